@@ -1,0 +1,150 @@
+//! λ: the functions that run next to the data (KV-Direct, section 3.2).
+//!
+//! Built-in functions are named on the wire by their code. Each works on a run of elements without help from the
+//! client; integers wrap, elements are little-endian.
+
+/// The type of a vector's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the names are the types")]
+pub enum Element {
+    U8 = 0,
+    U16 = 1,
+    U32 = 2,
+    U64 = 3,
+    I8 = 4,
+    I16 = 5,
+    I32 = 6,
+    I64 = 7,
+    F32 = 8,
+    F64 = 9,
+}
+
+/// λ(v, Δ) → v of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum UpdateFunction {
+    /// `v + Δ`
+    Add = 0,
+    /// `v - Δ`
+    Subtract = 1,
+    /// `v · Δ`
+    Multiply = 2,
+    /// The smaller of `v` and `Δ`.
+    Min = 3,
+    /// The larger of `v` and `Δ`.
+    Max = 4,
+    /// Bitwise and; integers only.
+    And = 5,
+    /// Bitwise or; integers only.
+    Or = 6,
+    /// Bitwise exclusive or; integers only.
+    Xor = 7,
+    /// `Δ`
+    Swap = 8,
+    /// Operands `expected`, `new`: `new` if `v` has the bits of `expected`, else `v`.
+    CompareAndSwap = 9,
+    /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. TPC-C's S_QUANTITY
+    /// (clause 2.4.2.2) with `refill` 91: the paper's example of a transaction on a single object.
+    WrapAround = 10,
+}
+
+/// λ(v, Σ) → Σ of a reduce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fold {
+    /// `Σ + v`
+    Sum = 0,
+    /// The smaller of `Σ` and `v`.
+    Min = 1,
+    /// The larger of `Σ` and `v`.
+    Max = 2,
+    /// `Σ + v · c`, with a constant `c` for each element.
+    Dot = 3,
+}
+
+/// λ(v) → bool of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Predicate {
+    /// `v ≠ 0`
+    NonZero = 0,
+    /// `v = Δ`
+    Equal = 1,
+    /// `v > Δ`
+    Greater = 2,
+    /// `v < Δ`
+    Less = 3,
+}
+
+impl Element {
+    /// All element types, in the order of their codes.
+    pub const ALL: [Element; 10] = [
+        Element::U8,
+        Element::U16,
+        Element::U32,
+        Element::U64,
+        Element::I8,
+        Element::I16,
+        Element::I32,
+        Element::I64,
+        Element::F32,
+        Element::F64,
+    ];
+
+    /// Bytes of one element.
+    pub fn width(self) -> usize {
+        match self {
+            Element::U8 | Element::I8 => 1,
+            Element::U16 | Element::I16 => 2,
+            Element::U32 | Element::I32 | Element::F32 => 4,
+            Element::U64 | Element::I64 | Element::F64 => 8,
+        }
+    }
+
+    /// Whether the type is a floating-point one.
+    pub fn is_float(self) -> bool {
+        matches!(self, Element::F32 | Element::F64)
+    }
+}
+
+impl UpdateFunction {
+    /// All functions, in the order of their codes.
+    pub const ALL: [UpdateFunction; 11] = [
+        UpdateFunction::Add,
+        UpdateFunction::Subtract,
+        UpdateFunction::Multiply,
+        UpdateFunction::Min,
+        UpdateFunction::Max,
+        UpdateFunction::And,
+        UpdateFunction::Or,
+        UpdateFunction::Xor,
+        UpdateFunction::Swap,
+        UpdateFunction::CompareAndSwap,
+        UpdateFunction::WrapAround,
+    ];
+
+    /// Operands for each element.
+    pub fn operand_count(self) -> usize {
+        match self {
+            UpdateFunction::CompareAndSwap | UpdateFunction::WrapAround => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether the function is defined on elements of this type.
+    pub fn is_defined_for(self, element: Element) -> bool {
+        let bitwise = matches!(self, UpdateFunction::And | UpdateFunction::Or | UpdateFunction::Xor);
+        !(bitwise && element.is_float())
+    }
+}
+
+impl Fold {
+    /// All folds, in the order of their codes.
+    pub const ALL: [Fold; 4] = [Fold::Sum, Fold::Min, Fold::Max, Fold::Dot];
+}
+
+impl Predicate {
+    /// All predicates, in the order of their codes.
+    pub const ALL: [Predicate; 4] = [Predicate::NonZero, Predicate::Equal, Predicate::Greater, Predicate::Less];
+}

@@ -1,0 +1,4 @@
+//! The stores of Skep, without input or output.
+pub mod function;
+pub mod operation;
+pub mod processor;

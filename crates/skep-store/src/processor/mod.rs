@@ -1,0 +1,3 @@
+//! The processor.
+mod replies;
+pub use replies::Replies;
