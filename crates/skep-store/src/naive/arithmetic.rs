@@ -200,6 +200,7 @@ mod tests {
         assert_eq!(update(UpdateFunction::Min, float(1.0), &[nan]), float(1.0));
         assert_eq!(update(UpdateFunction::Min, nan, &[float(1.0)]), nan);
         assert_eq!(update(UpdateFunction::Max, float(-0.0), &[float(0.0)]), float(-0.0));
+        assert_eq!(update(UpdateFunction::WrapAround, float(20.0), &[float(10.0), float(91.0)]), float(10.0));
         assert_eq!(update(UpdateFunction::WrapAround, float(20.0), &[float(10.5), float(91.0)]), float(100.5));
         assert_eq!(update(UpdateFunction::CompareAndSwap, float(-0.0), &[float(0.0), nan]), float(-0.0));
         assert!(passes(Predicate::NonZero, nan, None));

@@ -105,8 +105,8 @@ impl SplitMix64 {
                 let sign = 1u64 << (8 * element.width() - 1);
                 self.choose(&[0, u64::MAX, sign, sign - 1, sign + 1])
             }
-            (Element::F32, _) => u64::from((small(self) as f32 * 0.5).to_bits()),
-            (Element::F64, _) => (small(self) as f64 * 0.5).to_bits(),
+            (Element::F32, _) => u64::from((small(self) as f32 + self.choose(&[0.0, 0.0, 0.5])).to_bits()),
+            (Element::F64, _) => (small(self) as f64 + self.choose(&[0.0, 0.0, 0.5])).to_bits(),
             _ => small(self),
         };
         Scalar::from_bits(element, bits)
