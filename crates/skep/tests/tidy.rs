@@ -315,7 +315,7 @@ fn check_layers(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         match text.parse::<toml::Table>() {
-            Err(error) => findings.push(finding(path, error)),
+            Err(error) => findings.push(finding(path, error.to_string())),
             Ok(manifest) => {
                 let mut names = Vec::new();
                 dependencies(&manifest, &mut names);
@@ -343,7 +343,7 @@ fn check_outside_world(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in sources(tree).filter(|(path, _)| inner.iter().any(|folder| path.starts_with(folder))) {
         let code = code_of(text);
-        findings.extend(reaching.iter().filter(|what| code.contains(*what)).map(|what| finding(path, what)));
+        findings.extend(reaching.iter().filter(|what| code.contains(*what)).map(|what| finding(path, *what)));
     }
     findings
 }
@@ -364,7 +364,7 @@ fn check_left_overs(tree: &Tree) -> Vec<Finding> {
     for (path, text) in sources(tree) {
         let code = code_of(text);
         let words = ["dbg!", "todo!", "unimplemented!", "#[ignore"];
-        findings.extend(words.iter().filter(|word| code.contains(*word)).map(|word| finding(path, word)));
+        findings.extend(words.iter().filter(|word| code.contains(*word)).map(|word| finding(path, *word)));
     }
     findings
 }
@@ -556,8 +556,8 @@ fn manifests(tree: &Tree) -> impl Iterator<Item = (&String, &String)> {
     tree.iter().filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/Cargo.toml"))
 }
 
-fn finding(path: &str, what: impl ToString) -> Finding {
-    Finding { path: path.to_owned(), what: what.to_string() }
+fn finding(path: &str, what: impl Into<String>) -> Finding {
+    Finding { path: path.to_owned(), what: what.into() }
 }
 
 fn tree_of(files: &[(&str, &str)]) -> Tree {
