@@ -112,11 +112,11 @@ impl Connection {
         self.peer_finished |= finished;
     }
 
-    /// Takes what has arrived and reads no more after that: the server stops.
+    /// Takes what has arrived, also since epoll was asked, and reads no more after that: the server stops.
     pub(crate) fn end_input(&mut self, metrics: &Metrics) {
-        // What arrived since epoll was asked counts too.
-        self.readable = true;
-        self.read(metrics);
+        if !self.ended && !self.closing {
+            self.read_socket(metrics);
+        }
         self.ended = true;
         self.exhausted = false;
     }
@@ -128,9 +128,12 @@ impl Connection {
             return;
         }
         let wanted = self.exhausted && self.chunk.is_finished() && self.has_room() && !self.ended && !self.closing;
-        if !wanted || !self.readable {
-            return;
+        if wanted && self.readable {
+            self.read_socket(metrics);
         }
+    }
+
+    fn read_socket(&mut self, metrics: &Metrics) {
         match self.input.read(&self.stream) {
             Ok(moved) => {
                 metrics.input_bytes.add(moved.size as u64);
