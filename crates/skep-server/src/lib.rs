@@ -60,10 +60,10 @@ impl Server {
     /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served.
     pub fn start(settings: &ServerSettings) -> Result<Server, StartError> {
         settings.check()?;
-        let connections_max = threads::raise_connections_max();
         let listeners = Listeners::bind(settings.native, settings.resp)?;
         let mut settings = settings.clone();
         (settings.native, settings.resp) = listeners.addresses()?;
+        settings.connections_max = threads::connections_granted(settings.connections_max);
         let processors = (0..settings.shards)
             .map(|_| Processor::new(&settings.store(random_number())))
             .collect::<Result<Vec<_>, _>>()?;
@@ -76,7 +76,7 @@ impl Server {
                 (Handover { sender, waker: waker.clone() }, receiver)
             })
             .unzip();
-        let shared = Arc::new(Shared::new(settings, connections_max, random_number(), random_number()));
+        let shared = Arc::new(Shared::new(settings, random_number(), random_number()));
         let mut listeners = Some(listeners);
         let mut shards = Vec::new();
         let mut daemons = Vec::new();

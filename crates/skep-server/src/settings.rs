@@ -28,6 +28,9 @@ pub struct ServerSettings {
     pub hash_index_ratio: Option<f64>,
     /// Largest pair kept in the index itself, in bytes, instead of the one that follows from `kv_size`.
     pub inline_threshold: Option<usize>,
+    /// Most connections at a time; fewer if the system grants fewer file descriptors. Each may hold a few MiB of
+    /// requests and replies.
+    pub connections_max: usize,
     /// Whether memory is touched at the start, and not when it is first used.
     pub prefault: bool,
     /// Whether each shard stays on a core of its own, if there are enough cores.
@@ -35,7 +38,7 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// One shard of 1 GiB for pairs of 64 bytes, on the loopback ports 7379 and 6379.
+    /// One shard of 1 GiB for pairs of 64 bytes, 10,000 connections, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
@@ -45,6 +48,7 @@ impl Default for ServerSettings {
             kv_size: 64,
             hash_index_ratio: None,
             inline_threshold: None,
+            connections_max: 10_000,
             prefault: false,
             pin_threads: true,
         }

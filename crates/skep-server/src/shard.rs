@@ -103,6 +103,8 @@ pub(crate) struct Shard {
     requests: Vec<Request<'static>>,
     outgoing: Vec<Outgoing>,
     replies: Replies,
+    /// When lingering connections are looked at again.
+    next_tick: Instant,
     /// Set when the server stops: until when output is flushed.
     stop_until: Option<Instant>,
     /// Whether this shard has told the others that it has no more connections.
@@ -147,6 +149,7 @@ impl Shard {
             requests: Vec::new(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: Replies::with_budget(REPLY_BUDGET),
+            next_tick: Instant::now(),
             stop_until: None,
             finished: false,
         })
@@ -228,7 +231,7 @@ impl Shard {
     /// Gives an accepted connection to the shard where it begins.
     fn welcome_stream(&mut self, stream: TcpStream, door: Door) {
         let shared = &self.parts.shared;
-        if shared.connection_count.load(Ordering::Relaxed) >= shared.connections_max {
+        if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
             if door == Door::Resp {
                 // The socket is new: this fits, or the peer is gone.
@@ -467,7 +470,8 @@ impl Shard {
 
     /// Does what time brings: ends lingering, listens again after a pause, and stops when the server does.
     fn tick(&mut self, now: Instant) {
-        if !self.lingering.is_empty() {
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
             for token in std::mem::take(&mut self.lingering) {
                 let next = match self.connections.get_mut(token) {
                     Some(connection) => connection.write(self.parts.shared.metrics(usize::from(self.parts.index)), now),

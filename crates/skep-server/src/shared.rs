@@ -14,8 +14,6 @@ use crate::settings::ServerSettings;
 pub(crate) struct Shared {
     /// What the server was started with, with the ports that were bound.
     pub(crate) settings: ServerSettings,
-    /// Most connections at a time.
-    pub(crate) connections_max: usize,
     /// Seed of the hash by which clients find the shard of a key.
     pub(crate) partition_seed: u64,
     /// Names this run of the server.
@@ -55,11 +53,10 @@ pub(crate) struct Client {
 
 impl Shared {
     /// What is known at the start.
-    pub(crate) fn new(settings: ServerSettings, connections_max: usize, partition_seed: u64, run_id: u64) -> Self {
+    pub(crate) fn new(settings: ServerSettings, partition_seed: u64, run_id: u64) -> Self {
         let shard_count = usize::from(settings.shards);
         Shared {
             settings,
-            connections_max,
             partition_seed,
             run_id,
             started: Instant::now(),

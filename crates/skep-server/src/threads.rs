@@ -8,10 +8,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::settings::ServerSettings;
 
-/// Most connections that a server takes, if the system allows as many.
-const CONNECTIONS_MAX: usize = 10_000;
 /// File descriptors that are no connections.
-const OTHER_DESCRIPTORS: usize = 1000;
+const OTHER_DESCRIPTORS: usize = 100;
 
 /// Ends the process when its thread panics: a shard that is gone would leave its clients, and the other shards,
 /// waiting for ever.
@@ -52,9 +50,9 @@ pub(crate) fn cores_for_shards(settings: &ServerSettings) -> Option<Vec<usize>> 
     (cores.len() > usize::from(settings.shards)).then_some(cores)
 }
 
-/// Asks for as many file descriptors as [`CONNECTIONS_MAX`] needs; answers how many connections there may be.
-pub(crate) fn raise_connections_max() -> usize {
-    let wanted = (CONNECTIONS_MAX + OTHER_DESCRIPTORS) as u64;
+/// Asks the system for the file descriptors of so many connections; answers how many connections there may be.
+pub(crate) fn connections_granted(connections_max: usize) -> usize {
+    let wanted = connections_max.saturating_add(OTHER_DESCRIPTORS) as u64;
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
         limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
@@ -62,5 +60,35 @@ pub(crate) fn raise_connections_max() -> usize {
         let _ = setrlimit(Resource::Nofile, limit);
     }
     let granted = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |current| current as usize);
-    granted.saturating_sub(OTHER_DESCRIPTORS.min(granted / 2)).clamp(1, CONNECTIONS_MAX)
+    let connections = granted.saturating_sub(OTHER_DESCRIPTORS.min(granted / 2)).clamp(1, connections_max.max(1));
+    if connections < connections_max {
+        tracing::warn!("the limit of {granted} open files leaves room for {connections} connections");
+    }
+    connections
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::spawn;
+
+    #[test]
+    fn a_panic_ends_the_process() {
+        const VARIABLE: &str = "SKEP_TEST_PANIC";
+        if std::env::var_os(VARIABLE).is_some() {
+            let thread = spawn("skep-test".to_owned(), None, || panic!("on purpose")).unwrap();
+            let _ = thread.join();
+            std::process::exit(0);
+        }
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "threads::tests::a_panic_ends_the_process", "--nocapture"])
+            .env(VARIABLE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(6), "{text}");
+        assert!(text.contains("on purpose") && text.contains("the process ends"), "{text}");
+    }
 }

@@ -123,3 +123,23 @@ fn pipelined_frames_are_answered_in_order() {
         connection.receive(1000 + sequence, 0, |_, _| ());
     }
 }
+
+#[test]
+fn more_connections_than_places_in_the_rings() {
+    let server = server(3, 32 << 20);
+    let keys: Vec<Vec<u8>> = (0..50).map(|key| format!("key {key}").into_bytes()).collect();
+    let add = |key| Request { key, operation: Operation::AddDecimal { delta: 1 } };
+    let requests: Vec<Request<'_>> = keys.iter().map(|key| add(key)).collect();
+    let bytes = frame(1, &requests);
+    // All come to one shard, which has far fewer places at the others.
+    let mut connections: Vec<Native> = (0..200).map(|_| Native::connect(&server, Some(0))).collect();
+    for _ in 0..5 {
+        for connection in &mut connections {
+            connection.send(&bytes);
+        }
+        for connection in &mut connections {
+            connection.receive(1, 50, |_, response| assert!(matches!(response, Ok(Reply::Value(_)))));
+        }
+    }
+    connections[7].execute(2, &requests, |_, response| assert_eq!(response, Ok(Reply::Value(b"1001"))));
+}

@@ -1,19 +1,28 @@
-//! Memory that clients can make the server take. In a process of its own, whose resident pages tell.
+//! Memory that clients can make the server take. In a process of its own, whose resident pages tell; one test after
+//! the other, so that each sees its own.
 
 mod support;
 
 use std::io::Write;
 use std::time::Duration;
 
-use support::{Native, Resp, server};
+use skep_store::operation::{Operation, Request};
+use support::{Native, Resp, command, frame, server};
+
+/// Bytes of the process that are in memory.
+fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+}
 
 #[test]
+fn memory_is_bounded() {
+    what_is_only_announced_takes_no_memory();
+    what_nobody_reads_takes_little_memory();
+}
+
 fn what_is_only_announced_takes_no_memory() {
     let server = server(1, 32 << 20);
-    let resident = || -> u64 {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
-    };
     let before = resident();
     let mut connections: Vec<Resp> = (0..200).map(|_| Resp::connect(&server)).collect();
     for resp in &mut connections {
@@ -33,4 +42,29 @@ fn what_is_only_announced_takes_no_memory() {
     assert!(resident() < before + (64 << 20), "{} bytes more", resident() - before);
     connections[0].0.write_all(&vec![b'v'; (1 << 20) - 1000]).unwrap();
     connections[0].expect("\r\nPING\r\n", "+OK\r\n+PONG\r\n");
+}
+
+fn what_nobody_reads_takes_little_memory() {
+    let server = server(2, 32 << 20);
+    let mut writer = Resp::connect(&server);
+    let keys: Vec<[u8; 1]> = (0..4).map(|key| [key]).collect();
+    for key in &keys {
+        writer.expect(command(&[b"SET", key, &vec![b'v'; 1 << 20]]), "+OK\r\n");
+    }
+    let before = resident();
+    // Forty connections ask for 400 MiB each, and read nothing.
+    let requests: Vec<Request<'_>> =
+        (0..400).map(|index| Request { key: &keys[index % 4], operation: Operation::Get }).collect();
+    let pipeline: Vec<u8> = requests.iter().flat_map(|request| command(&[b"GET", request.key])).collect();
+    let mut resp: Vec<Resp> = (0..20).map(|_| Resp::connect(&server)).collect();
+    let mut native: Vec<Native> = (0..20).map(|shard| Native::connect(&server, Some(shard % 2))).collect();
+    for (resp, native) in resp.iter_mut().zip(&mut native) {
+        resp.0.write_all(&pipeline).unwrap();
+        native.send(&frame(1, &requests));
+    }
+    for _ in 0..100 {
+        writer.expect("EXISTS \x01\r\nPING\r\n", ":1\r\n+PONG\r\n");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(resident() < before + 40 * (8 << 20), "{} bytes more", resident() - before);
 }

@@ -57,3 +57,28 @@ fn pinned_threads_serve_too() {
     let server = Server::start(&ServerSettings { pin_threads: true, ..settings() }).unwrap();
     Resp::connect(&server).expect("PING\r\n", "+PONG\r\n");
 }
+
+#[test]
+fn too_many_connections() {
+    let server = Server::start(&ServerSettings { connections_max: 2, ..settings() }).unwrap();
+    let mut first = Resp::connect(&server);
+    first.expect("PING\r\n", "+PONG\r\n");
+    let mut second = Resp::connect(&server);
+    second.expect("PING\r\n", "+PONG\r\n");
+    let mut third = Resp::connect(&server);
+    third.expect_bytes("-ERR max number of clients reached\r\n");
+    third.expect_end();
+    assert!(first.text("INFO stats").contains("rejected_connections:1\r\n"));
+    second.expect("QUIT\r\n", "+OK\r\n");
+    second.expect_end();
+    drop(second);
+    // The place is free when the server has noticed.
+    loop {
+        let mut fourth = Resp::connect(&server);
+        let refused = std::io::Write::write_all(&mut fourth.0, b"ECHO hello\r\n").is_err();
+        let mut byte = [0];
+        if !refused && matches!(std::io::Read::read(&mut fourth.0, &mut byte), Ok(1)) && byte == *b"$" {
+            break;
+        }
+    }
+}

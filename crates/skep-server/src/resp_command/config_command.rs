@@ -32,7 +32,7 @@ fn settings(shared: &Shared) -> [(&'static str, String); 12] {
         ("bind", resp.map_or_else(String::new, |address| address.ip().to_string())),
         ("databases", "1".to_owned()),
         ("io-threads", settings.shards.to_string()),
-        ("maxclients", shared.connections_max.to_string()),
+        ("maxclients", shared.settings.connections_max.to_string()),
         ("maxmemory", settings.memory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("port", resp.map_or(0, |address| address.port()).to_string()),

@@ -72,7 +72,7 @@ fn clients(text: &mut String, shared: &Shared) {
     fields! { text
         "connected_clients" shared.clients().len()
         "cluster_connections" 0
-        "maxclients" shared.connections_max
+        "maxclients" shared.settings.connections_max
         "blocked_clients" 0
     }
 }
