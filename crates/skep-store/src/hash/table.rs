@@ -25,7 +25,7 @@ use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, RegionError};
 
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyHash(pub(super) u64);
+pub(crate) struct KeyHash(pub(crate) u64);
 
 /// Number of a bucket of the index. Buckets of a chain belong to the one it begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
