@@ -79,6 +79,7 @@ impl<M: Memory> HashTable<M> {
     pub fn new(memory: M, settings: &Settings) -> Result<Self, RegionError> {
         let bucket_count = settings.bucket_count(memory.size())?;
         let slab_start = Pointer::to_line(u64::from(bucket_count));
+        // The last line stays unused: the end of 64 GiB would have no pointer.
         let slab_end = Pointer::to_line(memory.size() / LINE_SIZE as u64 - 1);
         Ok(HashTable {
             bucket_count,
