@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::time::timeout;
 
 use crate::answer;
-use crate::error::{ClientError, NotWelcome};
+use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::operations::single_operations;
@@ -160,7 +160,7 @@ async fn open(
     });
     match welcome.await {
         Ok(Ok(welcome)) => Ok((stream, welcome?)),
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Err(handshake.failed(NotWelcome::Closed)),
+        Ok(Err(error)) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
         Ok(Err(source)) => Err(ClientError::Io { address, source }),
         Err(_) => Err(handshake.failed(NotWelcome::Silent(limit))),
     }

@@ -14,7 +14,7 @@ use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Up
 use skep_wire::native::Welcome;
 
 use crate::answer;
-use crate::error::{ClientError, NotWelcome};
+use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::lane::Lane;
@@ -191,7 +191,7 @@ fn open(
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
             Err(handshake.failed(NotWelcome::Silent(timeout)))
         }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(handshake.failed(NotWelcome::Closed)),
+        Err(error) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
         Err(source) => Err(ClientError::Io { address, source }),
     }
 }

@@ -94,11 +94,14 @@ pub enum NotWelcome {
 impl ClientError {
     /// The error of a connection on which reading or writing failed.
     pub(crate) fn of_connection(address: SocketAddr, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
-                ClientError::Closed { address }
-            }
-            _ => ClientError::Io { address, source },
-        }
+        if is_closed(&source) { ClientError::Closed { address } } else { ClientError::Io { address, source } }
     }
+}
+
+/// Whether the other end closed the connection.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
+    )
 }
