@@ -1,0 +1,90 @@
+//! How the program says that it cannot go on: one line on standard error that says what to do, and an exit code.
+//!
+//! The code is 2 when the command line or the configuration file must change, 1 when something else must: a port,
+//! the memory of the machine, a server that does not answer, a key that does not exist.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why the program ends without having done what it was asked to do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line or the configuration file cannot be understood.
+    Usage(String),
+    /// It was understood, and could not be done.
+    Runtime(String),
+    /// Whoever read our standard output has gone; there is nobody to tell and nothing is wrong.
+    ReaderGone,
+}
+
+impl Failure {
+    /// The code that the process exits with.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Runtime(_) => ExitCode::FAILURE,
+            Failure::ReaderGone => ExitCode::SUCCESS,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(message) | Failure::Runtime(message) => f.write_str(message),
+            Failure::ReaderGone => Ok(()),
+        }
+    }
+}
+
+/// Failures of reading standard input and writing standard output.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::Runtime(io_reason(&error)),
+        }
+    }
+}
+
+/// Why an operation of the system failed, without the number that Rust adds.
+pub(crate) fn io_reason(error: &std::io::Error) -> String {
+    let reason = error.to_string();
+    match reason.split_once(" (os error") {
+        Some((reason, _)) => reason.to_owned(),
+        None => reason,
+    }
+}
+
+/// What clap has to say, as one line. Its own form takes five lines and leaves out where to look.
+pub(crate) fn one_line(error: &clap::Error) -> String {
+    let rendered = error.to_string();
+    let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
+        paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    });
+    let mut line = paragraphs.next().unwrap_or_default();
+    line = line.strip_prefix("error: ").unwrap_or(&line).to_owned();
+    for paragraph in paragraphs {
+        if let Some(tip) = paragraph.strip_prefix("tip: ") {
+            line.push_str(": ");
+            line.push_str(tip);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn clap_errors_become_one_line() {
+        let command =
+            clap::Command::new("skep").arg(clap::Arg::new("memory").long("memory")).arg(clap::Arg::new("k").long("k"));
+        let error = command.clone().try_get_matches_from(["skep", "--memry", "1"]).unwrap_err();
+        let line = one_line(&error);
+        assert!(line.starts_with("unexpected argument '--memry' found: "), "{line}");
+        assert!(line.contains("--memory"), "{line}");
+        assert!(!line.contains('\n'));
+    }
+}
