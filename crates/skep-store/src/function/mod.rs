@@ -1,7 +1,38 @@
 //! λ: the functions that run next to the data (KV-Direct, section 3.2).
 //!
 //! Built-in functions are named on the wire by their code. Each works on a run of elements without help from the
-//! client; integers wrap, elements are little-endian.
+//! client; integers wrap, elements are little-endian and lie one behind another:
+//!
+//! ```text
+//! value           | v0 | v1 | v2 | ...
+//! operand, scalar | Δ |                          one for all elements
+//!                 | expected | new |             functions of two operands
+//! operand, vector | Δ0 | Δ1 | Δ2 | ...           one for each element
+//!                 | expected0 | new0 | expected1 | new1 | ...
+//! ```
+//!
+//! [`update`], [`reduce`] and [`filter`] run on byte slices and allocate nothing of their own. Each can be called
+//! on a value piece by piece, as long as no element is cut in two: large values lie in slabs of 512 bytes.
+//!
+//! Floating point: results are the same bytes on every machine, whichever way the loop was compiled. Sums are
+//! added in the order of the elements, products are rounded before they are added, and an arithmetic result that
+//! is not a number is stored as the one quiet NaN with no payload (`0x7fc00000`, `0x7ff8000000000000`). What only
+//! chooses between values (min, max, swap, compare-and-swap, the bits of a filtered element) leaves their bits
+//! alone.
+
+mod decimal;
+mod filter;
+mod names;
+mod number;
+mod reduce;
+mod text;
+mod update;
+
+pub use decimal::{DecimalText, add_decimal};
+pub use filter::filter;
+pub use reduce::reduce;
+pub use text::ParseError;
+pub use update::{operand_piece, update};
 
 /// The type of a vector's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +61,9 @@ pub enum UpdateFunction {
     Subtract = 1,
     /// `v · Δ`
     Multiply = 2,
-    /// The smaller of `v` and `Δ`.
+    /// The smaller of `v` and `Δ`: `Δ` if `Δ < v`, else `v`. So `v` stays where one of them is NaN, or both zero.
     Min = 3,
-    /// The larger of `v` and `Δ`.
+    /// The larger of `v` and `Δ`: `Δ` if `Δ > v`, else `v`. So `v` stays where one of them is NaN, or both zero.
     Max = 4,
     /// Bitwise and; integers only.
     And = 5,
@@ -45,7 +76,8 @@ pub enum UpdateFunction {
     /// Operands `expected`, `new`: `new` if `v` has the bits of `expected`, else `v`.
     CompareAndSwap = 9,
     /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. TPC-C's S_QUANTITY
-    /// (clause 2.4.2.2) with `refill` 91: the paper's example of a transaction on a single object.
+    /// (clause 2.4.2.2) with `refill` 91: the paper's example of a transaction on a single object. An unsigned
+    /// `v - Δ` below zero counts as less than 10; elsewhere the comparison sees `v - Δ` as the type holds it.
     WrapAround = 10,
 }
 
@@ -55,9 +87,9 @@ pub enum UpdateFunction {
 pub enum Fold {
     /// `Σ + v`
     Sum = 0,
-    /// The smaller of `Σ` and `v`.
+    /// The smaller of `Σ` and `v`: `v` if `v < Σ`, else `Σ`. NaN elements are passed over.
     Min = 1,
-    /// The larger of `Σ` and `v`.
+    /// The larger of `Σ` and `v`: `v` if `v > Σ`, else `Σ`. NaN elements are passed over.
     Max = 2,
     /// `Σ + v · c`, with a constant `c` for each element.
     Dot = 3,
@@ -67,9 +99,9 @@ pub enum Fold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Predicate {
-    /// `v ≠ 0`
+    /// `v ≠ 0`. NaN passes, `-0.0` does not.
     NonZero = 0,
-    /// `v = Δ`
+    /// `v = Δ` as numbers: NaN equals nothing, `-0.0` equals `0.0`.
     Equal = 1,
     /// `v > Δ`
     Greater = 2,

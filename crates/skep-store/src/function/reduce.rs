@@ -1,0 +1,37 @@
+//! λ(v, Σ) → Σ: the folds (KV-Direct, Table 1).
+
+use super::number::{Number, for_element};
+use super::{Element, Fold};
+
+/// Folds the elements of `value` into `accumulator`, which holds Σ: one element, little-endian.
+///
+/// Expects what [`Reduce::validate`](crate::operation::Reduce::validate) and
+/// [`Reduce::validate_value`](crate::operation::Reduce::validate_value) accept. For [`Fold::Dot`] `constants` is
+/// as long as `value`, for the others it is not looked at.
+///
+/// A long value may be folded piece by piece, in order, each with its piece of the constants: the result is the
+/// same to the last bit.
+pub fn reduce(fold: Fold, element: Element, accumulator: &mut [u8], value: &[u8], constants: &[u8]) {
+    for_element!(element, T => reduce_numbers::<T>(fold, accumulator, value, constants));
+}
+
+fn reduce_numbers<T: Number>(fold: Fold, accumulator: &mut [u8], value: &[u8], constants: &[u8]) {
+    let elements = T::elements(value);
+    let Some(sum) = T::elements_mut(accumulator).first_mut() else { return };
+    // With nothing to fold Σ keeps its bits, even those of a NaN.
+    if elements.is_empty() {
+        return;
+    }
+    let numbers = elements.iter().map(|&bytes| T::read(bytes));
+    let start = T::read(*sum);
+    let result = match fold {
+        Fold::Sum => numbers.fold(start, T::add_raw).canonical(),
+        Fold::Min => numbers.fold(start, |sum, v| if v < sum { v } else { sum }),
+        Fold::Max => numbers.fold(start, |sum, v| if v > sum { v } else { sum }),
+        Fold::Dot => {
+            let constants = T::elements(constants).iter().map(|&bytes| T::read(bytes));
+            numbers.zip(constants).fold(start, |sum, (v, c)| sum.add_raw(v.multiply(c))).canonical()
+        }
+    };
+    *sum = result.write();
+}

@@ -1,0 +1,150 @@
+//! Elements as text: how people write them on a command line and in RESP, and read them again.
+
+use std::num::IntErrorKind;
+
+use super::Element;
+use super::number::{Number, for_element};
+
+/// Why a text is no element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// The text is no number, or a fraction where the type holds whole numbers.
+    #[error("not a number of this type")]
+    NotANumber,
+    /// The type does not hold a number this large or small.
+    #[error("number is out of the range of this type")]
+    OutOfRange,
+}
+
+impl Element {
+    /// Appends the little-endian bytes of the number that `text` is to `out`.
+    ///
+    /// Integers are decimal digits after an optional sign. Floats may have a fraction and an exponent, and `inf`
+    /// and `nan` are among them. `out` is left alone on failure.
+    pub fn parse(self, text: &str, out: &mut Vec<u8>) -> Result<(), ParseError> {
+        for_element!(self, T => out.extend_from_slice(&T::parse(text)?.write()));
+        Ok(())
+    }
+
+    /// The text of one element, which [`Element::parse`] turns into the same number again. `bytes` is one element;
+    /// a shorter run gives an empty text.
+    pub fn format(self, bytes: &[u8]) -> String {
+        for_element!(self, T => T::elements(bytes).first().map_or_else(String::new, |&bytes| T::read(bytes).format()))
+    }
+}
+
+/// A number that people write and read.
+trait Text: Sized {
+    fn parse(text: &str) -> Result<Self, ParseError>;
+    fn format(self) -> String;
+}
+
+macro_rules! integer_text {
+    ($($type:ty)*) => {$(
+        impl Text for $type {
+            fn parse(text: &str) -> Result<Self, ParseError> {
+                // By way of the widest type, so that -1 is out of the range of a u8 and not a strange character.
+                let number = text.parse::<i128>().map_err(|error| match error.kind() {
+                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => ParseError::OutOfRange,
+                    _ => ParseError::NotANumber,
+                })?;
+                Self::try_from(number).map_err(|_| ParseError::OutOfRange)
+            }
+
+            fn format(self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+macro_rules! float_text {
+    ($($type:ty)*) => {$(
+        impl Text for $type {
+            fn parse(text: &str) -> Result<Self, ParseError> {
+                let number: $type = text.parse().map_err(|_| ParseError::NotANumber)?;
+                // Digits that come to infinity are too many; the word is meant.
+                if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
+                    return Err(ParseError::OutOfRange);
+                }
+                Ok(number)
+            }
+
+            fn format(self) -> String {
+                // The debug form turns to exponents where the plain one would write hundreds of zeros.
+                let text = format!("{self:?}");
+                text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+            }
+        }
+    )*};
+}
+
+integer_text!(u8 u16 u32 u64 i8 i16 i32 i64);
+float_text!(f32 f64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(element: Element, text: &str) -> Result<Vec<u8>, ParseError> {
+        let mut out = vec![9];
+        let result = element.parse(text, &mut out);
+        assert_eq!(out[0], 9, "parse must append");
+        if result.is_err() {
+            assert_eq!(out, [9], "a failure left bytes behind");
+        }
+        result.map(|()| out.split_off(1))
+    }
+
+    #[test]
+    fn extremes_round_trip() {
+        for (element, texts) in [
+            (Element::U8, ["0", "255"]),
+            (Element::U16, ["0", "65535"]),
+            (Element::U32, ["0", "4294967295"]),
+            (Element::U64, ["0", "18446744073709551615"]),
+            (Element::I8, ["-128", "127"]),
+            (Element::I16, ["-32768", "32767"]),
+            (Element::I32, ["-2147483648", "2147483647"]),
+            (Element::I64, ["-9223372036854775808", "9223372036854775807"]),
+            (Element::F32, ["-3.4028235e38", "1e-45"]),
+            (Element::F64, ["-1.7976931348623157e308", "5e-324"]),
+        ] {
+            for text in texts {
+                let bytes = parse(element, text).unwrap();
+                assert_eq!(bytes.len(), element.width());
+                assert_eq!(element.format(&bytes), text, "{element:?}");
+            }
+            assert_eq!(element.format(&[]), "");
+        }
+    }
+
+    #[test]
+    fn floats_are_written_briefly() {
+        for text in ["0", "-0", "1", "-1.5", "0.1", "100000", "1e300", "inf", "-inf", "NaN"] {
+            assert_eq!(Element::F64.format(&parse(Element::F64, text).unwrap()), text);
+        }
+        assert_eq!(Element::F32.format(&parse(Element::F32, "0.1").unwrap()), "0.1");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for element in Element::ALL {
+            for text in ["", " ", "a", "1 ", " 1", "1,0", "--1", "0x10", "1_000"] {
+                assert_eq!(parse(element, text), Err(ParseError::NotANumber), "{element:?} {text:?}");
+            }
+        }
+        assert_eq!(parse(Element::I64, "1.5"), Err(ParseError::NotANumber));
+        for (element, text) in [
+            (Element::U8, "256"),
+            (Element::U8, "-1"),
+            (Element::I8, "128"),
+            (Element::U64, "18446744073709551616"),
+            (Element::I64, "999999999999999999999999999999999999999999"),
+            (Element::F32, "1e39"),
+            (Element::F64, "-1e309"),
+        ] {
+            assert_eq!(parse(element, text), Err(ParseError::OutOfRange), "{element:?} {text:?}");
+        }
+    }
+}
