@@ -251,3 +251,70 @@ fn delete(client: &mut Client, keys: &Keys, words: &[&[u8]], batch: usize) -> Re
         reply => Err(unexpected(reply)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::Parser;
+    use skep::{Server, ServerSettings};
+
+    use super::{Arguments, KEY_SIZE_MAX, Keys, pieces, run, words};
+
+    #[test]
+    fn pieces_are_cut_between_words() {
+        let text = b"one two  three, four five six.";
+        for count in 1..40 {
+            let pieces = pieces(text, count);
+            assert!(pieces.len() <= count);
+            assert_eq!(pieces.concat(), text);
+            let found: Vec<_> = pieces.iter().flat_map(|piece| words(piece)).collect();
+            assert_eq!(found, words(text).collect::<Vec<_>>(), "{count} pieces");
+        }
+        assert!(pieces(b"", 4).is_empty());
+    }
+
+    #[test]
+    fn long_words_have_keys_of_their_own() {
+        let keys = Keys::of_this_run();
+        let long = vec![b'x'; 5000];
+        let mut met = HashSet::new();
+        for size in [1, 400, 459, 460, 461, 4999, 5000] {
+            let mut key = Vec::new();
+            keys.append(&long[..size], &mut key);
+            assert!(key.len() <= KEY_SIZE_MAX);
+            assert!(met.insert(key), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_counts_are_exact_run_after_run() {
+        let server = Server::start(&ServerSettings {
+            native: "127.0.0.1:0".parse().unwrap(),
+            resp: None,
+            memory: 64 << 20,
+            shards: 2,
+            kv_size: 64,
+            hash_index_ratio: None,
+            inline_threshold: None,
+            prefault: false,
+        })
+        .unwrap();
+        let file = std::env::temp_dir().join(format!("skep-word-count-{}", std::process::id()));
+        let text: String = (0..20_000).map(|i| format!("the word{} Zwölf ", i % 777)).collect();
+        std::fs::write(&file, text + &"y".repeat(3000)).unwrap();
+        let (address, path) = (server.native_address().to_string(), file.to_str().unwrap());
+        for clients in ["1", "4"] {
+            let arguments = ["word_count", "--addr", &address, "--clients", clients, "--batch", "100", path, path];
+            assert_eq!(run(&Arguments::parse_from(arguments)), Ok(()), "{clients} clients");
+        }
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn without_a_server_it_says_what_to_do() {
+        let arguments = Arguments::parse_from(["word_count", "--addr", "127.0.0.1:1", env!("CARGO_MANIFEST_PATH")]);
+        let message = run(&arguments).unwrap_err();
+        assert!(message.contains("127.0.0.1:1") && message.contains("-- serve"), "{message}");
+    }
+}

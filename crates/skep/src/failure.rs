@@ -3,7 +3,6 @@
 //! The code is 2 when the command line or the configuration file must change, 1 when something else must: a port,
 //! the memory of the machine, a server that does not answer, a key that does not exist.
 
-use std::fmt;
 use std::process::ExitCode;
 
 /// Why the program ends without having done what it was asked to do.
@@ -13,6 +12,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was understood, and could not be done.
     Runtime(String),
+    /// The answer is no. It has been printed, and the exit code repeats it for scripts.
+    Answered,
     /// Whoever read our standard output has gone; there is nobody to tell and nothing is wrong.
     ReaderGone,
 }
@@ -22,17 +23,16 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Runtime(_) => ExitCode::FAILURE,
+            Failure::Runtime(_) | Failure::Answered => ExitCode::FAILURE,
             Failure::ReaderGone => ExitCode::SUCCESS,
         }
     }
-}
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What to say about it, if anything.
+    pub(crate) fn message(&self) -> Option<&str> {
         match self {
-            Failure::Usage(message) | Failure::Runtime(message) => f.write_str(message),
-            Failure::ReaderGone => Ok(()),
+            Failure::Usage(message) | Failure::Runtime(message) => Some(message),
+            Failure::Answered | Failure::ReaderGone => None,
         }
     }
 }

@@ -41,7 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
-            Command::Serve(arguments) => serve::run(arguments),
+            Command::Serve(arguments) => serve::run(&arguments),
             Command::Cli(arguments) => cli::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
         },
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::ReaderGone) {
-                eprintln!("skep: {failure}");
+            if let Some(message) = failure.message() {
+                eprintln!("skep: {message}");
             }
             failure.exit_code()
         }

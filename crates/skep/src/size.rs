@@ -35,7 +35,8 @@ impl FromStr for MemorySize {
         let number: u64 = digits.parse().map_err(|_| refusal())?;
         let unit = unit.trim_start();
         let (_, factor) = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(refusal)?;
-        let bytes = number.checked_mul(*factor).ok_or_else(|| format!("`{text}` is more than a machine can address"))?;
+        let bytes =
+            number.checked_mul(*factor).ok_or_else(|| format!("`{text}` is more than a machine can address"))?;
         Ok(MemorySize(bytes))
     }
 }
@@ -90,7 +91,8 @@ mod tests {
 
     #[test]
     fn sizes_are_printed() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1 GiB"), (512 << 20, "512 MiB")]
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1 GiB"), (512 << 20, "512 MiB")]
         {
             assert_eq!(MemorySize(bytes).to_string(), text);
         }

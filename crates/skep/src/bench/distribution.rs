@@ -1,10 +1,11 @@
 //! Which record an operation of a YCSB workload meets: uniform, Zipf, or the latest.
 //!
 //! Zipf with θ = 0.99, as in KV-Direct (section 5.1), drawn by the method of Gray et al., "Quickly generating
-//! billion-record synthetic databases" (SIGMOD 1994), figure 6: ranks 0 and 1 have exactly their probability, the
-//! others come from a continuous approximation. YCSB scatters the ranks over the records by a hash, which lets
-//! records collide and so bends the distribution; here a permutation scatters them, so the probabilities stay those
-//! of Zipf.
+//! billion-record synthetic databases" (SIGMOD 1994), figure 6, as YCSB does: ranks 0 and 1 have exactly their
+//! probability, the others come from a continuous approximation which gives the first ranks together up to 6% more
+//! than their share. That is kept, so that figures can be compared with those of others. YCSB scatters the ranks
+//! over the records by a hash, which lets records collide and so bends the distribution; here a permutation scatters
+//! them, so the ranks keep their probabilities.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_has_its_exact_probabilities() {
+    fn zipf_has_the_exact_probabilities_as_far_as_the_method_goes() {
         for record_count in [2, 10, 1000, 20_000] {
             let drawn = counts(Distribution::Zipf, record_count);
             let scatter = Scatter::new(record_count);
@@ -164,12 +165,12 @@ mod tests {
                 let exact = exact_probability(rank, record_count);
                 assert!((share(rank) - exact).abs() < tolerance(exact), "rank {rank} of {record_count}, seed {SEED}");
             }
-            // Beyond the second rank Gray's method approximates: the share of the first ranks together stays within 2%.
+            // Beyond the second rank Gray's method approximates: the first ranks together get up to 6% too much.
             for head in [5, 10, 100, 1000].into_iter().filter(|&head| head as u64 <= record_count) {
                 let exact: f64 = (0..head).map(|rank| exact_probability(rank, record_count)).sum();
                 let found: f64 = (0..head).map(share).sum();
                 assert!(
-                    (found / exact - 1.0).abs() < 0.02,
+                    (0.99..1.06).contains(&(found / exact)),
                     "first {head} of {record_count}: {found}, not {exact}, seed {SEED}"
                 );
             }

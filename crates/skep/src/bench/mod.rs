@@ -156,9 +156,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Failure> {
 
 /// The records, divided as evenly as can be.
 fn shares(record_count: u64, client_count: u64) -> Vec<std::ops::Range<u64>> {
-    let start_of = |client: u64| {
-        client * (record_count / client_count) + client.min(record_count % client_count)
-    };
+    let start_of = |client: u64| client * (record_count / client_count) + client.min(record_count % client_count);
     (0..client_count).map(|client| start_of(client)..start_of(client + 1)).collect()
 }
 

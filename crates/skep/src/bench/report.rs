@@ -66,7 +66,7 @@ impl Report {
     /// The table, and below it what it was measured with.
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
+        table.load_style(UTF8_FULL_CONDENSED);
         table.set_header(["workload", "distribution", "operations/s", "p50 µs", "p99 µs", "p99.9 µs", "errors"]);
         table.add_row([
             name(&self.workload),

@@ -177,7 +177,8 @@ mod tests {
     #[test]
     fn mixes_are_those_of_ycsb() {
         let generator = Generator::new(Distribution::Uniform, 1000);
-        for (workload, write_share) in [(Workload::A, 0.5), (Workload::B, 0.05), (Workload::C, 0.0), (Workload::F, 0.5)] {
+        for (workload, write_share) in [(Workload::A, 0.5), (Workload::B, 0.05), (Workload::C, 0.0), (Workload::F, 0.5)]
+        {
             let draws = draw(workload, &generator, 100_000, 7);
             let writes = draws.iter().filter(|draw| draw.is_write()).count();
             assert!((writes as f64 / 100_000.0 - write_share).abs() < 0.01, "{workload:?}: {writes} (seed 7)");

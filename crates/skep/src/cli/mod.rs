@@ -7,10 +7,10 @@ mod output;
 mod request;
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
-use skep::{Client, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
 use skep::limits::VALUE_SIZE_MAX;
+use skep::{Client, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
 
 use crate::failure::Failure;
 use output::print;
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match responses.get(0) {
         Ok(Reply::Done) => print(&command, None),
         Ok(Reply::Value(value)) => print(&command, Some(value)),
-        Ok(Reply::NotFound) => Err(Failure::Runtime(command.not_found())),
+        Ok(Reply::NotFound) => not_found(&command),
         Ok(Reply::Exists) => {
             Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
         }
@@ -138,6 +138,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Ok(Reply::Deferred) => Err(Failure::Runtime("the server deferred the only request: try again".to_owned())),
         Err(error) => Err(Failure::Runtime(format!("the server refused the request: {error}"))),
     }
+}
+
+/// A missing key is a failure, except to the question whether it exists; there it is the exit code alone.
+fn not_found(command: &Command) -> Result<(), Failure> {
+    if matches!(command, Command::Exists { .. }) {
+        writeln!(io::stdout(), "no")?;
+        return Err(Failure::Answered);
+    }
+    Err(Failure::Runtime(command.not_found()))
 }
 
 /// Connects to a server; an error says what to do.
@@ -153,9 +162,11 @@ pub(crate) fn connect(address: &str) -> Result<Client, String> {
 fn command(words: Words) -> Result<Command, Failure> {
     Ok(match words {
         Words::Get { key } => Command::Get { key: bytes(key) },
-        Words::Put { key, value, if_absent, if_present } => {
-            Command::Put { key: bytes(key), value: value_or_input(value)?, condition: request::condition(if_absent, if_present) }
-        }
+        Words::Put { key, value, if_absent, if_present } => Command::Put {
+            key: bytes(key),
+            value: value_or_input(value)?,
+            condition: request::condition(if_absent, if_present),
+        },
         Words::Delete { key } => Command::Delete { key: bytes(key) },
         Words::Exists { key } => Command::Exists { key: bytes(key) },
         Words::Incr { key, delta } => Command::Increment { key: bytes(key), delta },
@@ -177,9 +188,11 @@ fn command(words: Words) -> Result<Command, Failure> {
         Words::Filter { key, predicate, element, operand } => {
             Command::Filter { key: bytes(key), predicate, element, operand: parse(element, operand.as_slice())? }
         }
-        Words::SetVector { key, element, elements } => {
-            Command::Put { key: bytes(key), value: parse(element, &elements)?, condition: request::condition(false, false) }
-        }
+        Words::SetVector { key, element, elements } => Command::Put {
+            key: bytes(key),
+            value: parse(element, &elements)?,
+            condition: request::condition(false, false),
+        },
         Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
     })
 }

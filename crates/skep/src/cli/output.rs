@@ -14,8 +14,13 @@ pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failu
     let bytes = match (command, value) {
         (Command::Exists { .. }, None) => b"yes\n".to_vec(),
         (_, None) => b"OK\n".to_vec(),
-        (Command::Update { element, .. } | Command::Reduce { element, .. }, Some(value))
-        | (Command::Filter { element, .. } | Command::GetVector { element, .. }, Some(value)) => elements(*element, value)?,
+        (
+            Command::Update { element, .. }
+            | Command::Reduce { element, .. }
+            | Command::Filter { element, .. }
+            | Command::GetVector { element, .. },
+            Some(value),
+        ) => elements(*element, value)?,
         (Command::Increment { .. }, Some(value)) => [value, b"\n"].concat(),
         (_, Some(value)) => plain(value, to_terminal),
     };
@@ -43,7 +48,8 @@ fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
     if !to_terminal {
         return value.to_vec();
     }
-    let text = str::from_utf8(value).ok().filter(|text| text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+    let text =
+        str::from_utf8(value).ok().filter(|text| text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
     match text {
         Some(text) => format!("{text}\n").into_bytes(),
         None => format!("{}\n", value.escape_ascii()).into_bytes(),

@@ -1,17 +1,31 @@
 //! A command of `skep cli` with all its bytes, and the request that it is on the wire.
 
-use skep::{
-    Element, Filter, Fold, Operation, Predicate, PutCondition, Reduce, Request, Shape, Update, UpdateFunction,
-};
+use skep::{Element, Filter, Fold, Operation, Predicate, PutCondition, Reduce, Request, Shape, Update, UpdateFunction};
 
 /// A command. Operands are elements, little-endian.
 pub(super) enum Command {
-    Get { key: Vec<u8> },
-    GetVector { key: Vec<u8>, element: Element },
-    Put { key: Vec<u8>, value: Vec<u8>, condition: PutCondition },
-    Delete { key: Vec<u8> },
-    Exists { key: Vec<u8> },
-    Increment { key: Vec<u8>, delta: i64 },
+    Get {
+        key: Vec<u8>,
+    },
+    GetVector {
+        key: Vec<u8>,
+        element: Element,
+    },
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        condition: PutCondition,
+    },
+    Delete {
+        key: Vec<u8>,
+    },
+    Exists {
+        key: Vec<u8>,
+    },
+    Increment {
+        key: Vec<u8>,
+        delta: i64,
+    },
     Update {
         key: Vec<u8>,
         function: UpdateFunction,
@@ -20,8 +34,19 @@ pub(super) enum Command {
         initial: Option<Vec<u8>>,
         return_old: bool,
     },
-    Reduce { key: Vec<u8>, fold: Fold, element: Element, initial: Vec<u8>, constants: Vec<u8> },
-    Filter { key: Vec<u8>, predicate: Predicate, element: Element, operand: Vec<u8> },
+    Reduce {
+        key: Vec<u8>,
+        fold: Fold,
+        element: Element,
+        initial: Vec<u8>,
+        constants: Vec<u8>,
+    },
+    Filter {
+        key: Vec<u8>,
+        predicate: Predicate,
+        element: Element,
+        operand: Vec<u8>,
+    },
 }
 
 /// The condition of a put by its two flags.

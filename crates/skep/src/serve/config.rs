@@ -18,7 +18,7 @@ use crate::size::MemorySize;
 pub(crate) const DEFAULT_CONFIGURATION: &str = include_str!("default.toml");
 
 /// What may be said in a configuration file and by flags. What is not said is `None`.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Configuration {
     /// Address for native clients: skep cli, skep bench, the client crate [default: 127.0.0.1:7379].

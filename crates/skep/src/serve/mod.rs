@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 }
 
 /// Serves until a signal comes.
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.print_config {
         io::stdout().write_all(DEFAULT_CONFIGURATION.as_bytes())?;
         return Ok(());

@@ -81,16 +81,21 @@ impl Screen<'_> {
         };
         let touched = if self.prefault { "touched already" } else { "touched as it fills" };
         line(format_args!("  memory      {} in {shards}, {touched}", self.memory));
-        line(format_args!("  huge pages  {}", match self.huge_pages {
-            HugePages::Granted => "transparent huge pages asked for, and this kernel grants them",
-            HugePages::SwitchedOff =>
-                "not granted: /sys/kernel/mm/transparent_hugepage/enabled says never; madvise would make skep faster",
-            HugePages::Unknown => "asked for; this kernel does not say whether it grants them",
-        }));
+        line(format_args!(
+            "  huge pages  {}",
+            match self.huge_pages {
+                HugePages::Granted => "transparent huge pages asked for, and this kernel grants them",
+                HugePages::SwitchedOff =>
+                    "not granted: /sys/kernel/mm/transparent_hugepage/enabled says never; madvise would make skep faster",
+                HugePages::Unknown => "asked for; this kernel does not say whether it grants them",
+            }
+        ));
         line(format_args!("  durability  none: nothing survives a restart"));
         let open = [Some(self.native), self.resp].into_iter().flatten().any(|address| !address.ip().is_loopback());
         if open {
-            line(format_args!("  access      there are no passwords: whoever reaches this machine can change everything"));
+            line(format_args!(
+                "  access      there are no passwords: whoever reaches this machine can change everything"
+            ));
         }
         line(format_args!(""));
         line(format_args!("Try, in another terminal:"));
@@ -161,7 +166,9 @@ mod tests {
         for part in ["127.0.0.1:7379", "127.0.0.1:6379", "1 GiB in 2 shards", "nothing survives a restart"] {
             assert!(text.contains(part), "{text}");
         }
-        for example in ["  redis-cli SET a 1\n", "  skep cli incr a 41\n", "  skep cli update hits add i64 5 --init 0\n"] {
+        for example in
+            ["  redis-cli SET a 1\n", "  skep cli incr a 41\n", "  skep cli update hits add i64 5 --init 0\n"]
+        {
             assert!(text.contains(example), "{text}");
         }
         assert!(!text.contains("passwords"));
