@@ -23,7 +23,7 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     /// Native address of the server.
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADDRESS)]
+    #[arg(long, global = true, value_name = "ADDR", default_value = DEFAULT_ADDRESS)]
     addr: String,
     #[command(subcommand)]
     command: Words,
@@ -242,4 +242,38 @@ fn predicate(name: &str) -> Result<Predicate, String> {
 
 fn names(all: &[&str]) -> String {
     all.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Arguments, Words};
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn words(words: &[&str]) -> Words {
+        Program::try_parse_from([&["cli"], words].concat()).unwrap().arguments.command
+    }
+
+    #[test]
+    fn flags_and_values_that_look_like_flags_are_told_apart() {
+        for line in
+            [&["put", "k", "--if-absent", "v"], &["put", "--if-absent", "k", "v"], &["put", "k", "v", "--if-absent"]]
+        {
+            assert!(matches!(words(line), Words::Put { value, if_absent: true, .. } if value == "v"), "{line:?}");
+        }
+        assert!(matches!(words(&["put", "k", "--", "--if-absent"]), Words::Put { if_absent: false, .. }));
+        assert!(matches!(words(&["put", "k", "-5"]), Words::Put { value, .. } if value == "-5"));
+        assert!(matches!(words(&["incr", "k", "-5"]), Words::Incr { delta: -5, .. }));
+        let update = words(&["update", "k", "add", "f64", "-1.5", "-2e3", "--init", "-1", "--no-return"]);
+        assert!(
+            matches!(&update, Words::Update { operands, init, no_return: true, .. } if operands.len() == 2 && init == &["-1"]),
+            "{update:?}"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Runs of the program: to its end, or as a server that is stopped when the test is over.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 /// The program with these arguments.
@@ -13,6 +13,19 @@ pub(crate) fn skep(arguments: &[&str]) -> Command {
 /// What the program prints and how it exits.
 pub(crate) fn output(arguments: &[&str]) -> Output {
     skep(arguments).output().expect("the program starts")
+}
+
+/// How the program refuses to do what it is asked. If it does not, and prints something, it is ended: a server that
+/// started after all would run for ever.
+pub(crate) fn refusal(arguments: &[&str]) -> Output {
+    let mut child = skep(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let printed = child.stdout.as_mut().expect("standard output is a pipe").read(&mut [0]);
+    if !matches!(printed, Ok(0)) {
+        _ = child.kill();
+        _ = child.wait();
+        panic!("{arguments:?} was not refused");
+    }
+    child.wait_with_output().expect("the program ends")
 }
 
 /// Asserts that the program refuses to go on: this code, nothing on standard output, one line that holds the parts.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::process::{Server, assert_refusal, output, skep, text};
+use crate::process::{Server, assert_refusal, output, refusal, skep, text};
 
 /// A file of this test's own.
 fn file(name: &str) -> PathBuf {
@@ -35,7 +35,8 @@ fn the_screen_says_how_to_talk_to_it() {
 
 #[test]
 fn the_resp_port_can_be_off() {
-    let server = Server::start(&["--resp", "off"]);
+    let server =
+        Server::start_command(&mut skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]));
     assert_eq!(server.resp, None);
     assert_eq!(server.cli(&["put", "k", "v"]).status.code(), Some(0));
 }
@@ -83,15 +84,15 @@ fn systemd_is_told_and_a_second_sigint_exits_at_once() {
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = taken.local_addr().expect("it has an address").to_string();
-    let native = output(&["serve", "--listen", &address, "--resp", "off", "--memory", "64MiB"]);
+    let native = refusal(&["serve", "--listen", &address, "--resp", "off", "--memory", "64MiB"]);
     assert_refusal(&native, 1, &[&address, "in use", "--listen"]);
-    let resp = output(&["serve", "--listen", "127.0.0.1:0", "--resp", &address, "--memory", "64MiB"]);
+    let resp = refusal(&["serve", "--listen", "127.0.0.1:0", "--resp", &address, "--memory", "64MiB"]);
     assert_refusal(&resp, 1, &[&address, "in use", "--resp"]);
 }
 
 #[test]
 fn too_much_or_too_little_memory_is_refused() {
-    let serve = |memory| output(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", memory]);
+    let serve = |memory| refusal(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", memory]);
     assert_refusal(&serve("900TiB"), 1, &["memory", "--memory"]);
     assert_refusal(&serve("1KiB"), 1, &["memory", "--memory"]);
 }
@@ -109,7 +110,6 @@ fn bad_flags_are_refused_in_one_line() {
         (&["serve", "--inline-threshold", "51"], &["--inline-threshold", "50"]),
         (&["serve", "extra"], &["extra"]),
         (&["sevre"], &["sevre", "serve"]),
-        (&["cli"], &["--help"]),
         (&["cli", "put", "k"], &["<VALUE>", "--help"]),
         (&["cli", "update", "k", "plus", "i64", "1"], &["plus", "add, sub"]),
         (&["cli", "update", "k", "add", "i65", "1"], &["i65", "u8, u16"]),
@@ -122,8 +122,7 @@ fn bad_flags_are_refused_in_one_line() {
         (&["bench", "--key-size", "1", "--records", "257"], &["--key-size"]),
         (&["bench", "--addr", "127.0.0.1:1", "--embedded"], &["--addr", "--embedded"]),
     ] {
-        let output = output(arguments);
-        assert_refusal(&output, 2, parts);
+        assert_refusal(&refusal(arguments), 2, parts);
     }
 }
 
@@ -132,11 +131,11 @@ fn a_bad_configuration_file_is_refused_with_its_line() {
     let path = file("bad.toml");
     let shown = path.to_str().expect("the path is UTF-8").to_owned();
     fs::write(&path, "# my settings\nmemory = \"4GiB\"\nshards = 0\n").expect("a file can be written");
-    assert_refusal(&output(&["serve", "--config", &shown]), 2, &[&shown, "line 3", "`shards`", "1 to 1024"]);
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "line 3", "`shards`", "1 to 1024"]);
     fs::write(&path, [0xff, 0xfe]).expect("a file can be written");
-    assert_refusal(&output(&["serve", "--config", &shown]), 2, &[&shown, "UTF-8"]);
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "UTF-8"]);
     fs::remove_file(&path).expect("a file can be removed");
-    assert_refusal(&output(&["serve", "--config", &shown]), 2, &[&shown, "No such file", "--print-config"]);
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "No such file", "--print-config"]);
 }
 
 #[test]
