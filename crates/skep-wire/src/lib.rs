@@ -1,1 +1,3 @@
 //! skep-wire
+
+pub mod resp;

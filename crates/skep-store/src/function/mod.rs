@@ -25,6 +25,8 @@ mod filter;
 mod names;
 mod number;
 mod reduce;
+#[cfg(test)]
+mod tests;
 mod text;
 mod update;
 

@@ -66,7 +66,7 @@ impl Replies {
         self.entries.resize(count, Entry::Deferred);
         self.bytes.clear();
         // A batch of large values must not pin its memory for ever.
-        if self.bytes.capacity() > 4 * self.budget.max(1 << 20) {
+        if self.bytes.capacity() > self.budget.max(1 << 20).saturating_mul(4) {
             self.bytes.shrink_to(self.budget);
         }
     }
