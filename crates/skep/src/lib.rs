@@ -55,13 +55,13 @@ pub use skep_client::{AsyncClient, Client, ClientError, Responses};
 pub use skep_server::{Server, ServerSettings, StartError};
 pub use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_store::hash::Settings as StoreSettings;
-pub use skep_store::memory::RegionError as OpenError;
+pub use skep_store::memory::RegionError;
 pub use skep_store::operation::{
     Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
 };
 pub use skep_store::processor::{Replies, Statistics};
 pub use skep_wire::native::WireError;
-pub use store::Store;
+pub use store::{OpenError, Store};
 
 /// The space of a server that is the hash store.
 pub const HASH_SPACE: u16 = 0;

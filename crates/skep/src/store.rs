@@ -8,6 +8,17 @@ use skep_store::processor::{Processor, Replies, Statistics};
 
 use crate::Request;
 
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A setting is out of its range; the text names it.
+    #[error("{0}")]
+    Settings(String),
+    /// There is no memory of this size for it.
+    #[error(transparent)]
+    Memory(#[from] RegionError),
+}
+
 /// One store in this process: one shard, without a network.
 ///
 /// A store may move from thread to thread; only one works on it at a time. A program that wants several cores to work
@@ -23,7 +34,8 @@ struct Merging(Option<JoinHandle<()>>);
 
 impl Store {
     /// Reserves the memory that the settings ask for. It is touched as it fills.
-    pub fn open(settings: &Settings) -> Result<Store, RegionError> {
+    pub fn open(settings: &Settings) -> Result<Store, OpenError> {
+        settings.validate().map_err(OpenError::Settings)?;
         let mut processor = Processor::new(settings)?;
         let daemon = processor.merge_daemon();
         // Without the thread slabs are merged when one is needed: slower, and nothing is lost.
@@ -51,5 +63,24 @@ impl Drop for Merging {
             // A panic of the daemon has been reported by the thread itself; there is nothing to add.
             _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OpenError, Settings, Store};
+
+    #[test]
+    fn settings_and_memory_out_of_range_are_named() {
+        let settings = Settings { inline_threshold: 51, ..Settings::for_kv_size(1 << 20, 64, 0) };
+        assert!(matches!(Store::open(&settings), Err(OpenError::Settings(what)) if what.contains("inline threshold")));
+        let settings = Settings::for_kv_size(64, 64, 0);
+        assert!(matches!(Store::open(&settings), Err(OpenError::Memory(_))));
+    }
+
+    #[test]
+    fn a_store_moves_between_threads() {
+        let mut store = Store::open(&Settings::for_kv_size(1 << 20, 64, 0)).unwrap();
+        std::thread::spawn(move || store.execute(&[], &mut crate::Replies::with_budget(0))).join().unwrap();
     }
 }

@@ -42,9 +42,9 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Nothing yet. Latencies are kept to three digits.
+    /// Nothing yet. Latencies are kept to three digits, from a nanosecond to an hour.
     pub(crate) fn new() -> Self {
-        let latencies = Histogram::new(3).expect("three significant digits are allowed");
+        let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are valid");
         Findings { operations: 0, errors: 0, first_error: None, latencies }
     }
 
@@ -53,7 +53,14 @@ impl Findings {
         self.operations += other.operations;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
-        self.latencies.add(&other.latencies).expect("histograms grow to what is added");
+        self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
+    }
+
+    /// A batch of so many operations was answered after this time.
+    fn batch(&mut self, count: usize, latency: Duration) {
+        self.operations += count as u64;
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.latencies.saturating_record_n(nanoseconds, count as u64);
     }
 
     fn error(&mut self, count: usize, words: impl FnOnce() -> String) {
@@ -138,14 +145,13 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
 
         let sent = Instant::now();
         let outcome = target.execute(&requests);
-        let nanoseconds = u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let latency = sent.elapsed();
 
         if let Err(error) = outcome {
             findings.error(count, || error);
             return findings;
         }
-        findings.operations += count as u64;
-        findings.latencies.saturating_record_n(nanoseconds, count as u64);
+        findings.batch(count, latency);
         for (index, request) in requests.iter().enumerate() {
             match (target.answer(index), &request.operation) {
                 (Ok(Reply::Done), Operation::Put { .. }) => {}
@@ -163,5 +169,29 @@ fn describe(answer: Result<Reply<'_>, WireError>) -> String {
         Ok(Reply::Value(value)) => format!("a value of {} bytes, which is not the size that was written", value.len()),
         Ok(Reply::Done | Reply::Exists | Reply::Deferred) => "an answer to another operation".to_owned(),
         Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Findings;
+    use crate::bench::report::microseconds_at;
+
+    #[test]
+    fn every_operation_has_the_latency_of_its_batch() {
+        let mut one = Findings::new();
+        one.batch(900, Duration::from_micros(5));
+        let mut other = Findings::new();
+        other.batch(99, Duration::from_millis(3));
+        other.batch(1, Duration::from_secs(7200));
+        other.error(2, || "first".to_owned());
+        one.add(other);
+        assert_eq!((one.operations, one.errors, one.first_error.as_deref()), (1000, 2, Some("first")));
+        for (quantile, microseconds) in [(0.5, 5.0), (0.9, 5.0), (0.95, 3e3), (0.999, 3e3), (1.0, 3.6e9)] {
+            let found = microseconds_at(&one.latencies, quantile);
+            assert!((found / microseconds - 1.0).abs() < 0.002, "{quantile}: {found}");
+        }
     }
 }
