@@ -113,6 +113,7 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
     let mut findings = Findings::new();
     let mut values = Values::new(plan.value_size, seed);
     let mut keys = Vec::new();
+    let mut batch = Vec::with_capacity(plan.batch);
     let mut next = 0;
     let begun = Instant::now();
     loop {
@@ -127,7 +128,7 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
             return findings;
         }
         keys.clear();
-        let mut batch = Vec::with_capacity(count);
+        batch.clear();
         for _ in 0..count {
             let draw = draws[next];
             next = if next + 1 == draws.len() { 0 } else { next + 1 };
