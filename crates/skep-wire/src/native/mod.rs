@@ -1,0 +1,163 @@
+//! The native batch protocol: the batch packets of KV-Direct (section 4, "vector operation decoder") over a byte
+//! stream. `docs/protocol.md` is its description for those who write clients in other languages.
+//!
+//! ```text
+//! client                               server
+//!   hello (16 B)              ─▶
+//!                             ◀─       welcome (32 B)
+//!   request frame, sequence 0 ─▶
+//!   request frame, sequence 1 ─▶
+//!                             ◀─       reply frame, sequence 0
+//!                             ◀─       reply frame, sequence 0, the rest of the answers
+//!                             ◀─       reply frame, sequence 1
+//! ```
+//!
+//! All integers are little-endian. Frames are answered in the order in which they were sent, operations in the
+//! order in which they stand in their frame.
+//!
+//! Two things can be wrong with what a client sends. A [`WireError`] answers one operation, and the connection goes
+//! on: each operation of a frame gets exactly one answer. A [`ProtocolError`] means that the bytes are not frames,
+//! so nothing after them can be understood, and the connection is closed.
+//!
+//! Decoding borrows: a request's key and operand lie where they arrived. Nothing is allocated for an operation.
+
+mod hello;
+mod operation;
+mod reply;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use hello::{Hello, Welcome};
+pub use operation::operation_size;
+pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
+pub use request::{Operations, RequestFrame, RequestFrameWriter};
+
+use skep_store::operation::{Reply, VALUE_SIZE_MAX};
+
+/// The version of the protocol that both ends must speak.
+pub const VERSION: u8 = 1;
+
+/// Longest request frame: what its size field may say, in bytes. A put of the longest value fits.
+pub const REQUEST_FRAME_SIZE_MAX: usize = VALUE_SIZE_MAX + (64 << 10);
+
+/// A server begins another reply frame once one has reached this size, in bytes.
+pub const REPLY_FRAME_SIZE_FULL: usize = 4 << 20;
+
+/// Longest reply frame: what its size field may say, in bytes. A full frame but for one byte, and the longest value.
+pub const REPLY_FRAME_SIZE_MAX: usize = REPLY_FRAME_SIZE_FULL + VALUE_SIZE_MAX + 16;
+
+/// What a server answers to one operation.
+pub type Response<'a> = Result<Reply<'a>, WireError>;
+
+/// Why the server did not execute an operation. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum WireError {
+    /// The opcode is not one of [`VERSION`]. What follows in the frame cannot be understood either.
+    #[error("unknown operation code")]
+    UnknownOperation = 1,
+    /// No update function, fold or predicate has this code.
+    #[error("unknown function code")]
+    UnknownFunction = 2,
+    /// No element type has this code.
+    #[error("unknown element type code")]
+    UnknownElement = 3,
+    /// The operation's header contradicts itself, or the frame ends before the operation does.
+    #[error("malformed operation")]
+    Malformed = 4,
+    /// The server has no space of this number.
+    #[error("unknown space")]
+    UnknownSpace = 5,
+    /// The server has no room for the operation now. Send it again later.
+    #[error("server is busy, send the operation again later")]
+    Busy = 6,
+}
+
+/// Why a connection is closed: what arrived is not the native protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// The first bytes are not those of a hello or welcome.
+    #[error("the other end does not speak Skep's native protocol")]
+    BadHello,
+    /// The other end speaks another version.
+    #[error("the other end speaks version {0} of the native protocol, this one version {VERSION}")]
+    UnsupportedVersion(u8),
+    /// A frame says that it is shorter than its header or longer than the limit.
+    #[error("a frame of {0} bytes is outside the limits")]
+    FrameSize(u32),
+    /// A reply frame's content contradicts itself.
+    #[error("malformed reply frame")]
+    Malformed,
+}
+
+impl WireError {
+    /// All errors, in the order of their codes.
+    pub const ALL: [WireError; 6] = [
+        WireError::UnknownOperation,
+        WireError::UnknownFunction,
+        WireError::UnknownElement,
+        WireError::Malformed,
+        WireError::UnknownSpace,
+        WireError::Busy,
+    ];
+
+    /// The error with this code on the wire.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+
+    /// The code of the error on the wire, from 1.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// What has not yet been decoded of the bytes that arrived.
+#[derive(Clone, Copy, Debug)]
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn take(&mut self, size: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(size)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    #[inline]
+    fn take_u8(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte)
+    }
+
+    #[inline]
+    fn take_u16(&mut self) -> Option<u16> {
+        let (bytes, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u16::from_le_bytes(*bytes))
+    }
+
+    #[inline]
+    fn take_u32(&mut self) -> Option<u32> {
+        let (bytes, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u32::from_le_bytes(*bytes))
+    }
+}
+
+/// The bytes after the size field of the frame at the front, once all have arrived.
+fn frame_body(bytes: &[u8], header_size: usize, size_max: usize) -> Result<Option<&[u8]>, ProtocolError> {
+    let mut cursor = Cursor { rest: bytes };
+    let Some(size) = cursor.take_u32() else { return Ok(None) };
+    if !(header_size - SIZE_FIELD..=size_max).contains(&(size as usize)) {
+        return Err(ProtocolError::FrameSize(size));
+    }
+    Ok(cursor.take(size as usize))
+}
+
+/// Bytes of a frame's size field, which does not count itself.
+const SIZE_FIELD: usize = size_of::<u32>();

@@ -1,0 +1,413 @@
+//! One operation of a request frame: its header, and the registers that the copy flags refer to.
+//!
+//! ```text
+//! | opcode, flags | function | element, flags | key size | operand size | initial size | key | operand | initial |
+//!   u8              u8         u8               u16        u32            u32
+//!                   └── update, reduce, filter ┘ └─────── unless SAME_SIZES ────────┘         │
+//!                                                                              unless SAME_VALUE
+//! opcode, flags    7            6            5   4 ......... 0
+//!                  | SAME_VALUE | SAME_SIZES | 0 | opcode    |
+//! element, flags   7   6   5           4            3 ......... 0
+//!                  | 0 | 0 | INITIAL   | RETURN_OLD | element   |
+//! ```
+//!
+//! The operand and its size are there if the opcode has one ([`Opcode::has_operand`]), the initial value and its
+//! size if `INITIAL` is set. What the operand holds:
+//!
+//! ```text
+//! put, put_if_absent, put_if_present   the value
+//! the three updates                    Δ
+//! reduce                               Σ, one element, and the constants of a dot product
+//! filter                               Δ, one element, or nothing for non-zero
+//! add_decimal                          i64
+//! ```
+//!
+//! The flags (KV-Direct, section 4) stand for what earlier operations of the frame said. `SAME_SIZES`: each size
+//! that this operation has is that of the last operation that had it. `SAME_VALUE`: the operand is that of the last
+//! operation that had one; its size is still stated, unless `SAME_SIZES` is set too, and must agree.
+//!
+//! All operations share this one header, so the decoder can step over an operation whose function or element it
+//! does not know. What it cannot step over ends the frame ([`Fault::Frame`]).
+
+use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+
+use super::{Cursor, WireError};
+
+/// Bits 0 to 5 of the first byte: the opcode, and a zero.
+const OPCODE_MASK: u8 = 0x3F;
+/// Each size is that of the last operation that had it.
+const SAME_SIZES: u8 = 0x40;
+/// The operand is that of the last operation that had one.
+const SAME_VALUE: u8 = 0x80;
+
+/// Bits 0 to 3 of the element byte.
+const ELEMENT_MASK: u8 = 0x0F;
+/// The update answers the old value.
+const RETURN_OLD: u8 = 0x10;
+/// The update carries the value of a missing key.
+const INITIAL: u8 = 0x20;
+
+const _: () = assert!(OPCODE_MASK ^ SAME_SIZES ^ SAME_VALUE == 0xFF);
+const _: () = assert!(OPCODE_MASK & SAME_SIZES == 0 && OPCODE_MASK & SAME_VALUE == 0 && SAME_SIZES & SAME_VALUE == 0);
+const _: () = assert!(Element::ALL.len() <= ELEMENT_MASK as usize + 1);
+const _: () = assert!(ELEMENT_MASK & (RETURN_OLD | INITIAL) == 0);
+
+/// Bytes of the longest header.
+const HEADER_SIZE_MAX: usize = 1 + 2 + size_of::<u16>() + 2 * size_of::<u32>();
+
+/// What an operation does, as its first byte says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Opcode {
+    Get = 1,
+    Contains = 2,
+    Put = 3,
+    PutIfAbsent = 4,
+    PutIfPresent = 5,
+    Delete = 6,
+    UpdateScalarToScalar = 7,
+    UpdateScalarToVector = 8,
+    UpdateVectorToVector = 9,
+    Reduce = 10,
+    Filter = 11,
+    AddDecimal = 12,
+}
+
+/// Why an operation could not be decoded, and how far the damage reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The next operation can still be decoded.
+    Operation(WireError),
+    /// Where the next operation begins is unknown.
+    Frame(WireError),
+}
+
+/// What the decoder remembers from operation to operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DecoderRegisters<'a> {
+    key_size: Option<u16>,
+    operand_size: Option<u32>,
+    initial_size: Option<u32>,
+    operand: Option<&'a [u8]>,
+}
+
+/// What the encoder remembers from operation to operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EncoderRegisters {
+    key_size: Option<u16>,
+    operand_size: Option<u32>,
+    initial_size: Option<u32>,
+    /// Where in the output the bytes of the last operand begin.
+    operand_start: usize,
+}
+
+/// An operation as the wire sees it.
+struct Parts<'a> {
+    opcode: Opcode,
+    /// Function and element byte.
+    function: Option<[u8; 2]>,
+    /// The operand in two pieces: Σ and the constants of a reduce lie apart.
+    operand: Option<[&'a [u8]; 2]>,
+    initial: Option<&'a [u8]>,
+}
+
+impl Opcode {
+    const ALL: [Opcode; 12] = [
+        Opcode::Get,
+        Opcode::Contains,
+        Opcode::Put,
+        Opcode::PutIfAbsent,
+        Opcode::PutIfPresent,
+        Opcode::Delete,
+        Opcode::UpdateScalarToScalar,
+        Opcode::UpdateScalarToVector,
+        Opcode::UpdateVectorToVector,
+        Opcode::Reduce,
+        Opcode::Filter,
+        Opcode::AddDecimal,
+    ];
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+
+    /// Whether function and element bytes follow the first byte.
+    fn has_function(self) -> bool {
+        matches!(
+            self,
+            Opcode::UpdateScalarToScalar
+                | Opcode::UpdateScalarToVector
+                | Opcode::UpdateVectorToVector
+                | Opcode::Reduce
+                | Opcode::Filter
+        )
+    }
+
+    /// Whether the header states an operand size.
+    fn has_operand(self) -> bool {
+        !matches!(self, Opcode::Get | Opcode::Contains | Opcode::Delete)
+    }
+}
+
+/// Most bytes that the operation can take in a frame: without the copy flags.
+pub fn operation_size(request: &Request<'_>) -> usize {
+    let payload = match &request.operation {
+        Operation::Get | Operation::Contains | Operation::Delete => 0,
+        Operation::Put { value, .. } => value.len(),
+        Operation::Update(update) => update.operand.len() + update.initial.map_or(0, <[u8]>::len),
+        Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
+        Operation::Filter(filter) => filter.operand.len(),
+        Operation::AddDecimal { .. } => size_of::<i64>(),
+    };
+    HEADER_SIZE_MAX + request.key.len() + payload
+}
+
+/// Decodes the operation at the front.
+#[inline]
+pub(super) fn decode<'a>(
+    cursor: &mut Cursor<'a>,
+    registers: &mut DecoderRegisters<'a>,
+) -> Result<Request<'a>, Fault> {
+    const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
+
+    let first = cursor.take_u8().ok_or(MALFORMED)?;
+    let opcode = Opcode::from_code(first & OPCODE_MASK).ok_or(Fault::Frame(WireError::UnknownOperation))?;
+    let [function, element] = match opcode.has_function() {
+        true => [cursor.take_u8().ok_or(MALFORMED)?, cursor.take_u8().ok_or(MALFORMED)?],
+        false => [0, 0],
+    };
+
+    if first & SAME_SIZES == 0 {
+        registers.key_size = Some(cursor.take_u16().ok_or(MALFORMED)?);
+        if opcode.has_operand() {
+            registers.operand_size = Some(cursor.take_u32().ok_or(MALFORMED)?);
+        }
+        if element & INITIAL != 0 {
+            registers.initial_size = Some(cursor.take_u32().ok_or(MALFORMED)?);
+        }
+    }
+
+    let key = cursor.take(usize::from(registers.key_size.ok_or(MALFORMED)?)).ok_or(MALFORMED)?;
+    let mut operand: &[u8] = &[];
+    if opcode.has_operand() {
+        let size = registers.operand_size.ok_or(MALFORMED)? as usize;
+        operand = if first & SAME_VALUE == 0 {
+            cursor.take(size).ok_or(MALFORMED)?
+        } else {
+            registers.operand.filter(|operand| operand.len() == size).ok_or(MALFORMED)?
+        };
+        registers.operand = Some(operand);
+    }
+    let mut initial = None;
+    if element & INITIAL != 0 {
+        let size = registers.initial_size.ok_or(MALFORMED)? as usize;
+        initial = Some(cursor.take(size).ok_or(MALFORMED)?);
+    }
+
+    if first & SAME_VALUE != 0 && !opcode.has_operand() {
+        return Err(Fault::Operation(WireError::Malformed));
+    }
+    let operation = assemble(opcode, function, element, operand, initial).map_err(Fault::Operation)?;
+    Ok(Request { key, operation })
+}
+
+/// Gives the parts their meaning.
+#[inline]
+fn assemble<'a>(
+    opcode: Opcode,
+    function: u8,
+    element: u8,
+    operand: &'a [u8],
+    initial: Option<&'a [u8]>,
+) -> Result<Operation<'a>, WireError> {
+    let put = |condition| Ok(Operation::Put { value: operand, condition });
+    let update = |shape| {
+        Ok(Operation::Update(Update {
+            function: UpdateFunction::from_code(function).ok_or(WireError::UnknownFunction)?,
+            element: decode_element(element, RETURN_OLD | INITIAL)?,
+            shape,
+            operand,
+            initial,
+            return_old: element & RETURN_OLD != 0,
+        }))
+    };
+    match opcode {
+        Opcode::Get => Ok(Operation::Get),
+        Opcode::Contains => Ok(Operation::Contains),
+        Opcode::Put => put(PutCondition::Always),
+        Opcode::PutIfAbsent => put(PutCondition::IfAbsent),
+        Opcode::PutIfPresent => put(PutCondition::IfPresent),
+        Opcode::Delete => Ok(Operation::Delete),
+        Opcode::UpdateScalarToScalar => update(Shape::ScalarToScalar),
+        Opcode::UpdateScalarToVector => update(Shape::ScalarToVector),
+        Opcode::UpdateVectorToVector => update(Shape::VectorToVector),
+        Opcode::Reduce => {
+            let fold = Fold::from_code(function).ok_or(WireError::UnknownFunction)?;
+            let element = decode_element(element, 0)?;
+            // An operand shorter than Σ is a short Σ, which the store refuses by name.
+            let (initial, constants) = operand.split_at(element.width().min(operand.len()));
+            Ok(Operation::Reduce(Reduce { fold, element, initial, constants }))
+        }
+        Opcode::Filter => {
+            let predicate = Predicate::from_code(function).ok_or(WireError::UnknownFunction)?;
+            Ok(Operation::Filter(Filter { predicate, element: decode_element(element, 0)?, operand }))
+        }
+        Opcode::AddDecimal => {
+            let delta = operand.try_into().map_err(|_| WireError::Malformed)?;
+            Ok(Operation::AddDecimal { delta: i64::from_le_bytes(delta) })
+        }
+    }
+}
+
+/// The element type of an element byte that may have the flags `allowed`.
+#[inline]
+fn decode_element(byte: u8, allowed: u8) -> Result<Element, WireError> {
+    if byte & !(ELEMENT_MASK | allowed) != 0 {
+        return Err(WireError::Malformed);
+    }
+    Element::from_code(byte & ELEMENT_MASK).ok_or(WireError::UnknownElement)
+}
+
+/// Appends the operation if that makes the output no longer than `size_max` bytes, else leaves it as it was.
+///
+/// Two requests, both invalid for any store, cannot be written at all: one whose key size does not fit 16 bits, and
+/// a fold whose Σ is not one element, because Σ could not be told from the constants.
+#[inline]
+pub(super) fn encode(
+    request: &Request<'_>,
+    registers: &mut EncoderRegisters,
+    output: &mut Vec<u8>,
+    size_max: usize,
+) -> bool {
+    let delta;
+    let parts = match &request.operation {
+        Operation::Get => Parts::without_operand(Opcode::Get),
+        Operation::Contains => Parts::without_operand(Opcode::Contains),
+        Operation::Delete => Parts::without_operand(Opcode::Delete),
+        Operation::Put { value, condition } => {
+            let opcode = match condition {
+                PutCondition::Always => Opcode::Put,
+                PutCondition::IfAbsent => Opcode::PutIfAbsent,
+                PutCondition::IfPresent => Opcode::PutIfPresent,
+            };
+            Parts { operand: Some([value, &[]]), ..Parts::without_operand(opcode) }
+        }
+        Operation::Update(update) => Parts::of_update(update),
+        Operation::Reduce(reduce) => {
+            if reduce.initial.len() != reduce.element.width() {
+                return false;
+            }
+            Parts {
+                function: Some([reduce.fold.code(), reduce.element.code()]),
+                operand: Some([reduce.initial, reduce.constants]),
+                ..Parts::without_operand(Opcode::Reduce)
+            }
+        }
+        Operation::Filter(filter) => Parts {
+            function: Some([filter.predicate.code(), filter.element.code()]),
+            operand: Some([filter.operand, &[]]),
+            ..Parts::without_operand(Opcode::Filter)
+        },
+        Operation::AddDecimal { delta: number } => {
+            delta = number.to_le_bytes();
+            Parts { operand: Some([&delta, &[]]), ..Parts::without_operand(Opcode::AddDecimal) }
+        }
+    };
+    parts.encode(request.key, registers, output, size_max)
+}
+
+impl<'a> Parts<'a> {
+    fn without_operand(opcode: Opcode) -> Self {
+        Parts { opcode, function: None, operand: None, initial: None }
+    }
+
+    fn of_update(update: &Update<'a>) -> Self {
+        let opcode = match update.shape {
+            Shape::ScalarToScalar => Opcode::UpdateScalarToScalar,
+            Shape::ScalarToVector => Opcode::UpdateScalarToVector,
+            Shape::VectorToVector => Opcode::UpdateVectorToVector,
+        };
+        let mut element = update.element.code();
+        if update.return_old {
+            element |= RETURN_OLD;
+        }
+        if update.initial.is_some() {
+            element |= INITIAL;
+        }
+        Parts {
+            opcode,
+            function: Some([update.function.code(), element]),
+            operand: Some([update.operand, &[]]),
+            initial: update.initial,
+        }
+    }
+
+    #[inline]
+    fn encode(&self, key: &[u8], registers: &mut EncoderRegisters, output: &mut Vec<u8>, size_max: usize) -> bool {
+        let Ok(key_size) = u16::try_from(key.len()) else { return false };
+        let operand_size = self.operand.map(|[front, back]| front.len() + back.len());
+        let initial_size = self.initial.map(<[u8]>::len);
+        if operand_size.max(initial_size).is_some_and(|size| size > size_max) {
+            return false;
+        }
+        let narrow = |size: usize| u32::try_from(size).expect("no longer than a frame");
+        let operand_size = operand_size.map(narrow);
+        let initial_size = initial_size.map(narrow);
+
+        let same_sizes = registers.key_size == Some(key_size)
+            && (operand_size.is_none() || operand_size == registers.operand_size)
+            && (initial_size.is_none() || initial_size == registers.initial_size);
+        let same_value = self.operand.is_some_and(|[front, back]| {
+            operand_size == registers.operand_size && {
+                let last = &output[registers.operand_start..][..front.len() + back.len()];
+                last[..front.len()] == *front && last[front.len()..] == *back
+            }
+        });
+
+        let mut size = 1 + key.len();
+        size += if self.function.is_some() { 2 } else { 0 };
+        if !same_sizes {
+            size += size_of::<u16>();
+            size += if operand_size.is_some() { size_of::<u32>() } else { 0 };
+            size += if initial_size.is_some() { size_of::<u32>() } else { 0 };
+        }
+        size += if same_value { 0 } else { operand_size.unwrap_or(0) as usize };
+        size += initial_size.unwrap_or(0) as usize;
+        if output.len() + size > size_max {
+            return false;
+        }
+
+        output.reserve(size);
+        let mut first = self.opcode as u8;
+        first |= if same_sizes { SAME_SIZES } else { 0 };
+        first |= if same_value { SAME_VALUE } else { 0 };
+        output.push(first);
+        if let Some(function) = self.function {
+            output.extend_from_slice(&function);
+        }
+        if !same_sizes {
+            output.extend_from_slice(&key_size.to_le_bytes());
+            for size in [operand_size, initial_size].into_iter().flatten() {
+                output.extend_from_slice(&size.to_le_bytes());
+            }
+        }
+        output.extend_from_slice(key);
+        if let Some(pieces) = self.operand
+            && !same_value
+        {
+            registers.operand_start = output.len();
+            for piece in pieces {
+                output.extend_from_slice(piece);
+            }
+        }
+        if let Some(initial) = self.initial {
+            output.extend_from_slice(initial);
+        }
+
+        registers.key_size = Some(key_size);
+        registers.operand_size = operand_size.or(registers.operand_size);
+        registers.initial_size = initial_size.or(registers.initial_size);
+        true
+    }
+}

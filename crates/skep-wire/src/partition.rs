@@ -1,0 +1,76 @@
+//! Which shard owns a key. A client that knows sends each key to its owner, and the server forwards nothing.
+//!
+//! ```text
+//! shard = (rapidhash_v3(key, seed) · shard count) >> 64
+//! ```
+//!
+//! The hash is rapidhash V3 with its default secrets and the partition seed of the server's welcome: what
+//! `rapidhash_withSeed(key, size, seed)` of the C header answers, so that a client in any language can compute it.
+//! The seed is public and fixed for the server's life. Nothing but the choice of the shard depends on this hash:
+//! where a key lies within its shard is decided by a secret one.
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+/// The division of all keys among the shards of one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Partition {
+    secrets: RapidSecrets,
+    shard_count: u16,
+}
+
+impl Partition {
+    /// The partition of a server's welcome.
+    ///
+    /// # Panics
+    /// If there are no shards.
+    pub fn new(seed: u64, shard_count: u16) -> Self {
+        assert!(shard_count > 0, "a server has at least one shard");
+        Partition { secrets: RapidSecrets::seed_cpp(seed), shard_count }
+    }
+
+    /// Number of shards.
+    pub fn shard_count(&self) -> u16 {
+        self.shard_count
+    }
+
+    /// The shard that owns the key, below the number of shards.
+    #[inline]
+    pub fn shard_of(&self, key: &[u8]) -> u16 {
+        if self.shard_count == 1 {
+            return 0;
+        }
+        let hash = rapidhash_v3_seeded(key, &self.secrets);
+        ((u128::from(hash) * u128::from(self.shard_count)) >> 64) as u16
+    }
+}
+
+/// [`Partition::shard_of`] for a single key. For many, make a [`Partition`] once.
+pub fn shard_of(key: &[u8], partition_seed: u64, shard_count: u16) -> u16 {
+    Partition::new(partition_seed, shard_count).shard_of(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_shard_owns_everything() {
+        for seed in [0, 1, u64::MAX] {
+            assert_eq!(shard_of(b"", seed, 1), 0);
+            assert_eq!(shard_of(b"any key", seed, 1), 0);
+        }
+    }
+
+    #[test]
+    fn shards_get_equal_shares() {
+        for shard_count in [2u16, 3, 7, 64] {
+            let partition = Partition::new(0x5eed, shard_count);
+            let mut keys = vec![0u32; usize::from(shard_count)];
+            for number in 0..64_000u64 {
+                keys[usize::from(partition.shard_of(&number.to_le_bytes()))] += 1;
+            }
+            let fair = 64_000 / u32::from(shard_count);
+            assert!(keys.iter().all(|&count| count.abs_diff(fair) < fair / 4), "{shard_count} shards: {keys:?}");
+        }
+    }
+}
