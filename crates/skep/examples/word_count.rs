@@ -294,10 +294,7 @@ mod tests {
             resp: None,
             memory: 64 << 20,
             shards: 2,
-            kv_size: 64,
-            hash_index_ratio: None,
-            inline_threshold: None,
-            prefault: false,
+            ..ServerSettings::default()
         })
         .unwrap();
         let file = std::env::temp_dir().join(format!("skep-word-count-{}", std::process::id()));

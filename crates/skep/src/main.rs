@@ -53,7 +53,7 @@ fn main() -> ExitCode {
                 _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
-            _ => Err(Failure::Usage(format!("{}: see `skep --help`", failure::one_line(&error)))),
+            _ => Err(Failure::Usage(format!("{}: see `{}`", failure::one_line(&error), help_command()))),
         },
     };
     match outcome {
@@ -64,5 +64,14 @@ fn main() -> ExitCode {
             }
             failure.exit_code()
         }
+    }
+}
+
+/// What to type for help with the command that was typed.
+fn help_command() -> String {
+    let first = std::env::args().nth(1).unwrap_or_default();
+    match first.as_str() {
+        "serve" | "cli" | "bench" => format!("skep {first} --help"),
+        _ => "skep --help".to_owned(),
     }
 }

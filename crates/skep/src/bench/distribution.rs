@@ -17,11 +17,12 @@ pub(crate) const THETA: f64 = 0.99;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Distribution {
-    /// The record of rank `i` with probability proportional to `1 / i^0.99`; ranks are scattered over the records.
+    // Plain comments, because clap would turn the help of all flags into pages.
+    // The record of rank i with probability proportional to 1 / i^θ; ranks are scattered over the records.
     Zipf,
-    /// All alike.
+    // All alike.
     Uniform,
-    /// Zipf, the record that was loaded last being the most popular.
+    // Zipf, the record that was loaded last being the most popular.
     Latest,
 }
 

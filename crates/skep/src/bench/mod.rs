@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
     /// YCSB workload: a (half puts), b (5% puts), c (reads only), f (half atomic read-modify-writes).
     #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
     workload: Workload,
-    /// Which records are popular.
-    #[arg(long, value_name = "NAME", default_value = "zipf")]
+    /// Which records are popular: a few by far (zipf), all alike (uniform), the last ones (latest).
+    #[arg(long, value_name = "NAME", default_value = "zipf", hide_possible_values = true)]
     distribution: Distribution,
     /// Native address of the server.
     #[arg(long, value_name = "ADDR", default_value = crate::cli::DEFAULT_ADDRESS)]

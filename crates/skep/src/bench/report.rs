@@ -81,7 +81,7 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
-            "{table}\n{} operations in {:.2} s on {}; {} records of {} + {} B; {} clients, batches of {}; seed {}\n{}\n\
+            "{table}\n{} operations in {:.2} s on {}; {} records of {} + {} B; {} client{}, batches of {}; seed {}\n{}\n\
              A latency is that of the whole batch.",
             self.operations,
             self.seconds,
@@ -90,6 +90,7 @@ impl Report {
             self.key_size,
             self.value_size,
             self.clients,
+            if self.clients == 1 { "" } else { "s" },
             self.batch,
             self.seed,
             self.machine,

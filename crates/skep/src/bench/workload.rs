@@ -21,13 +21,13 @@ use super::distribution::Generator;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Workload {
-    /// Half reads, half puts.
+    // Half reads, half puts.
     A,
-    /// 95% reads, 5% puts.
+    // 95% reads, 5% puts.
     B,
-    /// Reads only.
+    // Reads only.
     C,
-    /// Half reads, half atomic read-modify-writes.
+    // Half reads, half atomic read-modify-writes.
     F,
 }
 

@@ -53,6 +53,7 @@ enum Words {
     /// Add to a number that is stored as decimal text, and print the sum; a missing key counts as 0.
     Incr {
         key: OsString,
+        /// What is added.
         #[arg(allow_negative_numbers = true, default_value_t = 1)]
         delta: i64,
     },
@@ -60,8 +61,10 @@ enum Words {
     #[command(after_help = UPDATE_HELP)]
     Update {
         key: OsString,
+        /// add, sub, mul, min, max, and, or, xor, swap, cas or wrap.
         #[arg(value_parser = function)]
         function: UpdateFunction,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
         /// One operand for all elements, or one for each; cas and wrap take two at a time.
@@ -80,8 +83,10 @@ enum Words {
         /// sum, min, max or dot.
         #[arg(value_parser = fold)]
         fold: Fold,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
+        /// The element the fold begins with.
         #[arg(allow_negative_numbers = true)]
         initial: String,
         /// For dot: a constant for each element.
@@ -94,14 +99,17 @@ enum Words {
         /// eq, gt, lt, or nonzero, which compares with nothing.
         #[arg(value_parser = predicate)]
         predicate: Predicate,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
+        /// The element compared with.
         #[arg(allow_negative_numbers = true)]
         operand: Option<String>,
     },
     /// Set the value of a key to a vector of elements.
     SetVector {
         key: OsString,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
         #[arg(required = true, allow_negative_numbers = true)]
@@ -110,6 +118,7 @@ enum Words {
     /// Print the value of a key as a vector of elements.
     GetVector {
         key: OsString,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
     },

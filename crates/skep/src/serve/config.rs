@@ -63,7 +63,7 @@ pub(crate) enum RespAddress {
     At(SocketAddr),
 }
 
-/// 1 to 1024 shards.
+/// 1 to [`SHARD_COUNT_MAX`] shards.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "u64")]
 pub(crate) struct ShardCount(u16);
@@ -151,12 +151,13 @@ impl Configuration {
             hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
             inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
             prefault: complete.prefault.expect(said),
+            ..ServerSettings::default()
         }
     }
 }
 
-/// More shards than any machine has cores to run them.
-const SHARD_COUNT_MAX: u16 = 1024;
+/// Every shard has rings to every other; this many is what the server allows.
+const SHARD_COUNT_MAX: u16 = 256;
 /// The largest average that makes sense: a longest key and a longest value.
 const KV_SIZE_MAX: usize = skep_store::operation::KEY_SIZE_MAX + skep_store::operation::VALUE_SIZE_MAX;
 /// Ten slots of five bytes.
@@ -313,7 +314,7 @@ mod tests {
             ("# a comment\nmemory = \"4G\"", ["line 2", "`memory`", "4GiB"]),
             ("\n\nmemory = 5", ["line 3", "`memory`", "string"]),
             ("memroy = \"4GiB\"", ["line 1", "`memroy`", "unknown field"]),
-            ("shards = 0", ["line 1", "`shards`", "1 to 1024"]),
+            ("shards = 0", ["line 1", "`shards`", "1 to 256"]),
             ("shards = -1", ["line 1", "`shards`", "-1"]),
             ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
             ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),

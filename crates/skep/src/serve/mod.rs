@@ -7,7 +7,7 @@
 mod config;
 mod screen;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,9 +16,9 @@ use std::thread;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use skep_server::Server;
+use skep_server::{Server, StartError};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, io_reason};
 use crate::size::MemorySize;
 use config::{Configuration, DEFAULT_CONFIGURATION};
 use screen::{HugePages, Screen};
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     log_to_standard_error();
     // Before the server starts, so that a signal is not lost while memory is touched.
     let mut signals = stop_signals().map_err(|error| Failure::Runtime(format!("cannot wait for signals: {error}")))?;
-    let mut server = Server::start(&settings).map_err(|error| Failure::Runtime(error.to_string()))?;
+    let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
 
     let program = std::env::args().next().unwrap_or_else(|| "skep".to_owned());
     let screen = Screen {
@@ -68,11 +68,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     _ = io::stdout().write_all(screen.text().as_bytes());
     notify(NotifyState::Ready);
 
-    let signal = signals.forever().next();
-    tracing::info!(signal = signal.and_then(signal_hook::low_level::signal_name), "stopping");
+    if let Some(name) = signals.forever().next().and_then(signal_hook::low_level::signal_name) {
+        tracing::info!("{name}: stopping");
+    }
     notify(NotifyState::Stopping);
     server.stop();
     Ok(())
+}
+
+/// Why the server did not start, in the words of the command line.
+fn explain(error: &StartError) -> String {
+    match error {
+        StartError::MemoryAvailable { wanted, available } => format!(
+            "--memory {} is more than 90% of the {} that this machine has to spare: choose at most {}",
+            MemorySize(*wanted),
+            MemorySize(*available),
+            MemorySize(available / 10 * 9)
+        ),
+        StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
+        StartError::Listen { door, address, source } => {
+            format!("cannot listen on {address}: {}: choose another address with {}", io_reason(source), flag_of(door))
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The flag that chooses the address of a door.
+fn flag_of(door: &str) -> &'static str {
+    if door.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
 }
 
 /// The signals that stop the server. The second SIGINT does not reach it: it ends the process with 1.
@@ -93,6 +116,7 @@ fn notify(state: NotifyState<'_>) {
 }
 
 fn log_to_standard_error() {
+    let colours = io::stderr().is_terminal();
     // The only failure is that there is a log already.
-    _ = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false).try_init();
+    _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(colours).with_target(false).try_init();
 }

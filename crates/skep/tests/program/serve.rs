@@ -103,7 +103,7 @@ fn bad_flags_are_refused_in_one_line() {
         (&["serve", "--memry", "1GiB"][..], &["--memry", "--memory"][..]),
         (&["serve", "--memory", "4G"], &["'4G'", "--memory", "4GiB"]),
         (&["serve", "--memory"], &["--memory", "value"]),
-        (&["serve", "--shards", "0"], &["--shards", "1 to 1024"]),
+        (&["serve", "--shards", "0"], &["--shards", "1 to 256"]),
         (&["serve", "--listen", "7379"], &["--listen", "127.0.0.1:7379"]),
         (&["serve", "--resp", "no"], &["--resp", "off"]),
         (&["serve", "--hash-index-ratio", "2"], &["--hash-index-ratio", "below 1"]),
@@ -131,7 +131,7 @@ fn a_bad_configuration_file_is_refused_with_its_line() {
     let path = file("bad.toml");
     let shown = path.to_str().expect("the path is UTF-8").to_owned();
     fs::write(&path, "# my settings\nmemory = \"4GiB\"\nshards = 0\n").expect("a file can be written");
-    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "line 3", "`shards`", "1 to 1024"]);
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "line 3", "`shards`", "1 to 256"]);
     fs::write(&path, [0xff, 0xfe]).expect("a file can be written");
     assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "UTF-8"]);
     fs::remove_file(&path).expect("a file can be removed");
