@@ -42,17 +42,17 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,
-            _ => Failure::Runtime(io_reason(&error)),
+            _ => Failure::Runtime(reason(&error)),
         }
     }
 }
 
-/// Why an operation of the system failed, without the number that Rust adds.
-pub(crate) fn io_reason(error: &std::io::Error) -> String {
-    let reason = error.to_string();
-    match reason.split_once(" (os error") {
-        Some((reason, _)) => reason.to_owned(),
-        None => reason,
+/// What the system says, without the number that Rust adds.
+pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((reason, rest)) => reason.to_owned() + rest.split_once(')').map_or("", |(_, after)| after),
+        None => text,
     }
 }
 
@@ -75,7 +75,15 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use super::{one_line, reason};
+
+    #[test]
+    fn the_number_of_a_system_error_is_left_out() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        assert_eq!(reason(&refused), "Connection refused");
+        assert_eq!(reason(&format!("shard 3: {refused}: gone")), "shard 3: Connection refused: gone");
+        assert_eq!(reason(&"as it is"), "as it is");
+    }
 
     #[test]
     fn clap_errors_become_one_line() {

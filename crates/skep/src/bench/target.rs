@@ -40,7 +40,7 @@ impl Target {
     pub(crate) fn execute(&mut self, requests: &[Request<'_>]) -> Result<(), String> {
         match self {
             Target::Remote { client, responses } => {
-                client.execute(requests, responses).map_err(|error| error.to_string())
+                client.execute(requests, responses).map_err(|error| crate::failure::reason(&error))
             }
             Target::Embedded { store, replies } => {
                 store.execute(requests, replies);

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use skep::limits::VALUE_SIZE_MAX;
 use skep::{Client, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use output::print;
 use request::Command;
 
@@ -135,7 +135,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let mut client = connect(&arguments.addr).map_err(Failure::Runtime)?;
     let mut responses = Responses::default();
-    client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(error.to_string()))?;
+    client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
     match responses.get(0) {
         Ok(Reply::Done) => print(&command, None),
         Ok(Reply::Value(value)) => print(&command, Some(value)),
@@ -162,7 +162,8 @@ fn not_found(command: &Command) -> Result<(), Failure> {
 pub(crate) fn connect(address: &str) -> Result<Client, String> {
     Client::connect(address, skep::HASH_SPACE).map_err(|error| {
         format!(
-            "no server answers at {address}: {error}: start one with `skep serve`, or name its native address with --addr"
+            "no server answers at {address}: {}: start one with `skep serve`, or name its native address with --addr",
+            reason(&error)
         )
     })
 }

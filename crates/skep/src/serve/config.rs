@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use skep_server::ServerSettings;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 
 /// The defaults, in the form of the file that a user would write.
@@ -95,7 +95,7 @@ impl Configuration {
             Failure::Usage(format!(
                 "cannot read the configuration file {}: {}: `skep serve --print-config` prints one to begin with",
                 path.display(),
-                crate::failure::io_reason(&error)
+                reason(&error)
             ))
         })?;
         Self::parse(&text).map_err(|problem| Failure::Usage(format!("{}, {problem}", path.display())))

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use skep_server::{Server, StartError};
 
-use crate::failure::{Failure, io_reason};
+use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 use config::{Configuration, DEFAULT_CONFIGURATION};
 use screen::{HugePages, Screen};
@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     log_to_standard_error();
     // Before the server starts, so that a signal is not lost while memory is touched.
-    let mut signals = stop_signals().map_err(|error| Failure::Runtime(format!("cannot wait for signals: {error}")))?;
+    let mut signals =
+        stop_signals().map_err(|error| Failure::Runtime(format!("cannot wait for signals: {}", reason(&error))))?;
     let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
 
     let program = std::env::args().next().unwrap_or_else(|| "skep".to_owned());
@@ -87,9 +88,9 @@ fn explain(error: &StartError) -> String {
         ),
         StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
         StartError::Listen { door, address, source } => {
-            format!("cannot listen on {address}: {}: choose another address with {}", io_reason(source), flag_of(door))
+            format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))
         }
-        _ => error.to_string(),
+        _ => reason(error),
     }
 }
 
