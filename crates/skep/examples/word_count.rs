@@ -19,7 +19,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use skep::limits::KEY_SIZE_MAX;
-use skep::{Client, Element, Operation, Reply, Request, Responses, Shape, Update, UpdateFunction};
+use skep::{Client, ClientError, Element, Operation, Reply, Request, Responses, Shape, Update, UpdateFunction};
 
 /// Counts the words of text files in a Skep server.
 #[derive(Parser)]
@@ -106,10 +106,12 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 fn connect(address: &str) -> Result<Client, String> {
-    Client::connect(address, skep::HASH_SPACE).map_err(|error| {
-        format!(
-            "no server answers at {address}: {error}: start one with `cargo run --release -- serve`, or name it by --addr"
-        )
+    Client::connect(address, skep::HASH_SPACE).map_err(|error| match error {
+        ClientError::Connect { source, .. } => format!(
+            "no server answers at {address}: {source}: start one with `cargo run --release -- serve`, or name its native \
+             address with --addr"
+        ),
+        error => error.to_string(),
     })
 }
 

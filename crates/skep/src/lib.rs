@@ -51,7 +51,7 @@
 
 mod store;
 
-pub use skep_client::{AsyncClient, Client, ClientError, Responses};
+pub use skep_client::{AsyncClient, Client, ClientError, NotWelcome, Responses};
 pub use skep_server::{Server, ServerSettings, StartError};
 pub use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_store::hash::Settings as StoreSettings;
@@ -60,7 +60,7 @@ pub use skep_store::operation::{
     Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
 };
 pub use skep_store::processor::{Replies, Statistics};
-pub use skep_wire::native::WireError;
+pub use skep_wire::native::{ProtocolError, Response, WireError};
 pub use store::{OpenError, Store};
 
 /// The space of a server that is the hash store.

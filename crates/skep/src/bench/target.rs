@@ -7,7 +7,7 @@ pub(crate) enum Target {
     /// A server.
     Remote {
         /// Its connections, one for each shard.
-        client: Client,
+        client: Box<Client>,
         /// Reused from batch to batch.
         responses: Responses,
     },
@@ -26,7 +26,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 1 << 30;
 impl Target {
     /// Connects to a server.
     pub(crate) fn remote(address: &str) -> Result<Self, String> {
-        let client = crate::cli::connect(address)?;
+        let client = Box::new(crate::cli::connect(address)?);
         Ok(Target::Remote { client, responses: Responses::default() })
     }
 

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use skep::limits::VALUE_SIZE_MAX;
-use skep::{Client, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
+use skep::{Client, ClientError, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
 
 use crate::failure::{Failure, reason};
 use output::print;
@@ -160,11 +160,12 @@ fn not_found(command: &Command) -> Result<(), Failure> {
 
 /// Connects to a server; an error says what to do.
 pub(crate) fn connect(address: &str) -> Result<Client, String> {
-    Client::connect(address, skep::HASH_SPACE).map_err(|error| {
-        format!(
+    Client::connect(address, skep::HASH_SPACE).map_err(|error| match error {
+        ClientError::Connect { source, .. } => format!(
             "no server answers at {address}: {}: start one with `skep serve`, or name its native address with --addr",
-            reason(&error)
-        )
+            reason(&source)
+        ),
+        error => reason(&error),
     })
 }
 

@@ -92,6 +92,13 @@ fn decimal_counters_are_text() {
 }
 
 #[test]
+fn the_resp_port_is_no_native_port() {
+    let server = Server::start(&[]);
+    let resp = server.resp.as_deref().expect("the RESP port is on");
+    assert_refusal(&output(&["cli", "--addr", resp, "get", "k"]), 1, &[resp, "native port"]);
+}
+
+#[test]
 fn without_a_server_it_says_so() {
     assert_refusal(&output(&["cli", "--addr", "127.0.0.1:1", "get", "k"]), 1, &["127.0.0.1:1", "skep serve", "--addr"]);
     assert_refusal(&output(&["cli", "--addr", "nonsense", "get", "k"]), 1, &["nonsense", "--addr"]);
