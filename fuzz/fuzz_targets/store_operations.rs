@@ -36,7 +36,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     let kv_size = *input.choose(&[10, 62, 254])?;
     let settings = Settings::for_kv_size(memory, kv_size, input.arbitrary()?);
     let processor = Processor::new(&settings).expect("a few megabytes can be reserved");
-    let replies = Replies::with_budget(*input.choose(&[1, 4096, 64 << 20])?);
+    let replies = Replies::with_budget(*input.choose(&[0, 4096, 64 << 20])?);
     let mut pair = Pair { processor, replies, naive: NaiveStore::new() };
     while !input.is_empty() {
         let count = input.int_in_range(1..=64)?;
