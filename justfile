@@ -47,4 +47,4 @@ word-count +files:
 
 # Fuzz one target (cargo install --locked cargo-fuzz): just fuzz resp_request 60
 fuzz target seconds="60":
-    RUSTC_BOOTSTRAP=1 cargo fuzz run {{target}} -- -max_total_time={{seconds}} -max_len=8192
+    RUSTC_BOOTSTRAP=1 cargo fuzz run {{target}} -- -max_total_time={{seconds}} -max_len=16384

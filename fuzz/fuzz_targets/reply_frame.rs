@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skep_wire::native::{ReplyFrame, ReplyFrameWriter, Response, Welcome};
+use skep_wire::native::{REPLY_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter, Response, Welcome};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(Some(welcome)) = Welcome::decode(input) {
@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut bytes = input;
     while let Ok(Some((frame, size))) = ReplyFrame::decode(bytes) {
-        assert!(size > 0 && size <= bytes.len());
+        assert!(size > 0 && size <= bytes.len() && size <= 4 + REPLY_FRAME_SIZE_MAX);
         let responses: Result<Vec<Response<'_>>, _> = frame.replies().take(1 << 16).collect();
         if let Ok(responses) = responses {
             assert_eq!(responses.len(), usize::from(frame.count));

@@ -1,1 +1,55 @@
-//! skep-client
+//! A client of Skep: batches of operations over the native protocol, blocking ([`Client`]) or on tokio
+//! ([`AsyncClient`]).
+//!
+//! ```no_run
+//! # fn main() -> Result<(), skep_client::ClientError> {
+//! use skep_client::{Client, Element, Operation, Request, Responses, Shape, Update, UpdateFunction};
+//!
+//! let mut client = Client::connect("127.0.0.1:7379", 0)?;
+//! client.put(b"greeting", b"hello")?;
+//! assert_eq!(client.get(b"greeting")?.as_deref(), Some(b"hello".as_slice()));
+//!
+//! // One at a time is a round trip each. A batch is one for all of it.
+//! let increment = Operation::Update(Update {
+//!     function: UpdateFunction::Add,
+//!     element: Element::I64,
+//!     shape: Shape::ScalarToScalar,
+//!     operand: &1i64.to_le_bytes(),
+//!     initial: Some(&0i64.to_le_bytes()),
+//!     return_old: false,
+//! });
+//! let words = ["the", "quick", "brown", "fox", "and", "the", "dog"];
+//! let requests: Vec<_> = words.iter().map(|word| Request { key: word.as_bytes(), operation: increment }).collect();
+//! let mut responses = Responses::new();
+//! client.execute(&requests, &mut responses)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A client has one connection to each shard of the server and sends each key to the shard that owns it. It divides
+//! a batch into frames, keeps several in flight on each connection and reads answers while it writes, so a batch
+//! may be of any size; answers come in the order of the requests. Requests on one key take effect in their order.
+//! A batch is not a transaction.
+//!
+//! Both clients only move bytes: what they send, and what the bytes that arrive mean, is decided by one core that
+//! knows neither sockets nor time.
+
+mod answer;
+mod asynchronous;
+mod blocking;
+mod error;
+mod exchange;
+mod handshake;
+mod lane;
+mod operations;
+mod responses;
+
+pub use asynchronous::AsyncClient;
+pub use blocking::Client;
+pub use error::{ClientError, NotWelcome};
+pub use responses::Responses;
+pub use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
+pub use skep_store::operation::{
+    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
+};
+pub use skep_wire::native::{ProtocolError, Response, WireError};

@@ -53,6 +53,32 @@ pub fn shard_of(key: &[u8], partition_seed: u64, shard_count: u16) -> u16 {
 mod tests {
     use super::*;
 
+    /// The table of `docs/protocol.md`: key, seed, hash, and the owner among 3, 16 and 1000 shards.
+    #[test]
+    fn the_documented_partition_is_the_one_used() {
+        let long = [0x55; 460];
+        let cases: [(&[u8], u64, u64, [u16; 3]); 8] = [
+            (b"a", 0, 0x599f_47df_33a2_e1eb, [1, 5, 350]),
+            (b"a", 42, 0x0c4b_4535_681a_d65d, [0, 0, 48]),
+            (b"ham", 42, 0xb133_3c61_98a7_dc81, [2, 11, 692]),
+            (b"egg", 42, 0x84f0_2567_815b_6616, [1, 8, 519]),
+            (b"spoon", 42, 0xd685_2631_b01a_5991, [2, 13, 837]),
+            (b"user:1000", 42, 0xc79c_2690_48f5_fd18, [2, 12, 779]),
+            (b"a key of more than sixteen bytes", 42, 0x0771_e03d_c96d_f6c1, [0, 0, 29]),
+            (&long, 42, 0xf7b8_d858_2bf4_b289, [2, 15, 967]),
+        ];
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+        let document = std::fs::read_to_string(document).expect("docs/protocol.md is beside the crates");
+        for (key, seed, hash, owners) in cases {
+            assert_eq!(rapidhash_v3_seeded(key, &RapidSecrets::seed_cpp(seed)), hash);
+            assert_eq!([3, 16, 1000].map(|shard_count| shard_of(key, seed, shard_count)), owners);
+            let name = if key == long { "460 bytes `0x55`".into() } else { format!("`{}`", key.escape_ascii()) };
+            let [of_3, of_16, of_1000] = owners;
+            let row = format!("| {name} | {seed} | `{hash:016x}` | {of_3} | {of_16} | {of_1000} |");
+            assert!(document.contains(&row), "docs/protocol.md lacks {row}");
+        }
+    }
+
     #[test]
     fn one_shard_owns_everything() {
         for seed in [0, 1, u64::MAX] {

@@ -8,7 +8,6 @@
 //! that the next one fits into it.
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
-use super::large::Pieces;
 use super::object;
 use super::slab::SlabClass;
 use super::table::{HashTable, Home, Location, Place};
@@ -39,13 +38,6 @@ impl NewEntry<'_> {
     }
 }
 
-/// The slabs of an entry that goes.
-enum OldSlabs {
-    None,
-    Pair(SlabSlot),
-    Large(SlabSlot, Pieces),
-}
-
 impl Location {
     /// Size of the value that was found.
     pub(crate) fn value_size(&self) -> Option<usize> {
@@ -63,7 +55,7 @@ impl<M: Memory> HashTable<M> {
     pub(crate) async fn store(
         &self,
         home: Home,
-        location: Location,
+        location: &Location,
         key: &[u8],
         value: &[u8],
         finish: impl FnOnce(&mut [u8]),
@@ -81,7 +73,7 @@ impl<M: Memory> HashTable<M> {
             finish(&mut bytes[range]);
         };
         // A slab of the right class is written over; its bucket stays as it is.
-        if let Location::Slab { slab, value_size, .. } = &location
+        if let Location::Slab { slab, value_size, .. } = location
             && slab.class == class
         {
             self.memory().write(slab.pointer.span(class.size()), fill).await;
@@ -97,7 +89,7 @@ impl<M: Memory> HashTable<M> {
     pub(crate) async fn store_large(
         &self,
         home: Home,
-        location: Location,
+        location: &Location,
         key: &[u8],
         value: &[u8],
     ) -> Result<(), OperationError> {
@@ -122,12 +114,11 @@ impl<M: Memory> HashTable<M> {
     ///
     /// # Panics
     /// If none was found.
-    pub(crate) async fn remove(&self, home: Home, location: Location, key_size: usize) {
+    pub(crate) async fn remove(&self, home: Home, location: &Location, key_size: usize) {
         let value_size = location.value_size().expect("an entry was found");
-        let old = self.old_slabs(&location).await;
-        let (place, slot) = into_slot(location);
-        self.clear_slot(home, place, slot).await;
-        self.release_old(&old);
+        let (place, slot) = found_at(location);
+        self.clear_slot(home, place.at, place.bucket, slot).await;
+        self.release_found(location);
         self.count_pairs(-1);
         self.count_pair_size(-((key_size + value_size) as i64));
     }
@@ -136,7 +127,7 @@ impl<M: Memory> HashTable<M> {
     async fn install_slab(
         &self,
         home: Home,
-        location: Location,
+        location: &Location,
         class: SlabClass,
         pointer: Pointer,
         key_size: usize,
@@ -154,23 +145,18 @@ impl<M: Memory> HashTable<M> {
     async fn install(
         &self,
         home: Home,
-        location: Location,
+        location: &Location,
         entry: NewEntry<'_>,
         key_size: usize,
         value_size: usize,
     ) -> Result<(), OperationError> {
-        let old_value_size = location.value_size();
-        let old = self.old_slabs(&location).await;
         match location {
-            Location::Missing { mut place, has_room: true } => {
-                entry.push(&mut place.bucket);
-                self.memory().write_line(place.at, place.bucket.as_line()).await;
-            }
-            Location::Missing { place, has_room: false } => self.extend_chain(place, &entry).await?,
+            Location::Missing { place, has_room: true } => self.push(place.at, place.bucket, &entry).await,
+            Location::Missing { place, has_room: false } => self.extend_chain(place.at, place.bucket, &entry).await?,
             found => self.replace(home, found, &entry).await?,
         }
-        self.release_old(&old);
-        match old_value_size {
+        self.release_found(location);
+        match location.value_size() {
             Some(old_value_size) => self.count_pair_size(value_size as i64 - old_value_size as i64),
             None => {
                 self.count_pairs(1);
@@ -181,24 +167,23 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Puts an entry into the index instead of the one that was found.
-    async fn replace(&self, home: Home, found: Location, entry: &NewEntry<'_>) -> Result<(), OperationError> {
-        let (mut place, slot) = into_slot(found);
-        if let (Some(_), NewEntry::Slab(slab)) = (place.bucket.slab_slot(slot), entry) {
-            place.bucket.set_slab(slot, *slab);
-            self.memory().write_line(place.at, place.bucket.as_line()).await;
+    async fn replace(&self, home: Home, found: &Location, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+        let (place, slot) = found_at(found);
+        let mut bucket = place.bucket;
+        if let (Some(_), NewEntry::Slab(slab)) = (bucket.slab_slot(slot), entry) {
+            bucket.set_slab(slot, *slab);
+            self.memory().write_line(place.at, bucket.as_line()).await;
             return Ok(());
         }
-        let mut without = place.bucket;
-        without.remove(slot);
-        if without.free_slot_count() >= entry.slot_count() {
-            entry.push(&mut without);
-            self.memory().write_line(place.at, without.as_line()).await;
+        bucket.remove(slot);
+        if bucket.free_slot_count() >= entry.slot_count() {
+            self.push(place.at, bucket, entry).await;
             return Ok(());
         }
         // The new form needs a bucket with more room: it comes first, the old one goes after.
         self.insert(home, entry).await?;
-        place.bucket = self.read_bucket(place.at).await;
-        self.clear_slot(home, place, slot).await;
+        let bucket = self.read_bucket(place.at).await;
+        self.clear_slot(home, place.at, bucket, slot).await;
         Ok(())
     }
 
@@ -206,88 +191,86 @@ impl<M: Memory> HashTable<M> {
     async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), OperationError> {
         let mut at = home.bucket.pointer();
         loop {
-            let mut bucket = self.read_bucket(at).await;
+            let bucket = self.read_bucket(at).await;
             if bucket.free_slot_count() >= entry.slot_count() {
-                entry.push(&mut bucket);
-                self.memory().write_line(at, bucket.as_line()).await;
+                self.push(at, bucket, entry).await;
                 return Ok(());
             }
             match bucket.chain() {
                 Some(next) => at = next,
-                None => return self.extend_chain(Place { at, bucket }, entry).await,
+                None => return self.extend_chain(at, bucket, entry).await,
             }
         }
     }
 
-    /// Adds a bucket with this entry to a chain that ends here.
-    async fn extend_chain(&self, mut last: Place, entry: &NewEntry<'_>) -> Result<(), OperationError> {
-        let at = self.allocate(SlabClass::BUCKET).await.ok_or(OperationError::IndexFull)?;
-        let mut bucket = Bucket::EMPTY;
+    /// Puts an entry into a bucket that has room.
+    async fn push(&self, at: Pointer, mut bucket: Bucket, entry: &NewEntry<'_>) {
         entry.push(&mut bucket);
         self.memory().write_line(at, bucket.as_line()).await;
-        last.bucket.set_chain(Some(at));
-        self.memory().write_line(last.at, last.bucket.as_line()).await;
+    }
+
+    /// Adds a bucket with this entry to a chain of which this is the last one.
+    async fn extend_chain(&self, at: Pointer, mut last: Bucket, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+        let next = self.allocate(SlabClass::BUCKET).await.ok_or(OperationError::IndexFull)?;
+        self.push(next, Bucket::EMPTY, entry).await;
+        last.set_chain(Some(next));
+        self.memory().write_line(at, last.as_line()).await;
         Ok(())
     }
 
     /// Removes the entry at a slot, and a bucket of the chain if that makes one superfluous.
-    async fn clear_slot(&self, home: Home, mut place: Place, slot: usize) {
-        place.bucket.remove(slot);
+    async fn clear_slot(&self, home: Home, at: Pointer, mut bucket: Bucket, slot: usize) {
+        bucket.remove(slot);
         // Reading the next bucket costs an access: worth it only where there is a good chance that it fits.
-        if let Some(next_at) = place.bucket.chain()
-            && place.bucket.free_slot_count() >= SLOT_COUNT / 2
+        if let Some(next_at) = bucket.chain()
+            && bucket.free_slot_count() >= SLOT_COUNT / 2
         {
             let next = self.read_bucket(next_at).await;
-            if next.used_slot_count() <= place.bucket.free_slot_count() {
-                place.bucket.absorb(&next);
-                self.memory().write_line(place.at, place.bucket.as_line()).await;
+            if next.used_slot_count() <= bucket.free_slot_count() {
+                bucket.absorb(&next);
+                self.memory().write_line(at, bucket.as_line()).await;
                 self.release(SlabClass::BUCKET, next_at);
                 return;
             }
         }
-        if place.bucket.used_slot_count() > 0 || place.at == home.bucket.pointer() {
-            self.memory().write_line(place.at, place.bucket.as_line()).await;
-            return;
+        if bucket.used_slot_count() > 0 || at == home.bucket.pointer() {
+            self.memory().write_line(at, bucket.as_line()).await;
+        } else {
+            self.unlink(home, at).await;
         }
-        // The last bucket of a chain is empty: the one before it becomes the last.
-        let mut before = Place { at: home.bucket.pointer(), bucket: self.read_bucket(home.bucket.pointer()).await };
-        while let Some(next) = before.bucket.chain().filter(|next| *next != place.at) {
-            before = Place { at: next, bucket: self.read_bucket(next).await };
+    }
+
+    /// Takes the last bucket of a chain, which is empty, out of it.
+    async fn unlink(&self, home: Home, empty_at: Pointer) {
+        let mut at = home.bucket.pointer();
+        let mut before = self.read_bucket(at).await;
+        while let Some(next) = before.chain().filter(|next| *next != empty_at) {
+            at = next;
+            before = self.read_bucket(at).await;
         }
-        before.bucket.set_chain(place.bucket.chain());
-        self.memory().write_line(before.at, before.bucket.as_line()).await;
-        self.release(SlabClass::BUCKET, place.at);
+        before.set_chain(None);
+        self.memory().write_line(at, before.as_line()).await;
+        self.release(SlabClass::BUCKET, empty_at);
     }
 
     async fn read_bucket(&self, at: Pointer) -> Bucket {
         Bucket::from_line(self.memory().read_line(at).await)
     }
 
-    async fn old_slabs(&self, location: &Location) -> OldSlabs {
-        match location {
-            Location::Inline { .. } | Location::Missing { .. } => OldSlabs::None,
-            Location::Slab { slab, .. } => OldSlabs::Pair(*slab),
-            Location::Large { slab, root, .. } => OldSlabs::Large(*slab, self.pieces(root).await),
-        }
-    }
-
-    fn release_old(&self, old: &OldSlabs) {
-        match old {
-            OldSlabs::None => {}
-            OldSlabs::Pair(slab) => self.release(slab.class, slab.pointer),
-            OldSlabs::Large(slab, pieces) => {
-                self.release_pieces(pieces);
-                self.release(slab.class, slab.pointer);
-            }
+    /// Gives back the slab of an entry that the index no longer points to. The pieces of a large value are left to
+    /// those who deal with large values.
+    fn release_found(&self, location: &Location) {
+        if let Location::Slab { slab, .. } | Location::Large { slab, .. } = location {
+            self.release(slab.class, slab.pointer);
         }
     }
 }
 
 /// Where an entry that was found lies.
-fn into_slot(found: Location) -> (Place, usize) {
-    match found {
+fn found_at(location: &Location) -> (&Place, usize) {
+    match location {
         Location::Inline { place, pair } => (place, usize::from(pair.slot)),
-        Location::Slab { place, slot, .. } | Location::Large { place, slot, .. } => (place, slot),
+        Location::Slab { place, slot, .. } | Location::Large { place, slot, .. } => (place, *slot),
         Location::Missing { .. } => unreachable!("an entry was found"),
     }
 }

@@ -32,6 +32,13 @@ pub(crate) struct Pieces {
     value_size: usize,
 }
 
+impl Pieces {
+    /// Bytes of the value.
+    pub(crate) fn value_size(&self) -> usize {
+        self.value_size
+    }
+}
+
 /// Pointers in the root of a value of this size.
 pub(super) fn root_pointer_count(value_size: usize) -> usize {
     let mut count = value_size.div_ceil(PIECE_SIZE);
@@ -154,7 +161,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Gives all slabs of a large value back.
-    pub(super) fn release_pieces(&self, pieces: &Pieces) {
+    pub(crate) fn release_pieces(&self, pieces: &Pieces) {
         for (pointer, size) in pieces.data.iter().zip(piece_sizes(pieces.value_size)) {
             self.release(piece_class(size), *pointer);
         }

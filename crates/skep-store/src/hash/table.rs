@@ -25,7 +25,7 @@ use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, RegionError};
 
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyHash(pub(super) u64);
+pub(crate) struct KeyHash(pub(crate) u64);
 
 /// Number of a bucket of the index. Buckets of a chain belong to the one it begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,7 @@ impl<M: Memory> HashTable<M> {
     pub fn new(memory: M, settings: &Settings) -> Result<Self, RegionError> {
         let bucket_count = settings.bucket_count(memory.size())?;
         let slab_start = Pointer::to_line(u64::from(bucket_count));
+        // The last line stays unused: the end of 64 GiB would have no pointer.
         let slab_end = Pointer::to_line(memory.size() / LINE_SIZE as u64 - 1);
         Ok(HashTable {
             bucket_count,

@@ -53,7 +53,7 @@ impl<M: Memory> Batch<'_, M> {
             if matches!(location, Location::Large { .. }) || stored_size(request) > PAIR_SIZE_MAX {
                 return;
             }
-            let outcome = self.main_path(request, home, location, sum, first).await;
+            let outcome = self.main_path(request, home, &location, sum, first).await;
             if let Err(error) = outcome {
                 self.answer(first, Reply::Failed(error));
             }
@@ -113,7 +113,7 @@ impl<M: Memory> Batch<'_, M> {
         &self,
         request: &Request<'_>,
         home: Home,
-        location: Location,
+        location: &Location,
         sum: Option<DecimalText>,
         waiting: Waiting,
     ) -> Result<(), OperationError> {

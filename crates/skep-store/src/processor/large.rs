@@ -39,7 +39,12 @@ impl<M: Memory> Batch<'_, M> {
         waiting: Waiting,
     ) -> Result<(), OperationError> {
         let key = request.key;
-        let root = if let Location::Large { root, .. } = &location { Some(*root) } else { None };
+        // What a large value leaves behind when it goes.
+        let old_pieces = match &location {
+            Location::Large { root, .. } => Some(self.table.pieces(root).await),
+            _ => None,
+        };
+        let release_old = || old_pieces.as_ref().map(|pieces| self.table.release_pieces(pieces));
         let value_size = location.value_size();
         match &request.operation {
             Operation::Put { condition: PutCondition::IfPresent, .. } if value_size.is_none() => {
@@ -49,23 +54,27 @@ impl<M: Memory> Batch<'_, M> {
                 self.answer(waiting, Reply::Exists);
             }
             Operation::Put { value, .. } => {
-                match root {
-                    Some(root) if root.value_size as usize == value.len() => {
-                        let pieces = self.table.pieces(&root).await;
+                match &old_pieces {
+                    Some(pieces) if pieces.value_size() == value.len() => {
                         let copy = |offset: usize, piece: &mut [u8]| {
                             piece.copy_from_slice(&value[offset..offset + piece.len()]);
                         };
-                        self.table.update_pieces(&pieces, copy).await;
+                        self.table.update_pieces(pieces, copy).await;
                     }
                     _ if key.len() + value.len() > PAIR_SIZE_MAX => {
-                        self.table.store_large(home, location, key, value).await?;
+                        self.table.store_large(home, &location, key, value).await?;
+                        release_old();
                     }
-                    _ => self.table.store(home, location, key, value, |_| ()).await?,
+                    _ => {
+                        self.table.store(home, &location, key, value, |_| ()).await?;
+                        release_old();
+                    }
                 }
                 self.answer(waiting, Reply::Done);
             }
             Operation::Delete => {
-                self.table.remove(home, location, key.len()).await;
+                self.table.remove(home, &location, key.len()).await;
+                release_old();
                 self.answer(waiting, Reply::Done);
             }
             Operation::Contains => self.answer(waiting, Reply::Done),
@@ -73,7 +82,7 @@ impl<M: Memory> Batch<'_, M> {
             Operation::Update(operation) if value_size.is_none() => {
                 // The key is missing and the initial value large: it is stored, then updated where it lies.
                 let initial = operation.initial.unwrap_or_default();
-                self.table.store_large(home, location, key, initial).await?;
+                self.table.store_large(home, &location, key, initial).await?;
                 let nothing = |_: &mut [u8]| Effect::Unchanged;
                 let location = self.table.seek(key, home, 0, nothing).await;
                 self.stream(request, &location, waiting).await?;

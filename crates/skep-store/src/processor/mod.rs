@@ -30,7 +30,7 @@ use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::station::{Station, StationSlot, Waiting};
 use crate::hash::slab::{MergeDaemon, SlabTraffic};
-use crate::hash::{HashTable, Home, Settings};
+use crate::hash::{BucketIndex, HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::operation::{Reply, Request};
 
@@ -96,9 +96,20 @@ impl<M: Memory> Processor<M> {
     /// When the reply budget is used up, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
     /// key is, so are all later ones of the same key, but for those that are invalid on any value.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.execute_dependent(requests, replies, |home| home.bucket);
+    }
+
+    /// Executes all requests; those for which `station_bucket` is the same bucket depend on each other.
+    fn execute_dependent(
+        &mut self,
+        requests: &[Request<'_>],
+        replies: &mut Replies,
+        station_bucket: impl Fn(&Home) -> BucketIndex + Copy,
+    ) {
         replies.reset(requests.len());
         for (part, requests) in requests.chunks(IN_FLIGHT_MAX).enumerate() {
-            let deferred = self.execute_part(requests, part * IN_FLIGHT_MAX, replies);
+            self.admit(requests, part * IN_FLIGHT_MAX, replies, station_bucket);
+            let deferred = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
             // A later request could overtake one of its key that was left for later.
             if deferred || !replies.within_budget() {
                 return;
@@ -133,9 +144,8 @@ impl<M: Memory> Processor<M> {
         }
     }
 
-    /// Executes up to 256 requests. Whether some were left for later.
-    fn execute_part(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
-        self.admit(requests, first_reply, replies);
+    /// Executes the requests that were admitted. Whether some were left for later.
+    fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
         let chain_count = self.station.chain_count();
         let batch = Batch {
             table: &self.table,
@@ -167,7 +177,13 @@ impl<M: Memory> Processor<M> {
     }
 
     /// Checks, hashes and announces all requests, and finds out which depend on each other.
-    fn admit(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) {
+    fn admit(
+        &mut self,
+        requests: &[Request<'_>],
+        first_reply: usize,
+        replies: &mut Replies,
+        station_bucket: impl Fn(&Home) -> BucketIndex,
+    ) {
         self.station.reset();
         self.homes.clear();
         for request in requests {
@@ -177,9 +193,12 @@ impl<M: Memory> Processor<M> {
         }
         for (place, (request, home)) in requests.iter().zip(&self.homes).enumerate() {
             match request.validate() {
-                Ok(()) => self.station.admit(place, home.bucket),
+                Ok(()) => self.station.admit(place, station_bucket(home)),
                 Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,9 +18,8 @@ const MAGIC: [u8; 4] = *b"SKEP";
 const SHARD_ANY: u16 = 0xFFFF;
 
 const _: () = assert!(Hello::SIZE == MAGIC.len() + 1 + 1 + size_of::<u16>() + size_of::<u64>());
-const _: () = assert!(
-    Welcome::SIZE == MAGIC.len() + 1 + 1 + 3 * size_of::<u16>() + size_of::<u32>() + 2 * size_of::<u64>()
-);
+const _: () =
+    assert!(Welcome::SIZE == MAGIC.len() + 1 + 1 + 3 * size_of::<u16>() + size_of::<u32>() + 2 * size_of::<u64>());
 
 /// The first bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -165,10 +165,7 @@ pub fn operation_size(request: &Request<'_>) -> usize {
 
 /// Decodes the operation at the front.
 #[inline]
-pub(super) fn decode<'a>(
-    cursor: &mut Cursor<'a>,
-    registers: &mut DecoderRegisters<'a>,
-) -> Result<Request<'a>, Fault> {
+pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegisters<'a>) -> Result<Request<'a>, Fault> {
     const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
 
     let first = cursor.take_u8().ok_or(MALFORMED)?;

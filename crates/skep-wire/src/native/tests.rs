@@ -163,6 +163,17 @@ fn copy_flags_save_what_they_copy() {
     let gap = encode(&[put(b"a", b"value"), Request { key: b"b", operation: GET }, put(b"c", b"value")]);
     assert_eq!(gap.len(), one + 2 + 2);
     assert_eq!(decode(&gap)[2], Ok(put(b"c", b"value")));
+
+    let add = Operation::Update(Update {
+        function: UpdateFunction::Add,
+        element: Element::U64,
+        shape: Shape::ScalarToScalar,
+        operand: &[1, 0, 0, 0, 0, 0, 0, 0],
+        initial: None,
+        return_old: true,
+    });
+    let adds = [b"8 bytes.", b"8 more b"].map(|key| Request { key, operation: add });
+    assert_eq!(encode(&adds).len(), 12 + 25 + 11);
 }
 
 #[test]

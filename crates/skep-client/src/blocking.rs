@@ -1,0 +1,213 @@
+//! The blocking client: one connection to each shard, and `poll` over all of them.
+//!
+//! Sockets stay in blocking mode and each call says whether it may wait. So the common case, one shard that owes
+//! answers and nothing left to send, is one `recv` that waits, without a `poll` before it.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Update};
+use skep_wire::native::Welcome;
+
+use crate::answer;
+use crate::error::{ClientError, NotWelcome, is_closed};
+use crate::exchange::Exchange;
+use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
+use crate::lane::Lane;
+use crate::operations::single_operations;
+use crate::responses::Responses;
+
+/// A client whose calls return when they are answered.
+#[derive(Debug)]
+pub struct Client {
+    exchange: Exchange,
+    address: SocketAddr,
+    /// One to each shard, in their order.
+    connections: Vec<TcpStream>,
+}
+
+impl Client {
+    /// Connects to all shards of the server at this address, for operations on one of its spaces.
+    pub fn connect(address: impl ToSocketAddrs, space: u16) -> Result<Client, ClientError> {
+        let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
+        let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
+        for address in address.to_socket_addrs().map_err(unresolved)? {
+            match Self::connect_within(address, space, HANDSHAKE_TIMEOUT) {
+                Err(error @ ClientError::Connect { .. }) => failure = error,
+                connected_or_failed => return connected_or_failed,
+            }
+        }
+        Err(failure)
+    }
+
+    fn connect_within(address: SocketAddr, space: u16, timeout: Duration) -> Result<Client, ClientError> {
+        let (first, welcome) = open(address, None, timeout)?;
+        let mut first = Some(first);
+        let connections = (0..welcome.shard_count)
+            .map(|shard| match first.take_if(|_| shard == welcome.shard) {
+                Some(first) => Ok(first),
+                None => open(address, Some((shard, welcome)), timeout).map(|(stream, _)| stream),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Client { exchange: Exchange::new(&welcome, space), address, connections })
+    }
+
+    /// Number of the server's shards.
+    pub fn shard_count(&self) -> u16 {
+        self.exchange.shard_count()
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Executes any number of requests and answers them in their order. After an error there are no answers, and
+    /// requests may or may not have taken effect.
+    pub fn execute(&mut self, requests: &[Request<'_>], responses: &mut Responses) -> Result<(), ClientError> {
+        responses.clear();
+        self.run(requests)?;
+        self.exchange.swap_responses(responses);
+        Ok(())
+    }
+
+    fn execute_one(&mut self, request: &Request<'_>) -> Result<(), ClientError> {
+        self.run(std::slice::from_ref(request))
+    }
+
+    /// Sends what can be sent, waits for an answer, and so on until all is answered.
+    fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
+        self.exchange.begin(requests)?;
+        loop {
+            for shard in 0..self.connections.len() {
+                self.send(shard, requests)?;
+            }
+            if self.exchange.is_finished() {
+                self.exchange.end();
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self, shard: usize, requests: &[Request<'_>]) -> Result<(), ClientError> {
+        loop {
+            let bytes = self.exchange.transmit(shard, requests);
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            match send(&self.connections[shard], bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(size) => self.exchange.lane(shard).transmitted(size),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Waits until a socket can be used, and receives what has arrived.
+    fn wait(&mut self) -> Result<(), ClientError> {
+        let lanes = self.exchange.lanes();
+        let waiting: Vec<usize> = (0..lanes.len()).filter(|&shard| lanes[shard].is_waiting()).collect();
+        if let [shard] = waiting[..]
+            && !lanes[shard].is_sending()
+        {
+            return self.receive(shard, RecvFlags::empty());
+        }
+
+        let events = |lane: &Lane| match lane.is_sending() {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
+        };
+        let poll_fd = |&shard: &usize| PollFd::new(&self.connections[shard], events(&lanes[shard]));
+        let mut polled: Vec<PollFd<'_>> = waiting.iter().map(poll_fd).collect();
+        match poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(self.failed(error)),
+        }
+        // A socket with an error is "readable" too: reading tells which.
+        let readable: Vec<bool> = polled.iter().map(|fd| !(fd.revents() - PollFlags::OUT).is_empty()).collect();
+        for (shard, _) in waiting.into_iter().zip(readable).filter(|(_, readable)| *readable) {
+            self.receive(shard, RecvFlags::DONTWAIT)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, shard: usize, flags: RecvFlags) -> Result<(), ClientError> {
+        let buffer = self.exchange.lane(shard).receive_buffer();
+        match recv(&self.connections[shard], buffer, flags) {
+            Ok((_, 0)) => Err(ClientError::Closed { address: self.address }),
+            Ok((_, size)) => self
+                .exchange
+                .received(shard, size)
+                .map_err(|source| ClientError::Protocol { address: self.address, source }),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: Errno) -> ClientError {
+        ClientError::of_connection(self.address, error.into())
+    }
+}
+
+single_operations!(Client, [], []);
+
+/// Connects and says hello.
+fn open(
+    address: SocketAddr,
+    expected: Option<(u16, Welcome)>,
+    timeout: Duration,
+) -> Result<(TcpStream, Welcome), ClientError> {
+    let mut stream = TcpStream::connect_timeout(&address, timeout)
+        .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
+    let mut handshake = Handshake::new(address, expected);
+    let welcome = (|| {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.write_all(&handshake.hello())?;
+        loop {
+            match stream.read(handshake.receive_buffer()) {
+                Ok(size) => match handshake.received(size).transpose() {
+                    Some(result) => return Ok(result),
+                    None => continue,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    })();
+    match welcome {
+        Ok(welcome) => {
+            let welcome = welcome?;
+            stream.set_read_timeout(None).map_err(|source| ClientError::Io { address, source })?;
+            Ok((stream, welcome))
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(handshake.failed(NotWelcome::Silent(timeout)))
+        }
+        Err(error) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
+        Err(source) => Err(ClientError::Io { address, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let error = Client::connect_within(address, 0, Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, ClientError::NotWelcome { reason: NotWelcome::Silent(_), .. }), "{error}");
+        assert!(error.to_string().contains(&address.to_string()));
+    }
+}

@@ -1,0 +1,85 @@
+//! The answers to one batch, in the order of its requests, whatever order the shards answered in.
+
+use skep_store::operation::{OperationError, Reply};
+use skep_wire::native::{Response, WireError};
+
+/// The answers to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.
+#[derive(Debug, Default)]
+pub struct Responses {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+/// One answer; a value is a range of `bytes`.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Done,
+    Value { start: usize, size: usize },
+    NotFound,
+    Exists,
+    Failed(OperationError),
+    Rejected(WireError),
+}
+
+impl Responses {
+    /// No answers yet.
+    pub fn new() -> Self {
+        Responses::default()
+    }
+
+    /// Number of answers.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no answers.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The answer to the request at this place of the batch.
+    pub fn get(&self, index: usize) -> Response<'_> {
+        Ok(match self.entries[index] {
+            Entry::Done => Reply::Done,
+            Entry::Value { start, size } => Reply::Value(&self.bytes[start..][..size]),
+            Entry::NotFound => Reply::NotFound,
+            Entry::Exists => Reply::Exists,
+            Entry::Failed(error) => Reply::Failed(error),
+            Entry::Rejected(error) => return Err(error),
+        })
+    }
+
+    /// The answers in the order of the requests.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Response<'_>> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Forgets all answers.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
+    /// Makes room for the answers to `count` requests. Those that are never set read as busy.
+    pub(crate) fn reset(&mut self, count: usize) {
+        self.clear();
+        self.entries.resize(count, Entry::Rejected(WireError::Busy));
+    }
+
+    /// Sets an answer. A value is copied.
+    pub(crate) fn set(&mut self, index: usize, response: Response<'_>) {
+        self.entries[index] = match response {
+            Ok(Reply::Done) => Entry::Done,
+            Ok(Reply::Value(value)) => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(value);
+                Entry::Value { start, size: value.len() }
+            }
+            Ok(Reply::NotFound) => Entry::NotFound,
+            Ok(Reply::Exists) => Entry::Exists,
+            Ok(Reply::Failed(error)) => Entry::Failed(error),
+            Ok(Reply::Deferred) => Entry::Rejected(WireError::Busy),
+            Err(error) => Entry::Rejected(error),
+        };
+    }
+}

@@ -1,0 +1,287 @@
+//! Both clients against a server that is built on the codec and a naive store: what they answer, how they divide a
+//! batch, and what they say when something is wrong.
+
+mod support;
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use skep_client::{
+    AsyncClient, Client, ClientError, Element, Filter, Fold, NotWelcome, Operation, OperationError, Predicate,
+    ProtocolError, PutCondition, Reduce, Reply, Request, Responses, Shape, Update, UpdateFunction, WireError,
+};
+use skep_store::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use support::{Behaviour, as_response, start, start_mute, start_stranger};
+
+const ADD: Update<'_> = Update {
+    function: UpdateFunction::Add,
+    element: Element::U8,
+    shape: Shape::ScalarToVector,
+    operand: &[1],
+    initial: None,
+    return_old: true,
+};
+
+/// Both clients under one face, so that each test runs with both.
+enum EitherClient {
+    Blocking(Client),
+    Async(AsyncClient, tokio::runtime::Runtime),
+}
+
+/// Calls a method of whichever client it is.
+macro_rules! call {
+    ($client:expr, $method:ident($($argument:expr),*)) => {
+        match &mut $client {
+            EitherClient::Blocking(client) => client.$method($($argument),*),
+            EitherClient::Async(client, runtime) => runtime.block_on(client.$method($($argument),*)),
+        }
+    };
+}
+
+impl EitherClient {
+    fn connect_both(address: std::net::SocketAddr, space: u16) -> [Result<EitherClient, ClientError>; 2] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        [
+            Client::connect(address, space).map(EitherClient::Blocking),
+            runtime.block_on(AsyncClient::connect(address, space)).map(|client| EitherClient::Async(client, runtime)),
+        ]
+    }
+
+    /// Each client with a server of its own.
+    fn with_servers(behaviour: Behaviour) -> [EitherClient; 2] {
+        [0, 1].map(|which| {
+            let [blocking, asynchronous] = Self::connect_both(start(behaviour), 0).map(Result::unwrap);
+            if which == 0 { blocking } else { asynchronous }
+        })
+    }
+}
+
+/// The seed of the environment, or a few fixed ones.
+fn seeds() -> Vec<u64> {
+    match std::env::var("SKEP_SEED") {
+        Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],
+        Err(_) => vec![1, 2, 3],
+    }
+}
+
+fn agrees_with_the_naive_store(client: &mut EitherClient, seed: u64) {
+    let mut naive = NaiveStore::new();
+    let mut responses = Responses::new();
+    let settings = GeneratorSettings { seed, key_count: 300, spoilt_per_mille: 50, ..Default::default() };
+    let mut generator = Generator::new(settings);
+    let batch_sizes = [1, 2, 3, 700, 0, 1, 2500, 30];
+    for (batch_number, batch_size) in batch_sizes.into_iter().cycle().take(3 * batch_sizes.len()).enumerate() {
+        let owned: Vec<OwnedRequest> = generator.by_ref().take(batch_size).collect();
+        let requests: Vec<_> = owned.iter().map(OwnedRequest::as_request).collect();
+        call!(*client, execute(&requests, &mut responses)).unwrap();
+        assert_eq!(responses.len(), requests.len());
+        for (index, (request, response)) in requests.iter().zip(responses.iter()).enumerate() {
+            let expected = naive.execute(request);
+            assert!(
+                response == as_response(&expected),
+                "SKEP_SEED={seed}, request {index} of batch {batch_number} was answered otherwise"
+            );
+        }
+    }
+}
+
+#[test]
+fn both_clients_agree_with_the_naive_store() {
+    for (index, seed) in seeds().into_iter().enumerate() {
+        for shard_count in [1, 3] {
+            // Answers in one frame, in a few, in many.
+            let answers_max = [usize::MAX, 100, 1][index % 3];
+            for mut client in EitherClient::with_servers(Behaviour { shard_count, answers_max, ..Default::default() }) {
+                agrees_with_the_naive_store(&mut client, seed);
+            }
+        }
+    }
+}
+
+#[test]
+fn single_operations() {
+    for mut client in EitherClient::with_servers(Behaviour { shard_count: 3, ..Default::default() }) {
+        assert_eq!(call!(client, get(b"k")).unwrap(), None);
+        assert!(!call!(client, contains(b"k")).unwrap());
+        assert!(!call!(client, put_if_present(b"k", b"v")).unwrap());
+        assert!(call!(client, put_if_absent(b"k", b"v")).unwrap());
+        assert!(!call!(client, put_if_absent(b"k", b"w")).unwrap());
+        assert!(call!(client, contains(b"k")).unwrap());
+        assert_eq!(call!(client, get(b"k")).unwrap(), Some(b"v".to_vec()));
+        assert!(call!(client, put_if_present(b"k", b"w")).unwrap());
+        call!(client, put(b"k", &[1, 2, 3])).unwrap();
+
+        assert_eq!(call!(client, update(b"k", ADD)).unwrap(), Some(vec![1, 2, 3]));
+        assert_eq!(call!(client, update(b"k", Update { return_old: false, ..ADD })).unwrap(), Some(vec![]));
+        assert_eq!(call!(client, update(b"none", ADD)).unwrap(), None);
+        let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[100], constants: &[] };
+        assert_eq!(call!(client, reduce(b"k", sum)).unwrap(), Some(vec![112]));
+        assert_eq!(call!(client, reduce(b"none", sum)).unwrap(), None);
+        let greater = Filter { predicate: Predicate::Greater, element: Element::U8, operand: &[3] };
+        assert_eq!(call!(client, filter(b"k", greater)).unwrap(), Some(vec![4, 5]));
+        assert_eq!(call!(client, filter(b"none", greater)).unwrap(), None);
+
+        assert_eq!(call!(client, add_decimal(b"n", 41)).unwrap(), 41);
+        assert_eq!(call!(client, add_decimal(b"n", -42)).unwrap(), -1);
+        assert!(call!(client, delete(b"k")).unwrap());
+        assert!(!call!(client, delete(b"k")).unwrap());
+    }
+}
+
+#[test]
+fn errors_of_an_operation_leave_the_client_usable() {
+    for mut client in EitherClient::with_servers(Behaviour::default()) {
+        call!(client, put(b"k", b"text")).unwrap();
+        let error = call!(client, add_decimal(b"k", 1)).unwrap_err();
+        assert!(matches!(error, ClientError::Operation(OperationError::NotAnInteger)));
+        // This one is known to fail before anything is sent.
+        let error = call!(client, put(b"", b"v")).unwrap_err();
+        assert!(matches!(error, ClientError::Operation(OperationError::KeyEmpty)));
+        assert_eq!(call!(client, get(b"k")).unwrap(), Some(b"text".to_vec()));
+    }
+}
+
+#[test]
+fn who_sends_much_and_is_owed_much_reads_while_it_writes() {
+    // The answers to the gets are more than the sockets hold, and so are the puts behind them.
+    let (short, long) = (vec![7; 100_000], vec![8; 1 << 20]);
+    let get = Request { key: b"short", operation: Operation::Get };
+    let put = |value| Operation::Put { value, condition: PutCondition::Always };
+    let keys: Vec<[u8; 1]> = (0..8).map(|number| [number]).collect();
+    let mut requests = vec![Request { key: b"short", operation: put(&short) }];
+    for _ in 0..2 {
+        requests.extend(std::iter::repeat_n(get, 300));
+        requests.extend(keys.iter().map(|key| Request { key, operation: put(&long) }));
+    }
+    for shard_count in [1, 2] {
+        for mut client in EitherClient::with_servers(Behaviour { shard_count, ..Default::default() }) {
+            let mut responses = Responses::new();
+            call!(client, execute(&requests, &mut responses)).unwrap();
+            for (request, response) in requests.iter().zip(responses.iter()) {
+                let expected = if request.operation == Operation::Get { Reply::Value(&short) } else { Reply::Done };
+                assert!(response == Ok(expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_gets_whose_answers_are_many_times_its_size() {
+    for mut client in EitherClient::with_servers(Behaviour { answers_max: 4, ..Default::default() }) {
+        let value = vec![9; 100_000];
+        call!(client, put(b"k", &value)).unwrap();
+        let requests = vec![Request { key: b"k", operation: Operation::Get }; 400];
+        let mut responses = Responses::new();
+        call!(client, execute(&requests, &mut responses)).unwrap();
+        assert!(responses.len() == 400 && responses.iter().all(|response| response == Ok(Reply::Value(&value))));
+    }
+}
+
+#[test]
+fn a_space_that_does_not_exist_is_named_at_the_operation() {
+    let [blocking, asynchronous] = EitherClient::connect_both(start(Behaviour::default()), 9).map(Result::unwrap);
+    for mut client in [blocking, asynchronous] {
+        let error = call!(client, get(b"k")).unwrap_err();
+        assert!(matches!(error, ClientError::Rejected(WireError::UnknownSpace)));
+        assert_eq!(error.to_string(), "the server refused the operation: unknown space");
+    }
+}
+
+#[test]
+fn a_request_over_the_limit_of_the_server_is_not_sent() {
+    for mut client in EitherClient::with_servers(Behaviour { frame_size_max: 1000, ..Default::default() }) {
+        let long = vec![0; 1000];
+        let requests = [
+            Request { key: b"a", operation: Operation::Put { value: b"v", condition: PutCondition::Always } },
+            Request { key: b"b", operation: Operation::Put { value: &long, condition: PutCondition::Always } },
+        ];
+        let mut responses = Responses::new();
+        let error = call!(client, execute(&requests, &mut responses)).unwrap_err();
+        assert!(matches!(error, ClientError::RequestTooLarge { index: 1, size_max: 1000, .. }));
+        assert!(responses.is_empty());
+        // Neither was the other, and what fits one frame each goes in as many as it takes.
+        assert_eq!(call!(client, get(b"a")).unwrap(), None);
+        let keys = [[1; 400], [2; 400], [3; 400]];
+        let requests: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
+        call!(client, execute(&requests, &mut responses)).unwrap();
+        assert!(responses.iter().all(|response| response == Ok(Reply::NotFound)));
+    }
+}
+
+#[test]
+fn a_server_that_closes_is_named() {
+    let address = start(Behaviour { frames_max: 1, ..Default::default() });
+    for client in EitherClient::connect_both(address, 0) {
+        let mut client = client.unwrap();
+        call!(client, put(b"k", b"v")).unwrap();
+        let error = call!(client, get(b"k")).unwrap_err();
+        assert!(matches!(error, ClientError::Closed { .. }), "{error:?}");
+        assert!(error.to_string().contains(&address.to_string()) && error.to_string().contains("connect again"));
+        assert!(matches!(call!(client, get(b"k")), Err(ClientError::Broken)));
+    }
+}
+
+#[test]
+fn nobody_at_the_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    for client in EitherClient::connect_both(address, 0) {
+        let error = client.err().unwrap();
+        assert!(matches!(error, ClientError::Connect { .. }));
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn somebody_else_at_the_address() {
+    let another_version = *b"SKEP\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let strangers: [(&'static [u8], Option<ProtocolError>); 4] = [
+        (b"-ERR unknown command", Some(ProtocolError::BadHello)),
+        (b"HTTP/1.1 400 Bad Request\r\n", Some(ProtocolError::BadHello)),
+        (another_version.to_vec().leak(), Some(ProtocolError::UnsupportedVersion(2))),
+        (b"", None),
+    ];
+    for (bytes, expected) in strangers {
+        let address = start_stranger(bytes);
+        for client in EitherClient::connect_both(address, 0) {
+            let error = client.err().unwrap();
+            assert!(error.to_string().contains("not a native port of Skep"), "{error}");
+            let ClientError::NotWelcome { address: named, reason } = error else { panic!("{error:?}") };
+            assert_eq!(named, address);
+            match expected {
+                Some(expected) => assert!(matches!(reason, NotWelcome::Protocol(error) if error == expected)),
+                None => assert!(matches!(reason, NotWelcome::Closed)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_future_that_is_dropped_leaves_no_answers_to_be_mistaken() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = AsyncClient::connect(start_mute(), 0).await.unwrap();
+        {
+            let mut future = pin!(client.get(b"k"));
+            assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
+        }
+        assert!(matches!(client.get(b"other").await, Err(ClientError::Broken)));
+    });
+}
+
+#[test]
+fn clients_can_move_between_threads() {
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    let address = start(Behaviour::default());
+    is_send(Client::connect(address, 0).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(is_send(async {
+        let mut client = AsyncClient::connect(address, 0).await.unwrap();
+        client.put(b"k", b"v").await.unwrap();
+    }));
+}

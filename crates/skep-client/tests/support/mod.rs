@@ -1,0 +1,155 @@
+//! A server for the tests of the client: the codec and a naive store, one thread a connection.
+//!
+//! It answers a frame before it reads the next, and blocks while its answers are not taken. So a client that only
+//! writes until it has written everything never ends here.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use skep_client::{Reply, Response, WireError};
+use skep_store::naive::{NaiveReply, NaiveStore};
+use skep_wire::native::{
+    Hello, REPLY_FRAME_SIZE_FULL, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame, Welcome,
+};
+use skep_wire::partition::Partition;
+
+/// The seed of the partition of every test server.
+const PARTITION_SEED: u64 = 0x5eed;
+
+/// How a test server behaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behaviour {
+    /// Number of shards.
+    pub(crate) shard_count: u16,
+    /// Answers in one reply frame.
+    pub(crate) answers_max: usize,
+    /// The request frame limit of the welcome.
+    pub(crate) frame_size_max: usize,
+    /// A connection is closed instead of answering this frame.
+    pub(crate) frames_max: usize,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Behaviour {
+            shard_count: 1,
+            answers_max: usize::MAX,
+            frame_size_max: REQUEST_FRAME_SIZE_MAX,
+            frames_max: usize::MAX,
+        }
+    }
+}
+
+/// Starts a server that serves until the test process ends. Its only space is 0.
+pub(crate) fn start(behaviour: Behaviour) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let store = Arc::new(Mutex::new(NaiveStore::new()));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let store = Arc::clone(&store);
+            thread::spawn(move || serve(stream.unwrap(), behaviour, &store));
+        }
+    });
+    address
+}
+
+/// Starts something that is no server of Skep: it sends these bytes to everybody who connects, and closes.
+pub(crate) fn start_stranger(bytes: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut hello = [0; Hello::SIZE];
+            let _ = stream.read_exact(&mut hello);
+            let _ = stream.write_all(bytes);
+        }
+    });
+    address
+}
+
+/// Starts a server that welcomes everybody and answers nothing.
+pub(crate) fn start_mute() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut streams = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let welcome = Welcome { shard_count: 1, shard: 0, frame_size_max: 1000, partition_seed: 0 };
+            stream.write_all(&welcome.encode()).unwrap();
+            streams.push(stream);
+        }
+    });
+    address
+}
+
+/// Serves one connection. Errors of the socket end it, as they would end a server's.
+fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>) {
+    let mut hello = [0; Hello::SIZE];
+    if stream.read_exact(&mut hello).is_err() {
+        return;
+    }
+    let hello = Hello::decode(&hello).unwrap().unwrap();
+    let shard = hello.shard.unwrap_or(behaviour.shard_count - 1);
+    let welcome = Welcome {
+        shard_count: behaviour.shard_count,
+        shard,
+        frame_size_max: u32::try_from(behaviour.frame_size_max).unwrap(),
+        partition_seed: PARTITION_SEED,
+    };
+    let _ = stream.write_all(&welcome.encode());
+
+    let partition = Partition::new(PARTITION_SEED, behaviour.shard_count);
+    let mut bytes = Vec::new();
+    for _ in 0..behaviour.frames_max {
+        let consumed = loop {
+            if let Some((frame, consumed)) = RequestFrame::decode(&bytes).unwrap() {
+                assert!(consumed <= behaviour.frame_size_max + 4);
+                for operation in frame.operations() {
+                    assert_eq!(partition.shard_of(operation.unwrap().key), shard, "sent to a shard that owns the key");
+                }
+                if stream.write_all(&answer(&frame, behaviour, store)).is_err() {
+                    return;
+                }
+                break consumed;
+            }
+            let mut piece = [0; 4096];
+            match stream.read(&mut piece) {
+                Ok(0) | Err(_) => return,
+                Ok(size) => bytes.extend_from_slice(&piece[..size]),
+            }
+        };
+        bytes.drain(..consumed);
+    }
+}
+
+fn answer(frame: &RequestFrame<'_>, behaviour: Behaviour, store: &Mutex<NaiveStore>) -> Vec<u8> {
+    let mut store = store.lock().unwrap();
+    let replies: Vec<_> = frame.operations().map(|operation| store.execute(&operation.unwrap())).collect();
+    let mut output = Vec::new();
+    let mut writer = ReplyFrameWriter::new(&mut output, frame.sequence);
+    for reply in &replies {
+        if usize::from(writer.count()) == behaviour.answers_max || writer.size() >= REPLY_FRAME_SIZE_FULL {
+            writer.finish();
+            writer = ReplyFrameWriter::new(&mut output, frame.sequence);
+        }
+        writer.push(if frame.space == 0 { as_response(reply) } else { Err(WireError::UnknownSpace) });
+    }
+    writer.finish();
+    output
+}
+
+/// The naive reply as a client sees it.
+pub(crate) fn as_response(reply: &NaiveReply) -> Response<'_> {
+    Ok(match reply {
+        NaiveReply::Done => Reply::Done,
+        NaiveReply::Value(value) => Reply::Value(value),
+        NaiveReply::NotFound => Reply::NotFound,
+        NaiveReply::Exists => Reply::Exists,
+        NaiveReply::Failed(error) => Reply::Failed(*error),
+    })
+}
