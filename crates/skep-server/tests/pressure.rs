@@ -83,6 +83,30 @@ fn large_native_answers_are_split_over_frames() {
 }
 
 #[test]
+fn commands_of_a_million_keys() {
+    const COUNT: usize = 1_000_000;
+    for shards in [1, 3] {
+        let server = server(shards, 64 << 20);
+        let mut resp = Resp::connect(&server);
+        resp.expect("SET 7 seven\r\n", "+OK\r\n");
+        let keys: Vec<String> = (0..COUNT).map(|key| (key % 10).to_string()).collect();
+        let mut request: Vec<&[u8]> = vec![b"MGET"];
+        request.extend(keys.iter().map(String::as_bytes));
+        let nine = ["$-1\r\n".repeat(7), "$5\r\nseven\r\n".to_owned(), "$-1\r\n".repeat(2)].concat();
+        let mut writer = resp.0.try_clone().unwrap();
+        let sent = command(&request);
+        std::thread::scope(|scope| {
+            scope.spawn(move || writer.write_all(&sent).unwrap());
+            resp.expect_bytes(format!("*{COUNT}\r\n{}", nine.repeat(COUNT / 10)));
+        });
+        request[0] = b"EXISTS";
+        resp.expect(command(&request), format!(":{}\r\n", COUNT / 10));
+        request[0] = b"DEL";
+        resp.expect(command(&request), ":1\r\n");
+    }
+}
+
+#[test]
 fn a_client_that_leaves_is_forgotten() {
     let server = server(2, 64 << 20);
     let mut resp = Resp::connect(&server);

@@ -53,17 +53,20 @@ impl Resp {
         let expected = expected.as_ref();
         let mut found = vec![0; expected.len()];
         let mut size = 0;
-        while size < found.len() {
+        let mut same = true;
+        while size < found.len() && same {
             match self.0.read(&mut found[size..]) {
                 Ok(0) => break,
-                Ok(count) => size += count,
+                Ok(count) => {
+                    same = found[size..size + count] == expected[size..size + count];
+                    size += count;
+                }
                 Err(error) => panic!("{error} after {:?}", found[..size].escape_ascii().to_string()),
             }
-            if found[..size] != expected[..size] {
-                break;
-            }
         }
-        assert_eq!(found[..size].escape_ascii().to_string(), expected.escape_ascii().to_string());
+        if found[..size] != *expected {
+            assert_eq!(found[..size].escape_ascii().to_string(), expected.escape_ascii().to_string());
+        }
     }
 
     /// Expects the end of the connection and nothing before it.
