@@ -31,7 +31,7 @@ pub struct Settings {
     pub memory: u64,
     /// Share of it that is hash index, between 0 and 1.
     pub hash_index_ratio: f64,
-    /// Largest size of a pair, key and value, that lies in its bucket: at most 50.
+    /// Largest size of a pair, key and value, that lies in its bucket: at most 50, and more counts as 50.
     pub inline_threshold: usize,
     /// Seed of the secret hash. Random for each start, so that nobody can choose keys of one bucket.
     pub seed: u64,

@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use super::bucket::{Bucket, InlinePair, SecondaryHash, SlabSlot, slots_for};
+use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, Shortage, SlabAllocator, SlabClass, SlabTraffic};
@@ -83,7 +83,7 @@ impl<M: Memory> HashTable<M> {
         let slab_end = Pointer::to_line(memory.size() / LINE_SIZE as u64 - 1);
         Ok(HashTable {
             bucket_count,
-            inline_threshold: settings.inline_threshold,
+            inline_threshold: settings.inline_threshold.min(INLINE_SIZE_MAX),
             secrets: RapidSecrets::seed(settings.seed),
             slabs: RefCell::new(SlabAllocator::new(slab_start, slab_end)),
             pair_count: Cell::new(0),
