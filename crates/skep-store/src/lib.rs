@@ -1,5 +1,18 @@
-//! The stores of Skep, without input or output.
+//! The stores of Skep, without input or output: what KV-Direct, Honeycomb and HERD keep in memory, and how operations
+//! run on it.
+//!
+//! | module | what it is | source |
+//! |---|---|---|
+//! | [`memory`] | lines of 64 bytes, on this machine or counted | |
+//! | [`hash`] | buckets, slabs, large values | KV-Direct, sections 3.3.1, 3.3.2 |
+//! | [`processor`] | admission, reservation station, interleaver | KV-Direct, section 3.3.3 |
+//! | [`function`] | λ: what runs next to the data | KV-Direct, section 3.2 |
+//! | [`operation`] | one request type for every engine, door and test | KV-Direct, Table 1 |
+//! | [`naive`] | the obvious store that all tests compare with | |
+
 pub mod function;
+pub mod hash;
+pub mod memory;
 pub mod naive;
 pub mod operation;
 pub mod processor;

@@ -4,3 +4,4 @@
 
 pub mod native;
 pub mod partition;
+pub mod resp;

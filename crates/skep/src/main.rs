@@ -1,2 +1,77 @@
-//! The `skep` program.
-fn main() {}
+//! The `skep` program: the server, a client for single commands, and benchmarks.
+//!
+//! Every failure is one line on standard error, `skep: what is wrong: what to do`, and an exit code: 2 for the
+//! command line and the configuration file, 1 for everything else.
+
+mod bench;
+mod cli;
+mod failure;
+mod serve;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use failure::Failure;
+
+/// An in-memory key-value store for state that many programs share and change at memory speed.
+#[derive(Parser, Debug)]
+#[command(name = "skep", version, disable_version_flag = true, max_term_width = 100)]
+struct Arguments {
+    /// Print the version.
+    #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the program does.
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Start a server.
+    Serve(serve::Arguments),
+    /// Send one command to a server.
+    Cli(cli::Arguments),
+    /// Measure a server, or the store alone, under a YCSB workload.
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::try_parse() {
+        Ok(arguments) => match arguments.command {
+            Command::Serve(arguments) => serve::run(&arguments),
+            Command::Cli(arguments) => cli::run(arguments),
+            Command::Bench(arguments) => bench::run(arguments),
+        },
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                // Nobody reads it: nothing to be done about that.
+                _ = error.print();
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            }
+            _ => Err(Failure::Usage(format!("{}: see `{}`", failure::one_line(&error), help_command()))),
+        },
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                eprintln!("skep: {message}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+/// What to type for help with the command that was typed.
+fn help_command() -> String {
+    let first = std::env::args().nth(1).unwrap_or_default();
+    match first.as_str() {
+        "serve" | "cli" | "bench" => format!("skep {first} --help"),
+        _ => "skep --help".to_owned(),
+    }
+}

@@ -1,3 +1,204 @@
-//! The processor.
+//! The processor: batches of operations on one shard's hash table (KV-Direct, section 3.3, Fig. 4).
+//!
+//! ```text
+//! requests ─▶ admission ──▶ reservation station ──▶ interleaver ──▶ hash table ─▶ memory
+//!             validate,     chains of dependent      a future for each chain,
+//!             hash,         requests                 polled in waves
+//!             prefetch
+//! ```
+//!
+//! A batch is worked off in parts of up to 256 requests, the most that may be under way. Admission is one tight loop
+//! over a part: prefetches that stand close together overlap their page walks. Operations on large values come after the
+//! waves, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
+//! between batches.
+
+mod chain;
+mod execution;
+mod interleaver;
+mod large;
 mod replies;
+mod station;
+
 pub use replies::Replies;
+
+#[cfg(test)]
+pub(crate) use interleaver::drive;
+
+use std::cell::{Cell, RefCell};
+
+use self::chain::Batch;
+use self::interleaver::{IN_FLIGHT_MAX, interleave};
+use self::station::{Station, StationSlot, Waiting};
+use crate::hash::slab::{MergeDaemon, SlabTraffic};
+use crate::hash::{BucketIndex, HashTable, Home, Settings};
+use crate::memory::{LocalMemory, Memory, RegionError};
+use crate::operation::{Reply, Request};
+
+/// One shard: a hash table and what it takes to run batches on it.
+#[derive(Debug)]
+pub struct Processor<M = LocalMemory> {
+    table: HashTable<M>,
+    station: Station,
+    homes: Vec<Home>,
+    operations: u64,
+    hits: u64,
+    misses: u64,
+}
+
+/// Figures of one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Keys in the store.
+    pub pairs: u64,
+    /// Bytes of all keys and values.
+    pub pair_bytes: u64,
+    /// Bytes of the memory.
+    pub memory_bytes: u64,
+    /// Of these, bytes of hash index.
+    pub index_bytes: u64,
+    /// Of these, bytes of slab memory that are free.
+    pub slab_free_bytes: u64,
+    /// Bytes that the allocator takes beside the memory.
+    pub bookkeeping_bytes: u64,
+    /// Requests executed.
+    pub operations: u64,
+    /// `get` that found its key.
+    pub hits: u64,
+    /// `get` that did not.
+    pub misses: u64,
+    /// Traffic between the two sides of the slab allocator.
+    pub slab: SlabTraffic,
+}
+
+impl Processor<LocalMemory> {
+    /// An empty store in a region of its own, reserved but not touched.
+    pub fn new(settings: &Settings) -> Result<Self, RegionError> {
+        Self::with_memory(LocalMemory::new(settings.memory)?, settings)
+    }
+}
+
+impl<M: Memory> Processor<M> {
+    /// An empty store in a memory of zeros.
+    pub fn with_memory(memory: M, settings: &Settings) -> Result<Self, RegionError> {
+        Ok(Processor {
+            table: HashTable::new(memory, settings)?,
+            station: Station::new(),
+            homes: Vec::with_capacity(IN_FLIGHT_MAX),
+            operations: 0,
+            hits: 0,
+            misses: 0,
+        })
+    }
+
+    /// Executes all requests. Those of one key take effect in their order; others in any. `replies` is overwritten with
+    /// the answers, in the order of the requests.
+    ///
+    /// When the reply budget is used up, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
+    /// key is, so are all later ones of the same key, but for those that are invalid on any value.
+    pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.execute_dependent(requests, replies, |home| home.bucket);
+    }
+
+    /// Executes all requests; those for which `station_bucket` is the same bucket depend on each other.
+    fn execute_dependent(
+        &mut self,
+        requests: &[Request<'_>],
+        replies: &mut Replies,
+        station_bucket: impl Fn(&Home) -> BucketIndex + Copy,
+    ) {
+        replies.reset(requests.len());
+        for (part, requests) in requests.chunks(IN_FLIGHT_MAX).enumerate() {
+            self.admit(requests, part * IN_FLIGHT_MAX, replies, station_bucket);
+            let deferred = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
+            // A later request could overtake one of its key that was left for later.
+            if deferred || !replies.within_budget() {
+                return;
+            }
+        }
+    }
+
+    /// Hands the merging of free slabs over to a daemon, to be run on a thread of its own. Without one, the shard merges
+    /// when an allocation fails.
+    pub fn merge_daemon(&mut self) -> MergeDaemon {
+        self.table.merge_daemon()
+    }
+
+    /// The memory below.
+    pub fn memory(&self) -> &M {
+        self.table.memory()
+    }
+
+    /// Figures of the shard.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            pairs: self.table.pair_count(),
+            pair_bytes: self.table.pair_size(),
+            memory_bytes: self.table.memory().size(),
+            index_bytes: self.table.index_size(),
+            slab_free_bytes: self.table.slab_free_size(),
+            bookkeeping_bytes: self.table.bookkeeping_size(),
+            operations: self.operations,
+            hits: self.hits,
+            misses: self.misses,
+            slab: self.table.slab_traffic(),
+        }
+    }
+
+    /// Executes the requests that were admitted. Whether some were left for later.
+    fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
+        let chain_count = self.station.chain_count();
+        let batch = Batch {
+            table: &self.table,
+            requests,
+            homes: &self.homes,
+            first_reply,
+            station: RefCell::new(&mut self.station),
+            replies: RefCell::new(replies),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+            deferred: Cell::new(false),
+        };
+        let slot_of = |chain: usize| -> StationSlot { batch.station.borrow().chain_slot(chain) };
+        interleave(chain_count, |chain| batch.run_chain(slot_of(chain)));
+        // What is left in the station begins with an operation on a large value.
+        for chain in 0..chain_count {
+            let slot = slot_of(chain);
+            while let Some(first) = batch.front(slot) {
+                let run = |first: Waiting| batch.run_large(slot, first);
+                interleave(1, |_| run(first));
+                interleave(1, |_| batch.run_chain(slot));
+            }
+        }
+        let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
+        self.operations += requests.len() as u64;
+        self.hits += hits;
+        self.misses += misses;
+        deferred
+    }
+
+    /// Checks, hashes and announces all requests, and finds out which depend on each other.
+    fn admit(
+        &mut self,
+        requests: &[Request<'_>],
+        first_reply: usize,
+        replies: &mut Replies,
+        station_bucket: impl Fn(&Home) -> BucketIndex,
+    ) {
+        self.station.reset();
+        self.homes.clear();
+        for request in requests {
+            let home = self.table.locate(request.key);
+            self.table.announce(home);
+            self.homes.push(home);
+        }
+        for (place, (request, home)) in requests.iter().zip(&self.homes).enumerate() {
+            match request.validate() {
+                Ok(()) => self.station.admit(place, station_bucket(home)),
+                Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -55,9 +55,9 @@ impl Replies {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Whether a large value may still be added.
+    /// Whether a large value may still be added. The first one always may, or a small budget would defer for ever.
     pub(crate) fn within_budget(&self) -> bool {
-        self.bytes.len() < self.budget
+        self.bytes.is_empty() || self.bytes.len() < self.budget
     }
 
     /// Makes room for the answers to a batch of `count` requests, all of them [`Reply::Deferred`] until set.
@@ -66,7 +66,7 @@ impl Replies {
         self.entries.resize(count, Entry::Deferred);
         self.bytes.clear();
         // A batch of large values must not pin its memory for ever.
-        if self.bytes.capacity() > 4 * self.budget.max(1 << 20) {
+        if self.bytes.capacity() > self.budget.max(1 << 20).saturating_mul(4) {
             self.bytes.shrink_to(self.budget);
         }
     }

@@ -1,0 +1,116 @@
+//! A chunk: the decoded requests of a connection that are worked on, whichever protocol they came by.
+//!
+//! A chunk is a barrier. It is decoded from the input, its operations are submitted in rounds, and when every answer
+//! is in the output its bytes are given up and the next chunk is decoded. The requests borrow the input until then.
+
+use skep_store::operation::Request;
+use skep_store::processor::Replies;
+use skep_wire::native::{Hello, ProtocolError, WireError};
+
+use crate::native_chunk::NativeChunk;
+use crate::resp_chunk::RespChunk;
+use crate::resp_command::Context;
+use crate::round::Round;
+
+/// A chunk has no more operations than this and those of its last request.
+pub(crate) const CHUNK_OPERATIONS_MAX: usize = 1024;
+/// A chunk has no more bytes than this and those of its last request.
+pub(crate) const CHUNK_SIZE_MAX: usize = 256 << 10;
+/// A connection with more bytes to send is not read, and nothing is done for it, until they have left.
+pub(crate) const OUTPUT_SIZE_MAX: usize = 256 << 10;
+
+/// What the bytes of a connection are, and the requests among them that are worked on.
+pub(crate) enum Chunk {
+    /// A native connection that has not said hello.
+    Hello,
+    /// Native request frames.
+    Native(NativeChunk),
+    /// RESP commands.
+    Resp(RespChunk),
+}
+
+/// What was found in the input.
+pub(crate) enum Decoded {
+    /// The hello of a native connection has not arrived.
+    NoHello,
+    /// The hello of a native connection, and its size.
+    Hello(Hello, usize),
+    /// Requests, perhaps none.
+    Requests {
+        /// Operations of the first round.
+        round_size: usize,
+        /// Whether what is left in the input is not complete.
+        exhausted: bool,
+    },
+}
+
+impl Chunk {
+    /// Takes complete requests from the input. The last chunk must be finished.
+    pub(crate) fn decode(&mut self, input: &mut [u8]) -> Result<Decoded, ProtocolError> {
+        match self {
+            Chunk::Hello => {
+                Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |hello| Decoded::Hello(hello, Hello::SIZE)))
+            }
+            Chunk::Native(chunk) => {
+                let (round_size, exhausted) = chunk.decode(input)?;
+                Ok(Decoded::Requests { round_size, exhausted })
+            }
+            Chunk::Resp(chunk) => {
+                let exhausted = chunk.decode(input);
+                Ok(Decoded::Requests { round_size: chunk.round_size(), exhausted })
+            }
+        }
+    }
+
+    /// Whether all answers are in the output.
+    pub(crate) fn is_finished(&self) -> bool {
+        match self {
+            Chunk::Hello => true,
+            Chunk::Native(chunk) => chunk.is_finished(),
+            Chunk::Resp(chunk) => chunk.is_finished(),
+        }
+    }
+
+    /// Forgets the finished requests; answers how many bytes of the input they took.
+    pub(crate) fn finish(&mut self) -> usize {
+        match self {
+            Chunk::Hello => 0,
+            Chunk::Native(chunk) => chunk.finish(),
+            Chunk::Resp(chunk) => chunk.finish(),
+        }
+    }
+
+    /// Gives the operations whose answers are not in the output to `visit`, in order, until it answers `false`.
+    pub(crate) fn visit<'a>(&'a self, input: &'a [u8], visit: impl FnMut(Result<Request<'a>, WireError>) -> bool) {
+        match self {
+            Chunk::Hello => {}
+            Chunk::Native(chunk) => chunk.visit(input, visit),
+            Chunk::Resp(chunk) => {
+                chunk.operations(input).map(Ok).all(visit);
+            }
+        }
+    }
+
+    /// Writes the answers that are there, in order, and begins the next round when one is finished. `waiting` is
+    /// what the output already holds.
+    pub(crate) fn encode(
+        &mut self,
+        round: &mut Round,
+        replies: &Replies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        waiting: usize,
+        context: &mut Context<'_>,
+    ) {
+        match self {
+            Chunk::Hello => {}
+            Chunk::Native(chunk) => chunk.encode(round, replies, output, waiting),
+            Chunk::Resp(chunk) => {
+                chunk.encode(round, replies, input, output, waiting, context);
+                if round.is_finished() && !chunk.is_finished() {
+                    round.begin(chunk.round_size());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One connection: its socket, its buffers, the chunk of requests that is worked on, and the answers it waits for.
+//!
+//! ```text
+//!   socket ─▶ input ─▶ chunk ─▶ round ─▶ output ─▶ socket
+//! ```
+//!
+//! A connection holds at most one incomplete request and one read of input, and reads no more while a chunk is
+//! worked on or while its output has more than [`OUTPUT_SIZE_MAX`] to send: a client that does not read its replies
+//! stops itself, and nobody else.
+//!
+//! A connection that ends on our side first says so to the peer and then swallows what the peer still sends, for a
+//! while: closing at once would destroy the last reply on its way.
+
+use std::io::{ErrorKind, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use skep_store::operation::Request;
+use skep_store::processor::Replies;
+use skep_wire::native::{Hello, ProtocolError, Welcome, WireError};
+
+use crate::buffer::{Input, Output};
+use crate::chunk::{Chunk, Decoded, OUTPUT_SIZE_MAX};
+use crate::metrics::Metrics;
+use crate::native_chunk::NativeChunk;
+use crate::resp_command::Context;
+use crate::round::Round;
+
+/// How long a closed connection still swallows input.
+const LINGER: Duration = Duration::from_millis(500);
+/// How many bytes it swallows.
+const LINGER_SIZE_MAX: usize = 4 << 20;
+
+/// A connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    /// Its number in the server.
+    pub(crate) number: u64,
+    /// Whether it stands in the queue of its shard.
+    pub(crate) queued: bool,
+    input: Input,
+    output: Output,
+    chunk: Chunk,
+    round: Round,
+    /// Whether the socket may have something to read.
+    readable: bool,
+    /// Whether the socket may take something.
+    writable: bool,
+    /// Whether the peer has closed its side; there may still be something to read before that.
+    peer_finished: bool,
+    /// Whether no more is read: the peer has finished, or the server stops.
+    ended: bool,
+    /// Whether nothing of the input is a complete request.
+    exhausted: bool,
+    /// Whether it closes when the output is empty, whatever else arrives.
+    closing: bool,
+    /// Whether it is of no more use.
+    broken: bool,
+    lingering: Option<Linger>,
+}
+
+/// A connection that has said everything and waits for the peer to notice.
+struct Linger {
+    until: Instant,
+    size: usize,
+}
+
+/// What becomes of a connection next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It can go on at once.
+    Work,
+    /// It waits for its socket or for other shards.
+    Wait,
+    /// It waits for its peer to notice the end, until then.
+    Linger(Instant),
+    /// It is to be dropped.
+    Close,
+}
+
+impl Connection {
+    /// A connection that was just accepted; the socket does not block.
+    pub(crate) fn new(stream: TcpStream, number: u64, chunk: Chunk) -> Connection {
+        Connection {
+            stream,
+            number,
+            queued: false,
+            input: Input::default(),
+            output: Output::default(),
+            chunk,
+            round: Round::default(),
+            readable: true,
+            writable: true,
+            peer_finished: false,
+            ended: false,
+            exhausted: true,
+            closing: false,
+            broken: false,
+            lingering: None,
+        }
+    }
+
+    /// The socket.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Takes note of what epoll says.
+    pub(crate) fn notice(&mut self, readable: bool, writable: bool, finished: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+        self.peer_finished |= finished;
+    }
+
+    /// Takes what has arrived, also since epoll was asked, and reads no more after that: the server stops.
+    pub(crate) fn end_input(&mut self, metrics: &Metrics) {
+        if !self.ended && !self.closing {
+            self.read_socket(metrics);
+        }
+        self.ended = true;
+        self.exhausted = false;
+    }
+
+    /// Reads the socket if the next chunk can begin and has not arrived.
+    pub(crate) fn read(&mut self, metrics: &Metrics) {
+        if let Some(linger) = &mut self.lingering {
+            self.broken |= swallow(&self.stream, linger);
+            return;
+        }
+        let wanted = self.exhausted && self.chunk.is_finished() && self.has_room() && !self.ended && !self.closing;
+        if wanted && self.readable {
+            self.read_socket(metrics);
+        }
+    }
+
+    fn read_socket(&mut self, metrics: &Metrics) {
+        match self.input.read(&self.stream) {
+            Ok(moved) => {
+                metrics.input_bytes.add(moved.size as u64);
+                // The end was announced together with the last bytes, so it must be looked for.
+                self.readable = moved.more || self.peer_finished && !moved.ended;
+                self.ended |= moved.ended;
+                self.exhausted &= moved.size == 0;
+            }
+            Err(_) => self.broken = true,
+        }
+    }
+
+    /// Decodes the next chunk if the last one is finished. Answers the hello of a native connection.
+    pub(crate) fn decode(&mut self, metrics: &Metrics) -> Option<Hello> {
+        if self.exhausted || !self.chunk.is_finished() || !self.has_room() || self.closing {
+            return None;
+        }
+        match self.chunk.decode(self.input.bytes_mut()) {
+            Ok(Decoded::Requests { round_size, exhausted }) => {
+                if matches!(self.chunk, Chunk::Native(_)) {
+                    metrics.operations_native.add(round_size as u64);
+                }
+                self.exhausted = exhausted;
+                self.round.begin(round_size);
+                self.finish_chunk();
+            }
+            Ok(Decoded::NoHello) => self.exhausted = true,
+            Ok(Decoded::Hello(hello, size)) => {
+                self.input.consume(size);
+                return Some(hello);
+            }
+            Err(error) => self.refuse(error, metrics),
+        }
+        None
+    }
+
+    /// Answers the hello; the connection now belongs to the shard that the welcome names.
+    pub(crate) fn welcome(&mut self, welcome: &Welcome) {
+        self.output.buffer().extend_from_slice(&welcome.encode());
+        self.chunk = Chunk::Native(NativeChunk::default());
+    }
+
+    /// Whether operations are to be submitted.
+    pub(crate) fn wants_submission(&self) -> bool {
+        !self.broken && self.has_room() && self.round.wants_submission()
+    }
+
+    /// How many operations that may be.
+    pub(crate) fn operation_count(&self) -> usize {
+        self.round.remaining()
+    }
+
+    /// Gives the operations that are to be submitted to `visit`, in order.
+    pub(crate) fn visit<'a>(&'a self, mut visit: impl FnMut(Result<Request<'a>, WireError>)) {
+        let mut ahead = 0;
+        let mut left = self.round.submission_max();
+        let remaining = self.round.remaining();
+        self.chunk.visit(self.input.bytes(), |operation| {
+            if ahead == remaining || left == 0 {
+                return false;
+            }
+            if self.round.is_unanswered(ahead) {
+                visit(operation);
+                left -= 1;
+            }
+            ahead += 1;
+            true
+        });
+    }
+
+    /// The answers that the connection waits for.
+    pub(crate) fn round_mut(&mut self) -> &mut Round {
+        &mut self.round
+    }
+
+    /// Writes the answers that are there to the output, in order, and keeps the others.
+    pub(crate) fn encode(&mut self, replies: &Replies, context: &mut Context<'_>) {
+        let waiting = self.output.waiting();
+        let input = self.input.bytes();
+        self.chunk.encode(&mut self.round, replies, input, self.output.buffer(), waiting, context);
+        self.round.keep(replies);
+        self.closing |= context.closing;
+        self.finish_chunk();
+    }
+
+    /// Writes the output to the socket, and says what is next.
+    pub(crate) fn write(&mut self, metrics: &Metrics, now: Instant) -> Next {
+        if self.writable && self.output.waiting() > 0 {
+            match self.output.write(&self.stream) {
+                Ok(moved) => {
+                    metrics.output_bytes.add(moved.size as u64);
+                    self.writable = moved.more;
+                }
+                Err(_) => self.broken = true,
+            }
+        }
+        if self.broken {
+            // Parcels that are under way find nobody when they come back.
+            return Next::Close;
+        }
+        if let Some(linger) = &self.lingering {
+            return if self.ended || now >= linger.until { Next::Close } else { Next::Linger(linger.until) };
+        }
+        let answered = self.chunk.is_finished() && (self.exhausted || self.closing);
+        if (self.closing || self.ended) && answered {
+            return if self.output.waiting() == 0 { self.begin_linger(now) } else { Next::Wait };
+        }
+        if self.round.waits_for_parcels() || !self.has_room() {
+            return Next::Wait;
+        }
+        if !self.chunk.is_finished() || !self.exhausted || self.readable { Next::Work } else { Next::Wait }
+    }
+
+    /// Gives up the input of a chunk whose answers are all in the output.
+    fn finish_chunk(&mut self) {
+        if self.chunk.is_finished() {
+            let size = self.chunk.finish();
+            self.input.consume(size);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.output.waiting() <= OUTPUT_SIZE_MAX
+    }
+
+    fn refuse(&mut self, error: ProtocolError, metrics: &Metrics) {
+        metrics.protocol_errors.add(1);
+        tracing::debug!(connection = self.number, %error, "closing a native connection");
+        self.closing = true;
+    }
+
+    /// Says to the peer that nothing more comes.
+    fn begin_linger(&mut self, now: Instant) -> Next {
+        let mut linger = Linger { until: now + LINGER, size: 0 };
+        let over = self.stream.shutdown(Shutdown::Write).is_err() || swallow(&self.stream, &mut linger);
+        // A peer that has finished, and one that the stopping server leaves, are not waited for.
+        if over || self.ended {
+            return Next::Close;
+        }
+        let until = linger.until;
+        self.lingering = Some(linger);
+        Next::Linger(until)
+    }
+}
+
+/// Throws away what a closed connection still receives; answers whether that was the end of it.
+fn swallow(mut stream: &TcpStream, linger: &mut Linger) -> bool {
+    let mut waste = [0; 16 << 10];
+    while linger.size < LINGER_SIZE_MAX {
+        match stream.read(&mut waste) {
+            Ok(0) => return true,
+            Ok(size) => linger.size += size,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+/// The two ends of a socket.
+pub(crate) fn addresses(stream: &TcpStream) -> std::io::Result<(SocketAddr, SocketAddr)> {
+    Ok((stream.peer_addr()?, stream.local_addr()?))
+}

@@ -1,0 +1,86 @@
+//! The connections of a shard, each with a token that is never used for another one.
+
+use crate::connection::Connection;
+
+/// Names a connection of a shard. A token outlives its connection without harm: it then names nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Token {
+    /// The token as one word, for epoll.
+    pub(crate) fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The token in a word.
+    pub(crate) fn from_u64(word: u64) -> Token {
+        Token { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
+/// The connections of a shard.
+#[derive(Default)]
+pub(crate) struct Connections {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+impl Connections {
+    /// Adds a connection.
+    pub(crate) fn insert(&mut self, connection: Box<Connection>) -> Token {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            u32::try_from(self.places.len() - 1).expect("file descriptors are fewer")
+        });
+        let place = &mut self.places[index as usize];
+        place.connection = Some(connection);
+        Token { index, generation: place.generation }
+    }
+
+    /// Takes a connection out.
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
+        let place = self.places.get_mut(token.index as usize)?;
+        if place.generation != token.generation {
+            return None;
+        }
+        let connection = place.connection.take()?;
+        // The largest generations are left to the tokens of what is no connection.
+        place.generation = (place.generation + 1) % (u32::MAX / 2);
+        self.free.push(token.index);
+        Some(connection)
+    }
+
+    /// The connection, if it still exists.
+    pub(crate) fn get(&self, token: Token) -> Option<&Connection> {
+        let place = self.places.get(token.index as usize)?;
+        if place.generation == token.generation { place.connection.as_deref() } else { None }
+    }
+
+    /// The connection, if it still exists.
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Connection> {
+        let place = self.places.get_mut(token.index as usize)?;
+        if place.generation == token.generation { place.connection.as_deref_mut() } else { None }
+    }
+
+    /// The tokens of all connections.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+        self.places.iter().enumerate().filter(|(_, place)| place.connection.is_some()).map(|(index, place)| Token {
+            index: u32::try_from(index).expect("indexes are made from 32 bits"),
+            generation: place.generation,
+        })
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+}

@@ -1,0 +1,123 @@
+//! Where connections come in. The first shard listens for all.
+//!
+//! A RESP connection goes to the shards in turn. A native one stays here until its hello has named a shard, and then
+//! moves there with whatever else has arrived.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::settings::StartError;
+
+/// Connections that the kernel completes before we accept them.
+const BACKLOG: i32 = 1024;
+/// Connections accepted in one turn.
+const ACCEPT_MAX: usize = 64;
+/// How long nothing is accepted after the system refused, for want of file descriptors as a rule.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A door of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The native protocol.
+    Native,
+    /// RESP.
+    Resp,
+}
+
+/// The sockets that connections come in by.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    native: TcpListener,
+    resp: Option<TcpListener>,
+    paused_until: Option<Instant>,
+}
+
+impl Listeners {
+    /// Listens on the addresses.
+    pub(crate) fn bind(native: SocketAddr, resp: Option<SocketAddr>) -> Result<Self, StartError> {
+        let resp = resp.map(|address| listen("RESP", address)).transpose()?;
+        Ok(Listeners { native: listen("native", native)?, resp, paused_until: None })
+    }
+
+    /// The addresses that are listened on.
+    pub(crate) fn addresses(&self) -> std::io::Result<(SocketAddr, Option<SocketAddr>)> {
+        Ok((self.native.local_addr()?, self.resp.as_ref().map(TcpListener::local_addr).transpose()?))
+    }
+
+    /// Asks `poll` to tell when connections arrive, with the word that `word` gives each door.
+    pub(crate) fn register(&self, poll: impl std::os::fd::AsFd, word: impl Fn(Door) -> u64) -> rustix::io::Result<()> {
+        for (door, listener) in self.doors() {
+            epoll::add(&poll, listener, epoll::EventData::new_u64(word(door)), epoll::EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts what has arrived at a door.
+    pub(crate) fn accept(&mut self, poll: impl std::os::fd::AsFd, door: Door, mut adopt: impl FnMut(TcpStream)) {
+        let Some((_, listener)) = self.doors().find(|(other, _)| *other == door) else { return };
+        for _ in 0..ACCEPT_MAX {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    // A socket that refuses these is one that is gone already.
+                    if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
+                        adopt(stream);
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        tracing::warn!(%error, "cannot accept connections");
+                        for (_, listener) in self.doors() {
+                            // The only failure is a listener that is not registered.
+                            let _ = epoll::delete(&poll, listener);
+                        }
+                        self.paused_until = Some(Instant::now() + PAUSE);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is accepted for a while.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused_until.is_some()
+    }
+
+    /// Listens again when a pause is over.
+    pub(crate) fn resume(
+        &mut self,
+        poll: impl std::os::fd::AsFd,
+        now: Instant,
+        word: impl Fn(Door) -> u64,
+    ) -> rustix::io::Result<()> {
+        if self.paused_until.is_some_and(|until| now >= until) {
+            self.register(poll, word)?;
+            self.paused_until = None;
+        }
+        Ok(())
+    }
+
+    fn doors(&self) -> impl Iterator<Item = (Door, &TcpListener)> {
+        std::iter::once((Door::Native, &self.native)).chain(self.resp.as_ref().map(|resp| (Door::Resp, resp)))
+    }
+}
+
+fn listen(door: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    let bound = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(TcpListener::from(socket))
+    };
+    bound().map_err(|source: std::io::Error| match source.kind() {
+        ErrorKind::AddrInUse => StartError::AddressInUse { door, address },
+        _ => StartError::Listen { door, address, source },
+    })
+}

@@ -1,0 +1,110 @@
+//! A chunk of a native connection: whole request frames, worked on in one round.
+//!
+//! The frames stay where they arrived. They are decoded when their operations are submitted; the few operations
+//! that a store deferred are found again by decoding once more.
+
+use skep_store::operation::Request;
+use skep_store::processor::Replies;
+use skep_wire::native::{ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError};
+
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
+use crate::round::Round;
+
+/// The space that native requests may name: the hash store.
+const SPACE: u16 = 0;
+
+/// Frames that are worked on.
+#[derive(Debug, Default)]
+pub(crate) struct NativeChunk {
+    frames: Vec<FramePlace>,
+    /// Bytes of the input that the frames take.
+    size: usize,
+    /// The frame, and in it the operation, of the first answer that is not in the output.
+    frame: usize,
+    operation: usize,
+}
+
+/// Where a frame lies in the input.
+#[derive(Debug)]
+struct FramePlace {
+    start: usize,
+    sequence: u32,
+    count: u16,
+}
+
+impl NativeChunk {
+    /// Takes whole frames from the input, as many as a chunk may have. Answers the number of
+    /// operations, and whether no more frames are complete.
+    pub(crate) fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), ProtocolError> {
+        let mut operation_count = 0;
+        while operation_count < CHUNK_OPERATIONS_MAX && self.size < CHUNK_SIZE_MAX {
+            match RequestFrame::decode(&input[self.size..]) {
+                Ok(Some((frame, size))) => {
+                    let (sequence, count) = (frame.sequence, frame.count);
+                    self.frames.push(FramePlace { start: self.size, sequence, count });
+                    self.size += size;
+                    operation_count += usize::from(count);
+                }
+                Ok(None) => return Ok((operation_count, true)),
+                // What came before is answered first; the next chunk meets the error again.
+                Err(_) if !self.frames.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((operation_count, false))
+    }
+
+    /// Whether all answers are in the output.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.frame == self.frames.len()
+    }
+
+    /// Forgets the frames; answers how many bytes of the input they took.
+    pub(crate) fn finish(&mut self) -> usize {
+        self.frames.clear();
+        (self.frame, self.operation) = (0, 0);
+        std::mem::take(&mut self.size)
+    }
+
+    /// Gives the operations whose answers are not in the output to `visit`, in order, until it answers `false`.
+    pub(crate) fn visit<'a>(&'a self, input: &'a [u8], mut visit: impl FnMut(Result<Request<'a>, WireError>) -> bool) {
+        let mut skipped = self.operation;
+        for place in &self.frames[self.frame..] {
+            let Ok(Some((frame, _))) = RequestFrame::decode(&input[place.start..]) else {
+                unreachable!("the frame was decoded from these bytes before")
+            };
+            let known = frame.space == SPACE;
+            for operation in frame.operations().skip(std::mem::take(&mut skipped)) {
+                if !visit(if known { operation } else { Err(WireError::UnknownSpace) }) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes the answers that are there, in order; stops when the output has enough.
+    pub(crate) fn encode(&mut self, round: &mut Round, replies: &Replies, output: &mut Vec<u8>, waiting: usize) {
+        let begin = output.len();
+        while let Some(place) = self.frames.get(self.frame) {
+            if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+                return;
+            }
+            let count = usize::from(place.count);
+            if count > 0 && round.next(replies).is_none() {
+                return;
+            }
+            let mut writer = ReplyFrameWriter::new(output, place.sequence);
+            while self.operation < count && writer.size() < REPLY_FRAME_SIZE_FULL {
+                let Some(response) = round.next(replies) else { break };
+                writer.push(response);
+                round.advance();
+                self.operation += 1;
+            }
+            writer.finish();
+            if self.operation == count {
+                self.operation = 0;
+                self.frame += 1;
+            }
+        }
+    }
+}

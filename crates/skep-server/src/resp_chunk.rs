@@ -1,0 +1,155 @@
+//! A chunk of a RESP connection: commands, some of which are operations on keys, some of which the server answers
+//! itself.
+//!
+//! A command of many keys is as many operations, submitted in rounds; `MGET` of a million keys takes a thousand
+//! rounds and never more memory than its keys and the answers of one round. Commands that the server answers run
+//! when their place in the replies is reached, so that they see what came before them.
+
+use skep_store::operation::Request;
+use skep_store::processor::Replies;
+use skep_wire::resp::{Argument, ReplyWriter, RequestParser, Version};
+
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
+use crate::resp_command::{Action, Arguments, Context, Progress};
+use crate::round::Round;
+
+/// Commands that are worked on, and what is known of the one that is arriving.
+#[derive(Default)]
+pub(crate) struct RespChunk {
+    parser: RequestParser,
+    /// What replies are written in; `HELLO` changes it.
+    version: Version,
+    commands: Vec<Command>,
+    arguments: Vec<Argument>,
+    /// Operands of vector commands, made binary.
+    operands: Vec<u8>,
+    /// Bytes of the input that the commands take.
+    size: usize,
+    /// Whether nothing behind the commands is answered.
+    ended: bool,
+    /// The command, and in it the operation, of the first answer that is not in the output.
+    command: usize,
+    operation: usize,
+    /// Operations from there to the end.
+    operations_left: usize,
+    /// What the answers of the command so far came to.
+    progress: Progress,
+}
+
+struct Command {
+    /// Where the request begins in the input.
+    start: usize,
+    first_argument: usize,
+    argument_count: usize,
+    action: Action,
+    operation_count: usize,
+}
+
+impl RespChunk {
+    /// Takes whole commands from the input, as many as a chunk may have. Answers whether no more of them are complete.
+    pub(crate) fn decode(&mut self, input: &mut [u8]) -> bool {
+        while self.operations_left + self.commands.len() < 2 * CHUNK_OPERATIONS_MAX
+            && self.size < CHUNK_SIZE_MAX
+            && !self.ended
+        {
+            let start = self.size;
+            let first_argument = self.arguments.len();
+            let action = match self.parser.parse(&mut input[start..]) {
+                Ok(None) => return true,
+                Ok(Some(size)) => {
+                    self.size += size;
+                    self.arguments.extend_from_slice(self.parser.arguments());
+                    let arguments = Arguments::new(&input[start..], &self.arguments[first_argument..]);
+                    if arguments.count() == 0 {
+                        continue;
+                    }
+                    Action::decode(arguments, &mut self.operands)
+                }
+                Err(error) => Action::Close(format!("ERR {error}")),
+            };
+            let argument_count = self.arguments.len() - first_argument;
+            let operation_count = action.operation_count(argument_count);
+            self.operations_left += operation_count;
+            self.ended |= action.is_last();
+            let looks_around = action.looks_around();
+            self.commands.push(Command { start, first_argument, argument_count, action, operation_count });
+            if looks_around {
+                return self.ended;
+            }
+        }
+        self.ended
+    }
+
+    /// Whether all answers are in the output.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.command == self.commands.len()
+    }
+
+    /// Operations of the next round.
+    pub(crate) fn round_size(&self) -> usize {
+        self.operations_left.min(CHUNK_OPERATIONS_MAX)
+    }
+
+    /// Forgets the commands; answers how many bytes of the input they took.
+    pub(crate) fn finish(&mut self) -> usize {
+        self.commands.clear();
+        self.arguments.clear();
+        self.arguments.shrink_to(8 * CHUNK_OPERATIONS_MAX);
+        self.operands.clear();
+        self.operands.shrink_to(CHUNK_SIZE_MAX);
+        self.command = 0;
+        std::mem::take(&mut self.size)
+    }
+
+    /// The operations whose answers are not in the output.
+    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = Request<'a>> {
+        let commands = self.commands[self.command..].iter();
+        commands
+            .flat_map(move |command| {
+                let arguments = command.arguments(input, &self.arguments);
+                (0..command.operation_count).map(move |index| command.action.request(arguments, &self.operands, index))
+            })
+            .skip(self.operation)
+    }
+
+    /// Writes the answers that are there, in order; stops when the output has enough.
+    pub(crate) fn encode(
+        &mut self,
+        round: &mut Round,
+        replies: &Replies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        waiting: usize,
+        context: &mut Context<'_>,
+    ) {
+        let begin = output.len();
+        let RespChunk { commands, arguments: places, progress, version, .. } = self;
+        while let Some(command) = commands.get(self.command) {
+            let arguments = command.arguments(input, places);
+            while self.operation < command.operation_count {
+                if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+                    return;
+                }
+                let Some(response) = round.next(replies) else { return };
+                let mut writer = ReplyWriter::new(output, *version);
+                command.action.answer(arguments.count(), self.operation, response, progress, &mut writer);
+                round.advance();
+                self.operation += 1;
+                self.operations_left -= 1;
+            }
+            if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+                return;
+            }
+            command.action.finish(arguments, progress, output, version, context);
+            *progress = Progress::default();
+            self.operation = 0;
+            self.command += 1;
+        }
+    }
+}
+
+impl Command {
+    fn arguments<'a>(&self, input: &'a [u8], places: &'a [Argument]) -> Arguments<'a> {
+        Arguments::new(&input[self.start..], &places[self.first_argument..][..self.argument_count])
+    }
+}

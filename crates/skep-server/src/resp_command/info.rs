@@ -1,0 +1,164 @@
+//! `INFO`: what the server can tell about itself, in the fields that clients and exporters of Redis read. A field
+//! that we could not tell truthfully is left out.
+
+use std::fmt::Write;
+
+use super::table::COMMANDS;
+use super::{Arguments, REDIS_VERSION};
+use crate::shared::Shared;
+
+type Section = (&'static str, fn(&mut String, &Shared));
+
+const SECTIONS: [Section; 10] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", cpu),
+    ("Commandstats", command_stats),
+    ("Cluster", cluster),
+    ("Keyspace", keyspace),
+];
+
+/// The sections that were asked for; all if none was.
+pub(super) fn text(arguments: Arguments<'_>, shared: &Shared) -> String {
+    let wanted = |name: &str| {
+        arguments.count() == 1
+            || (1..arguments.count())
+                .any(|index| [name, "all", "default", "everything"].iter().any(|word| arguments.is(index, word)))
+    };
+    let mut text = String::new();
+    for (name, write) in SECTIONS {
+        if wanted(name) {
+            if !text.is_empty() {
+                text += "\r\n";
+            }
+            text += &format!("# {name}\r\n");
+            write(&mut text, shared);
+        }
+    }
+    text
+}
+
+/// Appends `key:value` lines.
+macro_rules! fields {
+    ($text:ident $($key:literal $value:expr)*) => {
+        $(write!($text, concat!($key, ":{}\r\n"), $value).expect("a String takes every text");)*
+    };
+}
+
+fn server(text: &mut String, shared: &Shared) {
+    let uptime = shared.started.elapsed().as_secs();
+    fields! { text
+        "redis_version" REDIS_VERSION
+        "redis_mode" "standalone"
+        "skep_version" env!("CARGO_PKG_VERSION")
+        "os" std::env::consts::OS
+        "arch_bits" usize::BITS
+        "multiplexing_api" "epoll"
+        "process_id" std::process::id()
+        "run_id" format_args!("{:040x}", shared.run_id)
+        "tcp_port" shared.settings.resp.map_or(0, |address| address.port())
+        "skep_native_port" shared.settings.native.port()
+        "skep_shards" shared.settings.shards
+        "uptime_in_seconds" uptime
+        "uptime_in_days" uptime / 86_400
+    }
+}
+
+fn clients(text: &mut String, shared: &Shared) {
+    fields! { text
+        "connected_clients" shared.clients().len()
+        "cluster_connections" 0
+        "maxclients" shared.connections_max
+        "blocked_clients" 0
+    }
+}
+
+fn memory(text: &mut String, shared: &Shared) {
+    // What the index and the slabs have taken of the memory: at the total, writers are told that it is full.
+    let used = shared.sum(|metrics| &metrics.taken_bytes);
+    let total = shared.settings.memory;
+    fields! { text
+        "used_memory" used
+        "used_memory_human" format_args!("{:.2}M", used as f64 / f64::from(1 << 20))
+        "used_memory_dataset" shared.sum(|metrics| &metrics.pair_bytes)
+        "maxmemory" total
+        "maxmemory_human" format_args!("{:.2}M", total as f64 / f64::from(1 << 20))
+        "maxmemory_policy" "noeviction"
+    }
+    if let Some(resident) = resident_bytes() {
+        fields! { text "used_memory_rss" resident }
+    }
+}
+
+/// Bytes of the process that are in memory.
+fn resident_bytes() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn persistence(text: &mut String, _: &Shared) {
+    fields! { text "loading" 0 "rdb_bgsave_in_progress" 0 "aof_enabled" 0 }
+}
+
+fn stats(text: &mut String, shared: &Shared) {
+    let commands: u64 = (0..COMMANDS.len()).map(|command| shared.command_count(command)).sum();
+    fields! { text
+        "total_connections_received" shared.sum(|metrics| &metrics.connections_accepted)
+        "total_commands_processed" commands + shared.sum(|metrics| &metrics.operations_native)
+        "total_net_input_bytes" shared.sum(|metrics| &metrics.input_bytes)
+        "total_net_output_bytes" shared.sum(|metrics| &metrics.output_bytes)
+        "rejected_connections" shared.sum(|metrics| &metrics.connections_refused)
+        "expired_keys" 0
+        "evicted_keys" 0
+        "keyspace_hits" shared.sum(|metrics| &metrics.hits)
+        "keyspace_misses" shared.sum(|metrics| &metrics.misses)
+        "total_error_replies" shared.sum(|metrics| &metrics.error_replies)
+        "skep_operations" shared.sum(|metrics| &metrics.operations)
+        "skep_operations_forwarded" shared.sum(|metrics| &metrics.operations_forwarded)
+        "skep_protocol_errors" shared.sum(|metrics| &metrics.protocol_errors)
+    }
+}
+
+fn replication(text: &mut String, _: &Shared) {
+    fields! { text "role" "master" "connected_slaves" 0 }
+}
+
+/// Processor time of the process, which the kernel counts in hundredths of a second.
+fn cpu(text: &mut String, _: &Shared) {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
+    // The name of the process, in parentheses, may contain anything; the 12th and 13th field behind it are the times.
+    let Some((_, fields)) = stat.rsplit_once(')') else { return };
+    let ticks = |index: usize| fields.split_whitespace().nth(index).and_then(|field| field.parse::<f64>().ok());
+    if let (Some(user), Some(system)) = (ticks(11), ticks(12)) {
+        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+        fields! { text
+            "used_cpu_sys" format_args!("{:.6}", system / ticks_per_second)
+            "used_cpu_user" format_args!("{:.6}", user / ticks_per_second)
+        }
+    }
+}
+
+fn command_stats(text: &mut String, shared: &Shared) {
+    for (index, info) in COMMANDS.iter().enumerate() {
+        let calls = shared.command_count(index);
+        if calls > 0 {
+            write!(text, "cmdstat_{}:calls={calls}\r\n", info.name).expect("a String takes every text");
+        }
+    }
+}
+
+fn cluster(text: &mut String, _: &Shared) {
+    fields! { text "cluster_enabled" 0 }
+}
+
+fn keyspace(text: &mut String, shared: &Shared) {
+    let pairs = shared.sum(|metrics| &metrics.pairs);
+    if pairs > 0 {
+        write!(text, "db0:keys={pairs},expires=0,avg_ttl=0\r\n").expect("a String takes every text");
+    }
+}

@@ -1,0 +1,218 @@
+//! Commands that are operations on keys.
+//!
+//! ```text
+//!   GET k            get                       DEL k…  EXISTS k…     delete, contains each; how many
+//!   SET k v [NX|XX]  put, with its condition   MGET k…               get each; an array
+//!   INCRBY k d       add_decimal               MSET k v …            put each; OK
+//! ```
+
+use std::ops::Range;
+
+use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Reply, Request, Shape, Update};
+use skep_wire::native::Response;
+use skep_wire::resp::ReplyWriter;
+
+use super::table::CommandName;
+use super::vector_command::{write_elements, write_number, write_value};
+use super::{Arguments, Progress, store_error, vector_command, wrong_argument_count};
+
+/// A command on keys; ranges are places of binary operands.
+#[derive(Debug, PartialEq)]
+pub(crate) enum KeyCommand {
+    Get,
+    GetMany,
+    Set(PutCondition),
+    SetMany,
+    Delete,
+    Exists,
+    Add {
+        delta: i64,
+    },
+    SetVector {
+        value: Range<usize>,
+    },
+    GetVector(Element),
+    Update {
+        function: UpdateFunction,
+        element: Element,
+        shape: Shape,
+        operand: Range<usize>,
+        initial: Option<Range<usize>>,
+        return_old: bool,
+    },
+    Reduce {
+        fold: Fold,
+        element: Element,
+        initial: Range<usize>,
+        constants: Range<usize>,
+    },
+    Filter {
+        predicate: Predicate,
+        element: Element,
+        operand: Range<usize>,
+    },
+}
+
+impl KeyCommand {
+    /// The command, `None` if it is not on keys, or the sentence that refuses it. The number of arguments has been
+    /// checked against the table.
+    pub(super) fn decode(
+        name: CommandName,
+        arguments: Arguments<'_>,
+        operands: &mut Vec<u8>,
+    ) -> Result<Option<KeyCommand>, String> {
+        Ok(Some(match name {
+            CommandName::Get => KeyCommand::Get,
+            CommandName::MGet => KeyCommand::GetMany,
+            CommandName::Set => KeyCommand::Set(put_condition(arguments)?),
+            CommandName::MSet if arguments.count().is_multiple_of(2) => return Err(wrong_argument_count("mset")),
+            CommandName::MSet => KeyCommand::SetMany,
+            CommandName::Del => KeyCommand::Delete,
+            CommandName::Exists => KeyCommand::Exists,
+            CommandName::Incr => KeyCommand::Add { delta: 1 },
+            CommandName::Decr => KeyCommand::Add { delta: -1 },
+            CommandName::IncrBy => KeyCommand::Add { delta: delta(arguments)? },
+            CommandName::DecrBy => {
+                let delta = delta(arguments)?.checked_neg();
+                KeyCommand::Add { delta: delta.ok_or("ERR decrement would overflow")? }
+            }
+            CommandName::SkepSet => vector_command::set(arguments, operands)?,
+            CommandName::SkepGetV => vector_command::get(arguments)?,
+            CommandName::SkepUpdate => vector_command::update(arguments, operands)?,
+            CommandName::SkepReduce => vector_command::reduce(arguments, operands)?,
+            CommandName::SkepFilter => vector_command::filter(arguments, operands)?,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// How many operations the command is, with this many arguments.
+    pub(super) fn operation_count(&self, argument_count: usize) -> usize {
+        match self {
+            KeyCommand::GetMany | KeyCommand::Delete | KeyCommand::Exists => argument_count - 1,
+            KeyCommand::SetMany => (argument_count - 1) / 2,
+            _ => 1,
+        }
+    }
+
+    /// The operation at this place of the command.
+    pub(super) fn request<'a>(&self, arguments: Arguments<'a>, operands: &'a [u8], index: usize) -> Request<'a> {
+        let operation = match self {
+            KeyCommand::Get | KeyCommand::GetMany | KeyCommand::GetVector(_) => Operation::Get,
+            KeyCommand::Set(condition) => Operation::Put { value: arguments.get(2), condition: *condition },
+            KeyCommand::SetMany => {
+                Operation::Put { value: arguments.get(2 + 2 * index), condition: PutCondition::Always }
+            }
+            KeyCommand::SetVector { value } => {
+                Operation::Put { value: &operands[value.clone()], condition: PutCondition::Always }
+            }
+            KeyCommand::Delete => Operation::Delete,
+            KeyCommand::Exists => Operation::Contains,
+            KeyCommand::Add { delta } => Operation::AddDecimal { delta: *delta },
+            KeyCommand::Update { function, element, shape, operand, initial, return_old } => {
+                Operation::Update(Update {
+                    function: *function,
+                    element: *element,
+                    shape: *shape,
+                    operand: &operands[operand.clone()],
+                    initial: initial.clone().map(|range| &operands[range]),
+                    return_old: *return_old,
+                })
+            }
+            KeyCommand::Reduce { fold, element, initial, constants } => Operation::Reduce(Reduce {
+                fold: *fold,
+                element: *element,
+                initial: &operands[initial.clone()],
+                constants: &operands[constants.clone()],
+            }),
+            KeyCommand::Filter { predicate, element, operand } => Operation::Filter(Filter {
+                predicate: *predicate,
+                element: *element,
+                operand: &operands[operand.clone()],
+            }),
+        };
+        let step = if *self == KeyCommand::SetMany { 2 } else { 1 };
+        Request { key: arguments.get(1 + step * index), operation }
+    }
+
+    /// Takes the answer to the operation at `index`.
+    pub(super) fn answer(
+        &self,
+        argument_count: usize,
+        index: usize,
+        response: Response<'_>,
+        progress: &mut Progress,
+        writer: &mut ReplyWriter<'_>,
+    ) {
+        if *self == KeyCommand::GetMany && index == 0 {
+            writer.array(self.operation_count(argument_count));
+        }
+        let reply = match response {
+            Ok(reply) => reply,
+            Err(error) => return writer.error(&format!("ERR {error}")),
+        };
+        if let Reply::Failed(error) = reply {
+            progress.error = progress.error.or(Some(error));
+            if !self.is_summed_up() {
+                writer.error(&store_error(error));
+            }
+            return;
+        }
+        match (self, reply) {
+            (KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists, _) => {
+                progress.done += i64::from(reply == Reply::Done);
+            }
+            (_, Reply::Done) => writer.simple("OK"),
+            (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
+            (KeyCommand::Add { .. }, Reply::Value(text)) => {
+                let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                writer.integer(number.expect("the store answers a decimal number"));
+            }
+            (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
+                write_elements(*element, value, writer);
+            }
+            (KeyCommand::Update { element, .. }, Reply::Value(value)) => write_value(*element, value, writer),
+            (KeyCommand::Reduce { element, .. }, Reply::Value(value)) => write_number(*element, value, writer),
+            _ => writer.null(),
+        }
+    }
+
+    /// Writes the reply of a command whose answers are summed up.
+    pub(super) fn finish(&self, progress: &Progress, writer: &mut ReplyWriter<'_>) {
+        match (self, progress.error) {
+            (_, Some(error)) if self.is_summed_up() => writer.error(&store_error(error)),
+            (KeyCommand::SetMany, _) => writer.simple("OK"),
+            (KeyCommand::Delete | KeyCommand::Exists, _) => writer.integer(progress.done),
+            _ => {}
+        }
+    }
+
+    /// Whether the command has one reply for all its operations.
+    fn is_summed_up(&self) -> bool {
+        matches!(self, KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists)
+    }
+}
+
+/// The condition of a `SET`.
+fn put_condition(arguments: Arguments<'_>) -> Result<PutCondition, String> {
+    let mut condition = PutCondition::Always;
+    for index in 3..arguments.count() {
+        let word = |word| arguments.is(index, word);
+        condition = if word("NX") && condition != PutCondition::IfPresent {
+            PutCondition::IfAbsent
+        } else if word("XX") && condition != PutCondition::IfAbsent {
+            PutCondition::IfPresent
+        } else if ["EX", "PX", "EXAT", "PXAT", "KEEPTTL"].into_iter().any(word) {
+            return Err("ERR expiry is not supported: a key lives until it is deleted".to_owned());
+        } else if word("GET") {
+            return Err("ERR SET with the option GET is not supported".to_owned());
+        } else {
+            return Err("ERR syntax error".to_owned());
+        };
+    }
+    Ok(condition)
+}
+
+fn delta(arguments: Arguments<'_>) -> Result<i64, String> {
+    arguments.integer(2).ok_or_else(|| "ERR value is not an integer or out of range".to_owned())
+}

@@ -1,0 +1,240 @@
+//! RESP commands: what each asks of the store or of the server, and how the answers become replies.
+//!
+//! A command that arrives becomes an [`Action`] at once: names, options and numbers are checked, so a command that
+//! is refused has no effect. Its operations are made from its arguments when they are submitted, its reply when
+//! its turn comes. Sentences are those of Redis 7.2, since clients read them.
+//!
+//! Not as in Redis: `MSET` and `DEL` of several keys are operations on each key, not one transaction, whether the
+//! keys belong to one shard or to several. Nothing expires.
+
+mod client_command;
+mod command_command;
+mod config_command;
+mod info;
+mod key_command;
+mod server_command;
+mod table;
+mod vector_command;
+
+pub(crate) use table::COMMAND_COUNT;
+
+use skep_store::operation::{OperationError, Request};
+use skep_wire::native::Response;
+use skep_wire::resp::{Argument, ReplyWriter, Version};
+
+use crate::shared::Shared;
+use key_command::KeyCommand;
+use table::CommandName;
+
+/// The version of Redis whose behaviour clients may expect.
+const REDIS_VERSION: &str = "7.2.4";
+
+/// What commands that the server answers may look at and change.
+pub(crate) struct Context<'a> {
+    /// What all shards know.
+    pub(crate) shared: &'a Shared,
+    /// The shard that works.
+    pub(crate) shard: usize,
+    /// The number of the connection.
+    pub(crate) connection: u64,
+    /// Set when the connection ends after this reply.
+    pub(crate) closing: bool,
+}
+
+/// The arguments of a request, the name of the command first.
+#[derive(Clone, Copy)]
+pub(crate) struct Arguments<'a> {
+    request: &'a [u8],
+    places: &'a [Argument],
+}
+
+impl<'a> Arguments<'a> {
+    /// The arguments that lie at `places` of `request`.
+    pub(crate) fn new(request: &'a [u8], places: &'a [Argument]) -> Self {
+        Arguments { request, places }
+    }
+
+    /// How many there are, with the name.
+    pub(crate) fn count(self) -> usize {
+        self.places.len()
+    }
+
+    /// The argument at this place; the name is at 0.
+    pub(crate) fn get(self, index: usize) -> &'a [u8] {
+        &self.request[self.places[index].range()]
+    }
+
+    /// The arguments from this place on.
+    pub(crate) fn from(self, index: usize) -> impl Iterator<Item = &'a [u8]> {
+        self.places[index..].iter().map(move |place| &self.request[place.range()])
+    }
+
+    /// The argument as text for a sentence.
+    pub(crate) fn text(self, index: usize) -> std::borrow::Cow<'a, str> {
+        String::from_utf8_lossy(self.get(index))
+    }
+
+    /// Whether the argument is this word, in small or capital letters.
+    pub(crate) fn is(self, index: usize, word: &str) -> bool {
+        self.get(index).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    /// The argument as a decimal number, as Redis takes it: without a plus, leading zeros and blanks.
+    pub(crate) fn integer(self, index: usize) -> Option<i64> {
+        let text = std::str::from_utf8(self.get(index)).ok()?;
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if text == "0" || matches!(digits.as_bytes(), [b'1'..=b'9', ..]) { text.parse().ok() } else { None }
+    }
+}
+
+/// What a command asks for.
+pub(crate) enum Action {
+    /// Operations on keys.
+    Keys(CommandName, KeyCommand),
+    /// An answer of the server.
+    Server(CommandName),
+    /// Nothing: the sentence says why.
+    Refuse(String),
+    /// Nothing, and the connection ends.
+    Close(String),
+}
+
+/// What the answers to a command of several operations have come to so far.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Keys for which something was done.
+    done: i64,
+    /// The first error.
+    error: Option<OperationError>,
+}
+
+impl Action {
+    /// What the request asks for. Elements written as text are put behind `operands`.
+    pub(crate) fn decode(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Action {
+        let Some(name) = CommandName::find(arguments.get(0)) else { return Action::Refuse(unknown_command(arguments)) };
+        let info = name.info();
+        let count = arguments.count() as i64;
+        if (info.arity >= 0 && count != info.arity) || count < -info.arity {
+            return Action::Refuse(wrong_argument_count(info.name));
+        }
+        match KeyCommand::decode(name, arguments, operands) {
+            Ok(Some(command)) => Action::Keys(name, command),
+            Ok(None) => Action::Server(name),
+            Err(sentence) => Action::Refuse(sentence),
+        }
+    }
+
+    /// Whether nothing that follows on the connection is answered.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self, Action::Server(CommandName::Quit) | Action::Close(_))
+    }
+
+    /// Whether the command tells what the stores hold: what follows it must not have been carried out by then.
+    pub(crate) fn looks_around(&self) -> bool {
+        matches!(self, Action::Server(CommandName::DbSize | CommandName::Info))
+    }
+
+    /// How many operations a command of this many arguments is.
+    pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
+        match self {
+            Action::Keys(_, command) => command.operation_count(argument_count),
+            _ => 0,
+        }
+    }
+
+    /// An operation of the command.
+    pub(crate) fn request<'a>(&self, arguments: Arguments<'a>, operands: &'a [u8], index: usize) -> Request<'a> {
+        match self {
+            Action::Keys(_, command) => command.request(arguments, operands, index),
+            _ => unreachable!("only commands on keys have operations"),
+        }
+    }
+
+    /// Writes what is to be written when the operation at `index` is answered.
+    pub(crate) fn answer(
+        &self,
+        argument_count: usize,
+        index: usize,
+        response: Response<'_>,
+        progress: &mut Progress,
+        writer: &mut ReplyWriter<'_>,
+    ) {
+        if let Action::Keys(_, command) = self {
+            command.answer(argument_count, index, response, progress, writer);
+        }
+    }
+
+    /// Writes what is to be written when all operations are answered.
+    pub(crate) fn finish(
+        &self,
+        arguments: Arguments<'_>,
+        progress: &Progress,
+        output: &mut Vec<u8>,
+        version: &mut Version,
+        context: &mut Context<'_>,
+    ) {
+        let metrics = context.shared.metrics(context.shard);
+        match self {
+            Action::Keys(name, command) => {
+                metrics.command(*name as usize);
+                if progress.error.is_some() {
+                    metrics.error_replies.add(1);
+                }
+                command.finish(progress, &mut ReplyWriter::new(output, *version));
+            }
+            Action::Server(name) => {
+                metrics.command(*name as usize);
+                let reply = server_command::run(*name, arguments, output, version, context);
+                if let Err(sentence) = reply {
+                    metrics.error_replies.add(1);
+                    ReplyWriter::new(output, *version).error(&sentence);
+                }
+            }
+            Action::Refuse(sentence) => {
+                metrics.error_replies.add(1);
+                ReplyWriter::new(output, *version).error(sentence);
+            }
+            Action::Close(sentence) => {
+                metrics.error_replies.add(1);
+                metrics.protocol_errors.add(1);
+                ReplyWriter::new(output, *version).error(sentence);
+                context.closing = true;
+            }
+        }
+    }
+}
+
+/// The sentence for an error of the store.
+fn store_error(error: OperationError) -> String {
+    match error {
+        OperationError::IndexFull | OperationError::SlabFull => {
+            format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
+        }
+        _ => format!("ERR {error}"),
+    }
+}
+
+fn wrong_argument_count(command: &str) -> String {
+    format!("ERR wrong number of arguments for '{command}' command")
+}
+
+fn unknown_subcommand(arguments: Arguments<'_>) -> String {
+    let name = String::from_utf8_lossy(arguments.get(0)).to_ascii_uppercase();
+    format!("ERR unknown subcommand '{}'. Try {name} HELP.", excerpt(arguments.get(1), 128))
+}
+
+fn unknown_command(arguments: Arguments<'_>) -> String {
+    let mut beginning = String::new();
+    for argument in arguments.from(1) {
+        if beginning.len() >= 128 {
+            break;
+        }
+        beginning += &format!("'{}' ", excerpt(argument, 128 - beginning.len()));
+    }
+    format!("ERR unknown command '{}', with args beginning with: {beginning}", excerpt(arguments.get(0), 128))
+}
+
+/// The first bytes of an argument, for a sentence.
+fn excerpt(argument: &[u8], size_max: usize) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(&argument[..argument.len().min(size_max)])
+}

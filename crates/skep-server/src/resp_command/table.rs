@@ -1,0 +1,99 @@
+//! The table of commands: what `COMMAND` tells, and what the number of arguments is checked against.
+
+/// A command as `COMMAND` and `COMMAND DOCS` describe it.
+pub(super) struct CommandInfo {
+    pub(super) name: &'static str,
+    /// Arguments with the name; negative: at least so many.
+    pub(super) arity: i64,
+    pub(super) flags: &'static [&'static str],
+    /// Place of the first key, of the last (negative: from the end), and the step between keys; 0: no keys.
+    pub(super) keys: (i64, i64, i64),
+    pub(super) group: &'static str,
+    pub(super) since: &'static str,
+    pub(super) summary: &'static str,
+}
+
+/// Declares [`CommandName`] and [`COMMANDS`] together, so that a name is the index of its description.
+macro_rules! commands {
+    ($($variant:ident $name:literal $arity:literal [$($flag:literal)*] $keys:tt $group:literal $since:literal $summary:literal)*) => {
+        /// A command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum CommandName { $($variant),* }
+
+        /// All commands, in the order of [`CommandName`].
+        pub(super) const COMMANDS: &[CommandInfo] = &[$(CommandInfo {
+            name: $name, arity: $arity, flags: &[$($flag),*], keys: $keys, group: $group, since: $since, summary: $summary,
+        }),*];
+
+        const NAMES: &[CommandName] = &[$(CommandName::$variant),*];
+    };
+}
+
+commands! {
+    Get "get" 2 ["readonly" "fast"] (1, 1, 1) "string" "1.0.0" "Returns the string value of a key."
+    Set "set" -3 ["write" "denyoom"] (1, 1, 1) "string" "1.0.0" "Sets the string value of a key; NX and XX say when."
+    Del "del" -2 ["write"] (1, -1, 1) "generic" "1.0.0" "Deletes one or more keys."
+    Exists "exists" -2 ["readonly" "fast"] (1, -1, 1) "generic" "1.0.0" "Determines whether one or more keys exist."
+    MGet "mget" -2 ["readonly" "fast"] (1, -1, 1) "string" "1.0.0" "Returns the string values of one or more keys."
+    MSet "mset" -3 ["write" "denyoom"] (1, -1, 2) "string" "1.0.1" "Sets the string values of one or more keys, each for itself."
+    Incr "incr" 2 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Increments the decimal number in a key by one."
+    Decr "decr" 2 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Decrements the decimal number in a key by one."
+    IncrBy "incrby" 3 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Increments the decimal number in a key by a number."
+    DecrBy "decrby" 3 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Decrements the decimal number in a key by a number."
+    SkepSet "skep.set" -4 ["write" "denyoom"] (1, 1, 1) "skep" "0.1.0" "Sets a vector: SKEP.SET key element number..."
+    SkepGetV "skep.getv" 3 ["readonly" "fast"] (1, 1, 1) "skep" "0.1.0" "Returns a vector: SKEP.GETV key element"
+    SkepUpdate "skep.update" -5 ["write" "denyoom"] (1, 1, 1) "skep" "0.1.0" "Updates elements and returns the old value: SKEP.UPDATE key function element operand... [INIT number...] [NORETURN]"
+    SkepReduce "skep.reduce" -5 ["readonly"] (1, 1, 1) "skep" "0.1.0" "Folds a vector to one number: SKEP.REDUCE key fold element initial [constant...]"
+    SkepFilter "skep.filter" -4 ["readonly"] (1, 1, 1) "skep" "0.1.0" "Returns the elements for which a predicate holds: SKEP.FILTER key predicate element [operand]"
+    Ping "ping" -1 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns PONG, or its argument."
+    Echo "echo" 2 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns its argument."
+    Hello "hello" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.0.0" "Chooses the version of the protocol."
+    Auth "auth" -2 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Authenticates the connection; there are no passwords."
+    Select "select" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Chooses a space; 0 is the only one."
+    Quit "quit" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Closes the connection."
+    Client "client" -2 ["noscript" "loading" "stale"] (0, 0, 0) "connection" "2.4.0" "Commands about connections: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH."
+    DbSize "dbsize" 1 ["readonly" "fast"] (0, 0, 0) "server" "1.0.0" "Returns the number of keys."
+    Info "info" -1 ["loading" "stale"] (0, 0, 0) "server" "1.0.0" "Returns what the server can tell about itself."
+    Command "command" -1 ["loading" "stale"] (0, 0, 0) "server" "2.8.13" "Describes the commands: COUNT, LIST, INFO, DOCS."
+    Config "config" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.0.0" "Tells settings: GET."
+}
+
+/// Number of commands.
+pub(crate) const COMMAND_COUNT: usize = COMMANDS.len();
+
+/// Longest name of a command.
+const NAME_SIZE_MAX: usize = 16;
+
+impl CommandName {
+    /// The command of this name, in small or capital letters.
+    pub(super) fn find(name: &[u8]) -> Option<CommandName> {
+        let mut small = [0; NAME_SIZE_MAX];
+        let small = small.get_mut(..name.len())?;
+        small.copy_from_slice(name);
+        small.make_ascii_lowercase();
+        // The few that make up nearly all traffic stand first, and most others differ in length.
+        let index = COMMANDS.iter().position(|info| info.name.as_bytes() == small)?;
+        Some(NAMES[index])
+    }
+
+    /// The description of the command.
+    pub(super) fn info(self) -> &'static CommandInfo {
+        &COMMANDS[self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMMANDS, CommandName, NAME_SIZE_MAX, NAMES};
+
+    #[test]
+    fn names_are_indexes() {
+        for (index, name) in NAMES.iter().enumerate() {
+            assert_eq!(*name as usize, index);
+            assert_eq!(CommandName::find(COMMANDS[index].name.to_uppercase().as_bytes()), Some(*name));
+            assert!(COMMANDS[index].name.len() <= NAME_SIZE_MAX);
+        }
+        assert_eq!(CommandName::find(b""), None);
+        assert_eq!(CommandName::find(&[b'g'; 100]), None);
+    }
+}

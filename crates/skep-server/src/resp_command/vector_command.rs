@@ -1,0 +1,136 @@
+//! Commands on vectors (KV-Direct, section 3.2), which Redis does not have.
+//!
+//! ```text
+//!   SKEP.SET k i64 1 2 3                            a vector of three
+//!   SKEP.GETV k i64                                 1 2 3
+//!   SKEP.UPDATE k add i64 5 [INIT 0] [NORETURN]     one operand for every element
+//!   SKEP.UPDATE k add i64 1 2 3                     an operand for each element
+//!   SKEP.REDUCE k sum i64 0                         6
+//!   SKEP.REDUCE k dot i64 0 1 1 1                   Σ, then a constant for each element
+//!   SKEP.FILTER k gt i64 1                          2 3
+//! ```
+//!
+//! An update answers the old value: one number if that has one element, otherwise an array. A missing key is null.
+//! Numbers are RESP integers; an unsigned one beyond 63 bits is a big number, a float a double, which version 2
+//! writes as bulk strings.
+
+use std::ops::Range;
+
+use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_store::operation::{OperationError, Shape};
+use skep_wire::resp::ReplyWriter;
+
+use super::key_command::KeyCommand;
+use super::{Arguments, store_error};
+
+/// `SKEP.SET key element number…`
+pub(super) fn set(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+    let element = element(arguments, 2)?;
+    Ok(KeyCommand::SetVector { value: numbers(element, arguments, 3..arguments.count(), operands)? })
+}
+
+/// `SKEP.GETV key element`
+pub(super) fn get(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
+    Ok(KeyCommand::GetVector(element(arguments, 2)?))
+}
+
+/// `SKEP.UPDATE key function element operand… [INIT number…] [NORETURN]`
+pub(super) fn update(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+    let function = named(arguments, 2, "function", UpdateFunction::from_name)?;
+    let element = element(arguments, 3)?;
+    let mut end = arguments.count();
+    let return_old = !arguments.is(end - 1, "NORETURN");
+    if !return_old {
+        end -= 1;
+    }
+    let initial_word = (4..end).find(|&index| arguments.is(index, "INIT"));
+    let operand_end = initial_word.unwrap_or(end);
+    if operand_end == 4 || initial_word == Some(end - 1) {
+        return Err("ERR syntax error".to_owned());
+    }
+    let operand = numbers(element, arguments, 4..operand_end, operands)?;
+    let initial = initial_word.map(|word| numbers(element, arguments, word + 1..end, operands)).transpose()?;
+    let one_for_all = operand_end - 4 == function.operand_count();
+    let shape = if one_for_all { Shape::ScalarToVector } else { Shape::VectorToVector };
+    Ok(KeyCommand::Update { function, element, shape, operand, initial, return_old })
+}
+
+/// `SKEP.REDUCE key fold element initial [constant…]`
+pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+    let fold = named(arguments, 2, "fold", Fold::from_name)?;
+    let element = element(arguments, 3)?;
+    let initial = numbers(element, arguments, 4..5, operands)?;
+    let constants = numbers(element, arguments, 5..arguments.count(), operands)?;
+    Ok(KeyCommand::Reduce { fold, element, initial, constants })
+}
+
+/// `SKEP.FILTER key predicate element [operand]`
+pub(super) fn filter(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+    let predicate = named(arguments, 2, "predicate", Predicate::from_name)?;
+    let element = element(arguments, 3)?;
+    let operand = numbers(element, arguments, 4..arguments.count(), operands)?;
+    Ok(KeyCommand::Filter { predicate, element, operand })
+}
+
+/// Writes all elements of a value as an array.
+pub(super) fn write_elements(element: Element, value: &[u8], writer: &mut ReplyWriter<'_>) {
+    if !value.len().is_multiple_of(element.width()) {
+        return writer.error(&store_error(OperationError::ElementWidth));
+    }
+    writer.array(value.len() / element.width());
+    for bytes in value.chunks_exact(element.width()) {
+        write_number(element, bytes, writer);
+    }
+}
+
+/// Writes a value: a number if it has one element, otherwise an array.
+pub(super) fn write_value(element: Element, value: &[u8], writer: &mut ReplyWriter<'_>) {
+    if value.len() == element.width() {
+        write_number(element, value, writer);
+    } else {
+        write_elements(element, value, writer);
+    }
+}
+
+/// Writes one element.
+pub(super) fn write_number(element: Element, bytes: &[u8], writer: &mut ReplyWriter<'_>) {
+    if element.is_float() {
+        return writer.double(&element.format(bytes));
+    }
+    let signed = matches!(element, Element::I8 | Element::I16 | Element::I32 | Element::I64);
+    let negative = signed && bytes.last().is_some_and(|&byte| byte >= 0x80);
+    let mut wide = if negative { [0xff; 8] } else { [0; 8] };
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let number = i64::from_le_bytes(wide);
+    if number < 0 && !signed {
+        writer.big_number(&element.format(bytes));
+    } else {
+        writer.integer(number);
+    }
+}
+
+fn element(arguments: Arguments<'_>, index: usize) -> Result<Element, String> {
+    named(arguments, index, "element type", Element::from_name)
+}
+
+/// What an argument names.
+fn named<T>(arguments: Arguments<'_>, index: usize, what: &str, find: fn(&str) -> Option<T>) -> Result<T, String> {
+    let name = arguments.text(index).to_ascii_lowercase();
+    find(&name).ok_or_else(|| format!("ERR unknown {what} '{}'", super::excerpt(arguments.get(index), 128)))
+}
+
+/// Makes numbers in text binary, behind `operands`; answers their place.
+fn numbers(
+    element: Element,
+    arguments: Arguments<'_>,
+    range: Range<usize>,
+    operands: &mut Vec<u8>,
+) -> Result<Range<usize>, String> {
+    let start = operands.len();
+    for index in range {
+        element.parse(&arguments.text(index), operands).map_err(|error| {
+            format!("ERR '{}' is wrong for {}: {error}", super::excerpt(arguments.get(index), 128), element.name())
+        })?;
+    }
+    Ok(start..operands.len())
+}

@@ -1,0 +1,126 @@
+//! What a server is started with, and why it may not start.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use skep_store::hash::Settings;
+use skep_store::memory::RegionError;
+
+use crate::memory_available::memory_available;
+
+/// Most shards of a server. Each pair of them has rings, so their number is kept within reason.
+const SHARDS_MAX: u16 = 256;
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Where native clients connect. Port 0: any free port.
+    pub native: SocketAddr,
+    /// Where RESP clients connect, if they may. Port 0: any free port.
+    pub resp: Option<SocketAddr>,
+    /// Memory of all shards together, in bytes.
+    pub memory: u64,
+    /// Number of shards, at least 1. Each is a thread with a part of the keys and of the memory.
+    pub shards: u16,
+    /// Expected size of a key and its value, in bytes. The shape of the index follows from it.
+    pub kv_size: usize,
+    /// Part of the memory that is hash index, between 0 and 1, instead of the one that follows from `kv_size`.
+    pub hash_index_ratio: Option<f64>,
+    /// Largest pair kept in the index itself, in bytes, instead of the one that follows from `kv_size`.
+    pub inline_threshold: Option<usize>,
+    /// Whether memory is touched at the start, and not when it is first used.
+    pub prefault: bool,
+    /// Whether each shard stays on a core of its own, if there are enough cores.
+    pub pin_threads: bool,
+}
+
+impl Default for ServerSettings {
+    /// One shard of 1 GiB for pairs of 64 bytes, on the loopback ports 7379 and 6379.
+    fn default() -> Self {
+        ServerSettings {
+            native: SocketAddr::from(([127, 0, 0, 1], 7379)),
+            resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
+            memory: 1 << 30,
+            shards: 1,
+            kv_size: 64,
+            hash_index_ratio: None,
+            inline_threshold: None,
+            prefault: false,
+            pin_threads: true,
+        }
+    }
+}
+
+/// Why a server did not start. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Too few or too many shards.
+    #[error("{0} shards: choose a number from 1 to {SHARDS_MAX}")]
+    Shards(u16),
+    /// A setting of the store out of its limits.
+    #[error("{0}")]
+    Store(String),
+    /// More memory than there is.
+    #[error(
+        "memory of {wanted} bytes is more than 90% of the {available} bytes available: choose at most {} bytes",
+        available / 10 * 9
+    )]
+    MemoryAvailable {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that the machine and the control groups have to spare.
+        available: u64,
+    },
+    /// An address cannot be listened on because somebody else does.
+    #[error("{door} address {address} is in use: stop the program that listens there, or choose another port")]
+    AddressInUse {
+        /// Which of the two addresses.
+        door: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {door} address {address}: {source}")]
+    Listen {
+        /// Which of the two addresses.
+        door: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The memory of a shard cannot be reserved.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The system refuses a thread or an event.
+    #[error("the system refuses what a shard needs: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl ServerSettings {
+    /// Checks all limits that can be checked without taking anything.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        if !(1..=SHARDS_MAX).contains(&self.shards) {
+            return Err(StartError::Shards(self.shards));
+        }
+        self.store(0).validate().map_err(StartError::Store)?;
+        match memory_available(Path::new("/")) {
+            Some(available) if self.memory > available / 10 * 9 => {
+                Err(StartError::MemoryAvailable { wanted: self.memory, available })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings of one shard's store. `seed` is secret.
+    pub(crate) fn store(&self, seed: u64) -> Settings {
+        let mut settings = Settings::for_kv_size(self.memory / u64::from(self.shards), self.kv_size, seed);
+        if let Some(ratio) = self.hash_index_ratio {
+            settings.hash_index_ratio = ratio;
+        }
+        if let Some(threshold) = self.inline_threshold {
+            settings.inline_threshold = threshold;
+        }
+        settings
+    }
+}

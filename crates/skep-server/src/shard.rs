@@ -1,0 +1,571 @@
+//! A shard: one thread, one part of the keys, one store, and the connections that were given to it.
+//!
+//! [`Shard::turn`] is the whole of its work, in the order in which things happen. Nothing in it waits: a shard that
+//! finds nothing to do goes on looking for a short while, because a sleeper needs about 20 µs to wake up, and then
+//! sleeps in epoll until a socket or another shard wakes it.
+//!
+//! ```text
+//!   poll ─▶ adopt ─▶ receive ─▶ gather ─▶ execute ─▶ reply
+//!            │         │          │          │         │
+//!            │ new     │ parcels  │ read,    │ one     │ encode,
+//!            │         │          │ decode   │ batch   │ write
+//! ```
+//!
+//! The requests of a batch borrow from the input buffers of all connections that take part and from the parcels of
+//! other shards, so nothing of these changes between `gather` and the end of `execute`.
+
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use skep_store::operation::{KEY_SIZE_MAX, Request};
+use skep_store::processor::{Processor, Replies};
+use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
+use skep_wire::partition::Partition;
+
+use crate::batch::Answer;
+use crate::chunk::Chunk;
+use crate::connection::{Connection, Next, addresses};
+use crate::connections::{Connections, Token};
+use crate::exchange::{Parcel, Peer, Waker};
+use crate::listen::{Door, Listeners};
+use crate::metrics::Metrics;
+use crate::resp_chunk::RespChunk;
+use crate::resp_command::Context;
+use crate::round::Slot;
+use crate::shared::Shared;
+
+/// A batch has no more operations than this and those of its last connection.
+const BATCH_OPERATIONS_MAX: usize = 4096;
+/// Bytes of large values that the answers to a batch may take, and one value more.
+const REPLY_BUDGET: usize = 1 << 20;
+/// How long a shard looks for work before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// How often a shard looks at the clock while connections linger or it cannot accept more.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a stopping server waits for peers to take their last replies.
+const FLUSH: Duration = Duration::from_secs(2);
+/// Events taken from epoll at a time.
+const EVENTS_MAX: usize = 256;
+
+/// Words in epoll that are no connection; tokens never have these generations.
+const WAKER_WORD: u64 = u64::MAX;
+const NATIVE_WORD: u64 = u64::MAX - 1;
+const RESP_WORD: u64 = u64::MAX - 2;
+
+/// How a shard is given a connection.
+#[derive(Clone)]
+pub(crate) struct Handover {
+    /// Where the connection goes. Their number is bounded by that of all connections.
+    pub(crate) sender: Sender<Box<Connection>>,
+    /// Wakes the shard.
+    pub(crate) waker: Arc<Waker>,
+}
+
+/// What a shard is made of at the start.
+pub(crate) struct Parts {
+    pub(crate) index: u16,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) processor: Processor,
+    pub(crate) partition: Partition,
+    /// Only for the shard that listens.
+    pub(crate) listeners: Option<Listeners>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) peers: Vec<Option<Peer>>,
+    pub(crate) adopted: Receiver<Box<Connection>>,
+    /// To all shards, this one too.
+    pub(crate) handovers: Vec<Handover>,
+}
+
+/// A shard.
+pub(crate) struct Shard {
+    parts: Parts,
+    epoll: OwnedFd,
+    connections: Connections,
+    /// Connections that may have something to do.
+    ready: VecDeque<Token>,
+    /// Connections that say goodbye.
+    lingering: Vec<Token>,
+    /// Requests of other shards, by shard.
+    inbox: Vec<(usize, Parcel)>,
+    /// Connections that take part in the batch.
+    batch: Vec<Submission>,
+    /// Where the operations of the batch went, connection by connection.
+    places: Vec<Slot>,
+    /// Empty between batches; kept for its memory.
+    requests: Vec<Request<'static>>,
+    outgoing: Vec<Outgoing>,
+    replies: Replies,
+    /// Set when the server stops: until when output is flushed.
+    stop_until: Option<Instant>,
+    /// Whether this shard has told the others that it has no more connections.
+    finished: bool,
+}
+
+/// A connection's part of a batch.
+struct Submission {
+    token: Token,
+    /// Its part of [`Shard::places`].
+    places: Range<usize>,
+    parcel_count: usize,
+}
+
+/// What one connection sends to one other shard.
+enum Outgoing {
+    Nothing,
+    /// There is no place; these operations are submitted later.
+    NoPlace,
+    Parcel(Parcel),
+}
+
+impl Shard {
+    /// A shard that has not begun to work.
+    pub(crate) fn new(parts: Parts) -> std::io::Result<Shard> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &parts.waker, EventData::new_u64(WAKER_WORD), EventFlags::IN | EventFlags::ET)?;
+        if let Some(listeners) = &parts.listeners {
+            listeners.register(&epoll, door_word)?;
+        }
+        let peer_count = parts.peers.len();
+        parts.shared.metrics(usize::from(parts.index)).publish(&parts.processor.statistics());
+        Ok(Shard {
+            parts,
+            epoll,
+            connections: Connections::default(),
+            ready: VecDeque::new(),
+            lingering: Vec::new(),
+            inbox: Vec::new(),
+            batch: Vec::new(),
+            places: Vec::new(),
+            requests: Vec::new(),
+            outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
+            replies: Replies::with_budget(REPLY_BUDGET),
+            stop_until: None,
+            finished: false,
+        })
+    }
+
+    /// Works until the server has stopped.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut now = Instant::now();
+        let mut spin_until = now;
+        while !self.is_over() {
+            self.tick(now);
+            let worked = self.turn(&mut events, now);
+            now = Instant::now();
+            if worked {
+                spin_until = now + SPIN;
+            } else if now < spin_until {
+                // Whoever else wants this core, perhaps the client, has it.
+                std::thread::yield_now();
+            } else {
+                self.sleep(&mut events);
+                now = Instant::now();
+                spin_until = now + SPIN;
+            }
+        }
+    }
+
+    /// Does everything that can be done at once; answers whether that was anything.
+    fn turn(&mut self, events: &mut Vec<epoll::Event>, now: Instant) -> bool {
+        self.poll(events, Some(Duration::ZERO));
+        self.adopt();
+        self.receive();
+        let worked = !self.ready.is_empty() || !self.inbox.is_empty();
+        if worked {
+            self.gather();
+            self.execute();
+            self.reply(now);
+        }
+        worked
+    }
+
+    /// Asks epoll what has happened, and waits for it no longer than `timeout`.
+    fn poll(&mut self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
+        let timeout =
+            timeout.map(|time| Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() });
+        events.clear();
+        // An interrupted wait is one in which nothing has happened.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref());
+        for event in events.iter() {
+            let (word, flags) = (event.data.u64(), event.flags);
+            match word {
+                WAKER_WORD => {}
+                NATIVE_WORD => self.accept(Door::Native),
+                RESP_WORD => self.accept(Door::Resp),
+                word => {
+                    let token = Token::from_u64(word);
+                    let Some(connection) = self.connections.get_mut(token) else { continue };
+                    let over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+                    let finished = flags.contains(EventFlags::RDHUP) || over;
+                    let readable = flags.contains(EventFlags::IN) || finished;
+                    connection.notice(readable, flags.contains(EventFlags::OUT) || over, finished);
+                    self.queue(token);
+                }
+            }
+        }
+    }
+
+    /// Accepts connections.
+    fn accept(&mut self, door: Door) {
+        let Some(mut listeners) = self.parts.listeners.take() else { return };
+        let mut streams = Vec::new();
+        listeners.accept(&self.epoll, door, |stream| streams.push(stream));
+        self.parts.listeners = Some(listeners);
+        for stream in streams {
+            self.welcome_stream(stream, door);
+        }
+    }
+
+    /// Gives an accepted connection to the shard where it begins.
+    fn welcome_stream(&mut self, stream: TcpStream, door: Door) {
+        let shared = &self.parts.shared;
+        if shared.connection_count.load(Ordering::Relaxed) >= shared.connections_max {
+            self.metrics().connections_refused.add(1);
+            if door == Door::Resp {
+                // The socket is new: this fits, or the peer is gone.
+                let _ = std::io::Write::write(&mut &stream, b"-ERR max number of clients reached\r\n");
+            }
+            return;
+        }
+        let Ok((address, local_address)) = addresses(&stream) else { return };
+        let (protocol, chunk, shard) = match door {
+            Door::Native => (0, Chunk::Hello, self.parts.index),
+            Door::Resp => (2, Chunk::Resp(RespChunk::default()), shared.any_shard()),
+        };
+        let number = shared.enter(address, local_address, protocol);
+        self.metrics().connections_accepted.add(1);
+        self.hand_over(Box::new(Connection::new(stream, number, chunk)), shard);
+    }
+
+    /// Gives a connection to a shard.
+    fn hand_over(&mut self, connection: Box<Connection>, shard: u16) {
+        if shard == self.parts.index {
+            self.take(connection);
+            return;
+        }
+        let handover = &self.parts.handovers[usize::from(shard)];
+        match handover.sender.send(connection) {
+            Ok(()) => handover.waker.wake(),
+            Err(refused) => self.parts.shared.leave(refused.0.number),
+        }
+    }
+
+    /// Takes the connections that other shards hand over.
+    fn adopt(&mut self) {
+        while let Ok(connection) = self.parts.adopted.try_recv() {
+            self.take(connection);
+        }
+    }
+
+    /// Makes a connection one of this shard's.
+    fn take(&mut self, connection: Box<Connection>) {
+        let number = connection.number;
+        let token = self.connections.insert(connection);
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        if epoll::add(&self.epoll, connection.stream(), EventData::new_u64(token.to_u64()), flags).is_err() {
+            self.connections.remove(token);
+            self.parts.shared.leave(number);
+            return;
+        }
+        if self.stop_until.is_some() {
+            connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)));
+        }
+        self.queue(token);
+    }
+
+    /// Takes what other shards sent: answers go to the connections that wait for them, requests into the inbox.
+    fn receive(&mut self) {
+        for shard in 0..self.parts.peers.len() {
+            let mut inbox_operations = 0;
+            let Some(peer) = &mut self.parts.peers[shard] else { continue };
+            while inbox_operations < BATCH_OPERATIONS_MAX
+                && let Some(parcel) = peer.receive_requests()
+            {
+                inbox_operations += parcel.requests.len();
+                self.inbox.push((shard, parcel));
+            }
+            while let Some(peer) = &mut self.parts.peers[shard]
+                && let Some(parcel) = peer.receive_answers()
+            {
+                if let Some(connection) = self.connections.get_mut(parcel.connection) {
+                    connection.round_mut().receive(shard as u16, &parcel.answers);
+                }
+                let token = parcel.connection;
+                peer.put_back(parcel);
+                self.queue(token);
+            }
+        }
+    }
+
+    /// Reads and decodes the connections that are ready, until there is enough for a batch.
+    fn gather(&mut self) {
+        let mut operation_count: usize = self.inbox.iter().map(|(_, parcel)| parcel.requests.len()).sum();
+        while operation_count < BATCH_OPERATIONS_MAX
+            && let Some(token) = self.ready.pop_front()
+        {
+            let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+            let Some(connection) = self.connections.get_mut(token) else { continue };
+            connection.queued = false;
+            connection.read(metrics);
+            if let Some(hello) = connection.decode(metrics)
+                && self.greet(token, &hello)
+            {
+                continue;
+            }
+            let Some(connection) = self.connections.get(token) else { continue };
+            if connection.wants_submission() {
+                operation_count += connection.operation_count();
+            }
+            self.batch.push(Submission { token, places: 0..0, parcel_count: 0 });
+        }
+    }
+
+    /// Answers the hello of a native connection; answers whether that moved it to another shard.
+    fn greet(&mut self, token: Token, hello: &Hello) -> bool {
+        let shared = self.parts.shared.clone();
+        let shard_count = shared.settings.shards;
+        let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
+        let Some(connection) = self.connections.get_mut(token) else { return true };
+        connection.welcome(&Welcome {
+            shard_count,
+            shard,
+            frame_size_max: REQUEST_FRAME_SIZE_MAX as u32,
+            partition_seed: shared.partition_seed,
+        });
+        if shard == self.parts.index {
+            // The next turn decodes what came with the hello.
+            return false;
+        }
+        // The only failure is a socket that is not registered.
+        let _ = epoll::delete(&self.epoll, connection.stream());
+        if let Some(connection) = self.connections.remove(token) {
+            self.hand_over(connection, shard);
+        }
+        true
+    }
+
+    /// Runs the operations of all connections of the batch, and of the inbox, whose keys belong to this shard, in
+    /// one go; sends the others to the shards that own their keys.
+    fn execute(&mut self) {
+        let Shard { parts, connections, inbox, batch, places, outgoing, replies, .. } = self;
+        let Parts { index, shared, processor, peers, partition, .. } = parts;
+        let metrics = shared.metrics(usize::from(*index));
+        let mut requests = recycle(std::mem::take(&mut self.requests));
+        for (_, parcel) in inbox.iter() {
+            requests.extend(parcel.requests.iter());
+        }
+        places.clear();
+        for submission in batch.iter_mut() {
+            let Some(connection) = connections.get(submission.token) else { continue };
+            if !connection.wants_submission() {
+                continue;
+            }
+            let start = places.len();
+            connection.visit(|operation| {
+                let request = match operation {
+                    Ok(request) => request,
+                    Err(error) => return places.push(Slot::Kept(Answer::Unserved(error))),
+                };
+                // A request that is refused anyway need not travel for it.
+                let owner = if request.key.len() > KEY_SIZE_MAX { *index } else { partition.shard_of(request.key) };
+                if owner == *index {
+                    places.push(Slot::Fresh(requests.len()));
+                    requests.push(request);
+                    return;
+                }
+                let out = &mut outgoing[usize::from(owner)];
+                if let Outgoing::Nothing = out {
+                    let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
+                    *out = peer.parcel().map_or(Outgoing::NoPlace, Outgoing::Parcel);
+                }
+                if let Outgoing::Parcel(parcel) = out {
+                    parcel.requests.push(&request);
+                    places.push(Slot::Forwarded(owner));
+                } else {
+                    places.push(Slot::Unanswered);
+                }
+            });
+            submission.places = start..places.len();
+            for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
+                if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
+                    metrics.operations_forwarded.add(parcel.requests.len() as u64);
+                    parcel.connection = submission.token;
+                    submission.parcel_count += 1;
+                    peer.send_requests(parcel);
+                }
+            }
+        }
+        if !requests.is_empty() {
+            processor.execute(&requests, replies);
+            metrics.operations.add(requests.len() as u64);
+            metrics.publish(&processor.statistics());
+        }
+        self.requests = recycle(requests);
+    }
+
+    /// Sends answers back to other shards, writes the replies of the batch, and sees what is next for each
+    /// connection.
+    fn reply(&mut self, now: Instant) {
+        let mut answered = 0;
+        for (shard, mut parcel) in self.inbox.drain(..) {
+            for _ in 0..parcel.requests.len() {
+                parcel.answers.push(self.replies.get(answered));
+                answered += 1;
+            }
+            if let Some(peer) = &mut self.parts.peers[shard] {
+                peer.send_answers(parcel);
+            }
+        }
+        let shared = self.parts.shared.clone();
+        let shard = usize::from(self.parts.index);
+        for index in 0..self.batch.len() {
+            let Submission { token, ref places, parcel_count } = self.batch[index];
+            let Some(connection) = self.connections.get_mut(token) else { continue };
+            if !places.is_empty() {
+                connection.round_mut().place(&self.places[places.clone()], parcel_count, &self.replies);
+            }
+            let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
+            connection.encode(&self.replies, &mut context);
+            let next = connection.write(shared.metrics(shard), now);
+            match next {
+                Next::Work => self.queue(token),
+                Next::Wait => {}
+                Next::Linger(_) if self.lingering.contains(&token) => {}
+                Next::Linger(_) => self.lingering.push(token),
+                Next::Close => self.close(token),
+            }
+        }
+        self.batch.clear();
+    }
+
+    /// Drops a connection.
+    fn close(&mut self, token: Token) {
+        if let Some(connection) = self.connections.remove(token) {
+            self.parts.shared.leave(connection.number);
+        }
+    }
+
+    /// Puts a connection into the queue, once.
+    fn queue(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(token)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.ready.push_back(token);
+        }
+    }
+
+    /// Does what time brings: ends lingering, listens again after a pause, and stops when the server does.
+    fn tick(&mut self, now: Instant) {
+        if !self.lingering.is_empty() {
+            for token in std::mem::take(&mut self.lingering) {
+                let next = match self.connections.get_mut(token) {
+                    Some(connection) => connection.write(self.parts.shared.metrics(usize::from(self.parts.index)), now),
+                    None => continue,
+                };
+                if let Next::Linger(_) = next { self.lingering.push(token) } else { self.close(token) }
+            }
+        }
+        if let Some(listeners) = &mut self.parts.listeners
+            && let Err(error) = listeners.resume(&self.epoll, now, door_word)
+        {
+            tracing::warn!(%error, "cannot listen again");
+        }
+        if self.parts.shared.stopping.load(Ordering::Relaxed) {
+            self.stop(now);
+        }
+    }
+
+    /// Stops step by step: no more connections, no more input, then, when everything is answered and sent or too
+    /// much time has passed, the end of all connections.
+    fn stop(&mut self, now: Instant) {
+        let Some(until) = self.stop_until else {
+            self.stop_until = Some(now + FLUSH);
+            self.parts.listeners = None;
+            let tokens: Vec<Token> = self.connections.tokens().collect();
+            for token in tokens {
+                if let Some(connection) = self.connections.get_mut(token) {
+                    connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)));
+                }
+                self.queue(token);
+            }
+            return;
+        };
+        if now >= until {
+            let tokens: Vec<Token> = self.connections.tokens().collect();
+            for token in tokens {
+                self.close(token);
+            }
+        }
+        if self.connections.is_empty() && !self.finished {
+            self.finished = true;
+            // Release and acquire, because the last one lets all go, and nobody may miss an answer sent before.
+            self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
+            for handover in &self.parts.handovers {
+                handover.waker.wake();
+            }
+        }
+    }
+
+    /// Whether all shards have finished. Until then this one answers the others.
+    fn is_over(&self) -> bool {
+        self.finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
+    }
+
+    /// Sleeps until something happens.
+    fn sleep(&mut self, events: &mut Vec<epoll::Event>) {
+        self.parts.waker.will_sleep();
+        self.adopt();
+        self.receive();
+        let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
+        if self.ready.is_empty() && self.inbox.is_empty() && stops == self.stop_until.is_some() {
+            let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
+            let ticking = stops || paused || !self.lingering.is_empty();
+            self.poll(events, ticking.then_some(TICK));
+        }
+        self.parts.waker.awake();
+    }
+
+    fn metrics(&self) -> &Metrics {
+        self.parts.shared.metrics(usize::from(self.parts.index))
+    }
+}
+
+fn door_word(door: Door) -> u64 {
+    match door {
+        Door::Native => NATIVE_WORD,
+        Door::Resp => RESP_WORD,
+    }
+}
+
+/// The memory of a vector of requests, for requests that live at another time. The vector is emptied; collecting
+/// into the same place keeps its memory.
+fn recycle<'a>(mut requests: Vec<Request<'_>>) -> Vec<Request<'a>> {
+    requests.clear();
+    requests.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_store::operation::Request;
+
+    use super::recycle;
+
+    #[test]
+    fn recycling_keeps_the_memory() {
+        let requests: Vec<Request<'_>> = Vec::with_capacity(100);
+        let place = requests.as_ptr() as usize;
+        let recycled = recycle(requests);
+        assert_eq!((recycled.as_ptr() as usize, recycled.capacity()), (place, 100));
+    }
+}

@@ -1,0 +1,123 @@
+//! What all shards know: the settings, the counters of each, and who is connected.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::metrics::{Counter, Metrics};
+use crate::settings::ServerSettings;
+
+/// What all shards know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// What the server was started with, with the ports that were bound.
+    pub(crate) settings: ServerSettings,
+    /// Most connections at a time.
+    pub(crate) connections_max: usize,
+    /// Seed of the hash by which clients find the shard of a key.
+    pub(crate) partition_seed: u64,
+    /// Names this run of the server.
+    pub(crate) run_id: u64,
+    /// When the server started.
+    pub(crate) started: Instant,
+    /// Whether the server is to stop.
+    pub(crate) stopping: AtomicBool,
+    /// Shards that still have connections, while the server stops.
+    pub(crate) shards_busy: AtomicUsize,
+    /// Connections at this moment.
+    pub(crate) connection_count: AtomicUsize,
+    next_connection: AtomicU64,
+    next_shard: AtomicU16,
+    metrics: Vec<Metrics>,
+    clients: Mutex<BTreeMap<u64, Client>>,
+}
+
+/// What `CLIENT LIST` tells of a connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The other side.
+    pub(crate) address: SocketAddr,
+    /// This side.
+    pub(crate) local_address: SocketAddr,
+    /// When it connected.
+    pub(crate) since: Instant,
+    /// What it calls itself.
+    pub(crate) name: String,
+    /// What its library calls itself.
+    pub(crate) library_name: String,
+    /// The version of its library.
+    pub(crate) library_version: String,
+    /// The version of RESP it speaks; 0: it speaks the native protocol.
+    pub(crate) protocol: u8,
+}
+
+impl Shared {
+    /// What is known at the start.
+    pub(crate) fn new(settings: ServerSettings, connections_max: usize, partition_seed: u64, run_id: u64) -> Self {
+        let shard_count = usize::from(settings.shards);
+        Shared {
+            settings,
+            connections_max,
+            partition_seed,
+            run_id,
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            shards_busy: AtomicUsize::new(shard_count),
+            connection_count: AtomicUsize::new(0),
+            next_connection: AtomicU64::new(1),
+            next_shard: AtomicU16::new(0),
+            metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
+            clients: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// The counters of a shard.
+    pub(crate) fn metrics(&self, shard: usize) -> &Metrics {
+        &self.metrics[shard]
+    }
+
+    /// The sum of a counter over all shards.
+    pub(crate) fn sum(&self, counter: fn(&Metrics) -> &Counter) -> u64 {
+        self.metrics.iter().map(|metrics| counter(metrics).get()).sum()
+    }
+
+    /// How often a command was answered, by all shards.
+    pub(crate) fn command_count(&self, command: usize) -> u64 {
+        self.metrics.iter().map(|metrics| metrics.command_count(command)).sum()
+    }
+
+    /// A shard for a connection that does not care: each in turn.
+    pub(crate) fn any_shard(&self) -> u16 {
+        self.next_shard.fetch_add(1, Ordering::Relaxed) % self.settings.shards
+    }
+
+    /// Registers a connection; answers its number.
+    pub(crate) fn enter(&self, address: SocketAddr, local_address: SocketAddr, protocol: u8) -> u64 {
+        let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let client = Client {
+            address,
+            local_address,
+            since: Instant::now(),
+            name: String::new(),
+            library_name: String::new(),
+            library_version: String::new(),
+            protocol,
+        };
+        self.clients().insert(number, client);
+        self.connection_count.fetch_add(1, Ordering::Relaxed);
+        number
+    }
+
+    /// Forgets a connection.
+    pub(crate) fn leave(&self, number: u64) {
+        self.clients().remove(&number);
+        self.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The connections by number. Held for connecting, closing and `CLIENT`, never for an operation.
+    pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

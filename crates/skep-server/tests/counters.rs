@@ -1,0 +1,113 @@
+//! Many clients at once on the same counters, by both doors: every increment counts, exactly once.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use skep_server::Server;
+use skep_store::function::{Element, UpdateFunction};
+use skep_store::operation::{Operation, Reply, Request, Shape, Update};
+use support::{Native, Resp, frame, server};
+
+const COUNTERS: usize = 10;
+
+/// The key of a counter of decimal text.
+fn text_key(counter: usize) -> Vec<u8> {
+    format!("text:{counter}").into_bytes()
+}
+
+/// The key of a binary counter.
+fn binary_key(counter: usize) -> Vec<u8> {
+    format!("binary:{counter}").into_bytes()
+}
+
+/// Adds 1 in batches by the native protocol: to decimal text if `text`, else with a fetch-and-add.
+fn native_client(server: &Server, shard: u16, text: bool, operations: usize, batch: usize, sum: &AtomicU64) {
+    let mut connection = Native::connect(server, Some(shard));
+    let keys: Vec<Vec<u8>> =
+        (0..COUNTERS).map(|counter| if text { text_key(counter) } else { binary_key(counter) }).collect();
+    let one = 1_u64.to_le_bytes();
+    let zero = 0_u64.to_le_bytes();
+    let operation = if text {
+        Operation::AddDecimal { delta: 1 }
+    } else {
+        Operation::Update(Update {
+            function: UpdateFunction::Add,
+            element: Element::U64,
+            shape: Shape::ScalarToScalar,
+            operand: &one,
+            initial: Some(&zero),
+            return_old: true,
+        })
+    };
+    let requests: Vec<Request<'_>> =
+        (0..batch).map(|index| Request { key: &keys[index % COUNTERS], operation }).collect();
+    let bytes = frame(1, &requests);
+    let mut old_values = 0;
+    for _ in 0..operations / batch {
+        connection.send(&bytes);
+        connection.receive(1, batch, |_, response| match response {
+            Ok(Reply::Value(_)) if text => {}
+            Ok(Reply::Value(old)) => old_values += u64::from_le_bytes(old.try_into().expect("eight bytes")),
+            other => panic!("{other:?}"),
+        });
+    }
+    sum.fetch_add(old_values, Ordering::Relaxed);
+}
+
+/// Adds 1 in pipelines of `INCR`.
+fn resp_client(server: &Server, operations: usize, batch: usize) {
+    let mut resp = Resp::connect(server);
+    let pipeline: String =
+        (0..batch).map(|index| format!("*2\r\n$4\r\nINCR\r\n$6\r\ntext:{}\r\n", index % COUNTERS)).collect();
+    let mut piece = vec![0; 64 << 10];
+    for _ in 0..operations / batch {
+        resp.0.write_all(pipeline.as_bytes()).unwrap();
+        let mut lines = 0;
+        while lines < batch {
+            let size = resp.0.read(&mut piece).unwrap();
+            assert!(size > 0, "the connection ended");
+            assert!(!piece[..size].contains(&b'-'), "{}", String::from_utf8_lossy(&piece[..size]));
+            lines += piece[..size].iter().filter(|&&byte| byte == b'\n').count();
+        }
+    }
+}
+
+/// A hundred clients, each with `operations`: forty by RESP and sixty by the native protocol.
+fn hundred_clients(shards: u16, operations: usize, batch: usize) {
+    let server = server(shards, 64 << 20);
+    let sum = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for client in 0..100_usize {
+            let (server, sum) = (&server, &sum);
+            scope.spawn(move || match client % 5 {
+                0 | 1 => resp_client(server, operations, batch),
+                kind => native_client(server, client as u16 % shards, kind == 2, operations, batch, sum),
+            });
+        }
+    });
+    // Sixty clients incremented text, forty the binary counters.
+    let each = |clients: usize| clients * operations / COUNTERS;
+    let mut resp = Resp::connect(&server);
+    for counter in 0..COUNTERS {
+        let expected = each(60).to_string();
+        let key = String::from_utf8(text_key(counter)).unwrap();
+        resp.expect(format!("GET {key}\r\n"), format!("${}\r\n{expected}\r\n", expected.len()));
+        let key = String::from_utf8(binary_key(counter)).unwrap();
+        resp.expect(format!("SKEP.GETV {key} u64\r\n"), format!("*1\r\n:{}\r\n", each(40)));
+    }
+    // Fetch-and-add gave every number out once.
+    let each = each(40) as u64;
+    assert_eq!(sum.load(Ordering::Relaxed), COUNTERS as u64 * (each * (each - 1) / 2));
+}
+
+#[test]
+fn a_hundred_clients_with_a_hundred_thousand_operations_each() {
+    hundred_clients(2, 100_000, 1000);
+}
+
+#[test]
+fn a_hundred_clients_with_small_batches() {
+    hundred_clients(3, 1000, 10);
+}

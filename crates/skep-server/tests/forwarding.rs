@@ -1,0 +1,125 @@
+//! Several shards through one connection: most operations travel to the shard that owns their key, and still every
+//! answer is the naive store's, in order.
+
+mod support;
+
+use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SizeWeights};
+use skep_store::operation::{Operation, OperationError, PutCondition, Reply, Request};
+use skep_wire::native::RequestFrameWriter;
+use support::{Native, Resp, command, frame, seeds, server};
+
+fn generator(seed: u64) -> Generator {
+    Generator::new(GeneratorSettings {
+        seed,
+        key_count: 200,
+        key_size: 1..=40,
+        sizes: SizeWeights { empty: 1, inline: 10, slab: 10, large: 4 },
+        large_size_max: 60_000,
+        mix: Mix {
+            get: 8,
+            contains: 2,
+            put: 8,
+            put_if_absent: 2,
+            put_if_present: 2,
+            delete: 2,
+            update: 6,
+            reduce: 2,
+            filter: 2,
+            add_decimal: 2,
+        },
+        spoilt_per_mille: 20,
+    })
+}
+
+#[test]
+fn one_connection_agrees_with_the_naive_store() {
+    for seed in seeds() {
+        let server = server(3, 96 << 20);
+        let mut connection = Native::connect(&server, Some(1));
+        assert_eq!((connection.welcome.shard, connection.welcome.shard_count), (1, 3));
+        let mut naive = NaiveStore::new();
+        let mut generator = generator(seed);
+        let mut left_over: Option<OwnedRequest> = None;
+        for sequence in 0..60 {
+            // As many requests as a frame takes, a few hundred.
+            let mut bytes = Vec::new();
+            let mut writer = RequestFrameWriter::new(&mut bytes, sequence, 0);
+            let mut requests = Vec::new();
+            while requests.len() < 400 {
+                let Some(request) = left_over.take().or_else(|| generator.next()) else { break };
+                if !writer.push(&request.as_request()) {
+                    // What no frame has room for cannot be asked.
+                    left_over = (writer.count() > 0).then_some(request);
+                    break;
+                }
+                requests.push(request);
+            }
+            writer.finish();
+            connection.send(&bytes);
+            connection.receive(sequence, requests.len(), |index, response| {
+                let request = requests[index].as_request();
+                let reply = response.expect("a known operation");
+                if let Err(expected) = naive.check(&request, reply) {
+                    panic!(
+                        "seed {seed}: frame {sequence}, request {index} {request:?}: {reply:?}, expected {expected:?}"
+                    );
+                }
+            });
+        }
+        let mut resp = Resp::connect(&server);
+        resp.expect("DBSIZE\r\n", format!(":{}\r\n", naive.len()));
+    }
+}
+
+#[test]
+fn every_door_and_shard_sees_the_same_keys() {
+    let server = server(3, 32 << 20);
+    for shard in 0..3 {
+        let mut connection = Native::connect(&server, Some(shard));
+        let value = [b'0' + shard as u8];
+        let put = |key| Request { key, operation: Operation::Put { value: &value, condition: PutCondition::Always } };
+        let requests: Vec<Request<'_>> = [&b"a"[..], b"b", b"c", b"d", b"e"].into_iter().map(put).collect();
+        connection.execute(7, &requests, |_, response| assert_eq!(response, Ok(Reply::Done)));
+        for _ in 0..4 {
+            // RESP connections go to the shards in turn.
+            let value = String::from_utf8_lossy(&value).into_owned();
+            let expected = format!("*5\r\n{}", format!("$1\r\n{value}\r\n").repeat(5));
+            Resp::connect(&server).expect("MGET a b c d e\r\n", expected);
+        }
+    }
+}
+
+#[test]
+fn what_is_too_long_to_travel_is_refused_where_it_arrives() {
+    let server = server(3, 32 << 20);
+    let mut resp = Resp::connect(&server);
+    for key in 0..10_u8 {
+        let name = [key; 3];
+        let longest = vec![b'v'; (1 << 20) + 1000];
+        resp.expect(command(&[b"SET", &name, &longest]), "-ERR value is longer than 1048576 bytes\r\n");
+        resp.expect(command(&[b"DEL", &[key; 70_000]]), "-ERR key is longer than 460 bytes\r\n");
+        let mut connection = Native::connect(&server, None);
+        let request = Request { key: &[key; 500], operation: Operation::Get };
+        connection.execute(1, &[request], |_, response| {
+            assert_eq!(response, Ok(Reply::Failed(OperationError::KeyTooLong)));
+        });
+    }
+}
+
+#[test]
+fn pipelined_frames_are_answered_in_order() {
+    let server = server(2, 32 << 20);
+    let mut connection = Native::connect(&server, Some(0));
+    let mut bytes = Vec::new();
+    let add = |key| Request { key, operation: Operation::AddDecimal { delta: 1 } };
+    for sequence in 0..500 {
+        bytes.extend_from_slice(&frame(sequence, &[add(b"a"), add(b"b"), add(b"c")]));
+        bytes.extend_from_slice(&frame(1000 + sequence, &[]));
+    }
+    connection.send(&bytes);
+    for sequence in 0..500 {
+        let expected = (sequence + 1).to_string();
+        connection.receive(sequence, 3, |_, response| assert_eq!(response, Ok(Reply::Value(expected.as_bytes()))));
+        connection.receive(1000 + sequence, 0, |_, _| ());
+    }
+}

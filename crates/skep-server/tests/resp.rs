@@ -1,0 +1,248 @@
+//! Conversations over RESP, byte for byte. The sentences are those that clients of Redis read.
+
+mod support;
+
+use std::io::Write;
+
+use support::{Resp, command, server};
+
+const SMALL: u64 = 16 << 20;
+
+#[test]
+fn strings() {
+    for shards in [1, 3] {
+        let server = server(shards, SMALL);
+        let mut resp = Resp::connect(&server);
+        resp.expect("PING\r\n", "+PONG\r\n");
+        resp.expect(command(&[b"PING", b"a\r\nb"]), "$4\r\na\r\nb\r\n");
+        resp.expect("ECHO 'a b'\r\n", "$3\r\na b\r\n");
+        resp.expect("GET a\r\n", "$-1\r\n");
+        resp.expect("SET a 1\r\n", "+OK\r\n");
+        resp.expect("INCRBY a 41\r\n", ":42\r\n");
+        resp.expect("GET a\r\n", "$2\r\n42\r\n");
+        resp.expect("incr a\r\nDECR a\r\ndecrby a 2\r\n", ":43\r\n:42\r\n:40\r\n");
+        resp.expect("INCRBY a 9223372036854775807\r\n", "-ERR increment or decrement would overflow\r\n");
+        resp.expect("DECRBY a -9223372036854775808\r\n", "-ERR decrement would overflow\r\n");
+        resp.expect("INCRBY a 1x\r\nINCRBY a 01\r\n", "-ERR value is not an integer or out of range\r\n".repeat(2));
+        resp.expect("SET b x NX\r\nSET b y NX\r\nSET b z xx\r\nSET c z XX\r\n", "+OK\r\n$-1\r\n+OK\r\n$-1\r\n");
+        resp.expect("INCR b\r\n", "-ERR value is not an integer or out of range\r\n");
+        resp.expect("SET b x NX XX\r\nSET b x FOO\r\n", "-ERR syntax error\r\n".repeat(2));
+        resp.expect("SET b x EX 10\r\n", "-ERR expiry is not supported: a key lives until it is deleted\r\n");
+        resp.expect("MSET d 1 e 2 f 3 d 4\r\n", "+OK\r\n");
+        resp.expect("MGET d e missing f d\r\n", "*5\r\n$1\r\n4\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n$1\r\n4\r\n");
+        resp.expect("EXISTS a d d missing\r\n", ":3\r\n");
+        resp.expect("DBSIZE\r\n", ":5\r\n");
+        resp.expect("DEL a d d missing\r\n", ":2\r\n");
+        resp.expect("SET x 1\r\nDBSIZE\r\nDEL x\r\nDBSIZE\r\n", "+OK\r\n:4\r\n:1\r\n:3\r\n");
+        resp.expect(command(&[b"SET", b"", b"v"]), "-ERR key is empty\r\n");
+        resp.expect(command(&[b"GET", &[b'k'; 461]]), "-ERR key is longer than 460 bytes\r\n");
+        resp.expect(
+            command(&[b"SET", b"k", &vec![b'v'; (1 << 20) + 1]]),
+            "-ERR value is longer than 1048576 bytes\r\n",
+        );
+        resp.expect(command(&[b"SET", b"k", &vec![b'v'; 1 << 20]]), "+OK\r\n");
+        let mut big = b"$1048576\r\n".to_vec();
+        big.extend_from_slice(&vec![b'v'; 1 << 20]);
+        resp.expect("GET k\r\nPING\r\n", [&big[..], b"\r\n+PONG\r\n"].concat());
+        server.stop();
+    }
+}
+
+#[test]
+fn refusals() {
+    let server = server(1, SMALL);
+    let mut resp = Resp::connect(&server);
+    resp.expect("GET\r\n", "-ERR wrong number of arguments for 'get' command\r\n");
+    resp.expect("GET a b\r\nMSET a\r\n", {
+        "-ERR wrong number of arguments for 'get' command\r\n-ERR wrong number of arguments for 'mset' command\r\n"
+    });
+    resp.expect("MSET a 1 b\r\n", "-ERR wrong number of arguments for 'mset' command\r\n");
+    resp.expect(
+        command(&[b"Foo", b"a", b"b\r\nc"]),
+        "-ERR unknown command 'Foo', with args beginning with: 'a' 'b  c' \r\n",
+    );
+    resp.expect("SCAN 0\r\n", "-ERR unknown command 'SCAN', with args beginning with: '0' \r\n");
+    resp.expect("SELECT 0\r\n", "+OK\r\n");
+    resp.expect("SELECT 1\r\n", "-ERR DB index is out of range\r\n");
+    resp.expect("SELECT x\r\n", "-ERR value is not an integer or out of range\r\n");
+    resp.expect("CLIENT FOO\r\n", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n");
+    resp.expect("CLIENT SETNAME\r\n", "-ERR wrong number of arguments for 'client|setname' command\r\n");
+    resp.expect("CONFIG SET a b\r\n", "-ERR unknown subcommand 'SET'. Try CONFIG HELP.\r\n");
+    resp.expect("PING\r\n", "+PONG\r\n");
+
+    for (sent, sentence) in [
+        ("*1\r\n$1048576000\r\n", "invalid bulk length"),
+        ("*9999999999\r\n", "invalid multibulk length"),
+        ("*1\r\n!x", ""),
+        ("*1\r\n!x\r\n", "expected '$', got '!'"),
+        ("SET \"a\r\n", "unbalanced quotes in request"),
+    ] {
+        let mut resp = Resp::connect(&server);
+        resp.0.write_all(b"PING\r\n").unwrap();
+        resp.0.write_all(sent.as_bytes()).unwrap();
+        resp.0.write_all(b"\r\nPING\r\n").unwrap();
+        resp.expect_bytes("+PONG\r\n");
+        let sentence = if sentence.is_empty() { "expected '$', got '!'" } else { sentence };
+        resp.expect_bytes(format!("-ERR Protocol error: {sentence}\r\n"));
+        resp.expect_end();
+    }
+}
+
+#[test]
+fn greetings() {
+    let server = server(1, SMALL);
+    let mut resp = Resp::connect(&server);
+    resp.expect("HELLO 4\r\n", "-NOPROTO unsupported protocol version\r\n");
+    resp.expect("HELLO x\r\n", "-ERR Protocol version is not an integer or out of range\r\n");
+    resp.expect("HELLO 3 FOO\r\n", "-ERR Syntax error in HELLO option 'FOO'\r\n");
+    resp.expect("HELLO 3 AUTH me pw\r\n", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    resp.expect(
+        "AUTH pw\r\n",
+        "-ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+         configuration is correct?\r\n",
+    );
+    resp.expect("GET a\r\n", "$-1\r\n");
+    let fields = |proto: u8| {
+        format!(
+            "$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.4\r\n$5\r\nproto\r\n:{proto}\r\n$2\r\nid\r\n:1\r\n\
+             $4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
+        )
+    };
+    resp.expect(
+        "GET a\r\nHELLO 3 AUTH default pw SETNAME me\r\nGET a\r\nCLIENT GETNAME\r\n",
+        format!("$-1\r\n%7\r\n{}_\r\n$2\r\nme\r\n", fields(3)),
+    );
+    resp.expect("HELLO\r\n", format!("%7\r\n{}", fields(3)));
+    resp.expect("HELLO 2\r\nGET a\r\n", format!("*14\r\n{}$-1\r\n", fields(2)));
+    resp.expect("CLIENT ID\r\nCLIENT SETINFO lib-name x\r\nCLIENT SETINFO lib-ver 1.0\r\n", ":1\r\n+OK\r\n+OK\r\n");
+    resp.expect("CLIENT SETINFO foo x\r\n", "-ERR Unrecognized option 'foo'\r\n");
+    resp.expect(
+        "CLIENT SETNAME 'a b'\r\n",
+        "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
+    );
+    resp.expect("CLIENT NO-EVICT on\r\nCLIENT NO-TOUCH off\r\n", "+OK\r\n+OK\r\n");
+    let list = resp.text("CLIENT LIST");
+    assert!(list.starts_with("id=1 addr=127.0.0.1:") && list.contains(" name=me ") && list.contains(" lib-ver=1.0\n"));
+    assert_eq!(resp.text("CLIENT INFO"), list);
+    resp.expect("QUIT\r\nSET after 1\r\n", "+OK\r\n");
+    resp.expect_end();
+    Resp::connect(&server).expect("GET after\r\n", "$-1\r\n");
+}
+
+#[test]
+fn introspection() {
+    let server = server(2, SMALL);
+    let mut resp = Resp::connect(&server);
+    resp.expect("CONFIG GET save\r\n", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
+    resp.expect("CONFIG GET append* maxmemory\r\n", {
+        "*4\r\n$10\r\nappendonly\r\n$2\r\nno\r\n$9\r\nmaxmemory\r\n$8\r\n16777216\r\n"
+    });
+    resp.expect("CONFIG GET nothing\r\n", "*0\r\n");
+    resp.expect(
+        "COMMAND INFO get nothing\r\n",
+        "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
+    );
+    resp.expect(
+        "COMMAND DOCS echo nothing\r\n",
+        "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
+         $5\r\ngroup\r\n$10\r\nconnection\r\n",
+    );
+    resp.expect("COMMAND COUNT\r\n", ":26\r\n");
+    resp.expect("SET a 1\r\nGET a\r\nGET b\r\nFOO\r\n", {
+        "+OK\r\n$1\r\n1\r\n$-1\r\n-ERR unknown command 'FOO', with args beginning with: \r\n"
+    });
+    let info = resp.text("INFO");
+    for line in [
+        "# Server\r\nredis_version:7.2.",
+        "redis_mode:standalone\r\n",
+        concat!("skep_version:", env!("CARGO_PKG_VERSION"), "\r\n"),
+        &format!("tcp_port:{}\r\n", server.resp_address().unwrap().port()),
+        "uptime_in_seconds:",
+        "connected_clients:1\r\n",
+        "used_memory:",
+        "maxmemory:16777216\r\n",
+        "loading:0\r\n",
+        "keyspace_hits:1\r\n",
+        "keyspace_misses:1\r\n",
+        "expired_keys:0\r\n",
+        "evicted_keys:0\r\n",
+        "total_error_replies:1\r\n",
+        "role:master\r\n",
+        "cmdstat_get:calls=2\r\n",
+        "\r\n\r\n# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n",
+    ] {
+        assert!(info.contains(line), "{line:?} is not in\n{info}");
+    }
+    let server_only = resp.text("INFO server keyspace");
+    assert!(server_only.contains("# Server") && server_only.contains("# Keyspace") && !server_only.contains("# CPU"));
+}
+
+#[test]
+fn vectors() {
+    for shards in [1, 3] {
+        let server = server(shards, SMALL);
+        let mut resp = Resp::connect(&server);
+        resp.expect("SKEP.SET v i64 1 -2 3\r\n", "+OK\r\n");
+        resp.expect("SKEP.GETV v i64\r\n", "*3\r\n:1\r\n:-2\r\n:3\r\n");
+        resp.expect("SKEP.UPDATE v add i64 5\r\n", "*3\r\n:1\r\n:-2\r\n:3\r\n");
+        resp.expect("SKEP.UPDATE v add i64 1 1 2 NORETURN\r\n", "+OK\r\n");
+        resp.expect("SKEP.GETV v i64\r\n", "*3\r\n:7\r\n:4\r\n:10\r\n");
+        resp.expect("SKEP.UPDATE v cas i64 4 5\r\n", "*3\r\n:7\r\n:4\r\n:10\r\n");
+        resp.expect("SKEP.UPDATE v cas i64 7 8 0 1 10 11\r\n", "*3\r\n:7\r\n:5\r\n:10\r\n");
+        resp.expect("SKEP.REDUCE v sum i64 100\r\n", ":124\r\n");
+        resp.expect("SKEP.REDUCE v dot i64 0 1 0 2\r\n", ":30\r\n");
+        resp.expect("SKEP.FILTER v gt i64 5\r\n", "*2\r\n:8\r\n:11\r\n");
+        resp.expect("SKEP.FILTER v nonzero i64\r\n", "*3\r\n:8\r\n:5\r\n:11\r\n");
+        resp.expect("SKEP.UPDATE v add i64 1 2\r\n", "-ERR operand has the wrong length\r\n");
+        resp.expect("SKEP.UPDATE n add u8 5 INIT 250\r\n", ":250\r\n");
+        resp.expect("SKEP.UPDATE n add u8 5 INIT 250 NORETURN\r\n", "+OK\r\n");
+        resp.expect("SKEP.GETV n u8\r\n", "*1\r\n:4\r\n");
+        resp.expect("SKEP.UPDATE missing add u8 5\r\nSKEP.GETV missing u8\r\n", "$-1\r\n$-1\r\n");
+        resp.expect("SKEP.SET u u64 18446744073709551615\r\n", "+OK\r\n");
+        resp.expect("SKEP.GETV u u64\r\n", "*1\r\n$20\r\n18446744073709551615\r\n");
+        resp.expect("SKEP.SET f f64 1.5 -inf\r\nSKEP.GETV f f64\r\n", "+OK\r\n*2\r\n$3\r\n1.5\r\n$4\r\n-inf\r\n");
+        resp.expect("SKEP.UPDATE f xor f64 1\r\n", "-ERR function is not defined for this element type\r\n");
+        resp.expect("SKEP.GETV v i32\r\nSET t abc\r\n", "*6\r\n:8\r\n:0\r\n:5\r\n:0\r\n:11\r\n:0\r\n+OK\r\n");
+        resp.expect("SKEP.GETV t i16\r\n", "-ERR element width does not divide the value's length\r\n");
+        resp.expect("SKEP.SET v i65 1\r\n", "-ERR unknown element type 'i65'\r\n");
+        resp.expect("SKEP.UPDATE v frob i64 1\r\n", "-ERR unknown function 'frob'\r\n");
+        resp.expect("SKEP.SET v u8 256\r\n", "-ERR '256' is wrong for u8: number is out of the range of this type\r\n");
+        resp.expect(
+            "SKEP.UPDATE v add i64 INIT 1\r\nSKEP.UPDATE v add i64 1 INIT\r\n",
+            "-ERR syntax error\r\n".repeat(2),
+        );
+        resp.expect("SKEP.UPDATE v add i64 NORETURN\r\n", "-ERR syntax error\r\n");
+    }
+}
+
+#[test]
+fn a_full_store_says_so_and_keeps_what_it_has() {
+    let server = server(2, 1 << 20);
+    let mut resp = Resp::connect(&server);
+    let value = [b'v'; 1000];
+    let mut stored = 0;
+    let sentence = loop {
+        resp.0.write_all(&command(&[b"SET", format!("key{stored}").as_bytes(), &value])).unwrap();
+        let mut first = [0; 5];
+        std::io::Read::read_exact(&mut resp.0, &mut first).unwrap();
+        if &first != b"+OK\r\n" {
+            let mut rest = Vec::new();
+            while !rest.ends_with(b"\r\n") {
+                let mut byte = [0];
+                std::io::Read::read_exact(&mut resp.0, &mut byte).unwrap();
+                rest.push(byte[0]);
+            }
+            break [&first[..], &rest].concat();
+        }
+        stored += 1;
+        assert!(stored < 2000, "more than memory can hold");
+    };
+    let sentence = String::from_utf8(sentence).unwrap();
+    let prefix = "-OOM command not allowed when used memory > 'maxmemory'. OUT_OF_MEMORY: ";
+    assert!(sentence.starts_with(prefix), "{sentence}");
+    for key in 0..stored {
+        let mut expected = b"$1000\r\n".to_vec();
+        expected.extend_from_slice(&value);
+        resp.expect(format!("GET key{key}\r\n"), [&expected[..], b"\r\n"].concat());
+    }
+}

@@ -1,0 +1,59 @@
+//! What keeps a server from starting, in words that say what to do.
+
+mod support;
+
+use std::net::{SocketAddr, TcpListener};
+
+use skep_server::{Server, ServerSettings, StartError};
+use support::Resp;
+
+fn settings() -> ServerSettings {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    ServerSettings { native: any, resp: Some(any), memory: 16 << 20, pin_threads: false, ..ServerSettings::default() }
+}
+
+#[track_caller]
+fn refused(settings: &ServerSettings, sentence: &str) -> StartError {
+    let error = Server::start(settings).expect_err("this server must not start");
+    let text = error.to_string();
+    assert!(text.contains(sentence) && !text.contains('\n'), "{text}");
+    error
+}
+
+#[test]
+fn bad_settings() {
+    refused(&ServerSettings { shards: 0, ..settings() }, "choose a number from 1 to");
+    refused(&ServerSettings { memory: 1 << 50, ..settings() }, "choose at most");
+    refused(&ServerSettings { memory: 100, ..settings() }, "larger --memory");
+    refused(&ServerSettings { hash_index_ratio: Some(1.5), ..settings() }, "hash index ratio");
+    refused(&ServerSettings { inline_threshold: Some(51), ..settings() }, "inline threshold");
+    refused(&ServerSettings { native: SocketAddr::from(([192, 0, 2, 1], 0)), ..settings() }, "cannot listen on native");
+}
+
+#[test]
+fn a_port_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = refused(&ServerSettings { resp: Some(address), ..settings() }, "stop the program that listens there");
+    assert!(matches!(error, StartError::AddressInUse { door: "RESP", .. }));
+    refused(&ServerSettings { native: address, ..settings() }, &address.to_string());
+    drop(taken);
+    // And after a server has stopped, its port can be had at once.
+    for _ in 0..3 {
+        let server = Server::start(&ServerSettings { resp: Some(address), ..settings() }).unwrap();
+        Resp::connect(&server).expect("PING\r\n", "+PONG\r\n");
+    }
+}
+
+#[test]
+fn without_resp() {
+    let server = Server::start(&ServerSettings { resp: None, prefault: true, ..settings() }).unwrap();
+    assert_eq!(server.resp_address(), None);
+    assert_ne!(server.native_address().port(), 0);
+}
+
+#[test]
+fn pinned_threads_serve_too() {
+    let server = Server::start(&ServerSettings { pin_threads: true, ..settings() }).unwrap();
+    Resp::connect(&server).expect("PING\r\n", "+PONG\r\n");
+}

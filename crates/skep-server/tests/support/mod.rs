@@ -1,0 +1,184 @@
+//! What the tests of the server share: a small server, and a RESP client that compares bytes.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use skep_server::{Server, ServerSettings};
+use skep_store::operation::Request;
+use skep_wire::native::{Hello, ReplyFrame, RequestFrameWriter, Response, Welcome};
+
+/// A server on free ports.
+pub(crate) fn server(shards: u16, memory: u64) -> Server {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = ServerSettings {
+        native: any,
+        resp: Some(any),
+        memory,
+        shards,
+        pin_threads: false,
+        ..ServerSettings::default()
+    };
+    Server::start(&settings).expect("the server starts")
+}
+
+/// A socket that does not wait for ever.
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+/// A RESP connection.
+pub(crate) struct Resp(pub(crate) TcpStream);
+
+impl Resp {
+    pub(crate) fn connect(server: &Server) -> Resp {
+        Resp(connect(server.resp_address().expect("the server speaks RESP")))
+    }
+
+    /// Sends bytes and expects exactly these in return.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, sent: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) {
+        self.0.write_all(sent.as_ref()).unwrap();
+        self.expect_bytes(expected);
+    }
+
+    /// Expects exactly these bytes.
+    #[track_caller]
+    pub(crate) fn expect_bytes(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let mut found = vec![0; expected.len()];
+        let mut size = 0;
+        while size < found.len() {
+            match self.0.read(&mut found[size..]) {
+                Ok(0) => break,
+                Ok(count) => size += count,
+                Err(error) => panic!("{error} after {:?}", found[..size].escape_ascii().to_string()),
+            }
+            if found[..size] != expected[..size] {
+                break;
+            }
+        }
+        assert_eq!(found[..size].escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    /// Expects the end of the connection and nothing before it.
+    #[track_caller]
+    pub(crate) fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).expect("a clean end");
+        assert_eq!(rest.escape_ascii().to_string(), "");
+    }
+
+    /// Sends a line and answers the bulk string or text in return.
+    #[track_caller]
+    pub(crate) fn text(&mut self, line: &str) -> String {
+        self.0.write_all(line.as_bytes()).unwrap();
+        self.0.write_all(b"\r\n").unwrap();
+        let mut header = Vec::new();
+        while !header.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).unwrap();
+            header.push(byte[0]);
+        }
+        let header = String::from_utf8(header).unwrap();
+        let size: usize = header[1..].trim().parse().unwrap_or_else(|_| panic!("{header}"));
+        let mut text = vec![0; size + 2];
+        self.0.read_exact(&mut text).unwrap();
+        text.truncate(size);
+        String::from_utf8(text).unwrap()
+    }
+}
+
+/// A native connection that sends whole frames and waits for their answers.
+pub(crate) struct Native {
+    pub(crate) stream: TcpStream,
+    pub(crate) welcome: Welcome,
+    received: Vec<u8>,
+    consumed: usize,
+}
+
+impl Native {
+    /// Connects to a shard.
+    pub(crate) fn connect(server: &Server, shard: Option<u16>) -> Native {
+        let mut stream = connect(server.native_address());
+        stream.write_all(&Hello { shard }.encode()).unwrap();
+        let mut welcome = [0; Welcome::SIZE];
+        stream.read_exact(&mut welcome).unwrap();
+        let welcome = Welcome::decode(&welcome).unwrap().expect("a whole welcome");
+        Native { stream, welcome, received: Vec::new(), consumed: 0 }
+    }
+
+    /// Sends bytes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Hands the answers to the frame of this sequence, and the number of each, to `each`.
+    #[track_caller]
+    pub(crate) fn receive(&mut self, sequence: u32, count: usize, mut each: impl FnMut(usize, Response<'_>)) {
+        let mut answered = 0;
+        loop {
+            let decoded = ReplyFrame::decode(&self.received[self.consumed..]).expect("a reply frame");
+            let Some((frame, size)) = decoded else {
+                self.received.drain(..self.consumed);
+                self.consumed = 0;
+                let mut piece = vec![0; 64 << 10];
+                let size = self.stream.read(&mut piece).expect("an answer in time");
+                assert!(size > 0, "the connection ended after {answered} of {count} answers");
+                self.received.extend_from_slice(&piece[..size]);
+                continue;
+            };
+            assert_eq!(frame.sequence, sequence);
+            for response in frame.replies() {
+                each(answered, response.expect("an answer"));
+                answered += 1;
+            }
+            self.consumed += size;
+            if answered >= count {
+                assert_eq!(answered, count);
+                return;
+            }
+        }
+    }
+
+    /// Sends requests in one frame and hands each answer to `each`.
+    pub(crate) fn execute(&mut self, sequence: u32, requests: &[Request<'_>], each: impl FnMut(usize, Response<'_>)) {
+        self.send(&frame(sequence, requests));
+        self.receive(sequence, requests.len(), each);
+    }
+}
+
+/// A frame of requests that fit into one.
+pub(crate) fn frame(sequence: u32, requests: &[Request<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = RequestFrameWriter::new(&mut bytes, sequence, 0);
+    for request in requests {
+        assert!(writer.push(request), "the requests fit into a frame");
+    }
+    writer.finish();
+    bytes
+}
+
+/// A request as clients send it.
+pub(crate) fn command(arguments: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// The seeds of random tests: `SKEP_SEED`, or a few fixed ones.
+pub(crate) fn seeds() -> Vec<u64> {
+    match std::env::var("SKEP_SEED") {
+        Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],
+        Err(_) => vec![1, 2, 3],
+    }
+}

@@ -1,0 +1,456 @@
+//! A bucket of the hash index: one line of ten slots (KV-Direct, section 3.3.1, Fig. 5).
+//!
+//! ```text
+//! byte 0        4        8            14                                                          64
+//!      ├────────┼────────┼────────────┼────┬────┬────┬────┬────┬────┬────┬────┬────┬────┤
+//!      │ chain  │ types  │ marks      │ 0  │ 1  │ 2  │ 3  │ 4  │ 5  │ 6  │ 7  │ 8  │ 9  │ ten slots of 5 bytes
+//!      └────────┴────────┴────────────┴────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
+//! chain   32 bits  bit 31: valid; bits 0–30: pointer to the next bucket
+//! types   30 bits  three for each slot: 0 empty, 1–5 pointer to a slab of 32–512 bytes,
+//!                  6 first slot of an inline pair, 7 further slot of it
+//! marks   50 bits  one for each byte of the slots: bits 30–31 of the types' word are marks 48–49
+//! slot    40 bits  bits 0–30: pointer; bits 31–39: secondary hash. Or five bytes of an inline pair
+//! ```
+//!
+//! An inline pair begins at a slot and takes as many as it needs, key first. A mark stands on the last byte of the key
+//! and one on the last byte of the value, if it has any: so five pairs of 10 bytes fill the 50 bytes.
+//!
+//! Invariant: the slots in use are the first ones; removing an entry moves the later ones up. So a free slot is never
+//! out of reach, and an insertion appends. A bucket of zeros is empty.
+
+use super::slab::SlabClass;
+use crate::memory::{LINE_SIZE, Line, Pointer};
+
+/// Slots of a bucket.
+pub const SLOT_COUNT: usize = 10;
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 5;
+/// Most bytes of an inline pair.
+pub const INLINE_SIZE_MAX: usize = SLOT_COUNT * SLOT_SIZE;
+
+const TYPE_BITS: usize = 3;
+const TYPES_BITS: usize = SLOT_COUNT * TYPE_BITS;
+const MARKS_BITS: usize = SLOT_COUNT * SLOT_SIZE;
+const CHAIN_BITS: usize = Pointer::BITS as usize + 1;
+const SLOTS_OFFSET: usize = (CHAIN_BITS + TYPES_BITS + MARKS_BITS) / 8;
+const SECONDARY_HASH_BITS: usize = 9;
+
+const _: () = assert!(CHAIN_BITS + TYPES_BITS + MARKS_BITS == SLOTS_OFFSET * 8);
+const _: () = assert!(SLOTS_OFFSET + SLOT_COUNT * SLOT_SIZE == LINE_SIZE);
+const _: () = assert!(Pointer::BITS as usize + SECONDARY_HASH_BITS == SLOT_SIZE * 8);
+const _: () = assert!(SlabClass::COUNT < TYPE_INLINE_BEGIN as usize);
+
+const TYPES_MASK: u32 = (1 << TYPES_BITS) - 1;
+const CHAIN_VALID: u32 = 1 << Pointer::BITS;
+const MARKS_LOW_BITS: usize = 48;
+
+const TYPE_INLINE_BEGIN: u32 = 6;
+const TYPE_INLINE_MORE: u32 = 7;
+/// The lowest bit of each slot's type.
+const TYPE_LOWEST: u32 = 0o11_1111_1111;
+
+/// The second hash of a key, by which a slot is told from most others without reading its slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecondaryHash(u16);
+
+impl SecondaryHash {
+    /// Takes the lowest nine bits.
+    pub fn from_hash(hash: u64) -> Self {
+        SecondaryHash((hash & ((1 << SECONDARY_HASH_BITS) - 1)) as u16)
+    }
+}
+
+/// A slot that points to a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabSlot {
+    /// Size of the slab.
+    pub class: SlabClass,
+    /// Where it begins.
+    pub pointer: Pointer,
+    /// Second hash of the key in it.
+    pub secondary: SecondaryHash,
+}
+
+/// Where an inline pair lies in its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlinePair {
+    /// Its first slot.
+    pub slot: u8,
+    /// Bytes of its key.
+    pub key_size: u8,
+    /// Bytes of its value.
+    pub value_size: u8,
+}
+
+impl InlinePair {
+    /// Slots it takes.
+    pub fn slot_count(self) -> usize {
+        slots_for(usize::from(self.key_size) + usize::from(self.value_size))
+    }
+
+    fn key_offset(self) -> usize {
+        SLOTS_OFFSET + usize::from(self.slot) * SLOT_SIZE
+    }
+
+    fn value_offset(self) -> usize {
+        self.key_offset() + usize::from(self.key_size)
+    }
+}
+
+/// Slots that an inline pair of `pair_size` bytes takes.
+pub fn slots_for(pair_size: usize) -> usize {
+    pair_size.div_ceil(SLOT_SIZE)
+}
+
+/// A bucket, by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket(Line);
+
+impl Bucket {
+    /// A bucket with nothing in it.
+    pub const EMPTY: Bucket = Bucket(Line([0; LINE_SIZE]));
+
+    /// The bucket in this line.
+    pub fn from_line(line: Line) -> Self {
+        Bucket(line)
+    }
+
+    /// The line of this bucket.
+    pub fn as_line(&self) -> &Line {
+        &self.0
+    }
+
+    /// The next bucket of the chain.
+    pub fn chain(&self) -> Option<Pointer> {
+        let word = self.word(0);
+        (word & CHAIN_VALID != 0).then(|| Pointer::new(word & !CHAIN_VALID))
+    }
+
+    /// Sets the next bucket of the chain.
+    pub fn set_chain(&mut self, next: Option<Pointer>) {
+        self.set_word(0, next.map_or(0, |pointer| pointer.grain() | CHAIN_VALID));
+    }
+
+    /// Slots in use: the first ones.
+    pub fn used_slot_count(&self) -> usize {
+        (32 - self.types().leading_zeros() as usize).div_ceil(TYPE_BITS)
+    }
+
+    /// Slots not in use.
+    pub fn free_slot_count(&self) -> usize {
+        SLOT_COUNT - self.used_slot_count()
+    }
+
+    /// The inline pair with this key.
+    pub fn find_inline(&self, key: &[u8]) -> Option<InlinePair> {
+        let types = self.types();
+        let mut begins = (types >> 2) & (types >> 1) & !types & TYPE_LOWEST;
+        while begins != 0 {
+            let slot = begins.trailing_zeros() as usize / TYPE_BITS;
+            let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
+            let marks = self.marks() >> (slot * SLOT_SIZE);
+            let key_size = marks.trailing_zeros() as usize + 1;
+            if key_size == key.len() && self.0.0[offset..offset + key_size] == *key {
+                return Some(self.inline_pair(slot));
+            }
+            begins &= begins - 1;
+        }
+        None
+    }
+
+    /// The first slot from `from` on that points to a slab and has this secondary hash.
+    pub fn find_slab(&self, secondary: SecondaryHash, from: usize) -> Option<(usize, SlabSlot)> {
+        (from..self.used_slot_count()).find_map(|slot| {
+            let found = self.slab_slot(slot)?;
+            (found.secondary == secondary).then_some((slot, found))
+        })
+    }
+
+    /// What the slot points to, if it points to a slab.
+    pub fn slab_slot(&self, slot: usize) -> Option<SlabSlot> {
+        let class = SlabClass::from_code(self.slot_type(slot))?;
+        let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
+        let mut bytes = [0; 8];
+        bytes[..SLOT_SIZE].copy_from_slice(&self.0.0[offset..offset + SLOT_SIZE]);
+        let bits = u64::from_le_bytes(bytes);
+        Some(SlabSlot {
+            class,
+            pointer: Pointer::new((bits & u64::from(CHAIN_VALID - 1)) as u32),
+            secondary: SecondaryHash((bits >> Pointer::BITS) as u16),
+        })
+    }
+
+    /// The key of an inline pair.
+    pub fn inline_key(&self, pair: InlinePair) -> &[u8] {
+        &self.0.0[pair.key_offset()..pair.value_offset()]
+    }
+
+    /// The value of an inline pair.
+    pub fn inline_value_mut(&mut self, pair: InlinePair) -> &mut [u8] {
+        let start = pair.value_offset();
+        &mut self.0.0[start..start + usize::from(pair.value_size)]
+    }
+
+    /// Every entry in the order of the slots: its first slot and what it is.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, Entry)> + '_ {
+        let used = self.used_slot_count();
+        let mut slot = 0;
+        std::iter::from_fn(move || {
+            if slot == used {
+                return None;
+            }
+            let first = slot;
+            let entry = match self.slab_slot(slot) {
+                Some(slab) => Entry::Slab(slab),
+                None => Entry::Inline(self.inline_pair(slot)),
+            };
+            slot += entry.slot_count();
+            Some((first, entry))
+        })
+    }
+
+    /// Appends an inline pair.
+    ///
+    /// # Panics
+    /// If there are too few free slots, or the key is empty.
+    pub fn push_inline(&mut self, key: &[u8], value: &[u8]) {
+        let slot = self.used_slot_count();
+        let pair_size = key.len() + value.len();
+        let slot_count = slots_for(pair_size);
+        assert!(!key.is_empty() && slot + slot_count <= SLOT_COUNT, "an inline pair fits the free slots");
+        let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
+        self.0.0[offset..offset + key.len()].copy_from_slice(key);
+        self.0.0[offset + key.len()..offset + pair_size].copy_from_slice(value);
+        let mut types = self.types();
+        for further in 0..slot_count {
+            let code = if further == 0 { TYPE_INLINE_BEGIN } else { TYPE_INLINE_MORE };
+            types |= code << ((slot + further) * TYPE_BITS);
+        }
+        self.set_types(types);
+        // For an empty value the two marks are one.
+        let marks = (1 << (key.len() - 1)) | (1 << (pair_size - 1));
+        self.set_marks(self.marks() | marks << (slot * SLOT_SIZE));
+    }
+
+    /// Appends a slot that points to a slab.
+    ///
+    /// # Panics
+    /// If no slot is free.
+    pub fn push_slab(&mut self, slab: SlabSlot) {
+        let slot = self.used_slot_count();
+        assert!(slot < SLOT_COUNT, "a slot is free");
+        self.set_slab(slot, slab);
+    }
+
+    /// Lets a slot that points to a slab point to another.
+    pub fn set_slab(&mut self, slot: usize, slab: SlabSlot) {
+        let bits = u64::from(slab.pointer.grain()) | u64::from(slab.secondary.0) << Pointer::BITS;
+        let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
+        self.0.0[offset..offset + SLOT_SIZE].copy_from_slice(&bits.to_le_bytes()[..SLOT_SIZE]);
+        let shift = slot * TYPE_BITS;
+        self.set_types(self.types() & !(7 << shift) | slab.class.code() << shift);
+    }
+
+    /// Removes the entry that begins at `slot`; later entries move up.
+    pub fn remove(&mut self, slot: usize) {
+        let slot_count = match self.slab_slot(slot) {
+            Some(_) => 1,
+            None => self.inline_pair(slot).slot_count(),
+        };
+        let used = self.used_slot_count();
+        let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
+        self.0.0.copy_within(position(slot + slot_count)..position(used), position(slot));
+        self.set_types(close_gap(u64::from(self.types()), slot * TYPE_BITS, slot_count * TYPE_BITS) as u32);
+        self.set_marks(close_gap(self.marks(), slot * SLOT_SIZE, slot_count * SLOT_SIZE));
+    }
+
+    /// Appends all entries of the next bucket, and takes over its place in the chain.
+    ///
+    /// # Panics
+    /// If there are too few free slots.
+    pub fn absorb(&mut self, next: &Bucket) {
+        let (used, more) = (self.used_slot_count(), next.used_slot_count());
+        assert!(used + more <= SLOT_COUNT, "the next bucket fits the free slots");
+        let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
+        self.0.0[position(used)..position(used + more)].copy_from_slice(&next.0.0[position(0)..position(more)]);
+        self.set_types(self.types() | next.types() << (used * TYPE_BITS));
+        self.set_marks(self.marks() | next.marks() << (used * SLOT_SIZE));
+        self.set_chain(next.chain());
+    }
+
+    /// The inline pair that begins at `slot`.
+    fn inline_pair(&self, slot: usize) -> InlinePair {
+        debug_assert_eq!(self.slot_type(slot), TYPE_INLINE_BEGIN);
+        // Further slots have all type bits set; the first slot after them has not.
+        let further = self.types() >> ((slot + 1) * TYPE_BITS);
+        let slot_count = 1 + (!further).trailing_zeros() as usize / TYPE_BITS;
+        let marks = (self.marks() >> (slot * SLOT_SIZE)) & ((1 << (slot_count * SLOT_SIZE)) - 1);
+        let key_size = marks.trailing_zeros() as u8 + 1;
+        let pair_size = 64 - marks.leading_zeros() as u8;
+        InlinePair { slot: slot as u8, key_size, value_size: pair_size - key_size }
+    }
+
+    fn slot_type(&self, slot: usize) -> u32 {
+        (self.types() >> (slot * TYPE_BITS)) & 7
+    }
+
+    fn types(&self) -> u32 {
+        self.word(4) & TYPES_MASK
+    }
+
+    fn set_types(&mut self, types: u32) {
+        self.set_word(4, self.word(4) & !TYPES_MASK | types);
+    }
+
+    fn marks(&self) -> u64 {
+        let mut low = [0; 8];
+        low[..6].copy_from_slice(&self.0.0[8..SLOTS_OFFSET]);
+        u64::from_le_bytes(low) | u64::from(self.word(4) >> TYPES_BITS) << MARKS_LOW_BITS
+    }
+
+    fn set_marks(&mut self, marks: u64) {
+        self.0.0[8..SLOTS_OFFSET].copy_from_slice(&marks.to_le_bytes()[..6]);
+        let high = (marks >> MARKS_LOW_BITS) as u32;
+        self.set_word(4, self.types() | high << TYPES_BITS);
+    }
+
+    fn word(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.0.0[offset..offset + 4].try_into().expect("four bytes"))
+    }
+
+    fn set_word(&mut self, offset: usize, word: u32) {
+        self.0.0[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// What begins at a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A pair in the bucket itself.
+    Inline(InlinePair),
+    /// A pointer to a slab.
+    Slab(SlabSlot),
+}
+
+impl Entry {
+    /// Slots it takes.
+    pub fn slot_count(self) -> usize {
+        match self {
+            Entry::Inline(pair) => pair.slot_count(),
+            Entry::Slab(_) => 1,
+        }
+    }
+}
+
+/// Removes `width` bits from `start` on; higher bits move down.
+fn close_gap(bits: u64, start: usize, width: usize) -> u64 {
+    let below = (1 << start) - 1;
+    bits & below | (bits >> width) & !below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slab(grain: u32, hash: u64) -> SlabSlot {
+        SlabSlot {
+            class: SlabClass::for_size(100).unwrap(),
+            pointer: Pointer::new(grain),
+            secondary: SecondaryHash::from_hash(hash),
+        }
+    }
+
+    /// An inline pair as bytes, or a slot that points to a slab.
+    type Content = Result<(Vec<u8>, Vec<u8>), SlabSlot>;
+
+    fn content(bucket: &mut Bucket) -> Vec<Content> {
+        let entries: Vec<_> = bucket.entries().collect();
+        entries
+            .into_iter()
+            .map(|(_, entry)| match entry {
+                Entry::Inline(pair) => Ok((bucket.inline_key(pair).to_vec(), bucket.inline_value_mut(pair).to_vec())),
+                Entry::Slab(slab) => Err(slab),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn five_pairs_of_ten_bytes_fill_a_bucket() {
+        let mut bucket = Bucket::EMPTY;
+        for i in 0..5u8 {
+            assert_eq!(bucket.free_slot_count(), 10 - 2 * usize::from(i));
+            bucket.push_inline(&[b'k', i, 0, 0, 0, 0, 0, 0], &[i, i]);
+        }
+        assert_eq!(bucket.free_slot_count(), 0);
+        for i in 0..5u8 {
+            let pair = bucket.find_inline(&[b'k', i, 0, 0, 0, 0, 0, 0]).unwrap();
+            assert_eq!(bucket.inline_value_mut(pair), [i, i]);
+        }
+        assert_eq!(bucket.find_inline(b"k"), None);
+    }
+
+    #[test]
+    fn a_pair_of_fifty_bytes_takes_the_bucket() {
+        for key_size in 1..=50 {
+            let pair = [7u8; 50];
+            let (key, value) = pair.split_at(key_size);
+            let mut bucket = Bucket::EMPTY;
+            bucket.push_inline(key, value);
+            let found = bucket.find_inline(key).unwrap();
+            assert_eq!((found.key_size as usize, found.value_size as usize), (key.len(), value.len()));
+            bucket.set_chain(Some(Pointer::new((1 << 31) - 1)));
+            assert_eq!(bucket.find_inline(key), Some(found));
+            assert_eq!(bucket.chain(), Some(Pointer::new((1 << 31) - 1)));
+            bucket.remove(0);
+            bucket.set_chain(None);
+            assert_eq!(bucket.used_slot_count(), 0);
+        }
+    }
+
+    #[test]
+    fn slab_slots_keep_their_bits() {
+        let mut bucket = Bucket::EMPTY;
+        for i in 0..10u32 {
+            bucket.push_slab(slab((1 << 31) - 1 - i, 511 - u64::from(i)));
+        }
+        let (slot, found) = bucket.find_slab(SecondaryHash::from_hash(505), 0).unwrap();
+        assert_eq!((slot, found), (6, slab((1 << 31) - 7, 505)));
+        assert_eq!(bucket.find_slab(SecondaryHash::from_hash(505), 7), None);
+    }
+
+    /// Random insertions and removals against a vector of what should be there.
+    #[test]
+    fn a_bucket_agrees_with_a_list_of_entries() {
+        use rand::{RngExt, SeedableRng};
+        let seed = 11;
+        let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+        for round in 0..2000 {
+            let mut bucket = Bucket::EMPTY;
+            let mut expected = Vec::new();
+            for step in 0..40 {
+                let free = bucket.free_slot_count();
+                if random.random_bool(0.6) {
+                    if free > 0 && random.random_bool(0.3) {
+                        let slab = slab(random.random_range(0..1 << 31), random.random());
+                        bucket.push_slab(slab);
+                        expected.push(Err(slab));
+                    } else {
+                        let pair_size = random.random_range(1..=INLINE_SIZE_MAX);
+                        if slots_for(pair_size) <= free {
+                            let pair: Vec<u8> = (0..pair_size).map(|_| random.random()).collect();
+                            let (key, value) = pair.split_at(random.random_range(1..=pair_size));
+                            bucket.push_inline(key, value);
+                            expected.push(Ok((key.to_vec(), value.to_vec())));
+                        }
+                    }
+                } else if !expected.is_empty() {
+                    let place = random.random_range(0..expected.len());
+                    let slot = bucket.entries().nth(place).unwrap().0;
+                    bucket.remove(slot);
+                    drop(expected.remove(place));
+                }
+                assert_eq!(content(&mut bucket), expected, "seed {seed} round {round} step {step}");
+            }
+        }
+    }
+}

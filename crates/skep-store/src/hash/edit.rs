@@ -1,0 +1,276 @@
+//! How an entry comes into the index, changes its form, and goes (KV-Direct, section 3.3.1).
+//!
+//! Every function starts from where a search ended, and has one moment at which the change takes place: the write of one
+//! bucket. What the bucket will point to is complete before, what it pointed to is given back after. An error leaves
+//! everything as it was.
+//!
+//! A chain grows at its end, by a bucket from slab memory. It shrinks when a removal leaves a bucket empty, or so empty
+//! that the next one fits into it.
+
+use super::bucket::{Bucket, INLINE_SIZE_MAX, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
+use super::object;
+use super::slab::SlabClass;
+use super::table::{HashTable, Home, Location, Place};
+use crate::memory::{Memory, Pointer};
+use crate::operation::OperationError;
+
+/// What is put into a bucket.
+enum NewEntry<'a> {
+    /// The pair itself.
+    Inline(&'a [u8], &'a [u8]),
+    /// A slab that holds it.
+    Slab(SlabSlot),
+}
+
+impl NewEntry<'_> {
+    fn slot_count(&self) -> usize {
+        match self {
+            NewEntry::Inline(key, value) => slots_for(key.len() + value.len()),
+            NewEntry::Slab(_) => 1,
+        }
+    }
+
+    fn push(&self, bucket: &mut Bucket) {
+        match self {
+            NewEntry::Inline(key, value) => bucket.push_inline(key, value),
+            NewEntry::Slab(slab) => bucket.push_slab(*slab),
+        }
+    }
+}
+
+impl Location {
+    /// Size of the value that was found.
+    pub(crate) fn value_size(&self) -> Option<usize> {
+        match self {
+            Location::Inline { pair, .. } => Some(usize::from(pair.value_size)),
+            Location::Slab { value_size, .. } => Some(*value_size),
+            Location::Large { root, .. } => Some(root.value_size as usize),
+            Location::Missing { .. } => None,
+        }
+    }
+}
+
+impl<M: Memory> HashTable<M> {
+    /// Stores a pair of which the value is not large. `finish` may change the value before it is written.
+    pub(crate) async fn store(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        value: &[u8],
+        finish: impl FnOnce(&mut [u8]),
+    ) -> Result<(), OperationError> {
+        if self.is_inline(key.len(), value.len()) {
+            let mut finished = [0; INLINE_SIZE_MAX];
+            let finished = &mut finished[..value.len()];
+            finished.copy_from_slice(value);
+            finish(finished);
+            return self.install(home, location, NewEntry::Inline(key, finished), key.len(), value.len()).await;
+        }
+        let class = object::class_for_pair(key.len(), value.len()).expect("the value is not large");
+        let fill = |bytes: &mut [u8]| {
+            let range = object::write_pair(class, bytes, key, value);
+            finish(&mut bytes[range]);
+        };
+        // A slab of the right class is written over; its bucket stays as it is.
+        if let Location::Slab { slab, value_size, .. } = location
+            && slab.class == class
+        {
+            self.memory().write(slab.pointer.span(class.size()), fill).await;
+            self.count_pair_size(value.len() as i64 - *value_size as i64);
+            return Ok(());
+        }
+        let pointer = self.allocate(class).await.ok_or(OperationError::SlabFull)?;
+        self.memory().write(pointer.span(class.size()), fill).await;
+        self.install_slab(home, location, class, pointer, key.len(), value.len()).await
+    }
+
+    /// Stores a pair of which the value is large.
+    pub(crate) async fn store_large(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), OperationError> {
+        let root = self.write_large(value).await.ok_or(OperationError::SlabFull)?;
+        let class = object::class_for_root(key.len(), root.pointers().count());
+        let stored = match self.allocate(class).await {
+            Some(pointer) => {
+                let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root);
+                self.memory().write(pointer.span(class.size()), fill).await;
+                self.install_slab(home, location, class, pointer, key.len(), value.len()).await
+            }
+            None => Err(OperationError::SlabFull),
+        };
+        if stored.is_err() {
+            let pieces = self.pieces(&root).await;
+            self.release_pieces(&pieces);
+        }
+        stored
+    }
+
+    /// Removes the entry that was found; the key is `key_size` bytes long.
+    ///
+    /// # Panics
+    /// If none was found.
+    pub(crate) async fn remove(&self, home: Home, location: &Location, key_size: usize) {
+        let value_size = location.value_size().expect("an entry was found");
+        let (place, slot) = found_at(location);
+        self.clear_slot(home, place.at, place.bucket, slot).await;
+        self.release_found(location);
+        self.count_pairs(-1);
+        self.count_pair_size(-((key_size + value_size) as i64));
+    }
+
+    /// Lets the index point to a slab that was written; gives it back at an error.
+    async fn install_slab(
+        &self,
+        home: Home,
+        location: &Location,
+        class: SlabClass,
+        pointer: Pointer,
+        key_size: usize,
+        value_size: usize,
+    ) -> Result<(), OperationError> {
+        let entry = NewEntry::Slab(SlabSlot { class, pointer, secondary: SecondaryHash::from_hash(home.hash.0) });
+        let installed = self.install(home, location, entry, key_size, value_size).await;
+        if installed.is_err() {
+            self.release(class, pointer);
+        }
+        installed
+    }
+
+    /// Puts an entry where the search ended, instead of the one that was found there, if one was.
+    async fn install(
+        &self,
+        home: Home,
+        location: &Location,
+        entry: NewEntry<'_>,
+        key_size: usize,
+        value_size: usize,
+    ) -> Result<(), OperationError> {
+        match location {
+            Location::Missing { place, has_room: true } => self.push(place.at, place.bucket, &entry).await,
+            Location::Missing { place, has_room: false } => self.extend_chain(place.at, place.bucket, &entry).await?,
+            found => self.replace(home, found, &entry).await?,
+        }
+        self.release_found(location);
+        match location.value_size() {
+            Some(old_value_size) => self.count_pair_size(value_size as i64 - old_value_size as i64),
+            None => {
+                self.count_pairs(1);
+                self.count_pair_size((key_size + value_size) as i64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an entry into the index instead of the one that was found.
+    async fn replace(&self, home: Home, found: &Location, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+        let (place, slot) = found_at(found);
+        let mut bucket = place.bucket;
+        if let (Some(_), NewEntry::Slab(slab)) = (bucket.slab_slot(slot), entry) {
+            bucket.set_slab(slot, *slab);
+            self.memory().write_line(place.at, bucket.as_line()).await;
+            return Ok(());
+        }
+        bucket.remove(slot);
+        if bucket.free_slot_count() >= entry.slot_count() {
+            self.push(place.at, bucket, entry).await;
+            return Ok(());
+        }
+        // The new form needs a bucket with more room: it comes first, the old one goes after.
+        self.insert(home, entry).await?;
+        let bucket = self.read_bucket(place.at).await;
+        self.clear_slot(home, place.at, bucket, slot).await;
+        Ok(())
+    }
+
+    /// Puts an entry into the first bucket of the chain that has room.
+    async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+        let mut at = home.bucket.pointer();
+        loop {
+            let bucket = self.read_bucket(at).await;
+            if bucket.free_slot_count() >= entry.slot_count() {
+                self.push(at, bucket, entry).await;
+                return Ok(());
+            }
+            match bucket.chain() {
+                Some(next) => at = next,
+                None => return self.extend_chain(at, bucket, entry).await,
+            }
+        }
+    }
+
+    /// Puts an entry into a bucket that has room.
+    async fn push(&self, at: Pointer, mut bucket: Bucket, entry: &NewEntry<'_>) {
+        entry.push(&mut bucket);
+        self.memory().write_line(at, bucket.as_line()).await;
+    }
+
+    /// Adds a bucket with this entry to a chain of which this is the last one.
+    async fn extend_chain(&self, at: Pointer, mut last: Bucket, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+        let next = self.allocate(SlabClass::BUCKET).await.ok_or(OperationError::IndexFull)?;
+        self.push(next, Bucket::EMPTY, entry).await;
+        last.set_chain(Some(next));
+        self.memory().write_line(at, last.as_line()).await;
+        Ok(())
+    }
+
+    /// Removes the entry at a slot, and a bucket of the chain if that makes one superfluous.
+    async fn clear_slot(&self, home: Home, at: Pointer, mut bucket: Bucket, slot: usize) {
+        bucket.remove(slot);
+        // Reading the next bucket costs an access: worth it only where there is a good chance that it fits.
+        if let Some(next_at) = bucket.chain()
+            && bucket.free_slot_count() >= SLOT_COUNT / 2
+        {
+            let next = self.read_bucket(next_at).await;
+            if next.used_slot_count() <= bucket.free_slot_count() {
+                bucket.absorb(&next);
+                self.memory().write_line(at, bucket.as_line()).await;
+                self.release(SlabClass::BUCKET, next_at);
+                return;
+            }
+        }
+        if bucket.used_slot_count() > 0 || at == home.bucket.pointer() {
+            self.memory().write_line(at, bucket.as_line()).await;
+        } else {
+            self.unlink(home, at).await;
+        }
+    }
+
+    /// Takes the last bucket of a chain, which is empty, out of it.
+    async fn unlink(&self, home: Home, empty_at: Pointer) {
+        let mut at = home.bucket.pointer();
+        let mut before = self.read_bucket(at).await;
+        while let Some(next) = before.chain().filter(|next| *next != empty_at) {
+            at = next;
+            before = self.read_bucket(at).await;
+        }
+        before.set_chain(None);
+        self.memory().write_line(at, before.as_line()).await;
+        self.release(SlabClass::BUCKET, empty_at);
+    }
+
+    async fn read_bucket(&self, at: Pointer) -> Bucket {
+        Bucket::from_line(self.memory().read_line(at).await)
+    }
+
+    /// Gives back the slab of an entry that the index no longer points to. The pieces of a large value are left to
+    /// those who deal with large values.
+    fn release_found(&self, location: &Location) {
+        if let Location::Slab { slab, .. } | Location::Large { slab, .. } = location {
+            self.release(slab.class, slab.pointer);
+        }
+    }
+}
+
+/// Where an entry that was found lies.
+fn found_at(location: &Location) -> (&Place, usize) {
+    match location {
+        Location::Inline { place, pair } => (place, usize::from(pair.slot)),
+        Location::Slab { place, slot, .. } | Location::Large { place, slot, .. } => (place, *slot),
+        Location::Missing { .. } => unreachable!("an entry was found"),
+    }
+}

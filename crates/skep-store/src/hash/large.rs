@@ -1,0 +1,178 @@
+//! Values that do not fit a slab together with their key, up to 1 MiB.
+//!
+//! ```text
+//! root (with the key) ──▶ [index slabs ──▶ [index slabs ──▶]] data slabs
+//!                          128 pointers      128 pointers     512 B of the value each, the last one of its own class
+//! ```
+//!
+//! The height follows from the size: none for up to 8 data slabs (4 KiB), one level of index for up to 512 KiB, two
+//! beyond. So all addresses are known before the data is read, and data can be announced ahead: a list that links each
+//! piece to the next would cost a full memory latency for each.
+//!
+//! Operations on large values run one at a time, outside the waves. A new value is written completely before the index
+//! points to it.
+
+use super::object::{LargeRoot, ROOT_POINTERS_MAX};
+use super::slab::SlabClass;
+use super::table::HashTable;
+use crate::memory::{Effect, Memory, Pointer};
+
+/// Bytes of the value in a full data slab.
+const PIECE_SIZE: usize = 512;
+/// Pointers of a full index slab.
+const INDEX_POINTERS: usize = PIECE_SIZE / 4;
+/// Pieces announced ahead of the one being read.
+const PIECES_AHEAD: usize = 4;
+
+/// The slabs of a large value.
+pub(crate) struct Pieces {
+    data: Vec<Pointer>,
+    /// Index slabs and how many pointers each holds.
+    index: Vec<(Pointer, usize)>,
+    value_size: usize,
+}
+
+impl Pieces {
+    /// Bytes of the value.
+    pub(crate) fn value_size(&self) -> usize {
+        self.value_size
+    }
+}
+
+/// Pointers in the root of a value of this size.
+pub(super) fn root_pointer_count(value_size: usize) -> usize {
+    let mut count = value_size.div_ceil(PIECE_SIZE);
+    while count > ROOT_POINTERS_MAX {
+        count = count.div_ceil(INDEX_POINTERS);
+    }
+    count
+}
+
+/// Bytes of slab memory that a value of this size takes without its root.
+pub(super) fn footprint(value_size: usize) -> usize {
+    let mut count = value_size.div_ceil(PIECE_SIZE);
+    let mut size = value_size / PIECE_SIZE * PIECE_SIZE;
+    size += if value_size.is_multiple_of(PIECE_SIZE) { 0 } else { piece_class(value_size % PIECE_SIZE).size() };
+    while count > ROOT_POINTERS_MAX {
+        let last = count % INDEX_POINTERS;
+        size += count / INDEX_POINTERS * PIECE_SIZE;
+        size += if last == 0 { 0 } else { index_class(last).size() };
+        count = count.div_ceil(INDEX_POINTERS);
+    }
+    size
+}
+
+fn piece_class(size: usize) -> SlabClass {
+    SlabClass::for_size(size).expect("a piece fits a slab")
+}
+
+fn index_class(pointer_count: usize) -> SlabClass {
+    piece_class(pointer_count * 4)
+}
+
+/// The sizes of a value's pieces in order.
+fn piece_sizes(value_size: usize) -> impl Iterator<Item = usize> {
+    (0..value_size.div_ceil(PIECE_SIZE)).map(move |piece| (value_size - piece * PIECE_SIZE).min(PIECE_SIZE))
+}
+
+impl<M: Memory> HashTable<M> {
+    /// Writes a value to slabs of its own. `None`: there are not enough, and none is kept.
+    pub(super) async fn write_large(&self, value: &[u8]) -> Option<LargeRoot> {
+        let mut pieces = Pieces { data: Vec::new(), index: Vec::new(), value_size: 0 };
+        for piece in value.chunks(PIECE_SIZE) {
+            let Some(pointer) = self.allocate(piece_class(piece.len())).await else {
+                self.release_pieces(&pieces);
+                return None;
+            };
+            self.memory().write(pointer.span(piece.len()), |bytes| bytes.copy_from_slice(piece)).await;
+            pieces.data.push(pointer);
+            pieces.value_size += piece.len();
+        }
+        let mut level = pieces.data.clone();
+        while level.len() > ROOT_POINTERS_MAX {
+            let mut above = Vec::new();
+            for pointers in level.chunks(INDEX_POINTERS) {
+                let Some(pointer) = self.allocate(index_class(pointers.len())).await else {
+                    self.release_pieces(&pieces);
+                    return None;
+                };
+                let fill = |bytes: &mut [u8]| {
+                    for (place, pointer) in bytes.chunks_exact_mut(4).zip(pointers) {
+                        place.copy_from_slice(&pointer.grain().to_le_bytes());
+                    }
+                };
+                self.memory().write(pointer.span(pointers.len() * 4), fill).await;
+                pieces.index.push((pointer, pointers.len()));
+                above.push(pointer);
+            }
+            level = above;
+        }
+        let pointers = std::array::from_fn(|i| level.get(i).copied());
+        Some(LargeRoot { value_size: value.len() as u32, pointers })
+    }
+
+    /// Finds all slabs of a large value.
+    pub(crate) async fn pieces(&self, root: &LargeRoot) -> Pieces {
+        let value_size = root.value_size as usize;
+        // Counts of the levels from the data up to the one that the root points to.
+        let mut counts = vec![value_size.div_ceil(PIECE_SIZE)];
+        while counts[counts.len() - 1] > ROOT_POINTERS_MAX {
+            counts.push(counts[counts.len() - 1].div_ceil(INDEX_POINTERS));
+        }
+        counts.pop();
+        let mut level: Vec<Pointer> = root.pointers().collect();
+        let mut index = Vec::new();
+        for below_count in counts.into_iter().rev() {
+            let mut below = Vec::with_capacity(below_count);
+            for pointer in level {
+                let count = (below_count - below.len()).min(INDEX_POINTERS);
+                let read = |bytes: &[u8]| {
+                    let words =
+                        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+                    below.extend(words.map(Pointer::new));
+                };
+                self.memory().read(pointer.span(count * 4), read).await;
+                index.push((pointer, count));
+            }
+            level = below;
+        }
+        Pieces { data: level, index, value_size }
+    }
+
+    /// Shows the pieces of a value in order, each with its offset.
+    pub(crate) async fn read_pieces(&self, pieces: &Pieces, mut visit: impl FnMut(usize, &[u8])) {
+        for (place, size) in piece_sizes(pieces.value_size).enumerate() {
+            self.announce_piece(pieces, place + PIECES_AHEAD);
+            let span = pieces.data[place].span(size);
+            self.memory().read(span, |bytes| visit(place * PIECE_SIZE, bytes)).await;
+        }
+    }
+
+    /// Lets the pieces of a value be changed in order, each with its offset.
+    pub(crate) async fn update_pieces(&self, pieces: &Pieces, mut visit: impl FnMut(usize, &mut [u8])) {
+        for (place, size) in piece_sizes(pieces.value_size).enumerate() {
+            self.announce_piece(pieces, place + PIECES_AHEAD);
+            let change = |bytes: &mut [u8]| {
+                visit(place * PIECE_SIZE, bytes);
+                (Effect::Changed, ())
+            };
+            self.memory().update(pieces.data[place].span(size), change).await;
+        }
+    }
+
+    /// Gives all slabs of a large value back.
+    pub(crate) fn release_pieces(&self, pieces: &Pieces) {
+        for (pointer, size) in pieces.data.iter().zip(piece_sizes(pieces.value_size)) {
+            self.release(piece_class(size), *pointer);
+        }
+        for (pointer, count) in &pieces.index {
+            self.release(index_class(*count), *pointer);
+        }
+    }
+
+    fn announce_piece(&self, pieces: &Pieces, place: usize) {
+        if let Some(pointer) = pieces.data.get(place) {
+            self.memory().announce(pointer.span(PIECE_SIZE.min(pieces.value_size - place * PIECE_SIZE)));
+        }
+    }
+}

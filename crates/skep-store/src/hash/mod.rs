@@ -1,0 +1,15 @@
+//! KV-Direct's hash store (section 3.3): a table of 64-byte buckets and slabs for what does not fit them.
+
+pub mod bucket;
+mod edit;
+mod large;
+mod object;
+mod settings;
+pub mod slab;
+mod table;
+
+pub use settings::Settings;
+pub use table::HashTable;
+
+pub(crate) use object::PAIR_SIZE_MAX;
+pub(crate) use table::{BucketIndex, Home, Location};

@@ -1,0 +1,408 @@
+//! The slab allocator (KV-Direct, sections 3.3.2 and 4, Fig. 8).
+//!
+//! ```text
+//!        near side: a stack for each class            host side: pools by class and zone
+//!        ┌──────────────────────────┐  batches of 32   ┌─────────────────────────────┐
+//! pop ◀──┤ top                  far ├◀─────────────────┤ own class, else a longer    │
+//! push ─▶│ end                  end ├─────────────────▶│ stretch, copied             │◀──▶ merge daemon
+//!        └──────────────────────────┘                  └─────────────────────────────┘
+//! ```
+//!
+//! An allocation takes the entry on top and carves its first slab; the rest goes back on top. Below the low watermark a
+//! batch comes from the host side, above the high one a batch goes there, always at the far end. An entry is four bytes,
+//! so a batch is two lines: 2/32 of a line for an allocation.
+//!
+//! Splitting is that copying: an entry carries its length, so a longer one does for a smaller class. Merging is lazy and
+//! beside the shard: see [`merge`](self::merge).
+//!
+//! Bookkeeping lies outside the store's memory: the near side is fixed, the host side takes four bytes for a free entry.
+
+mod entry;
+mod merge;
+mod pool;
+
+pub use entry::SlabClass;
+pub use merge::MergeDaemon;
+
+use self::entry::SlabEntry;
+use self::merge::{Merger, Pass};
+use self::pool::{HostPools, ZONE_COUNT_MAX};
+use crate::memory::{GRAIN_SIZE, LINE_SIZE, Pointer};
+
+/// Entries that a near-side stack and the host side exchange at once.
+const BATCH: usize = 32;
+/// A near-side stack with fewer entries is refilled.
+const LOW_WATERMARK: usize = 4;
+/// A near-side stack with more entries gives a batch away.
+const HIGH_WATERMARK: usize = 96;
+/// Entries of one zone and shorter than the largest class from which on a pass pays.
+const MERGE_WATERMARK_MIN: usize = 4096;
+
+/// What the near side has exchanged with the host side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlabTraffic {
+    /// Slabs allocated.
+    pub allocations: u64,
+    /// Slabs released.
+    pub releases: u64,
+    /// Batches moved either way: memory accesses of a NIC.
+    pub batches: u64,
+    /// Lines of entries in them.
+    pub lines: u64,
+    /// Merging passes begun.
+    pub merge_passes: u64,
+}
+
+/// What to do when there is no slab of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Something came back: try again.
+    Retry,
+    /// A merging pass is under way: try again once it has ended.
+    Wait,
+    /// Nothing that is free can be joined to a slab of the class.
+    Full,
+}
+
+/// The allocator of one shard.
+#[derive(Debug)]
+pub struct SlabAllocator {
+    near: [Vec<SlabEntry>; SlabClass::COUNT],
+    host: HostPools,
+    merger: Merger,
+    /// For each zone, the count of short entries that starts a pass.
+    merge_watermarks: [usize; ZONE_COUNT_MAX],
+    rounds: [MergeRound; SlabClass::COUNT],
+    free_size: u64,
+    released_size: u64,
+    traffic: SlabTraffic,
+}
+
+/// The search for a slab of one class through all zones.
+#[derive(Clone, Copy, Debug, Default)]
+struct MergeRound {
+    /// Zones that were merged since the last slab of the class was found.
+    merged_zones: u16,
+    /// Bytes released until the last round ended without success.
+    failed_at: Option<u64>,
+}
+
+impl SlabAllocator {
+    /// An allocator of the memory between two pointers, all of it free.
+    pub fn new(start: Pointer, end: Pointer) -> Self {
+        let near_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
+        SlabAllocator {
+            near: std::array::from_fn(|_| Vec::with_capacity(near_capacity)),
+            host: HostPools::new(start.grain(), end.grain()),
+            merger: Merger::Shard,
+            merge_watermarks: [MERGE_WATERMARK_MIN; ZONE_COUNT_MAX],
+            rounds: [MergeRound::default(); SlabClass::COUNT],
+            free_size: u64::from(end.grain() - start.grain()) * GRAIN_SIZE as u64,
+            released_size: 0,
+            traffic: SlabTraffic::default(),
+        }
+    }
+
+    /// Hands merging over to a daemon, which the caller runs on a thread of its own.
+    pub fn merge_daemon(&mut self) -> MergeDaemon {
+        self.merger.daemon()
+    }
+
+    /// Bytes that are free, in whatever pieces.
+    pub fn free_size(&self) -> u64 {
+        self.free_size
+    }
+
+    /// Bytes that the allocator takes beside the memory it manages.
+    pub fn bookkeeping_size(&self) -> u64 {
+        let near: usize = self.near.iter().map(Vec::capacity).sum();
+        (near * size_of::<SlabEntry>()) as u64 + self.host.bookkeeping_size()
+    }
+
+    /// What was exchanged with the host side so far.
+    pub fn traffic(&self) -> SlabTraffic {
+        self.traffic
+    }
+
+    /// A slab of the class. `None` calls for [`SlabAllocator::shortage`].
+    pub fn allocate(&mut self, class: SlabClass) -> Option<Pointer> {
+        if self.near[class.index()].len() <= LOW_WATERMARK {
+            self.refill(class);
+        }
+        let entry = self.near[class.index()].pop().or_else(|| self.steal(class))?;
+        let (pointer, rest) = entry.carve(class);
+        self.near[class.index()].extend(rest);
+        self.rounds[class.index()].merged_zones = 0;
+        self.traffic.allocations += 1;
+        self.free_size -= class.size() as u64;
+        Some(pointer)
+    }
+
+    /// Gives a slab back.
+    pub fn release(&mut self, class: SlabClass, pointer: Pointer) {
+        self.near[class.index()].push(SlabEntry::slab(class, pointer));
+        self.traffic.releases += 1;
+        self.free_size += class.size() as u64;
+        self.released_size += class.size() as u64;
+        if self.near[class.index()].len() > HIGH_WATERMARK {
+            self.spill(class, BATCH);
+            self.merge_above_watermark(pointer);
+        }
+    }
+
+    /// Why there is no slab of the class, after starting whatever may yield one.
+    pub fn shortage(&mut self, class: SlabClass) -> Shortage {
+        if self.finish_pass() {
+            return Shortage::Retry;
+        }
+        if self.merger.is_under_way() {
+            return Shortage::Wait;
+        }
+        // A round that failed would fail again until enough was released to make another outcome likely: a store that
+        // is full of fragments must not sort them all for each put.
+        let enough = (self.free_size / 64).max(class.size() as u64);
+        let round = &self.rounds[class.index()];
+        if round.failed_at.is_some_and(|failed_at| self.released_size - failed_at < enough) {
+            return Shortage::Full;
+        }
+        self.rounds[class.index()].failed_at = None;
+        for near_class in SlabClass::all() {
+            let count = self.near[near_class.index()].len();
+            self.spill(near_class, count);
+        }
+        for zone in 0..self.host.zone_count() {
+            let merged = self.rounds[class.index()].merged_zones & 1 << zone != 0;
+            if !merged && self.host.shorter_than(class, zone).1 >= class.size() as u64 {
+                self.rounds[class.index()].merged_zones |= 1 << zone;
+                self.begin_pass(zone);
+                return if self.merger.is_under_way() { Shortage::Wait } else { Shortage::Retry };
+            }
+        }
+        self.rounds[class.index()] = MergeRound { merged_zones: 0, failed_at: Some(self.released_size) };
+        Shortage::Full
+    }
+
+    /// Fills the near-side stack from the pool of its class, then with longer stretches.
+    fn refill(&mut self, class: SlabClass) {
+        self.finish_pass();
+        let slots_of = |entry: SlabEntry| entry.grain_count() as usize >> class.index();
+        let stack = &mut self.near[class.index()];
+        let (before, mut slots) = (stack.len(), 0);
+        while slots < BATCH {
+            let room = u32::try_from((BATCH - slots).next_power_of_two() << class.index()).expect("a batch is small");
+            let Some(entry) = self.host.pop(class).or_else(|| self.host.pop_longer(class, room)) else { break };
+            slots += slots_of(entry);
+            stack.push(entry);
+        }
+        let moved = stack.len() - before;
+        // What came last lies at the far end, so that what was near stays near.
+        stack.rotate_left(before);
+        self.count_batch(moved);
+    }
+
+    /// The last resort before a merge: a longer stretch that lies on the near side of another class.
+    fn steal(&mut self, class: SlabClass) -> Option<SlabEntry> {
+        let found = |stack: &Vec<SlabEntry>| stack.iter().position(|e| e.doublings() as usize >= class.index());
+        let (owner, place) = (0..SlabClass::COUNT).find_map(|owner| Some((owner, found(&self.near[owner])?)))?;
+        Some(self.near[owner].swap_remove(place))
+    }
+
+    /// Moves entries from the far end to the host side.
+    fn spill(&mut self, class: SlabClass, count: usize) {
+        for entry in self.near[class.index()].drain(..count) {
+            self.host.push(entry);
+        }
+        self.count_batch(count);
+    }
+
+    fn count_batch(&mut self, entry_count: usize) {
+        if entry_count > 0 {
+            self.traffic.batches += 1;
+            self.traffic.lines += (entry_count * size_of::<SlabEntry>()).div_ceil(LINE_SIZE) as u64;
+        }
+    }
+
+    /// Starts a pass over the zone of a released slab if short entries pile up there.
+    fn merge_above_watermark(&mut self, released: Pointer) {
+        if self.merger.is_under_way() && !self.finish_pass() {
+            return;
+        }
+        // Merging in the shard would stall it; without a daemon it is done in need only.
+        let Merger::Daemon { .. } = self.merger else { return };
+        let zone = self.host.zone_of(released);
+        if self.host.shorter_than(SlabClass::LARGEST, zone).0 > self.merge_watermarks[zone] {
+            self.begin_pass(zone);
+        }
+    }
+
+    fn begin_pass(&mut self, zone: usize) {
+        self.traffic.merge_passes += 1;
+        let pass = Pass { zone, pool: self.host.take_zone(zone) };
+        if let Some(merged) = self.merger.begin(pass) {
+            self.end_pass(merged);
+        }
+    }
+
+    /// Takes back what a daemon has merged. Whether there was anything.
+    fn finish_pass(&mut self) -> bool {
+        let merged = self.merger.poll();
+        let any = merged.is_some();
+        if let Some(pass) = merged {
+            self.end_pass(pass);
+        }
+        any
+    }
+
+    fn end_pass(&mut self, pass: Pass) {
+        let zone = pass.zone;
+        self.host.give_zone(zone, pass.pool);
+        let (left, _) = self.host.shorter_than(SlabClass::LARGEST, zone);
+        // Twice what cannot be joined now: the work of merging stays in proportion to what is released.
+        self.merge_watermarks[zone] = (2 * left).max(MERGE_WATERMARK_MIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use std::collections::BTreeMap;
+
+    fn allocator(size: usize) -> SlabAllocator {
+        SlabAllocator::new(Pointer::new(0), Pointer::new((size / GRAIN_SIZE) as u32))
+    }
+
+    fn class(size: usize) -> SlabClass {
+        SlabClass::for_size(size).unwrap()
+    }
+
+    /// Allocates, merging in need, as a store does.
+    fn allocate(allocator: &mut SlabAllocator, class: SlabClass) -> Option<Pointer> {
+        loop {
+            if let Some(pointer) = allocator.allocate(class) {
+                return Some(pointer);
+            }
+            match allocator.shortage(class) {
+                Shortage::Retry => {}
+                Shortage::Wait => std::thread::yield_now(),
+                Shortage::Full => return None,
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_can_be_allocated_in_any_class_and_again_in_another() {
+        let size = 1 << 18;
+        let mut allocator = allocator(size);
+        for class in SlabClass::all().chain(SlabClass::all().rev()) {
+            let slabs: Vec<_> = std::iter::from_fn(|| allocate(&mut allocator, class)).collect();
+            assert_eq!(slabs.len() * class.size(), size, "{class:?}");
+            assert_eq!(allocator.free_size(), 0);
+            for slab in slabs {
+                allocator.release(class, slab);
+            }
+        }
+    }
+
+    #[test]
+    fn an_allocation_costs_less_than_eight_hundredths_of_a_line() {
+        for slab_size in [32, 64, 128, 256, 512] {
+            let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(slab_size as u64);
+            let mut allocator = allocator(1 << 30);
+            let mut slabs = Vec::new();
+            let class = class(slab_size);
+            // Up and down in long runs: the worst for a stack.
+            for _ in 0..40 {
+                for _ in 0..20_000 {
+                    slabs.push(allocator.allocate(class).unwrap());
+                }
+                for _ in 0..random.random_range(5_000..20_000) {
+                    let place = random.random_range(0..slabs.len());
+                    allocator.release(class, slabs.swap_remove(place));
+                }
+            }
+            let traffic = allocator.traffic();
+            let share = traffic.lines as f64 / (traffic.allocations + traffic.releases) as f64;
+            assert!(share < 0.08, "{slab_size} B slabs: {share} lines for an allocation or release");
+            assert!(traffic.batches > 100, "the host side took part");
+        }
+    }
+
+    /// Random allocations and releases of all classes: no two slabs overlap, and all comes back.
+    fn stress(mut allocator: SlabAllocator, size: usize, steps: usize, seed: u64) -> SlabAllocator {
+        let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut taken = BTreeMap::new();
+        for step in 0..steps {
+            // Phases of small and of large slabs, so that splitting and merging alternate.
+            let favoured = step / 5_000 % SlabClass::COUNT;
+            if random.random_bool(0.55) {
+                let wanted = if random.random_bool(0.8) { favoured } else { random.random_range(0..SlabClass::COUNT) };
+                let class = SlabClass::all().nth(wanted).unwrap();
+                if let Some(pointer) = allocate(&mut allocator, class) {
+                    assert!(pointer.grain().is_multiple_of(1 << class.index()), "a slab is aligned to its size");
+                    let end = pointer.byte_offset() + class.size();
+                    assert!(end <= size);
+                    let below = taken.range(..end).next_back();
+                    let free =
+                        below.is_none_or(|(start, c): (&usize, &SlabClass)| start + c.size() <= pointer.byte_offset());
+                    assert!(free, "seed {seed} step {step}: slabs overlap");
+                    taken.insert(pointer.byte_offset(), class);
+                }
+            } else if let Some((&start, &class)) = taken.range(random.random_range(0..size)..).next() {
+                taken.remove(&start);
+                allocator.release(class, Pointer::new((start / GRAIN_SIZE) as u32));
+            }
+        }
+        for (start, class) in taken {
+            allocator.release(class, Pointer::new((start / GRAIN_SIZE) as u32));
+        }
+        assert_eq!(allocator.free_size(), size as u64);
+        allocator
+    }
+
+    #[test]
+    fn slabs_never_overlap_and_all_come_back() {
+        for seed in 0..4 {
+            let size = 1 << (14 + 2 * seed);
+            let mut allocator = stress(allocator(size), size, 60_000, seed);
+            let all = std::iter::from_fn(|| allocate(&mut allocator, SlabClass::LARGEST)).count();
+            assert_eq!(all * 512, size, "seed {seed}: everything merges back");
+            assert!(allocator.traffic().merge_passes > 0);
+        }
+    }
+
+    #[test]
+    fn slabs_never_overlap_beside_a_daemon() {
+        let size = 1 << 20;
+        let mut allocator = allocator(size);
+        let daemon = allocator.merge_daemon();
+        let thread = std::thread::spawn(move || daemon.run());
+        let mut allocator = stress(allocator, size, 200_000, 77);
+        let all = std::iter::from_fn(|| allocate(&mut allocator, SlabClass::LARGEST)).count();
+        assert_eq!(all * 512, size);
+        drop(allocator);
+        thread.join().unwrap();
+    }
+
+    /// What cannot be joined is not sorted again for each allocation that fails.
+    #[test]
+    fn a_memory_full_of_fragments_fails_cheaply() {
+        let mut allocator = allocator(1 << 20);
+        let small = class(32);
+        let slabs: Vec<_> = std::iter::from_fn(|| allocate(&mut allocator, small)).collect();
+        for slab in slabs.iter().step_by(2) {
+            allocator.release(small, *slab);
+        }
+        assert_eq!(allocate(&mut allocator, class(64)), None);
+        let passes = allocator.traffic().merge_passes;
+        assert!(passes > 0);
+        for _ in 0..1000 {
+            assert_eq!(allocate(&mut allocator, class(64)), None);
+        }
+        assert_eq!(allocator.traffic().merge_passes, passes);
+        for slab in slabs.iter().skip(1).step_by(2) {
+            allocator.release(small, *slab);
+        }
+        assert!(allocate(&mut allocator, class(64)).is_some());
+    }
+}

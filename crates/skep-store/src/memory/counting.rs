@@ -1,0 +1,151 @@
+//! A memory that counts what passes through it, so that a test can hold an operation's accesses against the papers'.
+
+use std::cell::Cell;
+use std::ops::Sub;
+
+use super::{Effect, Line, Memory, Pointer, Span};
+
+/// Accesses and the lines they touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessCounts {
+    /// Runs of adjacent bytes read.
+    pub read_accesses: u64,
+    /// Lines touched by them.
+    pub read_lines: u64,
+    /// Runs of adjacent bytes written.
+    pub write_accesses: u64,
+    /// Lines touched by them.
+    pub write_lines: u64,
+}
+
+impl AccessCounts {
+    /// Reads and writes together: what the papers plot.
+    pub fn accesses(&self) -> u64 {
+        self.read_accesses + self.write_accesses
+    }
+
+    /// Lines read and written.
+    pub fn lines(&self) -> u64 {
+        self.read_lines + self.write_lines
+    }
+}
+
+impl Sub for AccessCounts {
+    type Output = AccessCounts;
+
+    fn sub(self, earlier: AccessCounts) -> AccessCounts {
+        AccessCounts {
+            read_accesses: self.read_accesses - earlier.read_accesses,
+            read_lines: self.read_lines - earlier.read_lines,
+            write_accesses: self.write_accesses - earlier.write_accesses,
+            write_lines: self.write_lines - earlier.write_lines,
+        }
+    }
+}
+
+/// A memory and the counts of its accesses.
+#[derive(Debug)]
+pub struct CountingMemory<M> {
+    memory: M,
+    counts: Cell<AccessCounts>,
+}
+
+impl<M: Memory> CountingMemory<M> {
+    /// Counts the accesses to `memory`, from zero.
+    pub fn new(memory: M) -> Self {
+        CountingMemory { memory, counts: Cell::default() }
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> AccessCounts {
+        self.counts.get()
+    }
+
+    fn count_read(&self, span: Span) {
+        let mut counts = self.counts.get();
+        counts.read_accesses += 1;
+        counts.read_lines += span.line_count() as u64;
+        self.counts.set(counts);
+    }
+
+    fn count_write(&self, span: Span) {
+        let mut counts = self.counts.get();
+        counts.write_accesses += 1;
+        counts.write_lines += span.line_count() as u64;
+        self.counts.set(counts);
+    }
+}
+
+impl<M: Memory> Memory for CountingMemory<M> {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    fn announce(&self, span: Span) {
+        self.memory.announce(span);
+    }
+
+    async fn read_announced_line(&self, pointer: Pointer) -> Line {
+        self.count_read(pointer.span(super::LINE_SIZE));
+        self.memory.read_announced_line(pointer).await
+    }
+
+    async fn read_line(&self, pointer: Pointer) -> Line {
+        self.count_read(pointer.span(super::LINE_SIZE));
+        self.memory.read_line(pointer).await
+    }
+
+    async fn write_line(&self, pointer: Pointer, line: &Line) {
+        self.count_write(pointer.span(super::LINE_SIZE));
+        self.memory.write_line(pointer, line).await;
+    }
+
+    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+        self.count_read(span);
+        self.memory.read(span, visit).await
+    }
+
+    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+        self.count_read(span);
+        let (effect, result) = self
+            .memory
+            .update(span, |bytes| {
+                let (effect, result) = visit(bytes);
+                (effect, (effect, result))
+            })
+            .await;
+        if effect == Effect::Changed {
+            self.count_write(span);
+        }
+        result
+    }
+
+    async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
+        self.count_write(span);
+        self.memory.write(span, fill).await;
+    }
+
+    async fn pause(&self) {
+        self.memory.pause().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LocalMemory;
+    use super::*;
+    use crate::processor::drive;
+
+    #[test]
+    fn an_access_counts_once_and_each_of_its_lines() {
+        let memory = CountingMemory::new(LocalMemory::new(1 << 16).unwrap());
+        drive(memory.read_line(Pointer::to_line(1)));
+        drive(memory.read(Pointer::new(1).span(256), |_| ()));
+        drive(memory.update(Pointer::new(4).span(64), |_| (Effect::Unchanged, ())));
+        drive(memory.update(Pointer::new(4).span(64), |_| (Effect::Changed, ())));
+        drive(memory.write(Pointer::new(4).span(65), |_| ()));
+        let expected = AccessCounts { read_accesses: 4, read_lines: 1 + 5 + 1 + 1, write_accesses: 2, write_lines: 3 };
+        assert_eq!(memory.counts(), expected);
+        assert_eq!(memory.counts() - memory.counts(), AccessCounts::default());
+    }
+}

@@ -1,0 +1,300 @@
+//! The memory of a shard on a CPU: one region of anonymous pages, reserved at start and touched lazily.
+//!
+//! ```text
+//! reserved:  ├───┬───────────────── size ─────────────────┬───┤
+//!                └ aligned to 2 MiB, so that huge pages can back all of it
+//! ```
+//!
+//! Transparent huge pages are asked for; a kernel that refuses changes speed, not behaviour. Pages arrive zeroed.
+//!
+//! One thread uses a region at a time: it can be sent to another thread, not shared. While a closure looks at bytes,
+//! `visited` is set and every other access panics, so no two references to the same byte ever meet.
+#![expect(unsafe_code, reason = "the region is raw memory from the kernel; this module makes it safe to use")]
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::future::poll_fn;
+use std::ptr::NonNull;
+use std::task::Poll;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, Span};
+
+/// Bytes of a huge page on x86-64 and 64-bit Arm with 4 KiB pages.
+const HUGE_PAGE_SIZE: usize = 2 << 20;
+
+/// Why no region could be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegionError {
+    /// The kernel refused.
+    #[error(
+        "the system has no {size} bytes of address space for a store's memory ({reason}); choose a smaller --memory"
+    )]
+    Refused {
+        /// Bytes asked for.
+        size: u64,
+        /// The kernel's word.
+        reason: String,
+    },
+    /// Pointers of 31 bits in 32-byte grains end at 64 GiB.
+    #[error(
+        "a shard's memory of {size} bytes is out of reach of its pointers, which end at 64 GiB; use more shards or a smaller --memory"
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// There must be room for at least one bucket and some slabs.
+    #[error(
+        "a shard's memory of {size} bytes is too small, it takes at least {size_min}; use fewer shards or a larger --memory"
+    )]
+    TooSmall {
+        /// Bytes asked for.
+        size: u64,
+        /// Bytes it takes.
+        size_min: u64,
+    },
+}
+
+/// A region of this machine's memory.
+#[derive(Debug)]
+pub struct LocalMemory {
+    /// The mapping as the kernel gave it.
+    mapping: NonNull<c_void>,
+    mapping_size: usize,
+    /// The first byte of the region, aligned to a huge page.
+    base: NonNull<u8>,
+    size: usize,
+    huge_pages_asked: bool,
+    visited: Cell<bool>,
+}
+
+// SAFETY: the region belongs to this value alone and is reached through it only, so it may move to another thread
+// together with it. It is not `Sync`: `Cell` sees to that.
+unsafe impl Send for LocalMemory {}
+
+impl LocalMemory {
+    /// Reserves a region of `size` bytes, rounded up to whole lines. No page is touched.
+    pub fn new(size: u64) -> Result<Self, RegionError> {
+        if size > MEMORY_SIZE_MAX {
+            return Err(RegionError::TooLarge { size });
+        }
+        let refused = |reason: String| RegionError::Refused { size, reason };
+        let region_size = usize::try_from(size).map_err(|e| refused(e.to_string()))?.next_multiple_of(LINE_SIZE);
+        let mapping_size = region_size + HUGE_PAGE_SIZE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let mapping =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), mapping_size, ProtFlags::READ | ProtFlags::WRITE, flags) }
+                .map_err(|e| refused(e.to_string()))?;
+        let mapping = NonNull::new(mapping).ok_or_else(|| refused("a mapping at address zero".into()))?;
+        let offset = mapping.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
+        // SAFETY: `offset` is below the huge page's size, by which the mapping exceeds the region.
+        let base = unsafe { mapping.cast::<u8>().add(offset) };
+        // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
+        let advised = unsafe { madvise(base.as_ptr().cast(), region_size, Advice::LinuxHugepage) };
+        Ok(LocalMemory {
+            mapping,
+            mapping_size,
+            base,
+            size: region_size,
+            huge_pages_asked: advised.is_ok(),
+            visited: Cell::new(false),
+        })
+    }
+
+    /// Whether the kernel took the wish for huge pages.
+    pub fn huge_pages_asked(&self) -> bool {
+        self.huge_pages_asked
+    }
+
+    /// Touches every page, so that no operation waits for one later.
+    pub fn prefault(&self) {
+        // SAFETY: the range is the region; populating does not change its content.
+        let populated = unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) };
+        if populated.is_err() {
+            // A kernel before 5.14: touch by hand.
+            for offset in (0..self.size).step_by(4096) {
+                // SAFETY: the offset lies within the region, and nobody else uses the region now (`&self` is not Sync
+                // and no closure runs). Writing back the byte that was read changes nothing.
+                unsafe {
+                    let byte = self.base.as_ptr().add(offset);
+                    byte.write_volatile(byte.read_volatile());
+                }
+            }
+        }
+    }
+
+    /// Address of the span's first byte, checked against the end of the region.
+    #[inline]
+    fn address(&self, pointer: Pointer, size: usize) -> *mut u8 {
+        let offset = pointer.byte_offset();
+        assert!(offset + size <= self.size, "an access ends beyond the memory");
+        assert!(!self.visited.get(), "a closure that looks at memory used the memory");
+        // SAFETY: the offset was checked against the region's size.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    #[inline]
+    fn visit<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> R) -> R {
+        let address = self.address(span.pointer(), span.size());
+        let _visited = Visited::begin(&self.visited);
+        // SAFETY: the bytes lie within the region and are initialised (the kernel zeroes them). The region is reached
+        // by this thread only, and through `address` only, which panics until `_visited` is dropped: the slice is the
+        // only reference to them.
+        visit(unsafe { std::slice::from_raw_parts_mut(address, span.size()) })
+    }
+}
+
+/// Marks the memory as looked at for as long as it lives, also when the closure panics.
+struct Visited<'a>(&'a Cell<bool>);
+
+impl<'a> Visited<'a> {
+    #[inline]
+    fn begin(flag: &'a Cell<bool>) -> Self {
+        flag.set(true);
+        Visited(flag)
+    }
+}
+
+impl Drop for Visited<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl Drop for LocalMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this size, and no reference into it outlives a closure.
+        let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapping_size) };
+        debug_assert!(unmapped.is_ok(), "unmapping the region failed");
+    }
+}
+
+impl Memory for LocalMemory {
+    fn size(&self) -> u64 {
+        self.size as u64
+    }
+
+    #[inline]
+    fn announce(&self, span: Span) {
+        let start = self.base.as_ptr().wrapping_add(span.pointer().byte_offset());
+        for line in 0..span.line_count() {
+            prefetch(start.wrapping_add(line * LINE_SIZE));
+        }
+    }
+
+    #[inline]
+    async fn read_announced_line(&self, pointer: Pointer) -> Line {
+        debug_assert!(pointer.byte_offset().is_multiple_of(LINE_SIZE));
+        let address = self.address(pointer, LINE_SIZE);
+        // SAFETY: the line lies within the region, no closure holds a reference to it, and it is aligned because the
+        // base is and a line's pointer is even.
+        unsafe { address.cast::<Line>().read_unaligned() }
+    }
+
+    #[inline]
+    async fn read_line(&self, pointer: Pointer) -> Line {
+        self.announce(pointer.span(LINE_SIZE));
+        self.pause().await;
+        self.read_announced_line(pointer).await
+    }
+
+    #[inline]
+    async fn write_line(&self, pointer: Pointer, line: &Line) {
+        debug_assert!(pointer.byte_offset().is_multiple_of(LINE_SIZE));
+        let address = self.address(pointer, LINE_SIZE);
+        // SAFETY: as for reading; `line` is a copy outside the region or borrowed by nobody who writes it.
+        unsafe { address.cast::<Line>().write_unaligned(*line) }
+    }
+
+    #[inline]
+    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+        self.announce(span);
+        self.pause().await;
+        self.visit(span, |bytes| visit(bytes))
+    }
+
+    #[inline]
+    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+        self.announce(span);
+        self.pause().await;
+        self.visit(span, |bytes| visit(bytes).1)
+    }
+
+    #[inline]
+    async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
+        // The lines of a slab that was free are seldom near; a store to them waits as a load would.
+        self.announce(span);
+        self.pause().await;
+        self.visit(span, fill);
+    }
+
+    #[inline]
+    async fn pause(&self) {
+        let mut paused = false;
+        poll_fn(|_| if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processor::drive;
+
+    #[test]
+    fn a_region_starts_zeroed_and_keeps_what_is_written() {
+        let memory = LocalMemory::new(1 << 20).unwrap();
+        let pointer = Pointer::to_line(77);
+        assert_eq!(drive(memory.read_line(pointer)), Line([0; LINE_SIZE]));
+        drive(memory.write_line(pointer, &Line([9; LINE_SIZE])));
+        drive(memory.update(Pointer::new(155).span(3), |bytes| {
+            bytes.copy_from_slice(&[1, 2, 3]);
+            (Effect::Changed, ())
+        }));
+        let line = drive(memory.read_line(pointer)).0;
+        assert_eq!(&line[..32], &[9; 32]);
+        assert_eq!(&line[32..36], &[1, 2, 3, 9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the memory")]
+    fn an_access_beyond_the_end_is_refused() {
+        let memory = LocalMemory::new(4096).unwrap();
+        drive(memory.read(Pointer::new(127).span(33), |_| ()));
+    }
+
+    #[test]
+    #[should_panic(expected = "used the memory")]
+    fn a_closure_cannot_reach_the_memory_again() {
+        let memory = LocalMemory::new(4096).unwrap();
+        drive(memory.read(Pointer::new(0).span(8), |_| drive(memory.write(Pointer::new(0).span(8), |_| ()))));
+    }
+
+    #[test]
+    fn a_region_beyond_the_pointers_is_refused() {
+        assert!(matches!(LocalMemory::new(MEMORY_SIZE_MAX + 1), Err(RegionError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn prefaulting_changes_nothing() {
+        let memory = LocalMemory::new(1 << 20).unwrap();
+        drive(memory.write_line(Pointer::to_line(3), &Line([5; LINE_SIZE])));
+        memory.prefault();
+        assert_eq!(drive(memory.read_line(Pointer::to_line(3))), Line([5; LINE_SIZE]));
+    }
+}

@@ -1,0 +1,148 @@
+//! Memory in lines of 64 bytes: the one thing that every store stands on.
+//!
+//! An operation of a store is written once, as an `async fn` over [`Memory`]; what moves the bytes is behind the
+//! trait. On [`LocalMemory`] an await is a prefetch, a turn for other operations, and a load; a model of other
+//! hardware puts its own time there. The units:
+//!
+//! - An **access** is one read or write of a run of adjacent bytes: one DMA request in KV-Direct's terms. The papers
+//!   count accesses.
+//! - A **line** is 64 aligned bytes. An access touches one or more of them.
+//! - A **pointer** names 32 bytes, the smallest slab, and has 31 bits, so a memory has at most 64 GiB
+//!   (KV-Direct, section 3.3.1).
+//!
+//! ```text
+//! pointer   0        1        2        3        4
+//!           ├─ 32 B ─┼─ 32 B ─┼─ 32 B ─┼─ 32 B ─┤
+//! line      0                 1                 2
+//! ```
+//!
+//! Writes carry only the bytes of their span. Two small slabs of one line may therefore belong to operations that run
+//! side by side.
+
+mod counting;
+mod local;
+
+pub use counting::{AccessCounts, CountingMemory};
+pub use local::{LocalMemory, RegionError};
+
+/// Bytes of a line: what the processor's caches, a DRAM burst and KV-Direct's DMA engine move at once.
+pub const LINE_SIZE: usize = 64;
+/// Bytes that a pointer counts in.
+pub const GRAIN_SIZE: usize = 32;
+/// Most bytes that 31-bit pointers reach: 64 GiB.
+pub const MEMORY_SIZE_MAX: u64 = (1 << 31) * GRAIN_SIZE as u64;
+
+/// One line, by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Line(pub [u8; LINE_SIZE]);
+
+const _: () = assert!(size_of::<Line>() == LINE_SIZE && align_of::<Line>() == LINE_SIZE);
+
+/// A place in a memory, in grains of 32 bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pointer(u32);
+
+impl Pointer {
+    /// Bits of a pointer.
+    pub const BITS: u32 = 31;
+
+    /// The pointer to this grain.
+    ///
+    /// # Panics
+    /// If the number has more than 31 bits.
+    pub fn new(grain: u32) -> Self {
+        assert!(grain >> Self::BITS == 0, "a pointer has 31 bits");
+        Pointer(grain)
+    }
+
+    /// The pointer to a line.
+    pub fn to_line(line_index: u64) -> Self {
+        let grain = line_index * (LINE_SIZE / GRAIN_SIZE) as u64;
+        Pointer::new(u32::try_from(grain).expect("the line lies within 64 GiB"))
+    }
+
+    /// Number of the grain.
+    pub fn grain(self) -> u32 {
+        self.0
+    }
+
+    /// Bytes from the start of the memory.
+    pub fn byte_offset(self) -> usize {
+        self.0 as usize * GRAIN_SIZE
+    }
+
+    /// The `size` bytes from here on.
+    pub fn span(self, size: usize) -> Span {
+        Span { pointer: self, size: u32::try_from(size).expect("a span is shorter than 4 GiB") }
+    }
+}
+
+/// A run of bytes that begins at a pointer: what one access reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pointer: Pointer,
+    size: u32,
+}
+
+impl Span {
+    /// Where it begins.
+    pub fn pointer(self) -> Pointer {
+        self.pointer
+    }
+
+    /// Its bytes.
+    pub fn size(self) -> usize {
+        self.size as usize
+    }
+
+    /// How many lines it touches.
+    pub fn line_count(self) -> usize {
+        let start = self.pointer.byte_offset();
+        let end = start + self.size();
+        end.div_ceil(LINE_SIZE) - start / LINE_SIZE
+    }
+}
+
+/// What a read-modify-write did to its span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: the span need not be written.
+    Unchanged,
+    /// The span is to be written.
+    Changed,
+}
+
+/// Memory that a store's operations read and write, one await for an access.
+///
+/// A closure sees bytes only while it runs, so no reference outlives the moment in which the bytes are there. It must
+/// not use the memory itself.
+#[expect(async_fn_in_trait, reason = "a shard's operations stay on its thread, so their futures need not be Send")]
+pub trait Memory {
+    /// Bytes of the memory.
+    fn size(&self) -> u64;
+
+    /// Says that a span will be used soon.
+    fn announce(&self, span: Span);
+
+    /// Reads a line that was announced long enough ago to be there: admission does that for a whole batch.
+    async fn read_announced_line(&self, pointer: Pointer) -> Line;
+
+    /// Reads a line.
+    async fn read_line(&self, pointer: Pointer) -> Line;
+
+    /// Writes a line.
+    async fn write_line(&self, pointer: Pointer, line: &Line);
+
+    /// Reads a span.
+    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// Reads a span and writes it back if that changed it.
+    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R;
+
+    /// Writes a span of which nothing is known: the closure sets the bytes that matter.
+    async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8]));
+
+    /// Gives other operations a turn.
+    async fn pause(&self);
+}

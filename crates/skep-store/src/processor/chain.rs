@@ -1,0 +1,174 @@
+//! A chain of the reservation station, worked off from its front (KV-Direct, section 3.3.3).
+//!
+//! ```text
+//! front ─▶ find its key ─▶ value at hand? ─yes─▶ execute it, and behind it whatever has the same key
+//!   ▲                          │ no                 │ each answers from the value as the one before left it
+//!   │                          ▼                    ▼
+//!   │                      main path            one write back, if anything changed
+//!   └───────────────── next of the chain ◀──────────┘
+//! ```
+//!
+//! The value is forwarded where it lies: in the copy of its bucket, or in its slab. So a hundred updates of one counter
+//! are one read and one write. Forwarding ends at an operation of the key that cannot be done in place; what waits for
+//! other keys keeps its turn. A forwarded operation never needs space, so an answer that was given is never lost to a
+//! full memory.
+
+use std::cell::{Cell, RefCell};
+
+use super::execution::{InPlace, execute_in_place};
+use super::replies::Replies;
+use super::station::{Station, StationSlot, Waiting};
+use crate::function::{DecimalText, update};
+use crate::hash::{HashTable, Home, Location, PAIR_SIZE_MAX};
+use crate::memory::{Effect, Memory};
+use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
+
+/// What all chains of a batch share while they are under way.
+pub(super) struct Batch<'a, M> {
+    pub(super) table: &'a HashTable<M>,
+    pub(super) requests: &'a [Request<'a>],
+    pub(super) homes: &'a [Home],
+    /// Place of the first request in the replies.
+    pub(super) first_reply: usize,
+    pub(super) station: RefCell<&'a mut Station>,
+    pub(super) replies: RefCell<&'a mut Replies>,
+    pub(super) hits: Cell<u64>,
+    pub(super) misses: Cell<u64>,
+    /// Whether a request was left for later, because of the reply budget.
+    pub(super) deferred: Cell<bool>,
+}
+
+impl<M: Memory> Batch<'_, M> {
+    /// Works off a chain, until it is empty or an operation on a large value is its first.
+    pub(super) async fn run_chain(&self, slot: StationSlot) {
+        while let Some(first) = self.front(slot) {
+            let request = &self.requests[first.index()];
+            let home = self.homes[first.index()];
+            let mut sum = None;
+            let visit = |value: &mut [u8]| self.forward(slot, first, value, &mut sum);
+            let location = self.table.seek(request.key, home, self.needed_slots(request), visit).await;
+            if self.front(slot) != Some(first) {
+                continue;
+            }
+            if matches!(location, Location::Large { .. }) || stored_size(request) > PAIR_SIZE_MAX {
+                return;
+            }
+            let outcome = self.main_path(request, home, &location, sum, first).await;
+            if let Err(error) = outcome {
+                self.answer(first, Reply::Failed(error));
+            }
+            self.station.borrow_mut().retire(slot, None, first);
+        }
+    }
+
+    pub(super) fn front(&self, slot: StationSlot) -> Option<Waiting> {
+        self.station.borrow().front(slot)
+    }
+
+    pub(super) fn answer(&self, request: Waiting, reply: Reply<'_>) {
+        if let (Operation::Get, Reply::NotFound) = (&self.requests[request.index()].operation, reply) {
+            self.misses.set(self.misses.get() + 1);
+        }
+        self.replies.borrow_mut().set(self.first_reply + request.index(), reply);
+    }
+
+    /// Executes the first request of a chain on its value, and those behind it that have the same key, in order, up to
+    /// one that cannot be done in place.
+    fn forward(&self, slot: StationSlot, first: Waiting, value: &mut [u8], sum: &mut Option<DecimalText>) -> Effect {
+        let mut station = self.station.borrow_mut();
+        let mut replies = self.replies.borrow_mut();
+        let key = self.requests[first.index()].key;
+        let mut effect = Effect::Unchanged;
+        let (mut before, mut at) = (None, Some(first));
+        while let Some(waiting) = at {
+            let request = &self.requests[waiting.index()];
+            at = station.after(waiting);
+            if waiting != first && request.key != key {
+                before = Some(waiting);
+                continue;
+            }
+            match execute_in_place(request, value, self.first_reply + waiting.index(), &mut replies) {
+                InPlace::Answered(changed) => {
+                    if changed == Effect::Changed {
+                        effect = changed;
+                    }
+                    if matches!(request.operation, Operation::Get) {
+                        self.hits.set(self.hits.get() + 1);
+                    }
+                    station.retire(slot, before, waiting);
+                }
+                InPlace::MainPath(text) => {
+                    if waiting == first {
+                        *sum = text;
+                    }
+                    break;
+                }
+            }
+        }
+        effect
+    }
+
+    /// Carries out an operation that finds no key, removes it, or changes the size of its value.
+    async fn main_path(
+        &self,
+        request: &Request<'_>,
+        home: Home,
+        location: &Location,
+        sum: Option<DecimalText>,
+        waiting: Waiting,
+    ) -> Result<(), OperationError> {
+        let missing = matches!(location, Location::Missing { .. });
+        let key = request.key;
+        let reply = match &request.operation {
+            Operation::Delete if !missing => {
+                self.table.remove(home, location, key.len()).await;
+                Reply::Done
+            }
+            Operation::Put { value, condition } if !missing || *condition != PutCondition::IfPresent => {
+                self.table.store(home, location, key, value, |_| ()).await?;
+                Reply::Done
+            }
+            Operation::AddDecimal { delta } => {
+                let sum = sum.unwrap_or_else(|| DecimalText::new(*delta));
+                self.table.store(home, location, key, sum.as_bytes(), |_| ()).await?;
+                self.answer(waiting, Reply::Value(sum.as_bytes()));
+                return Ok(());
+            }
+            Operation::Update(operation) if operation.initial.is_some() => {
+                let initial = operation.initial.unwrap_or_default();
+                let finish = |value: &mut [u8]| {
+                    update(operation.function, operation.element, operation.shape, operation.operand, value);
+                };
+                self.table.store(home, location, key, initial, finish).await?;
+                if operation.return_old { Reply::Value(initial) } else { Reply::Done }
+            }
+            _ => Reply::NotFound,
+        };
+        self.answer(waiting, reply);
+        Ok(())
+    }
+
+    /// Slots that the request may need in a bucket, if its key does not exist.
+    pub(super) fn needed_slots(&self, request: &Request<'_>) -> usize {
+        let value_size = match &request.operation {
+            Operation::Put { value, condition } if *condition != PutCondition::IfPresent => value.len(),
+            Operation::Update(operation) => match operation.initial {
+                Some(initial) => initial.len(),
+                None => return 0,
+            },
+            Operation::AddDecimal { delta } => DecimalText::new(*delta).as_bytes().len(),
+            _ => return 0,
+        };
+        self.table.slot_count(request.key.len(), value_size)
+    }
+}
+
+/// Bytes of the pair that the request would store.
+fn stored_size(request: &Request<'_>) -> usize {
+    let value_size = match &request.operation {
+        Operation::Put { value, .. } => value.len(),
+        Operation::Update(operation) => operation.initial.map_or(0, <[u8]>::len),
+        _ => return 0,
+    };
+    request.key.len() + value_size
+}

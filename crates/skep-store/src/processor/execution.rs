@@ -1,0 +1,78 @@
+//! The execution engine: one operation on a value that is at hand (KV-Direct, section 3.3.3, "dedicated execution
+//! engine").
+//!
+//! It serves the first operation that found the value and all that get it forwarded. It carries out what leaves the
+//! value's size as it is, so that writing back cannot fail; the rest takes the main path through the table.
+
+use super::replies::Replies;
+use crate::function::{DecimalText, add_decimal, filter, reduce, update};
+use crate::memory::Effect;
+use crate::operation::{Operation, PutCondition, Reply, Request};
+
+/// Whether an operation could be carried out on the value where it lies.
+pub(super) enum InPlace {
+    /// It was, and answered.
+    Answered(Effect),
+    /// It was not: the pair goes, or its size changes. For a decimal number, its new text.
+    MainPath(Option<DecimalText>),
+}
+
+/// Carries out the operation on the value of its key, if it can be done in place.
+pub(super) fn execute_in_place(
+    request: &Request<'_>,
+    value: &mut [u8],
+    place: usize,
+    replies: &mut Replies,
+) -> InPlace {
+    let (reply, effect) = match &request.operation {
+        Operation::Get => (Reply::Value(value), Effect::Unchanged),
+        Operation::Contains => (Reply::Done, Effect::Unchanged),
+        Operation::Put { condition: PutCondition::IfAbsent, .. } => (Reply::Exists, Effect::Unchanged),
+        Operation::Put { value: new, .. } if new.len() == value.len() => {
+            value.copy_from_slice(new);
+            (Reply::Done, Effect::Changed)
+        }
+        Operation::Put { .. } | Operation::Delete => return InPlace::MainPath(None),
+        Operation::Update(operation) => match operation.validate_value(value.len()) {
+            Err(error) => (Reply::Failed(error), Effect::Unchanged),
+            Ok(()) => {
+                replies.set(place, if operation.return_old { Reply::Value(value) } else { Reply::Done });
+                update(operation.function, operation.element, operation.shape, operation.operand, value);
+                return InPlace::Answered(Effect::Changed);
+            }
+        },
+        Operation::Reduce(operation) => match operation.validate_value(value.len()) {
+            Err(error) => (Reply::Failed(error), Effect::Unchanged),
+            Ok(()) => {
+                let mut accumulator = [0; 8];
+                let accumulator = &mut accumulator[..operation.element.width()];
+                accumulator.copy_from_slice(operation.initial);
+                reduce(operation.fold, operation.element, accumulator, value, operation.constants);
+                replies.set(place, Reply::Value(accumulator));
+                return InPlace::Answered(Effect::Unchanged);
+            }
+        },
+        Operation::Filter(operation) => match operation.validate_value(value.len()) {
+            Err(error) => (Reply::Failed(error), Effect::Unchanged),
+            Ok(()) => {
+                let start = replies.bytes_mut().len();
+                filter(operation.predicate, operation.element, operation.operand, value, replies.bytes_mut());
+                replies.finish_value(place, start);
+                return InPlace::Answered(Effect::Unchanged);
+            }
+        },
+        Operation::AddDecimal { delta } => {
+            let mut sum = DecimalText::new(0);
+            match add_decimal(value, *delta, &mut sum) {
+                Err(error) => (Reply::Failed(error), Effect::Unchanged),
+                Ok(()) if sum.as_bytes().len() == value.len() => {
+                    value.copy_from_slice(sum.as_bytes());
+                    (Reply::Value(value), Effect::Changed)
+                }
+                Ok(()) => return InPlace::MainPath(Some(sum)),
+            }
+        }
+    };
+    replies.set(place, reply);
+    InPlace::Answered(effect)
+}

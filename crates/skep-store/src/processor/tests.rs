@@ -1,0 +1,249 @@
+//! The traps of an out-of-order engine, each pinned by a test.
+//!
+//! [`WaywardMemory`] makes every access take a random number of turns, so that operations overlap in ways that a CPU's
+//! caches seldom show.
+
+use std::cell::Cell;
+
+use super::{Processor, Replies};
+use crate::function::{Element, UpdateFunction};
+use crate::hash::{BucketIndex, Home, Settings};
+use crate::memory::{Effect, Line, LocalMemory, Memory, Pointer, Span};
+use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
+
+/// A memory whose accesses end in no order.
+struct WaywardMemory {
+    memory: LocalMemory,
+    random: Cell<u64>,
+}
+
+impl WaywardMemory {
+    fn new(size: u64, seed: u64) -> Self {
+        WaywardMemory { memory: LocalMemory::new(size).unwrap(), random: Cell::new(seed | 1) }
+    }
+
+    async fn delay(&self) {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        for _ in 0..x % 4 {
+            self.memory.pause().await;
+        }
+    }
+}
+
+impl Memory for WaywardMemory {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn announce(&self, _: Span) {}
+    async fn read_announced_line(&self, pointer: Pointer) -> Line {
+        self.read_line(pointer).await
+    }
+    async fn read_line(&self, pointer: Pointer) -> Line {
+        self.delay().await;
+        let line = self.memory.read_line(pointer).await;
+        self.delay().await;
+        line
+    }
+    async fn write_line(&self, pointer: Pointer, line: &Line) {
+        self.delay().await;
+        self.memory.write_line(pointer, line).await;
+        self.delay().await;
+    }
+    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+        self.delay().await;
+        self.memory.read(span, visit).await
+    }
+    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+        self.delay().await;
+        let result = self.memory.update(span, visit).await;
+        self.delay().await;
+        result
+    }
+    async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
+        self.delay().await;
+        self.memory.write(span, fill).await;
+        self.delay().await;
+    }
+    async fn pause(&self) {
+        self.memory.pause().await;
+    }
+}
+
+/// Runs random batches over few buckets; the first answer that differs from the naive store's, if one does.
+fn run_wayward(seed: u64, station_bucket: impl Fn(&Home) -> BucketIndex + Copy) -> Result<(), String> {
+    let settings = Settings { memory: 256 << 10, hash_index_ratio: 0.001, inline_threshold: 24, seed };
+    let memory = WaywardMemory::new(settings.memory, seed);
+    let mut processor = Processor::with_memory(memory, &settings).unwrap();
+    let mut naive = NaiveStore::new();
+    let mut replies = Replies::with_budget(usize::MAX);
+    let mut generator =
+        Generator::new(GeneratorSettings { seed, key_count: 120, key_size: 4..=20, ..Default::default() });
+    for batch in 0..40 {
+        let batch_requests: Vec<OwnedRequest> = generator.by_ref().take(256).collect();
+        let requests: Vec<Request<'_>> = batch_requests.iter().map(OwnedRequest::as_request).collect();
+        processor.execute_dependent(&requests, &mut replies, station_bucket);
+        for (request, reply) in requests.iter().zip(replies.iter()) {
+            naive
+                .check(request, reply)
+                .map_err(|expected| format!("seed {seed} batch {batch}: {request:?}\n{reply:?}, not {expected:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn operations_on_one_bucket_do_not_interleave() {
+    for seed in 0..40 {
+        run_wayward(seed, |home| home.bucket).unwrap();
+    }
+}
+
+/// The control: were the station's slots derived from the key instead of the bucket, the test above would find out.
+#[test]
+fn a_station_that_tells_keys_apart_instead_of_buckets_is_caught() {
+    let caught = (0..40).any(|seed| {
+        let run = || run_wayward(seed, |home| BucketIndex((home.hash.0 >> 20) as u32));
+        // Torn buckets may also end in a panic.
+        std::panic::catch_unwind(run).map_or(true, |result| result.is_err())
+    });
+    assert!(caught);
+}
+
+fn put(value: &[u8]) -> Operation<'_> {
+    Operation::Put { value, condition: PutCondition::Always }
+}
+
+fn add_one() -> Operation<'static> {
+    Operation::Update(Update {
+        function: UpdateFunction::Add,
+        element: Element::U64,
+        shape: Shape::ScalarToScalar,
+        operand: &[1, 0, 0, 0, 0, 0, 0, 0],
+        initial: None,
+        return_old: true,
+    })
+}
+
+/// Answers of a batch on one key.
+fn execute<'a>(processor: &mut Processor, replies: &'a mut Replies, operations: &[Operation<'_>]) -> Vec<Reply<'a>> {
+    let requests: Vec<_> = operations.iter().map(|operation| Request { key: b"key", operation: *operation }).collect();
+    processor.execute(&requests, replies);
+    replies.iter().collect()
+}
+
+/// A value that does not fit takes the main path and fails there; what was forwarded before and after stays true.
+#[test]
+fn a_write_that_finds_no_memory_loses_nothing_that_was_acknowledged() {
+    let settings = Settings { memory: 16 << 10, hash_index_ratio: 0.05, inline_threshold: 0, seed: 3 };
+    let mut processor = Processor::new(&settings).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let filler = [0; 400];
+    execute(&mut processor, &mut replies, &[put(&[0; 8])]);
+    for number in 0u32..1000 {
+        let key = number.to_le_bytes();
+        processor.execute(&[Request { key: &key, operation: put(&filler) }], &mut replies);
+    }
+    assert_eq!(replies.get(0), Reply::Failed(OperationError::SlabFull));
+    let operations = [add_one(), add_one(), put(&filler), add_one(), Operation::Get];
+    let answers = execute(&mut processor, &mut replies, &operations);
+    let number = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(answers[..2], [Reply::Value(&number(0)), Reply::Value(&number(1))]);
+    assert_eq!(answers[2], Reply::Failed(OperationError::SlabFull));
+    assert_eq!(answers[3..], [Reply::Value(&number(2)), Reply::Value(&number(3))]);
+}
+
+/// Every change of form of a value, with forwarded operations in between.
+#[test]
+fn a_key_keeps_its_order_through_all_sizes() {
+    let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 20, 3)).unwrap();
+    let mut replies = Replies::with_budget(usize::MAX);
+    let values: Vec<Vec<u8>> =
+        [1, 8, 8, 40, 300, 508, 5000, 5000, 300_000, 100, 0, 1 << 20, 3].map(|size| vec![size as u8; size]).to_vec();
+    let mut operations = vec![Operation::Get];
+    for value in &values {
+        operations.extend([put(value), Operation::Get, Operation::Contains, Operation::Get]);
+    }
+    operations.extend([Operation::Delete, Operation::Get, Operation::Delete]);
+    let answers = execute(&mut processor, &mut replies, &operations);
+    assert_eq!(answers[0], Reply::NotFound);
+    for (value, answers) in values.iter().zip(answers[1..].chunks(4)) {
+        assert_eq!(*answers, [Reply::Done, Reply::Value(value), Reply::Done, Reply::Value(value)]);
+    }
+    assert_eq!(answers[answers.len() - 3..], [Reply::Done, Reply::NotFound, Reply::NotFound]);
+    assert_eq!(processor.statistics().pairs, 0);
+}
+
+/// Memory that small values held serves large ones, and the other way, as often as wanted.
+fn shift_between_small_and_large(mut processor: Processor) {
+    let mut replies = Replies::with_budget(1 << 20);
+    let mut counts = Vec::new();
+    for round in 0..6 {
+        let value = vec![round as u8; if round % 2 == 0 { 10 } else { 490 }];
+        let mut count = 0u32;
+        loop {
+            let keys: Vec<_> = (count..count + 64).map(|number| (number ^ 0x5000_0000).to_le_bytes()).collect();
+            let requests: Vec<_> = keys.iter().map(|key| Request { key, operation: put(&value) }).collect();
+            processor.execute(&requests, &mut replies);
+            if replies.iter().any(|reply| reply != Reply::Done) {
+                break;
+            }
+            count += 64;
+        }
+        counts.push(count);
+        for number in 0..count + 64 {
+            let key = (number ^ 0x5000_0000).to_le_bytes();
+            processor.execute(&[Request { key: &key, operation: Operation::Delete }], &mut replies);
+        }
+        assert_eq!(processor.statistics().pairs, 0);
+    }
+    for round in 2..6 {
+        let (first, now) = (counts[round - 2], counts[round]);
+        assert!(now + 128 >= first, "as much fits as the first time: {counts:?}");
+    }
+    assert!(processor.statistics().slab.merge_passes > 0);
+}
+
+#[test]
+fn a_shift_of_sizes_gets_its_memory_back() {
+    let settings = Settings { memory: 2 << 20, hash_index_ratio: 0.1, inline_threshold: 0, seed: 3 };
+    shift_between_small_and_large(Processor::new(&settings).unwrap());
+}
+
+#[test]
+fn a_shift_of_sizes_gets_its_memory_back_beside_a_daemon() {
+    let settings = Settings { memory: 8 << 20, hash_index_ratio: 0.1, inline_threshold: 0, seed: 3 };
+    let mut processor = Processor::new(&settings).unwrap();
+    let daemon = processor.merge_daemon();
+    let thread = std::thread::spawn(move || daemon.run());
+    shift_between_small_and_large(processor);
+    thread.join().unwrap();
+}
+
+/// Deletes give chained buckets back, also those in the middle of a chain.
+#[test]
+fn chained_buckets_come_back() {
+    let settings = Settings { memory: 64 << 10, hash_index_ratio: 1e-6, inline_threshold: 50, seed: 3 };
+    let mut processor = Processor::new(&settings).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let free = processor.statistics().slab_free_bytes;
+    let keys: Vec<_> = (0u32..200).map(u32::to_le_bytes).collect();
+    for order in [1, 7, 191] {
+        let puts: Vec<_> = keys.iter().map(|key| Request { key, operation: put(&[7; 20]) }).collect();
+        processor.execute(&puts, &mut replies);
+        assert!(replies.iter().all(|reply| reply == Reply::Done));
+        let full = processor.statistics().slab_free_bytes;
+        assert!(full < free - 90 * 64);
+        let deletes: Vec<_> =
+            (0..200).map(|place| Request { key: &keys[place * order % 200], operation: Operation::Delete }).collect();
+        processor.execute(&deletes[..180], &mut replies);
+        let left = (free - processor.statistics().slab_free_bytes) / 64;
+        assert!(left <= 20, "20 pairs of 24 bytes are left in {left} chained buckets");
+        processor.execute(&deletes[180..], &mut replies);
+        assert_eq!(processor.statistics().slab_free_bytes, free);
+    }
+}

@@ -1,0 +1,240 @@
+//! The hash store against the obvious one: random batches of all operations, from a printed seed.
+//!
+//! Every case is a memory of some size, settings, and a population of keys; the small memories fill up, so that chains,
+//! splitting, merging and full memory take part. `SKEP_SEED` repeats a run.
+
+use skep_store::hash::Settings;
+use skep_store::memory::{CountingMemory, LocalMemory, Memory};
+use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SizeWeights};
+use skep_store::operation::{Operation, OperationError, Reply, Request};
+use skep_store::processor::{Processor, Replies};
+
+/// What a case found, so that it can be asserted that it found it.
+#[derive(Debug, Default)]
+struct Seen {
+    operations: u64,
+    index_full: u64,
+    slab_full: u64,
+    deferred: u64,
+    merge_passes: u64,
+    /// Most bytes of keys and values over bytes of memory.
+    utilization: f64,
+}
+
+struct Case {
+    memory: u64,
+    hash_index_ratio: f64,
+    inline_threshold: usize,
+    generator: GeneratorSettings,
+    operations: u64,
+    reply_budget: usize,
+}
+
+fn seed() -> u64 {
+    std::env::var("SKEP_SEED").map_or(20_170_910, |seed| seed.parse().expect("SKEP_SEED is a number"))
+}
+
+/// Runs a case in batches of 1 to 600, and compares every answer, then every pair.
+fn run(case: Case) -> Seen {
+    let seed = case.generator.seed;
+    println!("seed {seed}");
+    let settings = Settings {
+        memory: case.memory,
+        hash_index_ratio: case.hash_index_ratio,
+        inline_threshold: case.inline_threshold,
+        seed,
+    };
+    let mut processor = Processor::new(&settings).unwrap();
+    let empty = processor.statistics();
+    let mut naive = NaiveStore::new();
+    let mut replies = Replies::with_budget(case.reply_budget);
+    let mut generator = Generator::new(case.generator);
+    let mut seen = Seen::default();
+    let mut batch_size = 0;
+    while seen.operations < case.operations {
+        batch_size = (batch_size * 31 + 17) % 601;
+        let batch: Vec<OwnedRequest> = generator.by_ref().take(batch_size.max(1)).collect();
+        let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
+        check_batch(&mut processor, &mut naive, &requests, &mut replies, &mut seen, seed);
+        let statistics = processor.statistics();
+        assert_eq!(statistics.pairs, naive.len() as u64, "seed {seed}");
+        assert_eq!(statistics.pair_bytes, naive.key_and_value_bytes(), "seed {seed}");
+        seen.utilization = seen.utilization.max(statistics.pair_bytes as f64 / case.memory as f64);
+    }
+    read_all(&mut processor, &naive, seed);
+    remove_all(&mut processor, &naive, seed);
+    let statistics = processor.statistics();
+    assert_eq!(statistics.slab_free_bytes, empty.slab_free_bytes, "seed {seed}: all slabs come back");
+    seen.merge_passes = statistics.slab.merge_passes;
+    println!("{seen:?}");
+    seen
+}
+
+/// Executes a batch, again for what was deferred, and compares the answers in the order in which each key's took effect.
+fn check_batch<M: Memory>(
+    processor: &mut Processor<M>,
+    naive: &mut NaiveStore,
+    requests: &[Request<'_>],
+    replies: &mut Replies,
+    seen: &mut Seen,
+    seed: u64,
+) {
+    let mut left: Vec<Request<'_>> = requests.to_vec();
+    while !left.is_empty() {
+        processor.execute(&left, replies);
+        assert_eq!(replies.len(), left.len());
+        let mut deferred = Vec::new();
+        for (request, reply) in left.iter().zip(replies.iter()) {
+            match reply {
+                Reply::Deferred => {
+                    deferred.push(*request);
+                    continue;
+                }
+                Reply::Failed(OperationError::IndexFull) => seen.index_full += 1,
+                Reply::Failed(OperationError::SlabFull) => seen.slab_full += 1,
+                _ => {}
+            }
+            assert!(
+                request.validate().is_err() || !deferred.iter().any(|earlier| earlier.key == request.key),
+                "seed {seed}: a request overtook one of its key that was deferred"
+            );
+            seen.operations += 1;
+            if let Err(expected) = naive.check(request, reply) {
+                panic!(
+                    "seed {seed}, operation {}: {request:?}\nexpected {expected:?}\nanswered {reply:?}",
+                    seen.operations
+                );
+            }
+        }
+        assert!(deferred.len() < left.len(), "seed {seed}: nothing was executed");
+        seen.deferred += deferred.len() as u64;
+        left = deferred;
+    }
+}
+
+fn read_all(processor: &mut Processor, naive: &NaiveStore, seed: u64) {
+    let mut replies = Replies::with_budget(usize::MAX);
+    for (key, value) in naive.iter() {
+        processor.execute(&[Request { key, operation: Operation::Get }], &mut replies);
+        assert_eq!(replies.get(0), Reply::Value(value), "seed {seed} key {key:?}");
+    }
+}
+
+fn remove_all(processor: &mut Processor, naive: &NaiveStore, seed: u64) {
+    let mut replies = Replies::with_budget(usize::MAX);
+    let requests: Vec<_> = naive.iter().map(|(key, _)| Request { key, operation: Operation::Delete }).collect();
+    processor.execute(&requests, &mut replies);
+    assert!(replies.iter().all(|reply| reply == Reply::Done), "seed {seed}");
+    let statistics = processor.statistics();
+    assert_eq!((statistics.pairs, statistics.pair_bytes), (0, 0), "seed {seed}");
+}
+
+#[test]
+fn all_operations_in_a_memory_with_room() {
+    let generator = GeneratorSettings { seed: seed(), key_count: 20_000, ..GeneratorSettings::default() };
+    let seen = run(Case {
+        memory: 64 << 20,
+        hash_index_ratio: 0.1,
+        inline_threshold: 30,
+        generator,
+        operations: 400_000,
+        reply_budget: 1 << 20,
+    });
+    assert_eq!((seen.index_full, seen.slab_full), (0, 0));
+}
+
+#[test]
+fn few_hot_keys_are_forwarded() {
+    for inline_threshold in [0, 50] {
+        let generator = GeneratorSettings { seed: seed() + 1, key_count: 12, ..GeneratorSettings::default() };
+        run(Case {
+            memory: 1 << 20,
+            hash_index_ratio: 0.01,
+            inline_threshold,
+            generator,
+            operations: 150_000,
+            reply_budget: 1 << 20,
+        });
+    }
+}
+
+#[test]
+fn one_bucket_with_everything_in_its_chain() {
+    let generator = GeneratorSettings {
+        seed: seed() + 2,
+        key_count: 300,
+        key_size: 1..=40,
+        sizes: SizeWeights { empty: 1, inline: 8, slab: 3, large: 0 },
+        ..GeneratorSettings::default()
+    };
+    run(Case {
+        memory: 256 << 10,
+        hash_index_ratio: 1e-6,
+        inline_threshold: 50,
+        generator,
+        operations: 100_000,
+        reply_budget: 1 << 20,
+    });
+}
+
+#[test]
+fn small_memories_fill_up() {
+    let (mut index_full, mut slab_full, mut merge_passes) = (0, 0, 0);
+    for (round, memory) in [4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20].into_iter().enumerate() {
+        for (hash_index_ratio, inline_threshold) in [(0.02, 0), (0.3, 25), (0.8, 50)] {
+            let generator = GeneratorSettings {
+                seed: seed() + 10 + round as u64,
+                key_count: (memory / 20) as u32,
+                key_size: 1..=64,
+                mix: Mix { put: 50, delete: 12, ..Mix::default() },
+                ..GeneratorSettings::default()
+            };
+            let operations = 30_000;
+            let seen =
+                run(Case { memory, hash_index_ratio, inline_threshold, generator, operations, reply_budget: 1 << 20 });
+            assert!(seen.index_full + seen.slab_full > 0, "the memory of {memory} filled up: {seen:?}");
+            index_full += seen.index_full;
+            slab_full += seen.slab_full;
+            merge_passes += seen.merge_passes;
+        }
+    }
+    assert!(index_full > 0 && slab_full > 0 && merge_passes > 0);
+}
+
+#[test]
+fn large_values_and_a_small_reply_budget() {
+    let generator = GeneratorSettings {
+        seed: seed() + 30,
+        key_count: 60,
+        sizes: SizeWeights { empty: 1, inline: 2, slab: 2, large: 10 },
+        large_size_max: 200_000,
+        ..GeneratorSettings::default()
+    };
+    let seen = run(Case {
+        memory: 16 << 20,
+        hash_index_ratio: 0.01,
+        inline_threshold: 20,
+        generator,
+        operations: 8_000,
+        reply_budget: 100_000,
+    });
+    assert!(seen.deferred > 0);
+}
+
+/// The same operations on a memory that counts: the same answers.
+#[test]
+fn counting_changes_no_answer() {
+    let settings = Settings::for_kv_size(8 << 20, 64, 1);
+    let memory = CountingMemory::new(LocalMemory::new(settings.memory).unwrap());
+    let mut processor = Processor::with_memory(memory, &settings).unwrap();
+    let mut naive = NaiveStore::new();
+    let mut replies = Replies::with_budget(1 << 20);
+    let mut seen = Seen::default();
+    let mut generator = Generator::new(GeneratorSettings { seed: seed() + 40, key_count: 2000, ..Default::default() });
+    while seen.operations < 100_000 {
+        let batch: Vec<OwnedRequest> = generator.by_ref().take(300).collect();
+        let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
+        check_batch(&mut processor, &mut naive, &requests, &mut replies, &mut seen, seed());
+    }
+    assert!(processor.memory().counts().accesses() > 0);
+}

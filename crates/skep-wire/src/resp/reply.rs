@@ -1,0 +1,155 @@
+//! The writer of RESP replies, versions 2 and 3.
+//!
+//! It appends to the bytes that leave on a connection. An array or a map is its header and then its parts: who
+//! writes a header of `n` writes `n` parts. The caller asks for the type that says most; the writer knows what
+//! version 2 makes of it.
+
+use std::io::Write;
+
+/// The version of the protocol that a connection speaks. It begins with 2; `HELLO` changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Version {
+    /// The one that every client knows.
+    #[default]
+    Two,
+    /// The one with maps, numbers and its own null.
+    Three,
+}
+
+/// Appends replies to the bytes that leave.
+#[derive(Debug)]
+pub struct ReplyWriter<'b> {
+    out: &'b mut Vec<u8>,
+    version: Version,
+}
+
+impl<'b> ReplyWriter<'b> {
+    /// A writer that appends to `out`.
+    pub fn new(out: &'b mut Vec<u8>, version: Version) -> Self {
+        ReplyWriter { out, version }
+    }
+
+    /// A short text without line ends, such as `OK`.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text);
+    }
+
+    /// An error: its prefix in capitals, a blank, a sentence. Line ends in it, which may come from a user, become
+    /// blanks.
+    pub fn error(&mut self, text: &str) {
+        self.line(b'-', text);
+    }
+
+    /// A signed number.
+    pub fn integer(&mut self, number: i64) {
+        self.header(b':', number);
+    }
+
+    /// Any bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.header(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Nothing where something could be.
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.version {
+            Version::Two => b"$-1\r\n",
+            Version::Three => b"_\r\n",
+        });
+    }
+
+    /// The header of an array; `count` replies follow.
+    pub fn array(&mut self, count: usize) {
+        self.header(b'*', count as i64);
+    }
+
+    /// The header of a map; `count` keys, each with its value behind it, follow.
+    pub fn map(&mut self, count: usize) {
+        match self.version {
+            Version::Two => self.array(2 * count),
+            Version::Three => self.header(b'%', count as i64),
+        }
+    }
+
+    /// A floating-point number in decimal text.
+    pub fn double(&mut self, text: &str) {
+        match self.version {
+            Version::Two => self.bulk(text.as_bytes()),
+            Version::Three => self.line(b',', text),
+        }
+    }
+
+    /// An integer, in decimal text, that a signed number of 64 bits cannot hold.
+    pub fn big_number(&mut self, text: &str) {
+        match self.version {
+            Version::Two => self.bulk(text.as_bytes()),
+            Version::Three => self.line(b'(', text),
+        }
+    }
+
+    /// A text for people, which a client shows as it is.
+    pub fn text(&mut self, text: &str) {
+        match self.version {
+            Version::Two => self.bulk(text.as_bytes()),
+            Version::Three => {
+                self.header(b'=', text.len() as i64 + 4);
+                self.out.extend_from_slice(b"txt:");
+                self.out.extend_from_slice(text.as_bytes());
+                self.out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    fn line(&mut self, kind: u8, text: &str) {
+        self.out.push(kind);
+        self.out.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn header(&mut self, kind: u8, number: i64) {
+        self.out.push(kind);
+        if (0..10).contains(&number) {
+            self.out.push(b'0' + number as u8);
+        } else {
+            write!(self.out, "{number}").expect("a Vec takes every byte");
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ReplyWriter, Version};
+
+    fn written(version: Version, write: impl Fn(&mut ReplyWriter<'_>)) -> String {
+        let mut out = Vec::new();
+        write(&mut ReplyWriter::new(&mut out, version));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn both_versions() {
+        type Case = (fn(&mut ReplyWriter<'_>), &'static str, &'static str);
+        let cases: [Case; 13] = [
+            (|w| w.simple("OK"), "+OK\r\n", "+OK\r\n"),
+            (|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
+            (|w| w.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (|w| w.integer(9), ":9\r\n", ":9\r\n"),
+            (|w| w.bulk(b"\r\n"), "$2\r\n\r\n\r\n", "$2\r\n\r\n\r\n"),
+            (|w| w.bulk(b""), "$0\r\n\r\n", "$0\r\n\r\n"),
+            (|w| w.bulk(b"0123456789"), "$10\r\n0123456789\r\n", "$10\r\n0123456789\r\n"),
+            (|w| w.null(), "$-1\r\n", "_\r\n"),
+            (|w| w.array(12), "*12\r\n", "*12\r\n"),
+            (|w| w.map(6), "*12\r\n", "%6\r\n"),
+            (|w| w.double("1.5"), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|w| w.big_number("18446744073709551615"), "$20\r\n18446744073709551615\r\n", "(18446744073709551615\r\n"),
+            (|w| w.text("41"), "$2\r\n41\r\n", "=6\r\ntxt:41\r\n"),
+        ];
+        for (write, two, three) in cases {
+            assert_eq!(written(Version::Two, write), two);
+            assert_eq!(written(Version::Three, write), three);
+        }
+    }
+}

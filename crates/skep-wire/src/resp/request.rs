@@ -1,0 +1,439 @@
+//! The parser of RESP requests.
+//!
+//! It works on the bytes of the receive buffer where they lie: an [`Argument`] is a place in them. The caller hands
+//! it the buffer from the first byte of a request on; an incomplete one is continued at the place where the bytes
+//! ended when the caller comes back with the same bytes and more. So a request that arrives in a million pieces is
+//! still looked at once.
+//!
+//! Quoted words of an inline request lose their quotes and escapes in the buffer itself: what they stand for is
+//! never longer than what was typed.
+//!
+//! The sentences of the errors are those of Redis 7: they are an interface.
+
+use std::ops::Range;
+
+use memchr::memchr;
+
+use super::{ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, LINE_SIZE_MAX, REQUEST_SIZE_MAX};
+
+/// Where an argument lies: bytes from the first byte of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argument {
+    start: u32,
+    size: u32,
+}
+
+impl Argument {
+    /// The place of the argument in the bytes of its request.
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..(self.start + self.size) as usize
+    }
+
+    fn new(start: usize, size: usize) -> Self {
+        let narrow = |n: usize| u32::try_from(n).expect("a request has at most REQUEST_SIZE_MAX bytes");
+        Argument { start: narrow(start), size: narrow(size) }
+    }
+}
+
+/// Why bytes are no request. What follows them has no meaning either: the connection is answered with `ERR` and
+/// the sentence, and closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The line that says how many arguments there are does not end.
+    #[error("Protocol error: too big mbulk count string")]
+    CountLineTooLong,
+    /// The number of arguments is no number, or over [`ARGUMENT_COUNT_MAX`].
+    #[error("Protocol error: invalid multibulk length")]
+    Count,
+    /// The line that says how long an argument is does not end.
+    #[error("Protocol error: too big bulk count string")]
+    SizeLineTooLong,
+    /// The length of an argument is no number, or over [`BULK_SIZE_MAX`].
+    #[error("Protocol error: invalid bulk length")]
+    Size,
+    /// An argument does not begin with `$`.
+    #[error("Protocol error: expected '$', got '{}'", char::from(*.0).escape_default())]
+    NoBulk(u8),
+    /// An argument is longer than announced.
+    #[error("Protocol error: expected CRLF after a bulk string")]
+    BulkEnd,
+    /// An inline request is longer than [`LINE_SIZE_MAX`].
+    #[error("Protocol error: too big inline request")]
+    InlineTooLong,
+    /// A quote of an inline request is not closed, or a word follows it without a blank.
+    #[error("Protocol error: unbalanced quotes in request")]
+    Quotes,
+    /// The request is longer than [`REQUEST_SIZE_MAX`].
+    #[error("Protocol error: too big request")]
+    RequestTooLong,
+}
+
+/// What has been seen of the request that is arriving.
+#[derive(Clone, Copy, Debug, Default)]
+enum Progress {
+    /// Not its first byte.
+    #[default]
+    Nothing,
+    /// A `*`, and no end of its line.
+    CountLine,
+    /// The number of arguments.
+    Arguments { missing: u32 },
+    /// The size of the argument that lies at `position`.
+    Bulk { missing: u32, size: u32 },
+    /// The beginning of a line.
+    Inline,
+}
+
+/// Takes requests out of a receive buffer, one after another.
+#[derive(Debug, Default)]
+pub struct RequestParser {
+    progress: Progress,
+    /// Bytes of the request that need not be looked at again.
+    position: usize,
+    /// Bytes from `position` on in which there is no end of line.
+    searched: usize,
+    arguments: Vec<Argument>,
+}
+
+impl RequestParser {
+    /// Parses the request that begins with the first byte of `input`.
+    ///
+    /// Answers its size in bytes when it is complete: [`RequestParser::arguments`] are then its arguments (none for
+    /// an empty request, which has no reply), and the next call must bring the bytes behind it. Answers `None` when it
+    /// is incomplete: the next call must bring the same bytes, and more. After an error the parser must not be used
+    /// again.
+    pub fn parse(&mut self, input: &mut [u8]) -> Result<Option<usize>, RequestError> {
+        loop {
+            match self.progress {
+                Progress::Nothing => {
+                    self.arguments.clear();
+                    // A request of many arguments must not pin its memory for ever.
+                    self.arguments.shrink_to(1024);
+                    match input.first() {
+                        None => return Ok(None),
+                        Some(b'*') => {
+                            self.position = 1;
+                            self.progress = Progress::CountLine;
+                        }
+                        Some(_) => self.progress = Progress::Inline,
+                    }
+                }
+                Progress::CountLine => {
+                    let Some(line) = self.line(input, RequestError::CountLineTooLong)? else { return Ok(None) };
+                    let count = parse_number(&input[line]).ok_or(RequestError::Count)?;
+                    match u32::try_from(count.max(0)) {
+                        Ok(0) => return Ok(Some(self.finish())),
+                        Ok(missing) if missing as usize <= ARGUMENT_COUNT_MAX => {
+                            self.progress = Progress::Arguments { missing };
+                        }
+                        _ => return Err(RequestError::Count),
+                    }
+                }
+                Progress::Arguments { missing: 0 } => return Ok(Some(self.finish())),
+                Progress::Arguments { missing } => {
+                    match input.get(self.position) {
+                        None => return Ok(None),
+                        Some(b'$') => {}
+                        Some(&other) => return Err(RequestError::NoBulk(other)),
+                    }
+                    let Some(line) = self.line(input, RequestError::SizeLineTooLong)? else { return Ok(None) };
+                    let size = parse_number(&input[line.start + 1..line.end]).ok_or(RequestError::Size)?;
+                    let size = usize::try_from(size).map_err(|_| RequestError::Size)?;
+                    if size > BULK_SIZE_MAX {
+                        return Err(RequestError::Size);
+                    }
+                    if self.position + size + 2 > REQUEST_SIZE_MAX {
+                        return Err(RequestError::RequestTooLong);
+                    }
+                    self.progress = Progress::Bulk { missing, size: size as u32 };
+                }
+                Progress::Bulk { missing, size } => {
+                    let end = self.position + size as usize;
+                    match input.get(end..end + 2) {
+                        None => return Ok(None),
+                        Some(b"\r\n") => {}
+                        Some(_) => return Err(RequestError::BulkEnd),
+                    }
+                    self.arguments.push(Argument::new(self.position, size as usize));
+                    self.position = end + 2;
+                    self.progress = Progress::Arguments { missing: missing - 1 };
+                }
+                Progress::Inline => {
+                    let Some(line) = self.line(input, RequestError::InlineTooLong)? else { return Ok(None) };
+                    split_words(&mut input[line], &mut self.arguments)?;
+                    return Ok(Some(self.finish()));
+                }
+            }
+        }
+    }
+
+    /// The arguments of the request that was completed last, the name of the command first.
+    pub fn arguments(&self) -> &[Argument] {
+        &self.arguments
+    }
+
+    /// The line at `position` without its end, or `None` if it is incomplete. Moves `position` behind it.
+    fn line(&mut self, input: &[u8], too_long: RequestError) -> Result<Option<Range<usize>>, RequestError> {
+        let unseen = &input[self.position + self.searched..];
+        let Some(offset) = memchr(b'\n', unseen) else {
+            self.searched += unseen.len();
+            return if self.searched > LINE_SIZE_MAX { Err(too_long) } else { Ok(None) };
+        };
+        let start = self.position;
+        let newline = start + self.searched + offset;
+        if newline - start > LINE_SIZE_MAX {
+            return Err(too_long);
+        }
+        self.searched = 0;
+        self.position = newline + 1;
+        if self.position > REQUEST_SIZE_MAX {
+            return Err(RequestError::RequestTooLong);
+        }
+        let end = if newline > start && input[newline - 1] == b'\r' { newline - 1 } else { newline };
+        Ok(Some(start..end))
+    }
+
+    /// Makes ready for the next request; answers the size of this one.
+    fn finish(&mut self) -> usize {
+        self.progress = Progress::Nothing;
+        std::mem::take(&mut self.position)
+    }
+}
+
+/// A decimal number of up to 18 digits as Redis writes it: no sign but a minus, no leading zeros.
+fn parse_number(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > 18 || (digits[0] == b'0' && (digits.len() > 1 || negative)) {
+        return None;
+    }
+    let mut number = 0;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+    }
+    Some(if negative { -number } else { number })
+}
+
+/// Splits a line, which begins its request, into words, and takes the quotes off in place.
+fn split_words(line: &mut [u8], words: &mut Vec<Argument>) -> Result<(), RequestError> {
+    let mut read = 0;
+    loop {
+        while read < line.len() && is_blank(line[read]) {
+            read += 1;
+        }
+        if read == line.len() {
+            return Ok(());
+        }
+        let start = read;
+        let mut written = start;
+        let mut quote = None;
+        loop {
+            let Some(&byte) = line.get(read) else {
+                if quote.is_some() {
+                    return Err(RequestError::Quotes);
+                }
+                break;
+            };
+            let (meaning, size) = match (quote, byte) {
+                (None, _) if is_blank(byte) => break,
+                (None, b'"' | b'\'') => {
+                    quote = Some(byte);
+                    read += 1;
+                    continue;
+                }
+                (Some(open), _) if byte == open => {
+                    // A closing quote ends the word, and a blank or the end of the line must follow it.
+                    read += 1;
+                    match line.get(read) {
+                        None => break,
+                        Some(&next) if is_blank(next) => break,
+                        Some(_) => return Err(RequestError::Quotes),
+                    }
+                }
+                (Some(b'"'), b'\\') => unescape(&line[read..]),
+                (Some(b'\''), b'\\') if line.get(read + 1) == Some(&b'\'') => (b'\'', 2),
+                _ => (byte, 1),
+            };
+            line[written] = meaning;
+            written += 1;
+            read += size;
+        }
+        words.push(Argument::new(start, written - start));
+    }
+}
+
+/// What a backslash in double quotes stands for, and how many bytes say it. A backslash at the end of the line
+/// stands for itself; the quote is then missing anyway.
+fn unescape(text: &[u8]) -> (u8, usize) {
+    match *text {
+        [_, b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
+            (digit(high) << 4 | digit(low), 4)
+        }
+        [_, b'n', ..] => (b'\n', 2),
+        [_, b'r', ..] => (b'\r', 2),
+        [_, b't', ..] => (b'\t', 2),
+        [_, b'b', ..] => (8, 2),
+        [_, b'a', ..] => (7, 2),
+        [_, other, ..] => (other, 2),
+        _ => (b'\\', 1),
+    }
+}
+
+/// Whether a byte separates words.
+fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 11
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+    use super::{Argument, BULK_SIZE_MAX, LINE_SIZE_MAX, RequestError, RequestParser};
+
+    /// All requests of `bytes`, given to the parser `step` bytes at a time, and why it stopped.
+    fn parse_all(bytes: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
+        let mut parser = RequestParser::default();
+        let mut buffer = Vec::new();
+        let mut requests = Vec::new();
+        for piece in bytes.chunks(step) {
+            buffer.extend_from_slice(piece);
+            loop {
+                match parser.parse(&mut buffer) {
+                    Ok(Some(consumed)) => {
+                        let owned = |argument: &Argument| buffer[argument.range()].to_vec();
+                        requests.push(parser.arguments().iter().map(owned).collect());
+                        buffer.drain(..consumed);
+                    }
+                    Ok(None) => break,
+                    Err(error) => return (requests, Some(error)),
+                }
+            }
+        }
+        (requests, None)
+    }
+
+    fn words(line: &str) -> Result<Vec<Vec<u8>>, RequestError> {
+        let (mut requests, error) = parse_all(format!("{line}\r\n").as_bytes(), 1);
+        error.map_or_else(|| Ok(requests.remove(0)), Err)
+    }
+
+    fn error_of(bytes: &[u8]) -> RequestError {
+        parse_all(bytes, bytes.len()).1.expect("an error")
+    }
+
+    fn encode(arguments: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+        for argument in arguments {
+            bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            bytes.extend_from_slice(argument);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes
+    }
+
+    #[test]
+    fn inline_words() {
+        assert_eq!(words("SET a 41").unwrap(), [b"SET".to_vec(), b"a".to_vec(), b"41".to_vec()]);
+        assert_eq!(words("  PING\t").unwrap(), [b"PING"]);
+        assert_eq!(words("").unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(words(r#"a "b c" ''"#).unwrap(), [b"a".to_vec(), b"b c".to_vec(), b"".to_vec()]);
+        assert_eq!(words(r#""\x00\xfF\n\r\t\a\b\"\\\q\xg0""#).unwrap(), [b"\x00\xff\n\r\t\x07\x08\"\\qxg0"]);
+        assert_eq!(words(r"'\'\n\x00'").unwrap(), [br"'\n\x00"]);
+        assert_eq!(words(r#"a"b c""#).unwrap(), [b"ab c"]);
+        for unbalanced in [r#""a"#, "'a", r#""a"b"#, r#""a\""#, r"'a\'", "\"\\"] {
+            assert_eq!(words(unbalanced), Err(RequestError::Quotes), "{unbalanced}");
+        }
+    }
+
+    #[test]
+    fn empty_requests_have_no_arguments() {
+        assert_eq!(
+            parse_all(b"*0\r\n*-1\r\n\r\n\n*1\r\n$0\r\n\r\n", 1).0,
+            [vec![], vec![], vec![], vec![], vec![vec![]]]
+        );
+    }
+
+    #[test]
+    fn sentences() {
+        assert_eq!(error_of(b"*x\r\n").to_string(), "Protocol error: invalid multibulk length");
+        assert_eq!(error_of(b"*1048577\r\n"), RequestError::Count);
+        assert_eq!(error_of(b"*18446744073709551617\r\n"), RequestError::Count);
+        assert_eq!(error_of(b"*1\r\n:1\r\n").to_string(), "Protocol error: expected '$', got ':'");
+        assert_eq!(error_of(b"*1\r\n\r\n").to_string(), r"Protocol error: expected '$', got '\r'");
+        assert_eq!(error_of(b"*1\r\n$-1\r\n").to_string(), "Protocol error: invalid bulk length");
+        assert_eq!(error_of(b"*1\r\n$01\r\n"), RequestError::Size);
+        assert_eq!(error_of(format!("*1\r\n${}\r\n", BULK_SIZE_MAX + 1).as_bytes()), RequestError::Size);
+        assert_eq!(error_of(b"*1\r\n$1\r\nab\r\n"), RequestError::BulkEnd);
+        let endless = vec![b'1'; LINE_SIZE_MAX + 2];
+        assert_eq!(error_of(&endless).to_string(), "Protocol error: too big inline request");
+        assert_eq!(error_of(&[b"*", &endless[..]].concat()).to_string(), "Protocol error: too big mbulk count string");
+        let endless_size = [b"*1\r\n$", &endless[..]].concat();
+        assert_eq!(error_of(&endless_size).to_string(), "Protocol error: too big bulk count string");
+        assert_eq!(error_of(b"GET 'a\r\n").to_string(), "Protocol error: unbalanced quotes in request");
+    }
+
+    #[test]
+    fn a_request_over_the_limit_is_refused_when_announced() {
+        let megabyte = [b"$1048576\r\n".to_vec(), vec![0; 1 << 20], b"\r\n".to_vec()].concat();
+        let request = [b"*17\r\n".to_vec(), megabyte.repeat(16)].concat();
+        let (requests, error) = parse_all(&request, request.len());
+        assert_eq!((requests.len(), error), (0, Some(RequestError::RequestTooLong)));
+    }
+
+    #[test]
+    fn announced_bytes_reserve_nothing() {
+        let mut parser = RequestParser::default();
+        assert_eq!(parser.parse(&mut b"*1048576\r\n$1048576\r\nab".to_vec()), Ok(None));
+        assert!(parser.arguments.capacity() <= 1024);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6), 1..6),
+            step in 1_usize..50,
+        ) {
+            let bytes: Vec<u8> = requests.iter().flat_map(|request| encode(request)).collect();
+            prop_assert_eq!(parse_all(&bytes, step), (requests, None));
+        }
+
+        #[test]
+        fn a_truncated_request_is_incomplete(arguments in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6)) {
+            let bytes = encode(&arguments);
+            for size in 0..bytes.len() {
+                prop_assert_eq!(RequestParser::default().parse(&mut bytes[..size].to_vec()), Ok(None));
+            }
+        }
+
+        #[test]
+        fn any_bytes_end_well(
+            bytes in prop::collection::vec(prop_oneof![prop::sample::select(&b"*$-0123 \r\n\n\"'\\x"[..]), any::<u8>()], 0..400),
+            step in 1_usize..50,
+        ) {
+            // The same requests and the same error however the bytes arrive, and every argument lies in its request.
+            prop_assert_eq!(parse_all(&bytes, step), parse_all(&bytes, 400));
+        }
+
+        #[test]
+        fn flipped_bits_end_well(
+            arguments in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..6),
+            flips in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
+            step in 1_usize..50,
+        ) {
+            let mut bytes = encode(&arguments).repeat(3);
+            for flip in flips {
+                let bit = flip.index(bytes.len() * 8);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            let (requests, error) = parse_all(&bytes, step);
+            prop_assert_eq!((&requests, error), (&parse_all(&bytes, bytes.len()).0, error));
+            prop_assert!(requests.len() <= bytes.len());
+        }
+    }
+}

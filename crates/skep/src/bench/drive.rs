@@ -1,0 +1,198 @@
+//! One client of a benchmark: loads its share of the records, then sends batches as fast as they are answered.
+//!
+//! Operations are drawn before the clock runs. The latency of an operation is the time from handing its batch over
+//! to having all its answers. Each answer is checked: a read that does not find its record, or finds a value of
+//! another size, is an error.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use skep::{Operation, PutCondition, Reply, Request, WireError};
+
+use super::target::Target;
+use super::workload::{Draw, Keys, Values, Workload, write};
+
+/// What all clients of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) workload: Workload,
+    pub(crate) keys: Keys,
+    pub(crate) value_size: usize,
+    pub(crate) batch: usize,
+}
+
+/// When a client stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// After so many operations.
+    Operations(u64),
+    /// After so much time.
+    Time(Duration),
+}
+
+/// What one client found.
+pub(crate) struct Findings {
+    pub(crate) operations: u64,
+    pub(crate) errors: u64,
+    /// The first error, in words.
+    pub(crate) first_error: Option<String>,
+    /// Nanoseconds.
+    pub(crate) latencies: Histogram<u64>,
+}
+
+impl Findings {
+    /// Nothing yet. Latencies are kept to three digits, from a nanosecond to an hour.
+    pub(crate) fn new() -> Self {
+        let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are valid");
+        Findings { operations: 0, errors: 0, first_error: None, latencies }
+    }
+
+    /// Takes in what another client found.
+    pub(crate) fn add(&mut self, other: Findings) {
+        self.operations += other.operations;
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+        self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
+    }
+
+    /// A batch of so many operations was answered after this time.
+    fn batch(&mut self, count: usize, latency: Duration) {
+        self.operations += count as u64;
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.latencies.saturating_record_n(nanoseconds, count as u64);
+    }
+
+    fn error(&mut self, count: usize, words: impl FnOnce() -> String) {
+        self.errors += count as u64;
+        self.first_error.get_or_insert_with(words);
+    }
+}
+
+/// Puts all records of the range. `loaded` is told how many after every batch.
+pub(crate) fn load(
+    target: &mut Target,
+    plan: &Plan,
+    records: Range<u64>,
+    mut loaded: impl FnMut(u64),
+) -> Result<(), String> {
+    let mut values = Values::new(plan.value_size, records.start);
+    let mut keys = Vec::new();
+    let mut first = records.start;
+    while first < records.end {
+        let batch = first..records.end.min(first + plan.batch as u64);
+        keys.clear();
+        let mut places = Vec::with_capacity(plan.batch);
+        for record in batch.clone() {
+            let key_start = keys.len();
+            plan.keys.append(record, &mut keys);
+            places.push((key_start..keys.len(), values.next_start()));
+        }
+        let requests: Vec<_> = places
+            .iter()
+            .map(|(key, value_start)| Request {
+                key: &keys[key.clone()],
+                operation: Operation::Put { value: values.at(*value_start), condition: PutCondition::Always },
+            })
+            .collect();
+        target.execute(&requests)?;
+        for index in 0..requests.len() {
+            match target.answer(index) {
+                Ok(Reply::Done) => {}
+                unexpected => return Err(describe(unexpected)),
+            }
+        }
+        loaded(batch.end - batch.start);
+        first = batch.end;
+    }
+    Ok(())
+}
+
+/// Sends the operations, over and over if there are too few, until the limit.
+pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Limit, seed: u64) -> Findings {
+    let mut findings = Findings::new();
+    let mut values = Values::new(plan.value_size, seed);
+    let mut keys = Vec::new();
+    let mut batch = Vec::with_capacity(plan.batch);
+    let mut next = 0;
+    let begun = Instant::now();
+    loop {
+        let count = match limit {
+            Limit::Operations(operations) => {
+                usize::try_from(operations - findings.operations).unwrap_or(usize::MAX).min(plan.batch)
+            }
+            Limit::Time(time) if begun.elapsed() >= time => 0,
+            Limit::Time(_) => plan.batch,
+        };
+        if count == 0 {
+            return findings;
+        }
+        keys.clear();
+        batch.clear();
+        for _ in 0..count {
+            let draw = draws[next];
+            next = if next + 1 == draws.len() { 0 } else { next + 1 };
+            let key_start = keys.len();
+            plan.keys.append(draw.record(), &mut keys);
+            batch.push((key_start..keys.len(), draw.is_write(), values.next_start()));
+        }
+        let requests: Vec<_> = batch
+            .iter()
+            .map(|(key, is_write, value_start)| Request {
+                key: &keys[key.clone()],
+                operation: if *is_write { write(plan.workload, values.at(*value_start)) } else { Operation::Get },
+            })
+            .collect();
+
+        let sent = Instant::now();
+        let outcome = target.execute(&requests);
+        let latency = sent.elapsed();
+
+        if let Err(error) = outcome {
+            findings.error(count, || error);
+            return findings;
+        }
+        findings.batch(count, latency);
+        for (index, request) in requests.iter().enumerate() {
+            match (target.answer(index), &request.operation) {
+                (Ok(Reply::Done), Operation::Put { .. }) => {}
+                (Ok(Reply::Value(value)), Operation::Get | Operation::Update(_)) if value.len() == plan.value_size => {}
+                (unexpected, _) => findings.error(1, || describe(unexpected)),
+            }
+        }
+    }
+}
+
+fn describe(answer: Result<Reply<'_>, WireError>) -> String {
+    match answer {
+        Ok(Reply::Failed(error)) => error.to_string(),
+        Ok(Reply::NotFound) => "a record that was loaded is not there".to_owned(),
+        Ok(Reply::Value(value)) => format!("a value of {} bytes, which is not the size that was written", value.len()),
+        Ok(Reply::Done | Reply::Exists | Reply::Deferred) => "an answer to another operation".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Findings;
+    use crate::bench::report::microseconds_at;
+
+    #[test]
+    fn every_operation_has_the_latency_of_its_batch() {
+        let mut one = Findings::new();
+        one.batch(900, Duration::from_micros(5));
+        let mut other = Findings::new();
+        other.batch(99, Duration::from_millis(3));
+        other.batch(1, Duration::from_secs(7200));
+        other.error(2, || "first".to_owned());
+        one.add(other);
+        assert_eq!((one.operations, one.errors, one.first_error.as_deref()), (1000, 2, Some("first")));
+        for (quantile, microseconds) in [(0.5, 5.0), (0.9, 5.0), (0.95, 3e3), (0.999, 3e3), (1.0, 3.6e9)] {
+            let found = microseconds_at(&one.latencies, quantile);
+            assert!((found / microseconds - 1.0).abs() < 0.002, "{quantile}: {found}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `skep bench`: the YCSB workloads A, B, C and F against a server or against the store alone.
+//!
+//! With `--addr` every client is a thread with its own connections. With `--embedded` every client is a thread with
+//! a store of its own that holds its share of the records: what the shards of a server do, without the network.
+
+mod distribution;
+mod drive;
+mod report;
+mod target;
+mod workload;
+
+use std::io::{self, Write};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use skep::StoreSettings;
+use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+
+use crate::failure::Failure;
+use crate::size::MemorySize;
+use distribution::{Distribution, Generator};
+use drive::{Findings, Limit, Plan, drive, load};
+use report::{Report, machine, microseconds_at};
+use target::{BATCH_BYTES_MAX, Target};
+use workload::{Keys, Workload, draw};
+
+/// Measures a server or the store.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// YCSB workload: a (half puts), b (5% puts), c (reads only), f (half atomic read-modify-writes).
+    #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
+    workload: Workload,
+    /// Which records are popular: a few by far (zipf), all alike (uniform), the last ones (latest).
+    #[arg(long, value_name = "NAME", default_value = "zipf", hide_possible_values = true)]
+    distribution: Distribution,
+    /// Native address of the server.
+    #[arg(long, value_name = "ADDR", default_value = crate::cli::DEFAULT_ADDRESS)]
+    addr: String,
+    /// Measure stores inside this process instead, one for each client.
+    #[arg(long, conflicts_with = "addr")]
+    embedded: bool,
+    /// Records to load before the clock runs.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    records: u64,
+    /// Operations to carry out, all clients together [default: as many as fit in 10 seconds].
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    operations: Option<u64>,
+    /// Seconds to run instead.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Bytes of a key.
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    key_size: usize,
+    /// Bytes of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    value_size: usize,
+    /// Operations sent together; the latency of an operation is that of its batch.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    batch: usize,
+    /// Threads [default: 4, or 1 with --embedded].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: Option<u16>,
+    /// Memory of all embedded stores together [default: enough for the records].
+    #[arg(long, value_name = "SIZE", requires = "embedded")]
+    memory: Option<MemorySize>,
+    /// Seed of the drawing of operations.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one line of JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Operations each client draws before the clock runs; then it begins again.
+const DRAW_COUNT_MAX: u64 = 1 << 22;
+
+/// Loads, measures and prints. Errors of operations are counted, and make the run a failure.
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
+    let plan = plan(&arguments)?;
+    let shares = shares(arguments.records, client_count as u64);
+    let mut targets = targets(&arguments, client_count)?;
+
+    let progress = progress(arguments.records);
+    let loading = thread::scope(|scope| {
+        let loaders: Vec<_> = targets
+            .iter_mut()
+            .zip(&shares)
+            .map(|(target, share)| {
+                let progress = &progress;
+                // An embedded store holds its own records, numbered from 0; a server holds everybody's.
+                let records = if arguments.embedded { 0..share.end - share.start } else { share.clone() };
+                scope.spawn(move || load(target, &plan, records, |count| progress.inc(count)))
+            })
+            .collect();
+        loaders.into_iter().try_for_each(|loader| loader.join().expect("a loading thread does not panic"))
+    });
+    progress.finish_and_clear();
+    loading.map_err(|error| Failure::Runtime(format!("loading {} records: {error}", arguments.records)))?;
+
+    let (findings, seconds) = measure(&arguments, plan, &mut targets, &shares);
+    let report = Report {
+        skep: env!("CARGO_PKG_VERSION"),
+        workload: arguments.workload,
+        distribution: arguments.distribution,
+        target: if arguments.embedded { "embedded".to_owned() } else { arguments.addr },
+        records: arguments.records,
+        operations: findings.operations,
+        seconds,
+        key_size: arguments.key_size,
+        value_size: arguments.value_size,
+        batch: arguments.batch,
+        clients: client_count,
+        seed: arguments.seed,
+        machine: machine(),
+        ops_per_s: findings.operations as f64 / seconds,
+        p50_us: microseconds_at(&findings.latencies, 0.5),
+        p99_us: microseconds_at(&findings.latencies, 0.99),
+        p999_us: microseconds_at(&findings.latencies, 0.999),
+        errors: findings.errors,
+    };
+    let text = if arguments.json { report.json() } else { report.table() };
+    writeln!(io::stdout(), "{text}")?;
+    match findings.first_error {
+        None => Ok(()),
+        Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}", findings.errors))),
+    }
+}
+
+/// Checks what clap cannot.
+fn plan(arguments: &Arguments) -> Result<Plan, Failure> {
+    let in_range = |name: &str, value: usize, min: usize, max: usize| {
+        if (min..=max).contains(&value) {
+            Ok(())
+        } else {
+            Err(Failure::Usage(format!("invalid value '{value}' for '--{name}': write {min} to {max}")))
+        }
+    };
+    in_range("key-size", arguments.key_size, 1, KEY_SIZE_MAX)?;
+    in_range("value-size", arguments.value_size, 0, VALUE_SIZE_MAX)?;
+    in_range("batch", arguments.batch, 1, (BATCH_BYTES_MAX / arguments.value_size.max(1)).min(1 << 20))?;
+    let keys = Keys::new(arguments.key_size);
+    if arguments.records > keys.record_count_max() {
+        return Err(Failure::Usage(format!(
+            "{} records cannot have different keys of {} bytes: write a larger --key-size or fewer --records",
+            arguments.records, arguments.key_size
+        )));
+    }
+    if arguments.embedded && arguments.records < u64::from(arguments.clients.unwrap_or(1)) {
+        return Err(Failure::Usage("every embedded client needs a record: write more --records".to_owned()));
+    }
+    Ok(Plan { workload: arguments.workload, keys, value_size: arguments.value_size, batch: arguments.batch })
+}
+
+/// The records, divided as evenly as can be.
+fn shares(record_count: u64, client_count: u64) -> Vec<std::ops::Range<u64>> {
+    let start_of = |client: u64| client * (record_count / client_count) + client.min(record_count % client_count);
+    (0..client_count).map(|client| start_of(client)..start_of(client + 1)).collect()
+}
+
+/// Connections to the server, or stores with room for the records.
+fn targets(arguments: &Arguments, client_count: usize) -> Result<Vec<Target>, Failure> {
+    if !arguments.embedded {
+        return (0..client_count).map(|_| Target::remote(&arguments.addr).map_err(Failure::Runtime)).collect();
+    }
+    let kv_size = arguments.key_size + arguments.value_size;
+    let memory = match arguments.memory {
+        Some(memory) => memory.0 / client_count as u64,
+        // Slabs are powers of two from 32 bytes on: half of a slab may stay empty, and the index is as much again.
+        None => {
+            let records = arguments.records.div_ceil(client_count as u64);
+            (records * 4 * (kv_size as u64).max(32)).max(16 << 20)
+        }
+    };
+    let settings = StoreSettings::for_kv_size(memory, kv_size.max(2), rand::random());
+    (0..client_count)
+        .map(|_| Target::embedded(&settings).map_err(|error| Failure::Runtime(error.to_string())))
+        .collect()
+}
+
+/// A bar on standard error; nothing if that is no terminal.
+fn progress(record_count: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("loading {wide_bar} {human_pos}/{human_len} records {eta}");
+    ProgressBar::new(record_count).with_style(style.expect("the template is valid"))
+}
+
+/// Lets all clients begin at once; answers what they found and the seconds until the last one had ended.
+fn measure(
+    arguments: &Arguments,
+    plan: Plan,
+    targets: &mut [Target],
+    shares: &[std::ops::Range<u64>],
+) -> (Findings, f64) {
+    let client_count = targets.len() as u64;
+    let begin = Barrier::new(targets.len() + 1);
+    let all = Mutex::new(Findings::new());
+    let whole = Generator::new(arguments.distribution, arguments.records);
+    let mut seconds = 0.0;
+    thread::scope(|scope| {
+        let mut clients = Vec::new();
+        for (number, target) in (0u64..).zip(targets) {
+            let (begin, all, whole) = (&begin, &all, &whole);
+            let share = shares[usize::try_from(number).unwrap_or_default()].clone();
+            let limit = match arguments.operations {
+                Some(operations) => {
+                    Limit::Operations(operations / client_count + u64::from(number < operations % client_count))
+                }
+                None => Limit::Time(Duration::from_secs(arguments.seconds)),
+            };
+            clients.push(scope.spawn(move || {
+                let own;
+                let generator = if arguments.embedded {
+                    own = Generator::new(arguments.distribution, share.end - share.start);
+                    &own
+                } else {
+                    whole
+                };
+                let count = match limit {
+                    Limit::Operations(operations) => operations.clamp(1, DRAW_COUNT_MAX),
+                    Limit::Time(_) => DRAW_COUNT_MAX,
+                };
+                let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
+                let draws = draw(plan.workload, generator, usize::try_from(count).unwrap_or(usize::MAX), seed);
+                begin.wait();
+                let findings = drive(target, &plan, &draws, limit, seed);
+                all.lock().expect("no client panics with the lock").add(findings);
+            }));
+        }
+        begin.wait();
+        let begun = Instant::now();
+        for client in clients {
+            client.join().expect("a client does not panic");
+        }
+        seconds = begun.elapsed().as_secs_f64();
+    });
+    (all.into_inner().expect("no client panics with the lock"), seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+
+    #[test]
+    fn records_are_divided_evenly() {
+        assert_eq!(shares(10, 3), [0..4, 4..7, 7..10]);
+        assert_eq!(shares(2, 3), [0..1, 1..2, 2..2]);
+    }
+}

@@ -1,0 +1,129 @@
+//! What a benchmark found, as a table for people and as JSON for programs. Figures never stand without the
+//! settings and the machine they belong to.
+
+use std::fs;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use hdrhistogram::Histogram;
+
+use super::distribution::Distribution;
+use super::workload::Workload;
+
+/// The settings of a run and what it found. The order of the fields is that of the JSON.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Report {
+    /// The version of this program.
+    pub(crate) skep: &'static str,
+    pub(crate) workload: Workload,
+    pub(crate) distribution: Distribution,
+    /// The address of the server, or `embedded`.
+    pub(crate) target: String,
+    /// Records that were loaded.
+    pub(crate) records: u64,
+    /// Operations that were carried out.
+    pub(crate) operations: u64,
+    /// How long they took.
+    pub(crate) seconds: f64,
+    pub(crate) key_size: usize,
+    pub(crate) value_size: usize,
+    /// Operations sent together.
+    pub(crate) batch: usize,
+    /// Threads, each with its own connections or its own store.
+    pub(crate) clients: usize,
+    pub(crate) seed: u64,
+    pub(crate) machine: String,
+    pub(crate) ops_per_s: f64,
+    /// Latencies are those of the batch that an operation went with.
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    /// Operations that were not answered as they should have been.
+    pub(crate) errors: u64,
+}
+
+/// Nanoseconds at a quantile, in microseconds.
+pub(crate) fn microseconds_at(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1000.0
+}
+
+/// The processor and how many cores of it this process may use.
+pub(crate) fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    });
+    format!("{}, {cores} cores", model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()))
+}
+
+impl Report {
+    /// One line.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and text are always valid JSON")
+    }
+
+    /// The table, and below it what it was measured with.
+    pub(crate) fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_header(["workload", "distribution", "operations/s", "p50 µs", "p99 µs", "p99.9 µs", "errors"]);
+        table.add_row([
+            name(&self.workload),
+            name(&self.distribution),
+            grouped(self.ops_per_s),
+            format!("{:.1}", self.p50_us),
+            format!("{:.1}", self.p99_us),
+            format!("{:.1}", self.p999_us),
+            self.errors.to_string(),
+        ]);
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!(
+            "{table}\n{} operations in {:.2} s on {}; {} records of {} + {} B; {} client{}, batches of {}; seed {}\n{}\n\
+             A latency is that of the whole batch.",
+            self.operations,
+            self.seconds,
+            self.target,
+            self.records,
+            self.key_size,
+            self.value_size,
+            self.clients,
+            if self.clients == 1 { "" } else { "s" },
+            self.batch,
+            self.seed,
+            self.machine,
+        )
+    }
+}
+
+/// The name that a choice has on the command line.
+fn name(choice: &impl clap::ValueEnum) -> String {
+    choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// A whole number with its thousands apart.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut out = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn thousands_stand_apart() {
+        for (number, text) in [(0.0, "0"), (999.4, "999"), (1000.0, "1 000"), (12_345_678.9, "12 345 679")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

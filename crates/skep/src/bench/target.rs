@@ -1,0 +1,59 @@
+//! What is measured: a server over its native port, or a store inside this process.
+
+use skep::{Client, OpenError, Replies, Reply, Request, Responses, Store, StoreSettings, WireError};
+
+/// One client's way to the store.
+pub(crate) enum Target {
+    /// A server.
+    Remote {
+        /// Its connections, one for each shard.
+        client: Box<Client>,
+        /// Reused from batch to batch.
+        responses: Responses,
+    },
+    /// A store of this client's own.
+    Embedded {
+        /// The store.
+        store: Box<Store>,
+        /// Reused from batch to batch.
+        replies: Replies,
+    },
+}
+
+/// Reply bytes of an embedded batch; larger batches are refused before the run.
+pub(crate) const BATCH_BYTES_MAX: usize = 1 << 30;
+
+impl Target {
+    /// Connects to a server.
+    pub(crate) fn remote(address: &str) -> Result<Self, String> {
+        let client = Box::new(crate::cli::connect(address)?);
+        Ok(Target::Remote { client, responses: Responses::default() })
+    }
+
+    /// Opens a store.
+    pub(crate) fn embedded(settings: &StoreSettings) -> Result<Self, OpenError> {
+        let store = Box::new(Store::open(settings)?);
+        Ok(Target::Embedded { store, replies: Replies::with_budget(BATCH_BYTES_MAX) })
+    }
+
+    /// Carries out a batch; the answers are there until the next one. An error ends the connection.
+    pub(crate) fn execute(&mut self, requests: &[Request<'_>]) -> Result<(), String> {
+        match self {
+            Target::Remote { client, responses } => {
+                client.execute(requests, responses).map_err(|error| crate::failure::reason(&error))
+            }
+            Target::Embedded { store, replies } => {
+                store.execute(requests, replies);
+                Ok(())
+            }
+        }
+    }
+
+    /// The answer to a request of the last batch.
+    pub(crate) fn answer(&self, index: usize) -> Result<Reply<'_>, WireError> {
+        match self {
+            Target::Remote { responses, .. } => responses.get(index),
+            Target::Embedded { replies, .. } => Ok(replies.get(index)),
+        }
+    }
+}

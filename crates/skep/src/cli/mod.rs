@@ -1,0 +1,290 @@
+//! `skep cli`: one command to a server, as words on the command line.
+//!
+//! The words are those of the RESP commands `SKEP.*`. What a command answers goes to standard output and nothing
+//! else does; a key that does not exist, and every other failure, is a line on standard error and exit code 1.
+
+mod output;
+mod request;
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+
+use skep::limits::VALUE_SIZE_MAX;
+use skep::{Client, ClientError, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
+
+use crate::failure::{Failure, reason};
+use output::print;
+use request::Command;
+
+/// Where `skep serve` listens unless told otherwise.
+pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
+
+/// Sends one command.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Native address of the server.
+    #[arg(long, global = true, value_name = "ADDR", default_value = DEFAULT_ADDRESS)]
+    addr: String,
+    #[command(subcommand)]
+    command: Words,
+}
+
+/// The commands, as they are typed.
+#[derive(clap::Subcommand, Debug)]
+enum Words {
+    /// Print the value of a key.
+    Get { key: OsString },
+    /// Set the value of a key; `-` reads the value from standard input.
+    Put {
+        key: OsString,
+        #[arg(allow_hyphen_values = true)]
+        value: OsString,
+        /// Only if the key does not exist.
+        #[arg(long, conflicts_with = "if_present")]
+        if_absent: bool,
+        /// Only if the key exists.
+        #[arg(long)]
+        if_present: bool,
+    },
+    /// Remove a key.
+    Delete { key: OsString },
+    /// Say whether a key exists: yes, or no and exit code 1.
+    Exists { key: OsString },
+    /// Add to a number that is stored as decimal text, and print the sum; a missing key counts as 0.
+    Incr {
+        key: OsString,
+        /// What is added.
+        #[arg(allow_negative_numbers = true, default_value_t = 1)]
+        delta: i64,
+    },
+    /// Replace every element of a value by a function of it, and print the old elements.
+    #[command(after_help = UPDATE_HELP)]
+    Update {
+        key: OsString,
+        /// add, sub, mul, min, max, and, or, xor, swap, cas or wrap.
+        #[arg(value_parser = function)]
+        function: UpdateFunction,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
+        #[arg(value_parser = element)]
+        element: Element,
+        /// One operand for all elements, or one for each; cas and wrap take two at a time.
+        #[arg(required = true, allow_negative_numbers = true)]
+        operands: Vec<String>,
+        /// Elements that a missing key is taken to have.
+        #[arg(long, value_name = "ELEMENT", num_args = 1.., allow_negative_numbers = true)]
+        init: Vec<String>,
+        /// Do not print the old elements.
+        #[arg(long)]
+        no_return: bool,
+    },
+    /// Fold the elements of a value to one, beginning with INITIAL.
+    Reduce {
+        key: OsString,
+        /// sum, min, max or dot.
+        #[arg(value_parser = fold)]
+        fold: Fold,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
+        #[arg(value_parser = element)]
+        element: Element,
+        /// The element the fold begins with.
+        #[arg(allow_negative_numbers = true)]
+        initial: String,
+        /// For dot: a constant for each element.
+        #[arg(allow_negative_numbers = true)]
+        constants: Vec<String>,
+    },
+    /// Print the elements of a value for which a predicate holds.
+    Filter {
+        key: OsString,
+        /// eq, gt, lt, or nonzero, which compares with nothing.
+        #[arg(value_parser = predicate)]
+        predicate: Predicate,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
+        #[arg(value_parser = element)]
+        element: Element,
+        /// The element compared with.
+        #[arg(allow_negative_numbers = true)]
+        operand: Option<String>,
+    },
+    /// Set the value of a key to a vector of elements.
+    SetVector {
+        key: OsString,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
+        #[arg(value_parser = element)]
+        element: Element,
+        #[arg(required = true, allow_negative_numbers = true)]
+        elements: Vec<String>,
+    },
+    /// Print the value of a key as a vector of elements.
+    GetVector {
+        key: OsString,
+        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
+        #[arg(value_parser = element)]
+        element: Element,
+    },
+}
+
+const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
+
+/// Sends the command and prints the answer.
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let command = command(arguments.command)?;
+    let request = command.request();
+    // Before the server is asked, so that a wrong command is the same wrong command with and without a server.
+    request.validate().map_err(|error| Failure::Usage(format!("{error}: see `skep cli --help`")))?;
+
+    let mut client = connect(&arguments.addr).map_err(Failure::Runtime)?;
+    let mut responses = Responses::default();
+    client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
+    match responses.get(0) {
+        Ok(Reply::Done) => print(&command, None),
+        Ok(Reply::Value(value)) => print(&command, Some(value)),
+        Ok(Reply::NotFound) => not_found(&command),
+        Ok(Reply::Exists) => {
+            Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
+        }
+        Ok(Reply::Failed(error)) => Err(Failure::Runtime(format!("key {}: {error}", command.shown_key()))),
+        Ok(Reply::Deferred) => Err(Failure::Runtime("the server deferred the only request: try again".to_owned())),
+        Err(error) => Err(Failure::Runtime(format!("the server refused the request: {error}"))),
+    }
+}
+
+/// A missing key is a failure, except to the question whether it exists; there it is the exit code alone.
+fn not_found(command: &Command) -> Result<(), Failure> {
+    if matches!(command, Command::Exists { .. }) {
+        writeln!(io::stdout(), "no")?;
+        return Err(Failure::Answered);
+    }
+    Err(Failure::Runtime(command.not_found()))
+}
+
+/// Connects to a server; an error says what to do.
+pub(crate) fn connect(address: &str) -> Result<Client, String> {
+    Client::connect(address, skep::HASH_SPACE).map_err(|error| match error {
+        ClientError::Connect { source, .. } => format!(
+            "no server answers at {address}: {}: start one with `skep serve`, or name its native address with --addr",
+            reason(&source)
+        ),
+        error => reason(&error),
+    })
+}
+
+/// The command that the words say.
+fn command(words: Words) -> Result<Command, Failure> {
+    Ok(match words {
+        Words::Get { key } => Command::Get { key: bytes(key) },
+        Words::Put { key, value, if_absent, if_present } => Command::Put {
+            key: bytes(key),
+            value: value_or_input(value)?,
+            condition: request::condition(if_absent, if_present),
+        },
+        Words::Delete { key } => Command::Delete { key: bytes(key) },
+        Words::Exists { key } => Command::Exists { key: bytes(key) },
+        Words::Incr { key, delta } => Command::Increment { key: bytes(key), delta },
+        Words::Update { key, function, element, operands, init, no_return } => Command::Update {
+            key: bytes(key),
+            function,
+            element,
+            operand: parse(element, &operands)?,
+            initial: if init.is_empty() { None } else { Some(parse(element, &init)?) },
+            return_old: !no_return,
+        },
+        Words::Reduce { key, fold, element, initial, constants } => Command::Reduce {
+            key: bytes(key),
+            fold,
+            element,
+            initial: parse(element, &[initial])?,
+            constants: parse(element, &constants)?,
+        },
+        Words::Filter { key, predicate, element, operand } => {
+            Command::Filter { key: bytes(key), predicate, element, operand: parse(element, operand.as_slice())? }
+        }
+        Words::SetVector { key, element, elements } => Command::Put {
+            key: bytes(key),
+            value: parse(element, &elements)?,
+            condition: request::condition(false, false),
+        },
+        Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
+    })
+}
+
+fn bytes(word: OsString) -> Vec<u8> {
+    use std::os::unix::ffi::OsStringExt;
+    word.into_vec()
+}
+
+/// The word itself, or for `-` what standard input holds.
+fn value_or_input(word: OsString) -> Result<Vec<u8>, Failure> {
+    if word != "-" {
+        return Ok(bytes(word));
+    }
+    let mut value = Vec::new();
+    // One byte more than allowed, so that a value which is too long is refused and not cut.
+    io::stdin().lock().take(VALUE_SIZE_MAX as u64 + 1).read_to_end(&mut value)?;
+    Ok(value)
+}
+
+fn parse(element: Element, words: &[String]) -> Result<Vec<u8>, Failure> {
+    let mut elements = Vec::with_capacity(words.len() * element.width());
+    for word in words {
+        element
+            .parse(word, &mut elements)
+            .map_err(|error| Failure::Usage(format!("`{word}` is no {}: {error}", element.name())))?;
+    }
+    Ok(elements)
+}
+
+fn element(name: &str) -> Result<Element, String> {
+    Element::from_name(name).ok_or_else(|| format!("write one of {}", names(&Element::ALL.map(Element::name))))
+}
+
+fn function(name: &str) -> Result<UpdateFunction, String> {
+    UpdateFunction::from_name(name)
+        .ok_or_else(|| format!("write one of {}", names(&UpdateFunction::ALL.map(UpdateFunction::name))))
+}
+
+fn fold(name: &str) -> Result<Fold, String> {
+    Fold::from_name(name).ok_or_else(|| format!("write one of {}", names(&Fold::ALL.map(Fold::name))))
+}
+
+fn predicate(name: &str) -> Result<Predicate, String> {
+    Predicate::from_name(name).ok_or_else(|| format!("write one of {}", names(&Predicate::ALL.map(Predicate::name))))
+}
+
+fn names(all: &[&str]) -> String {
+    all.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Arguments, Words};
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn words(words: &[&str]) -> Words {
+        Program::try_parse_from([&["cli"], words].concat()).unwrap().arguments.command
+    }
+
+    #[test]
+    fn flags_and_values_that_look_like_flags_are_told_apart() {
+        for line in
+            [&["put", "k", "--if-absent", "v"], &["put", "--if-absent", "k", "v"], &["put", "k", "v", "--if-absent"]]
+        {
+            assert!(matches!(words(line), Words::Put { value, if_absent: true, .. } if value == "v"), "{line:?}");
+        }
+        assert!(matches!(words(&["put", "k", "--", "--if-absent"]), Words::Put { if_absent: false, .. }));
+        assert!(matches!(words(&["put", "k", "-5"]), Words::Put { value, .. } if value == "-5"));
+        assert!(matches!(words(&["incr", "k", "-5"]), Words::Incr { delta: -5, .. }));
+        let update = words(&["update", "k", "add", "f64", "-1.5", "-2e3", "--init", "-1", "--no-return"]);
+        assert!(
+            matches!(&update, Words::Update { operands, init, no_return: true, .. } if operands.len() == 2 && init == &["-1"]),
+            "{update:?}"
+        );
+    }
+}

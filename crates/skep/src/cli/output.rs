@@ -1,0 +1,79 @@
+//! What `skep cli` prints: to a pipe the bytes of a value as they are, to a terminal something that can be read.
+
+use std::io::{self, IsTerminal, Write};
+
+use skep::Element;
+
+use super::request::Command;
+use crate::failure::Failure;
+
+/// Prints the answer to a command that was carried out; `value` is what it returned, if anything.
+pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failure> {
+    let stdout = io::stdout();
+    let to_terminal = stdout.is_terminal();
+    let bytes = match (command, value) {
+        (Command::Exists { .. }, None) => b"yes\n".to_vec(),
+        (_, None) => b"OK\n".to_vec(),
+        (
+            Command::Update { element, .. }
+            | Command::Reduce { element, .. }
+            | Command::Filter { element, .. }
+            | Command::GetVector { element, .. },
+            Some(value),
+        ) => elements(*element, value)?,
+        (Command::Increment { .. }, Some(value)) => [value, b"\n"].concat(),
+        (_, Some(value)) => plain(value, to_terminal),
+    };
+    let mut out = stdout.lock();
+    out.write_all(&bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// The elements on one line, in the form in which they are typed.
+fn elements(element: Element, value: &[u8]) -> Result<Vec<u8>, Failure> {
+    if !value.len().is_multiple_of(element.width()) {
+        return Err(Failure::Runtime(format!(
+            "the value has {} bytes, which {} does not divide: choose another element type, or get",
+            value.len(),
+            element.name()
+        )));
+    }
+    let texts: Vec<_> = value.chunks_exact(element.width()).map(|bytes| element.format(bytes)).collect();
+    Ok((texts.join(" ") + "\n").into_bytes())
+}
+
+/// A value: untouched for a pipe, so that it can be put again; for a terminal a line, and escaped if it is not text.
+fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
+    if !to_terminal {
+        return value.to_vec();
+    }
+    let text =
+        str::from_utf8(value).ok().filter(|text| text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+    match text {
+        Some(text) => format!("{text}\n").into_bytes(),
+        None => format!("{}\n", value.escape_ascii()).into_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{elements, plain};
+    use skep::Element;
+
+    #[test]
+    fn a_pipe_gets_the_bytes_and_a_terminal_gets_text() {
+        assert_eq!(plain(b"a\xff\n", false), b"a\xff\n");
+        assert_eq!(plain(b"a\xff\n", true), b"a\\xff\\n\n");
+        assert_eq!(plain("zwölf".as_bytes(), true), "zwölf\n".as_bytes());
+        assert_eq!(plain(b"\x1b[2J", true), b"\\x1b[2J\n", "a value must not command the terminal");
+    }
+
+    #[test]
+    fn elements_are_printed_as_they_are_typed() {
+        assert_eq!(elements(Element::I16, &[1, 0, 0xff, 0xff]).unwrap(), b"1 -1\n");
+        assert_eq!(elements(Element::F32, &1.5f32.to_le_bytes()).unwrap(), b"1.5\n");
+        assert_eq!(elements(Element::I16, &[]).unwrap(), b"\n");
+        assert!(elements(Element::I16, &[1]).is_err());
+    }
+}

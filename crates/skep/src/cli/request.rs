@@ -1,0 +1,151 @@
+//! A command of `skep cli` with all its bytes, and the request that it is on the wire.
+
+use skep::{Element, Filter, Fold, Operation, Predicate, PutCondition, Reduce, Request, Shape, Update, UpdateFunction};
+
+/// A command. Operands are elements, little-endian.
+pub(super) enum Command {
+    Get {
+        key: Vec<u8>,
+    },
+    GetVector {
+        key: Vec<u8>,
+        element: Element,
+    },
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        condition: PutCondition,
+    },
+    Delete {
+        key: Vec<u8>,
+    },
+    Exists {
+        key: Vec<u8>,
+    },
+    Increment {
+        key: Vec<u8>,
+        delta: i64,
+    },
+    Update {
+        key: Vec<u8>,
+        function: UpdateFunction,
+        element: Element,
+        operand: Vec<u8>,
+        initial: Option<Vec<u8>>,
+        return_old: bool,
+    },
+    Reduce {
+        key: Vec<u8>,
+        fold: Fold,
+        element: Element,
+        initial: Vec<u8>,
+        constants: Vec<u8>,
+    },
+    Filter {
+        key: Vec<u8>,
+        predicate: Predicate,
+        element: Element,
+        operand: Vec<u8>,
+    },
+}
+
+/// The condition of a put by its two flags.
+pub(super) fn condition(if_absent: bool, if_present: bool) -> PutCondition {
+    if if_absent {
+        PutCondition::IfAbsent
+    } else if if_present {
+        PutCondition::IfPresent
+    } else {
+        PutCondition::Always
+    }
+}
+
+impl Command {
+    /// The request.
+    pub(super) fn request(&self) -> Request<'_> {
+        let operation = match self {
+            Command::Get { .. } | Command::GetVector { .. } => Operation::Get,
+            Command::Put { value, condition, .. } => Operation::Put { value, condition: *condition },
+            Command::Delete { .. } => Operation::Delete,
+            Command::Exists { .. } => Operation::Contains,
+            Command::Increment { delta, .. } => Operation::AddDecimal { delta: *delta },
+            Command::Update { function, element, operand, initial, return_old, .. } => Operation::Update(Update {
+                function: *function,
+                element: *element,
+                shape: shape(*function, *element, operand),
+                operand,
+                initial: initial.as_deref(),
+                return_old: *return_old,
+            }),
+            Command::Reduce { fold, element, initial, constants, .. } => {
+                Operation::Reduce(Reduce { fold: *fold, element: *element, initial, constants })
+            }
+            Command::Filter { predicate, element, operand, .. } => {
+                Operation::Filter(Filter { predicate: *predicate, element: *element, operand })
+            }
+        };
+        Request { key: self.key(), operation }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Command::Get { key }
+            | Command::GetVector { key, .. }
+            | Command::Put { key, .. }
+            | Command::Delete { key }
+            | Command::Exists { key }
+            | Command::Increment { key, .. }
+            | Command::Update { key, .. }
+            | Command::Reduce { key, .. }
+            | Command::Filter { key, .. } => key,
+        }
+    }
+
+    /// The key as it is named in messages.
+    pub(super) fn shown_key(&self) -> String {
+        format!("`{}`", self.key().escape_ascii())
+    }
+
+    /// What to say when the key does not exist.
+    pub(super) fn not_found(&self) -> String {
+        let advice = match self {
+            Command::Update { .. } => ": put it first, or name the elements to begin with by --init",
+            Command::Put { .. } => ": without --if-present it is inserted",
+            _ => "",
+        };
+        format!("key {} not found{advice}", self.shown_key())
+    }
+}
+
+/// One operand serves all elements of the value, several serve one each.
+fn shape(function: UpdateFunction, element: Element, operand: &[u8]) -> Shape {
+    if operand.len() == element.width() * function.operand_count() {
+        Shape::ScalarToVector
+    } else {
+        Shape::VectorToVector
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, Shape, shape};
+    use skep::{Element, UpdateFunction};
+
+    #[test]
+    fn the_number_of_operands_chooses_the_shape() {
+        for (function, operand_size, expected) in [
+            (UpdateFunction::Add, 8, Shape::ScalarToVector),
+            (UpdateFunction::Add, 16, Shape::VectorToVector),
+            (UpdateFunction::CompareAndSwap, 16, Shape::ScalarToVector),
+            (UpdateFunction::CompareAndSwap, 32, Shape::VectorToVector),
+        ] {
+            assert_eq!(shape(function, Element::I64, &vec![0; operand_size]), expected, "{function:?} {operand_size}");
+        }
+    }
+
+    #[test]
+    fn keys_in_messages_can_be_read() {
+        let command = Command::Get { key: b"a\xff".to_vec() };
+        assert_eq!(command.not_found(), "key `a\\xff` not found");
+    }
+}

@@ -1,0 +1,72 @@
+//! Skep, an in-memory key-value store for state that many programs share and change at memory speed.
+//!
+//! This library is for programs that want the store inside themselves, or want to talk to a server. It names what
+//! they need from the crates of the workspace; what it does not name is not meant for them.
+//!
+//! # A store inside the program
+//!
+//! A [`Store`] is one shard: one thread at a time works on it, and it works best on many operations at once.
+//!
+//! ```
+//! use skep::{Element, Operation, PutCondition, Replies, Reply, Request, Shape, Store, StoreSettings, Update, UpdateFunction};
+//!
+//! // 16 MiB for keys and values that take about 64 bytes together.
+//! let mut store = Store::open(&StoreSettings::for_kv_size(16 << 20, 64, 0x5eed))?;
+//!
+//! let add_five = Operation::Update(Update {
+//!     function: UpdateFunction::Add,
+//!     element: Element::I64,
+//!     shape: Shape::ScalarToScalar,
+//!     operand: &5i64.to_le_bytes(),
+//!     initial: Some(&0i64.to_le_bytes()),
+//!     return_old: false,
+//! });
+//! let batch = [
+//!     Request { key: b"name", operation: Operation::Put { value: b"skep", condition: PutCondition::Always } },
+//!     Request { key: b"hits", operation: add_five },
+//!     Request { key: b"hits", operation: add_five },
+//!     Request { key: b"hits", operation: Operation::Get },
+//!     Request { key: b"nobody", operation: Operation::Get },
+//! ];
+//! let mut replies = Replies::with_budget(1 << 20);
+//! store.execute(&batch, &mut replies);
+//!
+//! assert_eq!(replies.get(0), Reply::Done);
+//! assert_eq!(replies.get(3), Reply::Value(&10i64.to_le_bytes()));
+//! assert_eq!(replies.get(4), Reply::NotFound);
+//! # Ok::<(), skep::OpenError>(())
+//! ```
+//!
+//! # A client of a server
+//!
+//! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each key to the shard that owns it, and take
+//! batches of any length.
+//!
+//! ```no_run
+//! let mut client = skep::Client::connect("127.0.0.1:7379", skep::HASH_SPACE)?;
+//! client.put(b"name", b"skep")?;
+//! assert_eq!(client.get(b"name")?.as_deref(), Some(&b"skep"[..]));
+//! # Ok::<(), skep::ClientError>(())
+//! ```
+
+mod store;
+
+pub use skep_client::{AsyncClient, Client, ClientError, NotWelcome, Responses};
+pub use skep_server::{Server, ServerSettings, StartError};
+pub use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
+pub use skep_store::hash::Settings as StoreSettings;
+pub use skep_store::memory::RegionError;
+pub use skep_store::operation::{
+    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
+};
+pub use skep_store::processor::{Replies, Statistics};
+pub use skep_wire::native::{ProtocolError, Response, WireError};
+pub use store::{OpenError, Store};
+
+/// The space of a server that is the hash store.
+pub const HASH_SPACE: u16 = 0;
+
+/// What the store takes at most.
+pub mod limits {
+    pub use skep_store::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+}

@@ -1,0 +1,345 @@
+//! The settings of `skep serve`: flags before the configuration file, the file before the defaults.
+//!
+//! One structure, [`Configuration`], is both the flags and the file, so that they cannot differ. The defaults are
+//! themselves a configuration file, `default.toml`, which is compiled in and which `--print-config` prints.
+//! Whatever is wrong in a file is answered with its name, the line and the field.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+use skep_server::ServerSettings;
+
+use crate::failure::{Failure, reason};
+use crate::size::MemorySize;
+
+/// The defaults, in the form of the file that a user would write.
+pub(crate) const DEFAULT_CONFIGURATION: &str = include_str!("default.toml");
+
+/// What may be said in a configuration file and by flags. What is not said is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Configuration {
+    /// Address for native clients: skep cli, skep bench, the client crate [default: 127.0.0.1:7379].
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<ListenAddress>,
+    /// Address for Redis clients, or off [default: 127.0.0.1:6379].
+    #[arg(long, value_name = "ADDR|off")]
+    pub(crate) resp: Option<RespAddress>,
+    /// Memory of all shards together, such as 512MB or 4GiB [default: 1GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<MemorySize>,
+    /// Threads with one store each [default: the number of cores].
+    #[arg(long, value_name = "N")]
+    pub(crate) shards: Option<ShardCount>,
+    /// Average size of a key and its value in bytes; divides the memory between index and slabs [default: 64].
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) kv_size: Option<KvSize>,
+    /// Share of the memory that the hash index takes, above 0 and below 1 [default: follows from --kv-size].
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) hash_index_ratio: Option<Ratio>,
+    /// Size of a key and its value up to which they are stored in the index, 0 to 50 bytes [default: follows from
+    /// --kv-size].
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) inline_threshold: Option<InlineThreshold>,
+    /// Touch all memory at the start: a slower start, no page faults afterwards [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) prefault: Option<bool>,
+}
+
+/// Where native clients connect.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct ListenAddress(SocketAddr);
+
+/// Where Redis clients connect, if anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum RespAddress {
+    /// There is no RESP port.
+    Off,
+    /// It is this one.
+    At(SocketAddr),
+}
+
+/// 1 to [`SHARD_COUNT_MAX`] shards.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "u64")]
+pub(crate) struct ShardCount(u16);
+
+/// The average size of a key and its value, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "u64")]
+pub(crate) struct KvSize(usize);
+
+/// A share, above 0 and below 1.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "f64")]
+pub(crate) struct Ratio(f64);
+
+/// 0 to 50 bytes: what ten slots of a bucket hold.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "u64")]
+pub(crate) struct InlineThreshold(usize);
+
+impl Configuration {
+    /// The defaults.
+    pub(crate) fn embedded() -> Self {
+        toml::from_str(DEFAULT_CONFIGURATION).expect("the embedded configuration is valid")
+    }
+
+    /// What a configuration file says.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read_to_string(path).map_err(|error| {
+            Failure::Usage(format!(
+                "cannot read the configuration file {}: {}: `skep serve --print-config` prints one to begin with",
+                path.display(),
+                reason(&error)
+            ))
+        })?;
+        Self::parse(&text).map_err(|problem| Failure::Usage(format!("{}, {problem}", path.display())))
+    }
+
+    /// What the text of a configuration file says; an error names line and field.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let reason = error.message().lines().collect::<Vec<_>>().join(", ");
+            let Some(span) = error.span() else { return reason };
+            let start = text.floor_char_boundary(span.start.min(text.len()));
+            let line_number = text[..start].matches('\n').count() + 1;
+            let line = text.lines().nth(line_number - 1).unwrap_or_default();
+            match line.split_once('=').map(|(field, _)| field.trim()) {
+                Some(field) if !field.is_empty() && !field.starts_with('#') => {
+                    format!("line {line_number}, field `{field}`: {reason}")
+                }
+                _ => format!("line {line_number}: {reason}"),
+            }
+        })
+    }
+
+    /// What `self` says, and what `other` says where `self` says nothing.
+    pub(crate) fn or(self, other: Configuration) -> Configuration {
+        Configuration {
+            listen: self.listen.or(other.listen),
+            resp: self.resp.or(other.resp),
+            memory: self.memory.or(other.memory),
+            shards: self.shards.or(other.shards),
+            kv_size: self.kv_size.or(other.kv_size),
+            hash_index_ratio: self.hash_index_ratio.or(other.hash_index_ratio),
+            inline_threshold: self.inline_threshold.or(other.inline_threshold),
+            prefault: self.prefault.or(other.prefault),
+        }
+    }
+
+    /// The settings of the server, with the defaults for what is not said. `core_count` stands for `shards`.
+    pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
+        let complete = self.or(Self::embedded());
+        let said = "the embedded configuration says it";
+        ServerSettings {
+            native: complete.listen.expect(said).0,
+            resp: match complete.resp.expect(said) {
+                RespAddress::Off => None,
+                RespAddress::At(address) => Some(address),
+            },
+            memory: complete.memory.expect(said).0,
+            shards: match complete.shards {
+                Some(shards) => shards.0,
+                None => u16::try_from(core_count).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX),
+            },
+            kv_size: complete.kv_size.expect(said).0,
+            hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
+            inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
+            prefault: complete.prefault.expect(said),
+            ..ServerSettings::default()
+        }
+    }
+}
+
+/// Every shard has rings to every other; this many is what the server allows.
+const SHARD_COUNT_MAX: u16 = 256;
+/// The largest average that makes sense: a longest key and a longest value.
+const KV_SIZE_MAX: usize = skep_store::operation::KEY_SIZE_MAX + skep_store::operation::VALUE_SIZE_MAX;
+/// Ten slots of five bytes.
+const INLINE_THRESHOLD_MAX: usize = 50;
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is not an address: write an IP address and a port, such as 127.0.0.1:7379"))
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_address(text).map(ListenAddress)
+    }
+}
+
+impl FromStr for RespAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(RespAddress::Off),
+            _ => match parse_address(text) {
+                Ok(address) => Ok(RespAddress::At(address)),
+                Err(refusal) => Err(format!("{refusal}, or off")),
+            },
+        }
+    }
+}
+
+impl TryFrom<u64> for ShardCount {
+    type Error = String;
+
+    fn try_from(count: u64) -> Result<Self, String> {
+        match u16::try_from(count) {
+            Ok(count @ 1..=SHARD_COUNT_MAX) => Ok(ShardCount(count)),
+            _ => Err(format!("`{count}` is not a number of shards: write 1 to {SHARD_COUNT_MAX}")),
+        }
+    }
+}
+
+impl TryFrom<u64> for KvSize {
+    type Error = String;
+
+    fn try_from(size: u64) -> Result<Self, String> {
+        match usize::try_from(size) {
+            Ok(size @ 2..=KV_SIZE_MAX) => Ok(KvSize(size)),
+            _ => Err(format!("`{size}` is not the size of a key and a value: write 2 to {KV_SIZE_MAX} bytes")),
+        }
+    }
+}
+
+impl TryFrom<f64> for Ratio {
+    type Error = String;
+
+    fn try_from(ratio: f64) -> Result<Self, String> {
+        if ratio > 0.0 && ratio < 1.0 {
+            Ok(Ratio(ratio))
+        } else {
+            Err(format!("`{ratio}` is not a share: write a number above 0 and below 1"))
+        }
+    }
+}
+
+impl TryFrom<u64> for InlineThreshold {
+    type Error = String;
+
+    fn try_from(size: u64) -> Result<Self, String> {
+        match usize::try_from(size) {
+            Ok(size @ 0..=INLINE_THRESHOLD_MAX) => Ok(InlineThreshold(size)),
+            _ => Err(format!("`{size}` is not an inline threshold: write 0 to {INLINE_THRESHOLD_MAX} bytes")),
+        }
+    }
+}
+
+/// The file's form of a setting by the flag's: `TryFrom<String>`, which serde asks for, by `FromStr`.
+macro_rules! from_string {
+    ($($setting:ty),*) => {$(
+        impl TryFrom<String> for $setting {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    )*};
+}
+from_string!(ListenAddress, RespAddress);
+
+/// The flag's form of a setting by the file's: `FromStr`, which clap asks for, by the number.
+macro_rules! from_number {
+    ($($setting:ty: $number:ty),*) => {$(
+        impl FromStr for $setting {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                let number: $number = text.parse().map_err(|_| format!("`{text}` is not a number that fits here"))?;
+                number.try_into()
+            }
+        }
+    )*};
+}
+from_number!(ShardCount: u64, KvSize: u64, Ratio: f64, InlineThreshold: u64);
+
+#[cfg(test)]
+mod tests {
+    use super::{Configuration, ListenAddress, RespAddress, ShardCount};
+    use crate::size::MemorySize;
+
+    #[test]
+    fn the_embedded_configuration_is_complete() {
+        let settings = Configuration::default().into_settings(3);
+        assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
+        assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
+        assert_eq!(settings.memory, 1 << 30);
+        assert_eq!(settings.shards, 3);
+        assert_eq!(settings.kv_size, 64);
+        assert!(!settings.prefault);
+    }
+
+    /// What is commented out in the embedded file must be accepted as well.
+    #[test]
+    fn the_examples_in_the_embedded_configuration_are_valid() {
+        let uncommented: String = super::DEFAULT_CONFIGURATION
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(rest) if rest.split_once(" = ").is_some_and(|(field, _)| !field.contains(' ')) => rest,
+                _ => line,
+            })
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let configuration = Configuration::parse(&uncommented).unwrap();
+        assert!(configuration.shards.is_some());
+        assert!(configuration.hash_index_ratio.is_some());
+        assert!(configuration.inline_threshold.is_some());
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let flags = Configuration { memory: Some(MemorySize(5)), ..Configuration::default() };
+        let file = Configuration::parse("memory = \"7B\"\nshards = 2\nresp = \"off\"").unwrap();
+        let both = flags.or(file);
+        assert_eq!(both.memory, Some(MemorySize(5)));
+        assert_eq!(both.shards, Some(ShardCount(2)));
+        assert_eq!(both.resp, Some(RespAddress::Off));
+        assert_eq!(both.into_settings(1).resp, None);
+    }
+
+    #[test]
+    fn errors_name_the_line_and_the_field() {
+        for (text, parts) in [
+            ("# a comment\nmemory = \"4G\"", ["line 2", "`memory`", "4GiB"]),
+            ("\n\nmemory = 5", ["line 3", "`memory`", "string"]),
+            ("memroy = \"4GiB\"", ["line 1", "`memroy`", "unknown field"]),
+            ("shards = 0", ["line 1", "`shards`", "1 to 256"]),
+            ("shards = -1", ["line 1", "`shards`", "-1"]),
+            ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
+            ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
+            ("resp = \"on\"", ["line 1", "`resp`", "or off"]),
+            ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
+            ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
+            ("inline-threshold = 51", ["line 1", "`inline-threshold`", "50"]),
+            ("prefault = \"yes\"", ["line 1", "`prefault`", "boolean"]),
+            ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
+            ("listen = ", ["line 1", "`listen`", "value"]),
+            ("[store]\nmemory = \"1GiB\"", ["line 1", "unknown field", "store"]),
+            ("é = \"\u{1}\"", ["line 1", "", ""]),
+        ] {
+            let problem = Configuration::parse(text).unwrap_err();
+            for part in parts {
+                assert!(problem.contains(part), "{text:?}: {problem:?} lacks {part:?}");
+            }
+            assert!(!problem.contains('\n'), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert!("[::1]:7379".parse::<ListenAddress>().is_ok());
+        assert!("7379".parse::<ListenAddress>().is_err());
+        assert_eq!("off".parse(), Ok(RespAddress::Off));
+    }
+}

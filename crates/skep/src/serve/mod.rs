@@ -1,0 +1,123 @@
+//! `skep serve`: starts the server, says how to talk to it, and stops it when it is told to.
+//!
+//! SIGTERM and SIGINT stop the server in order and the process exits with 0; a second SIGINT while it stops exits
+//! at once with 1. Under systemd (`Type=notify`) readiness and stopping are reported. The log goes to standard
+//! error and is about the control plane only.
+
+mod config;
+mod screen;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use skep_server::{Server, StartError};
+
+use crate::failure::{Failure, reason};
+use crate::size::MemorySize;
+use config::{Configuration, DEFAULT_CONFIGURATION};
+use screen::{HugePages, Screen};
+
+/// Starts the server.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    settings: Configuration,
+    /// File of settings; flags go before it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print a configuration file with all settings and their defaults, and exit.
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// Serves until a signal comes.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.print_config {
+        io::stdout().write_all(DEFAULT_CONFIGURATION.as_bytes())?;
+        return Ok(());
+    }
+    let file = match &arguments.config {
+        Some(path) => Configuration::read(path)?,
+        None => Configuration::default(),
+    };
+    let core_count = thread::available_parallelism().map_or(1, usize::from);
+    let settings = arguments.settings.or(file).into_settings(core_count);
+
+    log_to_standard_error();
+    // Before the server starts, so that a signal is not lost while memory is touched.
+    let mut signals =
+        stop_signals().map_err(|error| Failure::Runtime(format!("cannot wait for signals: {}", reason(&error))))?;
+    let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
+
+    let program = std::env::args().next().unwrap_or_else(|| "skep".to_owned());
+    let screen = Screen {
+        program: &program,
+        native: server.native_address(),
+        resp: server.resp_address(),
+        memory: MemorySize(settings.memory),
+        shard_count: settings.shards,
+        prefault: settings.prefault,
+        huge_pages: HugePages::of_this_machine(),
+    };
+    // A server whose screen nobody reads still serves.
+    _ = io::stdout().write_all(screen.text().as_bytes());
+    notify(NotifyState::Ready);
+
+    if let Some(name) = signals.forever().next().and_then(signal_hook::low_level::signal_name) {
+        tracing::info!("{name}: stopping");
+    }
+    notify(NotifyState::Stopping);
+    server.stop();
+    Ok(())
+}
+
+/// Why the server did not start, in the words of the command line.
+fn explain(error: &StartError) -> String {
+    match error {
+        StartError::MemoryAvailable { wanted, available } => format!(
+            "--memory {} is more than 90% of the {} that this machine has to spare: choose at most {}",
+            MemorySize(*wanted),
+            MemorySize(*available),
+            MemorySize(available / 10 * 9)
+        ),
+        StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
+        StartError::Listen { door, address, source } => {
+            format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))
+        }
+        _ => reason(error),
+    }
+}
+
+/// The flag that chooses the address of a door.
+fn flag_of(door: &str) -> &'static str {
+    if door.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
+}
+
+/// The signals that stop the server. The second SIGINT does not reach it: it ends the process with 1.
+fn stop_signals() -> io::Result<Signals> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    // In this order: the first signal finds the flag unset, sets it, and only the next one finds it set.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&stopping))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stopping))?;
+    signal_hook::flag::register(SIGTERM, stopping)?;
+    Signals::new([SIGINT, SIGTERM])
+}
+
+/// Tells systemd, if it has started us.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "systemd could not be told");
+    }
+}
+
+fn log_to_standard_error() {
+    let colours = io::stderr().is_terminal();
+    // The only failure is that there is a log already.
+    _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(colours).with_target(false).try_init();
+}

@@ -1,0 +1,200 @@
+//! The one screen that `skep serve` prints when it is ready: what listens where, what was granted, what to type.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::size::MemorySize;
+
+/// What the screen tells.
+pub(super) struct Screen<'a> {
+    /// How the user started this program, so that the examples can be typed as they stand.
+    pub(super) program: &'a str,
+    /// Where native clients connect.
+    pub(super) native: SocketAddr,
+    /// Where Redis clients connect.
+    pub(super) resp: Option<SocketAddr>,
+    /// All shards together.
+    pub(super) memory: MemorySize,
+    /// Threads with one store each.
+    pub(super) shard_count: u16,
+    /// Whether all memory was touched at the start.
+    pub(super) prefault: bool,
+    /// What became of the wish for huge pages.
+    pub(super) huge_pages: HugePages,
+}
+
+/// What the kernel does about transparent huge pages, which every shard asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HugePages {
+    /// It gives them to those who ask.
+    Granted,
+    /// The machine's owner has switched them off.
+    SwitchedOff,
+    /// It does not have them or does not say.
+    Unknown,
+}
+
+impl HugePages {
+    /// What the kernel says.
+    pub(super) fn of_this_machine() -> Self {
+        match fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled") {
+            Ok(choices) => Self::chosen(&choices),
+            Err(_) => HugePages::Unknown,
+        }
+    }
+
+    /// The choice in brackets.
+    fn chosen(choices: &str) -> Self {
+        if choices.contains("[always]") || choices.contains("[madvise]") {
+            HugePages::Granted
+        } else if choices.contains("[never]") {
+            HugePages::SwitchedOff
+        } else {
+            HugePages::Unknown
+        }
+    }
+}
+
+/// The default ports of the clients that the examples call; another port must be named.
+const NATIVE_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7379);
+const REDIS_PORT_DEFAULT: u16 = 6379;
+
+impl Screen<'_> {
+    /// The screen as text, each line with its end.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let mut line = |line: std::fmt::Arguments<'_>| {
+            _ = writeln!(text, "{line}");
+        };
+        line(format_args!("skep {} is ready (process {})", env!("CARGO_PKG_VERSION"), std::process::id()));
+        line(format_args!(""));
+        line(format_args!("  native      {}", self.native));
+        match self.resp {
+            Some(address) => line(format_args!("  RESP        {address}")),
+            None => line(format_args!("  RESP        off")),
+        }
+        let shards = match self.shard_count {
+            1 => "1 shard".to_owned(),
+            count => format!("{count} shards"),
+        };
+        let touched = if self.prefault { "touched already" } else { "touched as it fills" };
+        line(format_args!("  memory      {} in {shards}, {touched}", self.memory));
+        line(format_args!(
+            "  huge pages  {}",
+            match self.huge_pages {
+                HugePages::Granted => "transparent huge pages asked for, and this kernel grants them",
+                HugePages::SwitchedOff =>
+                    "not granted: /sys/kernel/mm/transparent_hugepage/enabled says never; madvise would make skep faster",
+                HugePages::Unknown => "asked for; this kernel does not say whether it grants them",
+            }
+        ));
+        line(format_args!("  durability  none: nothing survives a restart"));
+        let open = [Some(self.native), self.resp].into_iter().flatten().any(|address| !address.ip().is_loopback());
+        if open {
+            line(format_args!(
+                "  access      there are no passwords: whoever reaches this machine can change everything"
+            ));
+        }
+        line(format_args!(""));
+        line(format_args!("Try, in another terminal:"));
+        let to_native = self.native_option();
+        if let Some(address) = self.resp {
+            line(format_args!("  redis-cli{} SET a 1", redis_options(address)));
+            line(format_args!("  {} cli{to_native} incr a 41", self.program));
+        } else {
+            line(format_args!("  {} cli{to_native} put a 1", self.program));
+            line(format_args!("  {} cli{to_native} incr a 41", self.program));
+        }
+        line(format_args!("  {} cli{to_native} update hits add i64 5 --init 0", self.program));
+        line(format_args!(""));
+        line(format_args!("Ctrl-C stops it."));
+        text
+    }
+
+    /// The option of `skep cli` that leads to this server; none if it finds it without.
+    fn native_option(&self) -> String {
+        let reachable = reachable(self.native);
+        if reachable == NATIVE_DEFAULT { String::new() } else { format!(" --addr {reachable}") }
+    }
+}
+
+/// The options of `redis-cli` that lead to this server; none if it finds it without.
+fn redis_options(address: SocketAddr) -> String {
+    let address = reachable(address);
+    let mut options = String::new();
+    if address.ip() != NATIVE_DEFAULT.ip() {
+        _ = write!(options, " -h {}", address.ip());
+    }
+    if address.port() != REDIS_PORT_DEFAULT {
+        _ = write!(options, " -p {}", address.port());
+    }
+    options
+}
+
+/// An address at which a client on this machine reaches what listens at `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HugePages, Screen};
+    use crate::size::MemorySize;
+
+    fn screen() -> Screen<'static> {
+        Screen {
+            program: "skep",
+            native: "127.0.0.1:7379".parse().unwrap(),
+            resp: Some("127.0.0.1:6379".parse().unwrap()),
+            memory: MemorySize(1 << 30),
+            shard_count: 2,
+            prefault: false,
+            huge_pages: HugePages::Granted,
+        }
+    }
+
+    #[test]
+    fn one_screen_says_how_to_talk_to_it() {
+        let text = screen().text();
+        for part in ["127.0.0.1:7379", "127.0.0.1:6379", "1 GiB in 2 shards", "nothing survives a restart"] {
+            assert!(text.contains(part), "{text}");
+        }
+        for example in
+            ["  redis-cli SET a 1\n", "  skep cli incr a 41\n", "  skep cli update hits add i64 5 --init 0\n"]
+        {
+            assert!(text.contains(example), "{text}");
+        }
+        assert!(!text.contains("passwords"));
+        assert!(text.lines().count() <= 24 && text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+
+    #[test]
+    fn other_addresses_are_in_the_examples() {
+        let other = Screen {
+            native: "0.0.0.0:7000".parse().unwrap(),
+            resp: Some("192.0.2.1:6000".parse().unwrap()),
+            ..screen()
+        };
+        let text = other.text();
+        assert!(text.contains("redis-cli -h 192.0.2.1 -p 6000 SET a 1"), "{text}");
+        assert!(text.contains("skep cli --addr 127.0.0.1:7000 incr a 41"), "{text}");
+        assert!(text.contains("no passwords"), "{text}");
+        let silent = Screen { resp: None, ..screen() }.text();
+        assert!(!silent.contains("redis-cli"), "{silent}");
+    }
+
+    #[test]
+    fn the_kernels_choice_is_read() {
+        assert_eq!(HugePages::chosen("always [madvise] never\n"), HugePages::Granted);
+        assert_eq!(HugePages::chosen("[always] madvise never\n"), HugePages::Granted);
+        assert_eq!(HugePages::chosen("always madvise [never]\n"), HugePages::SwitchedOff);
+        assert_eq!(HugePages::chosen(""), HugePages::Unknown);
+    }
+}

@@ -1,0 +1,58 @@
+//! `skep bench` with few operations: its JSON, its table, and that it notices errors.
+
+use crate::process::{Server, assert_refusal, output, text};
+
+const FEW: [&str; 4] = ["--records", "2000", "--operations", "5000"];
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let arguments = [&["bench", "--json"], arguments, &FEW].concat();
+    let output = output(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    serde_json::from_slice(&output.stdout).expect("it prints JSON")
+}
+
+#[test]
+fn every_workload_runs_embedded() {
+    for workload in ["a", "b", "c", "f"] {
+        for distribution in ["zipf", "uniform", "latest"] {
+            let report = json(&["--embedded", "--workload", workload, "--distribution", distribution]);
+            assert_eq!(report["errors"], 0, "{report}");
+            assert_eq!(report["operations"], 5000, "{report}");
+            assert_eq!((&report["workload"], &report["distribution"]), (&workload.into(), &distribution.into()));
+            for figure in ["ops_per_s", "p50_us", "p99_us", "p999_us", "seconds"] {
+                assert!(report[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_is_measured_by_several_clients() {
+    let server = Server::start(&[]);
+    let report = json(&["--addr", &server.native, "--workload", "F", "--clients", "3", "--value-size", "12"]);
+    assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
+    assert_eq!((&report["clients"], &report["target"]), (&3.into(), &server.native.as_str().into()));
+}
+
+#[test]
+fn embedded_clients_divide_the_records() {
+    let report = json(&["--embedded", "--clients", "3", "--key-size", "20", "--value-size", "100", "--batch", "7"]);
+    assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
+}
+
+#[test]
+fn the_table_holds_figures_settings_and_machine() {
+    let output = output(&[&["bench", "--embedded", "--workload", "c"], &FEW[..]].concat());
+    let table = text(&output.stdout);
+    for part in ["operations/s", "p99.9 µs", "zipf", "2000 records of 8 + 8 B", "batches of 32", "cores"] {
+        assert!(table.contains(part), "{table}");
+    }
+}
+
+#[test]
+fn failures_are_not_hidden() {
+    assert_refusal(&output(&["bench", "--addr", "127.0.0.1:1"]), 1, &["127.0.0.1:1", "skep serve"]);
+    let crowded = output(&["bench", "--embedded", "--memory", "1MiB", "--records", "1000000", "--operations", "10"]);
+    assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
+}

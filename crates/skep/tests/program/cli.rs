@@ -1,0 +1,105 @@
+//! `skep cli` against a server: every command, its output and its exit code.
+
+use crate::process::{Server, assert_refusal, output, text};
+
+/// Runs a command that must succeed and print this.
+#[track_caller]
+fn expect(server: &Server, words: &[&str], printed: &str) {
+    let output = server.cli(words);
+    let result = (text(&output.stdout), text(&output.stderr), output.status.code());
+    assert_eq!(result, (printed.to_owned(), String::new(), Some(0)), "{words:?}");
+}
+
+/// Runs a command that must fail with exit code 1 and one line that holds these parts.
+#[track_caller]
+fn fail(server: &Server, words: &[&str], parts: &[&str]) {
+    assert_refusal(&server.cli(words), 1, parts);
+}
+
+#[test]
+fn keys_are_put_and_deleted() {
+    let server = Server::start(&[]);
+    fail(&server, &["get", "k"], &["`k`", "not found"]);
+    expect(&server, &["put", "k", "v"], "OK\n");
+    expect(&server, &["get", "k"], "v");
+    fail(&server, &["put", "k", "w", "--if-absent"], &["`k`", "exists"]);
+    expect(&server, &["put", "k", "w", "--if-present"], "OK\n");
+    expect(&server, &["exists", "k"], "yes\n");
+    expect(&server, &["delete", "k"], "OK\n");
+    fail(&server, &["delete", "k"], &["not found"]);
+    fail(&server, &["put", "k", "v", "--if-present"], &["not found"]);
+    expect(&server, &["put", "--if-absent", "k", "--v"], "OK\n");
+    expect(&server, &["get", "k"], "--v");
+
+    let missing = server.cli(&["exists", "nobody"]);
+    assert_eq!((text(&missing.stdout).as_str(), missing.status.code()), ("no\n", Some(1)));
+    assert_eq!(text(&missing.stderr), "");
+}
+
+#[test]
+fn values_of_any_bytes_go_in_and_out_unchanged() {
+    let server = Server::start(&[]);
+    let largest: Vec<u8> = (0..1u32 << 20).map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
+    for value in [&b""[..], b"\xff\x00\n", b"text\n", &largest] {
+        assert_eq!(server.cli_with_input(&["put", "k", "-"], value).status.code(), Some(0));
+        let got = server.cli(&["get", "k"]);
+        assert_eq!(got.status.code(), Some(0));
+        assert!(got.stdout == value, "{} bytes", value.len());
+    }
+    let too_long = vec![b'x'; (1 << 20) + 1];
+    assert_refusal(&server.cli_with_input(&["put", "k", "-"], &too_long), 2, &["longer than 1048576"]);
+}
+
+#[test]
+fn numbers_are_updated_next_to_the_data() {
+    let server = Server::start(&[]);
+    fail(&server, &["update", "n", "add", "i64", "5"], &["`n`", "not found", "--init"]);
+    expect(&server, &["update", "n", "add", "i64", "5", "--init", "0"], "0\n");
+    expect(&server, &["update", "n", "add", "i64", "-7"], "5\n");
+    expect(&server, &["update", "n", "cas", "i64", "-2", "40"], "-2\n");
+    expect(&server, &["update", "n", "max", "i64", "41", "--no-return"], "OK\n");
+    expect(&server, &["get-vector", "n", "i64"], "41\n");
+    expect(&server, &["reduce", "n", "sum", "i64", "1"], "42\n");
+    fail(&server, &["incr", "n"], &["`n`", "not an integer"]);
+    expect(&server, &["put", "f", "abc"], "OK\n");
+    fail(&server, &["update", "f", "add", "f64", "1"], &["element width"]);
+    fail(&server, &["get-vector", "f", "i16"], &["3 bytes"]);
+}
+
+#[test]
+fn vectors_are_updated_reduced_and_filtered() {
+    let server = Server::start(&[]);
+    expect(&server, &["set-vector", "v", "i64", "1", "20", "-3"], "OK\n");
+    expect(&server, &["update", "v", "add", "i64", "1"], "1 20 -3\n");
+    expect(&server, &["update", "v", "sub", "i64", "1", "10", "0"], "2 21 -2\n");
+    expect(&server, &["get-vector", "v", "i64"], "1 11 -2\n");
+    expect(&server, &["reduce", "v", "sum", "i64", "0"], "10\n");
+    expect(&server, &["reduce", "v", "dot", "i64", "0", "1", "2", "-1"], "25\n");
+    expect(&server, &["filter", "v", "gt", "i64", "0"], "1 11\n");
+    expect(&server, &["filter", "v", "nonzero", "i64"], "1 11 -2\n");
+    expect(&server, &["filter", "v", "eq", "i64", "7"], "\n");
+    expect(&server, &["update", "w", "mul", "f32", "3", "--init", "0.5", "1.5"], "0.5 1.5\n");
+    expect(&server, &["get-vector", "w", "f32"], "1.5 4.5\n");
+}
+
+#[test]
+fn decimal_counters_are_text() {
+    let server = Server::start(&[]);
+    expect(&server, &["incr", "a"], "1\n");
+    expect(&server, &["incr", "a", "41"], "42\n");
+    expect(&server, &["incr", "a", "-2"], "40\n");
+    expect(&server, &["get", "a"], "40");
+}
+
+#[test]
+fn the_resp_port_is_no_native_port() {
+    let server = Server::start(&[]);
+    let resp = server.resp.as_deref().expect("the RESP port is on");
+    assert_refusal(&output(&["cli", "--addr", resp, "get", "k"]), 1, &[resp, "native port"]);
+}
+
+#[test]
+fn without_a_server_it_says_so() {
+    assert_refusal(&output(&["cli", "--addr", "127.0.0.1:1", "get", "k"]), 1, &["127.0.0.1:1", "skep serve", "--addr"]);
+    assert_refusal(&output(&["cli", "--addr", "nonsense", "get", "k"]), 1, &["nonsense", "--addr"]);
+}

@@ -1,0 +1,6 @@
+//! The program from outside: child processes on free ports, what they print, and how they exit.
+
+mod bench;
+mod cli;
+mod process;
+mod serve;

@@ -1,0 +1,136 @@
+//! Runs of the program: to its end, or as a server that is stopped when the test is over.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+
+/// The program with these arguments.
+pub(crate) fn skep(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skep"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
+    command
+}
+
+/// What the program prints and how it exits.
+pub(crate) fn output(arguments: &[&str]) -> Output {
+    skep(arguments).output().expect("the program starts")
+}
+
+/// How the program refuses to do what it is asked. If it does not, and prints something, it is ended: a server that
+/// started after all would run for ever.
+pub(crate) fn refusal(arguments: &[&str]) -> Output {
+    let mut child = skep(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let printed = child.stdout.as_mut().expect("standard output is a pipe").read(&mut [0]);
+    if !matches!(printed, Ok(0)) {
+        _ = child.kill();
+        _ = child.wait();
+        panic!("{arguments:?} was not refused");
+    }
+    child.wait_with_output().expect("the program ends")
+}
+
+/// Asserts that the program refuses to go on: this code, nothing on standard output, one line that holds the parts.
+pub(crate) fn assert_refusal(output: &Output, code: i32, parts: &[&str]) {
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{line}");
+    assert_eq!(text(&output.stdout), "");
+    assert!(line.starts_with("skep: ") && line.ends_with('\n') && line.lines().count() == 1, "not one line: {line:?}");
+    for part in parts {
+        assert!(line.contains(part), "{line:?} lacks {part:?}");
+    }
+    for internal in ["panicked", "RUST_BACKTRACE", "Os {", "os error", "Error("] {
+        assert!(!line.contains(internal), "{line:?} shows its inside");
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("the program prints UTF-8")
+}
+
+/// A server on free ports.
+pub(crate) struct Server {
+    child: Child,
+    /// Kept open, so that the server never writes to a closed pipe.
+    _stdout: BufReader<ChildStdout>,
+    /// The start screen.
+    pub(crate) screen: String,
+    pub(crate) native: String,
+    pub(crate) resp: Option<String>,
+}
+
+impl Server {
+    /// Two shards of 32 MiB, and these arguments.
+    pub(crate) fn start(arguments: &[&str]) -> Server {
+        Self::start_command(
+            skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB", "--shards", "2"])
+                .args(arguments),
+        )
+    }
+
+    /// A server by its whole command.
+    pub(crate) fn start_command(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+        let mut screen = String::new();
+        while !screen.ends_with("Ctrl-C stops it.\n") {
+            let read = stdout.read_line(&mut screen).expect("the screen can be read");
+            assert!(read > 0, "the server ended after printing {screen:?}: {:?}", child.wait());
+        }
+        let value_of = |name: &str| {
+            let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
+            line.expect("the screen names both ports").trim().to_owned()
+        };
+        let (native, resp) = (value_of("native "), Some(value_of("RESP ")).filter(|address| address != "off"));
+        Server { child, _stdout: stdout, screen, native, resp }
+    }
+
+    /// Sends a signal; the standard library cannot, every shell can.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("there is a shell");
+        assert!(status.success(), "{kill}");
+    }
+
+    /// How the server exits.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the server ends")
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// `skep cli` to this server.
+    pub(crate) fn cli(&self, words: &[&str]) -> Output {
+        self.cli_command(words).output().expect("the program starts")
+    }
+
+    /// `skep cli` to this server with this on its standard input.
+    pub(crate) fn cli_with_input(&self, words: &[&str], input: &[u8]) -> Output {
+        let mut command = self.cli_command(words);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdin = child.stdin.take().expect("standard input is a pipe");
+        // It may refuse what it has read so far and be gone.
+        _ = stdin.write_all(input);
+        drop(stdin);
+        child.wait_with_output().expect("the program ends")
+    }
+
+    fn cli_command(&self, words: &[&str]) -> Command {
+        let mut command = skep(&["cli", "--addr", &self.native]);
+        command.args(words);
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended already if the test was about its end.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

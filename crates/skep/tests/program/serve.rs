@@ -1,0 +1,159 @@
+//! `skep serve`: its start screen, its signals, and every way in which it refuses to start.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use crate::process::{Server, assert_refusal, output, refusal, skep, text};
+
+/// A file of this test's own.
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
+}
+
+#[test]
+fn the_screen_says_how_to_talk_to_it() {
+    let server = Server::start(&[]);
+    for part in ["64 MiB in 2 shards", "huge pages", "nothing survives a restart", "redis-cli -p", "update hits add"] {
+        assert!(server.screen.contains(part), "{}", server.screen);
+    }
+    // The examples can be typed as they stand.
+    let example = server.screen.lines().find(|line| line.contains(" update hits ")).expect("there is an example");
+    let words: Vec<_> = example.split_whitespace().skip(1).collect();
+    let first = output(&words);
+    assert_eq!((text(&first.stdout).as_str(), first.status.code()), ("0\n", Some(0)), "{}", text(&first.stderr));
+
+    let mut resp = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
+    resp.write_all(b"*1\r\n$4\r\nPING\r\n").expect("it reads");
+    let mut pong = [0; 7];
+    resp.read_exact(&mut pong).expect("it answers");
+    assert_eq!(&pong, b"+PONG\r\n");
+}
+
+#[test]
+fn the_resp_port_can_be_off() {
+    let server =
+        Server::start_command(&mut skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]));
+    assert_eq!(server.resp, None);
+    assert_eq!(server.cli(&["put", "k", "v"]).status.code(), Some(0));
+}
+
+#[test]
+fn sigterm_and_sigint_stop_it_in_order() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::start(&[]);
+        // A client that stays connected does not hold it up.
+        let client = TcpStream::connect(&server.native).expect("it listens");
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(0), "SIG{signal}");
+        drop(client);
+    }
+}
+
+#[test]
+fn systemd_is_told_and_a_second_sigint_exits_at_once() {
+    let path = file("notify");
+    _ = fs::remove_file(&path);
+    let socket = UnixDatagram::bind(&path).expect("a socket can be made");
+    let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]);
+    let mut server = Server::start_command(command.env("NOTIFY_SOCKET", &path).stderr(Stdio::piped()));
+    let mut message = [0; 64];
+    let size = socket.recv(&mut message).expect("a message comes");
+    assert_eq!(&message[..size], b"READY=1\n");
+
+    // Nobody takes the message that it is stopping, so it is held there, after its last line in the log.
+    let sender = UnixDatagram::unbound().expect("a socket can be made");
+    sender.set_nonblocking(true).expect("a socket can be non-blocking");
+    while sender.send_to(b"full", &path).is_ok() {}
+    let mut log = BufReader::new(server.child().stderr.take().expect("standard error is a pipe"));
+    server.signal("TERM");
+    let mut line = String::new();
+    while !line.contains("stopping") {
+        line.clear();
+        assert!(log.read_line(&mut line).expect("the log can be read") > 0, "it ended without a line about it");
+    }
+    server.signal("INT");
+    assert_eq!(server.wait().code(), Some(1));
+    _ = fs::remove_file(&path);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = taken.local_addr().expect("it has an address").to_string();
+    let native = refusal(&["serve", "--listen", &address, "--resp", "off", "--memory", "64MiB"]);
+    assert_refusal(&native, 1, &[&address, "in use", "--listen"]);
+    let resp = refusal(&["serve", "--listen", "127.0.0.1:0", "--resp", &address, "--memory", "64MiB"]);
+    assert_refusal(&resp, 1, &[&address, "in use", "--resp"]);
+}
+
+#[test]
+fn too_much_or_too_little_memory_is_refused() {
+    let serve = |memory| refusal(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", memory]);
+    assert_refusal(&serve("900TiB"), 1, &["memory", "--memory"]);
+    assert_refusal(&serve("1KiB"), 1, &["memory", "--memory"]);
+}
+
+#[test]
+fn bad_flags_are_refused_in_one_line() {
+    for (arguments, parts) in [
+        (&["serve", "--memry", "1GiB"][..], &["--memry", "--memory"][..]),
+        (&["serve", "--memory", "4G"], &["'4G'", "--memory", "4GiB"]),
+        (&["serve", "--memory"], &["--memory", "value"]),
+        (&["serve", "--shards", "0"], &["--shards", "1 to 256"]),
+        (&["serve", "--listen", "7379"], &["--listen", "127.0.0.1:7379"]),
+        (&["serve", "--resp", "no"], &["--resp", "off"]),
+        (&["serve", "--hash-index-ratio", "2"], &["--hash-index-ratio", "below 1"]),
+        (&["serve", "--inline-threshold", "51"], &["--inline-threshold", "50"]),
+        (&["serve", "extra"], &["extra"]),
+        (&["sevre"], &["sevre", "serve"]),
+        (&["cli", "put", "k"], &["<VALUE>", "--help"]),
+        (&["cli", "update", "k", "plus", "i64", "1"], &["plus", "add, sub"]),
+        (&["cli", "update", "k", "add", "i65", "1"], &["i65", "u8, u16"]),
+        (&["cli", "update", "k", "add", "i64", "1.5"], &["1.5", "i64"]),
+        (&["cli", "update", "k", "xor", "f64", "1"], &["not defined"]),
+        (&["cli", "update", "k", "cas", "i64", "1"], &["operand"]),
+        (&["cli", "put", "", "v"], &["key is empty"]),
+        (&["bench", "--workload", "z"], &["--workload", "'z'"]),
+        (&["bench", "--key-size", "0"], &["--key-size", "1 to 460"]),
+        (&["bench", "--key-size", "1", "--records", "257"], &["--key-size"]),
+        (&["bench", "--addr", "127.0.0.1:1", "--embedded"], &["--addr", "--embedded"]),
+    ] {
+        assert_refusal(&refusal(arguments), 2, parts);
+    }
+}
+
+#[test]
+fn a_bad_configuration_file_is_refused_with_its_line() {
+    let path = file("bad.toml");
+    let shown = path.to_str().expect("the path is UTF-8").to_owned();
+    fs::write(&path, "# my settings\nmemory = \"4GiB\"\nshards = 0\n").expect("a file can be written");
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "line 3", "`shards`", "1 to 256"]);
+    fs::write(&path, [0xff, 0xfe]).expect("a file can be written");
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "UTF-8"]);
+    fs::remove_file(&path).expect("a file can be removed");
+    assert_refusal(&refusal(&["serve", "--config", &shown]), 2, &[&shown, "No such file", "--print-config"]);
+}
+
+#[test]
+fn the_printed_configuration_can_be_used() {
+    let path = file("default.toml");
+    let printed = output(&["serve", "--print-config"]);
+    assert_eq!(printed.status.code(), Some(0));
+    fs::write(&path, &printed.stdout).expect("a file can be written");
+    let server = Server::start(&["--config", path.to_str().expect("the path is UTF-8")]);
+    assert!(server.screen.contains("64 MiB in 2 shards"), "the flags go before the file: {}", server.screen);
+    fs::remove_file(&path).expect("a file can be removed");
+}
+
+#[test]
+fn the_version_is_one_line() {
+    for flag in ["-v", "-V", "--version"] {
+        let version = output(&[flag]);
+        assert_eq!(version.status.code(), Some(0));
+        assert_eq!(text(&version.stdout), concat!("skep ", env!("CARGO_PKG_VERSION"), "\n"));
+    }
+}

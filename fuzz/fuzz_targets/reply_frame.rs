@@ -1,0 +1,39 @@
+//! The bytes that a server sends on the native port; a client must not trust them either.
+//!
+//! Looked for: a panic, a frame that is larger than the bytes it came in, more answers than the announced number, and a
+//! frame that is read differently after it was written again from what was read.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use skep_wire::native::{REPLY_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter, Response, Welcome};
+
+fuzz_target!(|input: &[u8]| {
+    if let Ok(Some(welcome)) = Welcome::decode(input) {
+        assert_eq!(Welcome::decode(&welcome.encode()), Ok(Some(welcome)));
+    }
+    let mut bytes = input;
+    while let Ok(Some((frame, size))) = ReplyFrame::decode(bytes) {
+        assert!(size > 0 && size <= bytes.len() && size <= 4 + REPLY_FRAME_SIZE_MAX);
+        let responses: Result<Vec<Response<'_>>, _> = frame.replies().take(1 << 16).collect();
+        if let Ok(responses) = responses {
+            assert_eq!(responses.len(), usize::from(frame.count));
+            check_written(&frame, &responses);
+        }
+        bytes = &bytes[size..];
+    }
+});
+
+/// Writes the answers of a frame again and reads them back.
+fn check_written(frame: &ReplyFrame<'_>, responses: &[Response<'_>]) {
+    let mut written = Vec::new();
+    let mut writer = ReplyFrameWriter::new(&mut written, frame.sequence);
+    for response in responses {
+        writer.push(*response);
+    }
+    writer.finish();
+    let (again, size) = ReplyFrame::decode(&written).expect("a frame").expect("a whole frame");
+    assert_eq!((size, again.sequence), (written.len(), frame.sequence));
+    let again: Result<Vec<Response<'_>>, _> = again.replies().collect();
+    assert_eq!(again.as_deref(), Ok(responses));
+}

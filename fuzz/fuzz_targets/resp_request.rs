@@ -1,0 +1,41 @@
+//! RESP requests from a stranger, in pieces of a stranger's choice.
+//!
+//! The first byte says how large the pieces are in which the rest arrives. Looked for: a panic, an argument outside of
+//! its request, more arguments than its bytes can hold, and a request that is read differently when it arrives in
+//! pieces than when it arrives at once.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use skep_wire::resp::{ARGUMENT_COUNT_MAX, RequestError, RequestParser};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((piece_size, bytes)) = input.split_first() else { return };
+    let at_once = parse(bytes, bytes.len().max(1));
+    let in_pieces = parse(bytes, usize::from(*piece_size).max(1));
+    assert_eq!(at_once, in_pieces);
+});
+
+/// All requests in the bytes, which arrive so many at a time, and the error that ended them.
+fn parse(bytes: &[u8], piece_size: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
+    let mut received = bytes.to_vec();
+    let mut parser = RequestParser::default();
+    let mut requests = Vec::new();
+    let mut start = 0;
+    let mut end = 0;
+    loop {
+        match parser.parse(&mut received[start..end]) {
+            Err(error) => return (requests, Some(error)),
+            Ok(None) if end == received.len() => return (requests, None),
+            Ok(None) => end = received.len().min(end + piece_size),
+            Ok(Some(size)) => {
+                assert!(size > 0 && start + size <= end, "a request of {size} bytes in {}", end - start);
+                let arguments = parser.arguments();
+                assert!(arguments.len() <= size.min(ARGUMENT_COUNT_MAX));
+                let request = &received[start..start + size];
+                requests.push(arguments.iter().map(|argument| request[argument.range()].to_vec()).collect());
+                start += size;
+            }
+        }
+    }
+}

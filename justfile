@@ -1,0 +1,50 @@
+# The commands of this repository. `just` only names them: each can be typed without it.
+
+# List the commands.
+default:
+    @just --list
+
+# Build everything.
+build:
+    cargo build --workspace --all-targets
+
+# Run the tests that need nothing but the toolchain.
+test:
+    cargo test --workspace
+
+# Run the tests that need Debian's redis-tools; they fail without them.
+full:
+    SKEP_FULL=1 cargo test --workspace --test 'full_*'
+
+# Check the lints, warnings included.
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Format the sources.
+fmt:
+    cargo fmt --all
+    cargo fmt --manifest-path fuzz/Cargo.toml
+
+# Check licences, versions and sources of the dependencies (cargo install --locked cargo-deny).
+deny:
+    cargo deny --locked check bans licenses sources
+
+# Check all that is checked before a change is taken.
+ci:
+    .ci/run
+
+# Start the server; arguments go to it: just serve --memory 2GiB
+serve *arguments:
+    cargo run --release -- serve {{arguments}}
+
+# Measure with YCSB; arguments go to it: just bench --embedded
+bench *arguments:
+    cargo run --release -- bench {{arguments}}
+
+# Count the words of text files in a running server: just word-count FILES
+word-count +files:
+    cargo run --release --example word_count -- {{files}}
+
+# Fuzz one target (cargo install --locked cargo-fuzz): just fuzz resp_request 60
+fuzz target seconds="60":
+    RUSTC_BOOTSTRAP=1 cargo fuzz run {{target}} -- -max_total_time={{seconds}} -max_len=16384
