@@ -96,8 +96,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// The blocks of hexadecimal digits in the description of the protocol.
 fn documented_hex() -> Vec<Vec<u8>> {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
-    let document = std::fs::read_to_string(document).expect("docs/protocol.md is beside the crates");
+    let document = include_str!("../../../../docs/protocol.md");
     document.split("```hex\n").skip(1).map(|block| hex(block.split("```").next().unwrap())).collect()
 }
 
