@@ -199,6 +199,11 @@ fn open(
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::thread;
+
+    use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+    use skep_store::operation::Reply;
+    use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame};
 
     use super::*;
 
@@ -209,5 +214,60 @@ mod tests {
         let error = Client::connect_within(address, 0, Duration::from_millis(50)).unwrap_err();
         assert!(matches!(error, ClientError::NotWelcome { reason: NotWelcome::Silent(_), .. }), "{error}");
         assert!(error.to_string().contains(&address.to_string()));
+    }
+
+    /// Answers every operation with this value, and reads no frame before the last one's answer is taken.
+    fn serve_value(listener: &TcpListener, value: &[u8]) -> io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.read_exact(&mut [0; Hello::SIZE])?;
+        let frame_size_max = u32::try_from(REQUEST_FRAME_SIZE_MAX).expect("the limit fits the welcome");
+        stream.write_all(&Welcome { shard_count: 1, shard: 0, frame_size_max, partition_seed: 0 }.encode())?;
+        let mut bytes = Vec::new();
+        loop {
+            let mut piece = [0; 4096];
+            match stream.read(&mut piece)? {
+                0 => return Ok(()),
+                size => bytes.extend_from_slice(&piece[..size]),
+            }
+            while let Some((frame, consumed)) = RequestFrame::decode(&bytes).map_err(io::Error::other)? {
+                let mut output = Vec::new();
+                let mut writer = ReplyFrameWriter::new(&mut output, frame.sequence);
+                frame.operations().for_each(|_| writer.push(Ok(Reply::Value(value))));
+                writer.finish();
+                stream.write_all(&output)?;
+                bytes.drain(..consumed);
+            }
+        }
+    }
+
+    /// Bytes that the sockets hold: far less than a value.
+    const SMALL: usize = 128 << 10;
+
+    #[test]
+    fn sockets_that_hold_little_do_not_stop_what_is_sent_both_ways() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // Accepted sockets inherit them.
+        set_socket_recv_buffer_size(&listener, SMALL).unwrap();
+        set_socket_send_buffer_size(&listener, SMALL).unwrap();
+        let value = vec![7; 1 << 20];
+        let server = thread::spawn({
+            let value = value.clone();
+            move || serve_value(&listener, &value)
+        });
+        let mut client = Client::connect(address, 0).unwrap();
+        set_socket_recv_buffer_size(&client.connections[0], SMALL).unwrap();
+        set_socket_send_buffer_size(&client.connections[0], SMALL).unwrap();
+
+        // Values that differ, or the copy flag would let them share a frame.
+        let other = vec![8; 1 << 20];
+        let values = [&value, &other, &value, &other, &value, &other];
+        let put = |value| Operation::Put { value, condition: PutCondition::Always };
+        let requests = values.map(|value| Request { key: b"k", operation: put(value) });
+        let mut responses = Responses::new();
+        client.execute(&requests, &mut responses).unwrap();
+        assert!(responses.iter().all(|response| response == Ok(Reply::Value(&value))));
+        drop(client);
+        server.join().unwrap().unwrap();
     }
 }

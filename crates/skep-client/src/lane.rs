@@ -23,7 +23,7 @@ use crate::responses::Responses;
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
 
 /// A frame is closed once it has this many bytes, so that the server can begin before all of a batch has arrived.
-const FRAME_SIZE_FULL: usize = 64 << 10;
+const FRAME_SIZE_FULL: usize = 16 << 10;
 
 /// What the input buffer begins with and is given back to between batches, in bytes.
 const INPUT_SIZE: usize = 64 << 10;

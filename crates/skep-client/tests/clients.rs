@@ -1,10 +1,10 @@
-//! Both clients against a server that is built on the codec and a naive store: what they answer, how they divide a
-//! batch, and what they say when something is wrong.
+//! Both clients against Skep's server, and against one that is built on the codec and a naive store and can be told
+//! how to behave: what they answer, how they divide a batch, and what they say when something is wrong.
 
 mod support;
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -12,6 +12,7 @@ use skep_client::{
     AsyncClient, Client, ClientError, Element, Filter, Fold, NotWelcome, Operation, OperationError, Predicate,
     ProtocolError, PutCondition, Reduce, Reply, Request, Responses, Shape, Update, UpdateFunction, WireError,
 };
+use skep_server::{Server, ServerSettings};
 use skep_store::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
 use support::{Behaviour, as_response, start, start_mute, start_stranger};
 
@@ -41,7 +42,7 @@ macro_rules! call {
 }
 
 impl EitherClient {
-    fn connect_both(address: std::net::SocketAddr, space: u16) -> [Result<EitherClient, ClientError>; 2] {
+    fn connect_both(address: SocketAddr, space: u16) -> [Result<EitherClient, ClientError>; 2] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         [
             Client::connect(address, space).map(EitherClient::Blocking),
@@ -96,6 +97,30 @@ fn both_clients_agree_with_the_naive_store() {
             for mut client in EitherClient::with_servers(Behaviour { shard_count, answers_max, ..Default::default() }) {
                 agrees_with_the_naive_store(&mut client, seed);
             }
+        }
+    }
+}
+
+#[test]
+fn both_clients_agree_with_the_naive_store_when_the_server_is_skep() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    for shards in [1, 3] {
+        for which in [0, 1] {
+            let settings = ServerSettings {
+                native: any,
+                resp: None,
+                memory: u64::from(shards) << 26,
+                shards,
+                pin_threads: false,
+                ..ServerSettings::default()
+            };
+            let server = Server::start(&settings).expect("the server starts");
+            let [blocking, asynchronous] = EitherClient::connect_both(server.native_address(), 0).map(Result::unwrap);
+            let mut client = if which == 0 { blocking } else { asynchronous };
+            agrees_with_the_naive_store(&mut client, 4);
+
+            server.stop();
+            assert!(matches!(call!(client, get(b"k")), Err(ClientError::Closed { .. })));
         }
     }
 }

@@ -67,7 +67,7 @@ mod tests {
             (b"a key of more than sixteen bytes", 42, 0x0771_e03d_c96d_f6c1, [0, 0, 29]),
             (&long, 42, 0xf7b8_d858_2bf4_b289, [2, 15, 967]),
         ];
-        let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md"));
+        let document = include_str!("../../../docs/protocol.md");
         for (key, seed, hash, owners) in cases {
             assert_eq!(rapidhash_v3_seeded(key, &RapidSecrets::seed_cpp(seed)), hash);
             assert_eq!([3, 16, 1000].map(|shard_count| shard_of(key, seed, shard_count)), owners);

@@ -96,7 +96,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// The blocks of hexadecimal digits in the description of the protocol.
 fn documented_hex() -> Vec<Vec<u8>> {
-    let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md"));
+    let document = include_str!("../../../../docs/protocol.md");
     document.split("```hex\n").skip(1).map(|block| hex(block.split("```").next().unwrap())).collect()
 }
 
