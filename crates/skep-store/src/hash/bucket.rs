@@ -18,6 +18,8 @@
 //! Invariant: the slots in use are the first ones; removing an entry moves the later ones up. So a free slot is never
 //! out of reach, and an insertion appends. A bucket of zeros is empty.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 use super::slab::SlabClass;
 use crate::memory::{LINE_SIZE, Line, Pointer};
 
@@ -103,7 +105,8 @@ pub fn slots_for(pair_size: usize) -> usize {
 }
 
 /// A bucket, by value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
 pub struct Bucket(Line);
 
 impl Bucket {
@@ -113,6 +116,11 @@ impl Bucket {
     /// The bucket in this line.
     pub fn from_line(line: Line) -> Self {
         Bucket(line)
+    }
+
+    /// The bucket in this line, where it is.
+    pub fn from_line_mut(line: &mut Line) -> &mut Self {
+        zerocopy::transmute_mut!(line)
     }
 
     /// The line of this bucket.
@@ -142,28 +150,53 @@ impl Bucket {
     }
 
     /// The inline pair with this key.
+    ///
+    /// All ten slots are compared with the key's first eight bytes at once, without a branch; as a rule at most one is
+    /// left to look at.
+    #[inline]
     pub fn find_inline(&self, key: &[u8]) -> Option<InlinePair> {
         let types = self.types();
-        let mut begins = (types >> 2) & (types >> 1) & !types & TYPE_LOWEST;
-        while begins != 0 {
-            let slot = begins.trailing_zeros() as usize / TYPE_BITS;
-            let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
-            let marks = self.marks() >> (slot * SLOT_SIZE);
-            let key_size = marks.trailing_zeros() as usize + 1;
-            if key_size == key.len() && self.0.0[offset..offset + key_size] == *key {
-                return Some(self.inline_pair(slot));
+        let begins = (types >> 2) & (types >> 1) & !types & TYPE_LOWEST;
+        let (prefix, mask) = key_prefix(key);
+        let mut candidates = begins & self.slots_where(|word| word & mask == prefix);
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize / TYPE_BITS;
+            let pair = self.inline_pair(slot);
+            if usize::from(pair.key_size) == key.len() && (key.len() <= 8 || *self.inline_key(pair) == *key) {
+                return Some(pair);
             }
-            begins &= begins - 1;
+            candidates &= candidates - 1;
         }
         None
     }
 
     /// The first slot from `from` on that points to a slab and has this secondary hash.
+    #[inline]
     pub fn find_slab(&self, secondary: SecondaryHash, from: usize) -> Option<(usize, SlabSlot)> {
-        (from..self.used_slot_count()).find_map(|slot| {
-            let found = self.slab_slot(slot)?;
-            (found.secondary == secondary).then_some((slot, found))
-        })
+        let types = self.types();
+        let inline = (types >> 2) & (types >> 1);
+        let slabs = (types | types >> 1 | types >> 2) & !inline & TYPE_LOWEST;
+        let hash = u64::from(secondary.0);
+        let hash_mask = (1 << SECONDARY_HASH_BITS) - 1;
+        let candidates = slabs & self.slots_where(|word| word >> Pointer::BITS & hash_mask == hash);
+        let candidates = candidates & TYPES_MASK.checked_shl((from * TYPE_BITS) as u32).unwrap_or(0);
+        let slot = candidates.trailing_zeros() as usize / TYPE_BITS;
+        if candidates == 0 { None } else { Some((slot, self.slab_slot(slot)?)) }
+    }
+
+    /// The lowest type bit of every slot for which the test holds. The test sees the eight bytes from the slot on, or as
+    /// many as there are, as a little-endian number.
+    #[inline]
+    fn slots_where(&self, test: impl Fn(u64) -> bool) -> u32 {
+        let mut slots = 0;
+        for slot in 0..SLOT_COUNT {
+            // The last slot ends with the line: its bytes are the upper ones of the line's last eight.
+            let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
+            let start = offset.min(LINE_SIZE - 8);
+            let word = u64::from_le_bytes(self.0.0[start..start + 8].try_into().expect("eight bytes"));
+            slots |= u32::from(test(word >> (8 * (offset - start)))) << (slot * TYPE_BITS);
+        }
+        slots
     }
 
     /// What the slot points to, if it points to a slab.
@@ -340,6 +373,17 @@ impl Entry {
             Entry::Slab(_) => 1,
         }
     }
+}
+
+/// The first eight bytes of a key as a little-endian number, and the mask of those that there are.
+#[inline]
+fn key_prefix(key: &[u8]) -> (u64, u64) {
+    if let Some(first) = key.first_chunk() {
+        return (u64::from_le_bytes(*first), u64::MAX);
+    }
+    let mut first = [0; 8];
+    first[..key.len()].copy_from_slice(key);
+    (u64::from_le_bytes(first), (1 << (8 * key.len())) - 1)
 }
 
 /// Removes `width` bits from `start` on; higher bits move down.

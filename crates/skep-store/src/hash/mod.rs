@@ -12,4 +12,4 @@ pub use settings::Settings;
 pub use table::HashTable;
 
 pub(crate) use object::PAIR_SIZE_MAX;
-pub(crate) use table::{BucketIndex, Home, Location};
+pub(crate) use table::{BucketIndex, Home, Location, Visit};

@@ -21,7 +21,7 @@ use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, Shortage, SlabAllocator, SlabClass, SlabTraffic};
-use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, RegionError};
+use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError};
 
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,22 @@ pub(crate) enum Location {
     Large { place: Place, slot: usize, slab: SlabSlot, root: LargeRoot },
     /// No such key. The place is the first bucket with the wanted room, or the end of the chain.
     Missing { place: Place, has_room: bool },
+}
+
+/// What was done to a value that was found.
+pub(crate) enum Visit {
+    /// All that was to be done.
+    Done(Effect),
+    /// Nothing: its pair goes, or changes its size.
+    Left,
+}
+
+/// What a slab held.
+enum Found {
+    Done,
+    Value(usize),
+    Large(LargeRoot),
+    OtherKey,
 }
 
 /// A bucket and where it lies.
@@ -152,54 +168,86 @@ impl<M: Memory> HashTable<M> {
         if self.is_inline(key_size, value_size) { slots_for(key_size + value_size) } else { 1 }
     }
 
-    /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once, and may change
-    /// it. If it does not exist, the place has room for `needed_slots` where there is one; zero: none is needed.
+    /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `None`: the
+    /// visit did all that was to be done. Otherwise, where the search ended; if the key does not exist, with room for
+    /// `needed_slots` where there is some; zero: none is needed.
+    #[inline]
     pub(crate) async fn seek(
         &self,
         key: &[u8],
         home: Home,
         needed_slots: usize,
-        mut visit: impl FnMut(&mut [u8]) -> Effect,
-    ) -> Location {
-        let secondary = SecondaryHash::from_hash(home.hash.0);
+        mut visit: impl FnMut(&mut [u8]) -> Visit,
+    ) -> Option<Location> {
+        // Most searches end here: nothing is copied, and little lives across an await.
+        let look = |line: &mut Line| {
+            let bucket = Bucket::from_line_mut(line);
+            match bucket.find_inline(key).map(|pair| (pair, visit(bucket.inline_value_mut(pair)))) {
+                Some((_, Visit::Done(effect))) => (effect, None),
+                Some((pair, Visit::Left)) => (Effect::Unchanged, Some((*bucket, Some(pair)))),
+                None => (Effect::Unchanged, Some((*bucket, None))),
+            }
+        };
         let at = home.bucket.pointer();
-        let mut place = Place { at, bucket: Bucket::from_line(self.memory.read_announced_line(at).await) };
+        let (bucket, pair) = self.memory.update_announced_line(at, look).await?;
+        let place = Place { at, bucket };
+        match pair {
+            Some(pair) => Some(Location::Inline { place, pair }),
+            None => self.seek_on(place, key, home, needed_slots, visit).await,
+        }
+    }
+
+    /// Searches on from a bucket that does not hold the key inline.
+    async fn seek_on(
+        &self,
+        mut place: Place,
+        key: &[u8],
+        home: Home,
+        needed_slots: usize,
+        mut visit: impl FnMut(&mut [u8]) -> Visit,
+    ) -> Option<Location> {
+        let secondary = SecondaryHash::from_hash(home.hash.0);
         let mut room = None;
         loop {
-            if let Some(pair) = place.bucket.find_inline(key) {
-                if visit(place.bucket.inline_value_mut(pair)) == Effect::Changed {
-                    self.memory.write_line(place.at, place.bucket.as_line()).await;
-                }
-                return Location::Inline { place, pair };
-            }
             let mut from = 0;
             while let Some((slot, slab)) = place.bucket.find_slab(secondary, from) {
-                let span = slab.pointer.span(slab.class.size());
                 let look = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
                     Some(Object::Value(range)) => {
                         let value_size = range.len();
-                        (visit(&mut bytes[range]), Some(Ok(value_size)))
+                        match visit(&mut bytes[range]) {
+                            Visit::Done(effect) => (effect, Found::Done),
+                            Visit::Left => (Effect::Unchanged, Found::Value(value_size)),
+                        }
                     }
-                    Some(Object::Large(root)) => (Effect::Unchanged, Some(Err(root))),
-                    None => (Effect::Unchanged, None),
+                    Some(Object::Large(root)) => (Effect::Unchanged, Found::Large(root)),
+                    None => (Effect::Unchanged, Found::OtherKey),
                 };
-                match self.memory.update(span, look).await {
-                    Some(Ok(value_size)) => return Location::Slab { place, slot, slab, value_size },
-                    Some(Err(root)) => return Location::Large { place, slot, slab, root },
-                    None => from = slot + 1,
+                match self.memory.update(slab.pointer.span(slab.class.size()), look).await {
+                    Found::Done => return None,
+                    Found::Value(value_size) => return Some(Location::Slab { place, slot, slab, value_size }),
+                    Found::Large(root) => return Some(Location::Large { place, slot, slab, root }),
+                    Found::OtherKey => from = slot + 1,
                 }
             }
-            let has_room = needed_slots > 0 && place.bucket.free_slot_count() >= needed_slots;
             let next = place.bucket.chain();
-            if has_room && room.is_none() {
+            if needed_slots > 0 && room.is_none() && place.bucket.free_slot_count() >= needed_slots {
                 room = Some(Place { ..place });
             }
-            match next {
-                Some(at) => place = Place { at, bucket: Bucket::from_line(self.memory.read_line(at).await) },
-                None => {
-                    let has_room = room.is_some();
-                    return Location::Missing { place: room.unwrap_or(place), has_room };
-                }
+            let Some(at) = next else {
+                let has_room = room.is_some();
+                return Some(Location::Missing { place: room.unwrap_or(place), has_room });
+            };
+            place = Place { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
+            if let Some(pair) = place.bucket.find_inline(key) {
+                return match visit(place.bucket.inline_value_mut(pair)) {
+                    Visit::Done(effect) => {
+                        if effect == Effect::Changed {
+                            self.memory.write_line(place.at, place.bucket.as_line()).await;
+                        }
+                        None
+                    }
+                    Visit::Left => Some(Location::Inline { place, pair }),
+                };
             }
         }
     }

@@ -68,6 +68,12 @@ impl<M: Memory> CountingMemory<M> {
         self.counts.set(counts);
     }
 
+    fn count_change(&self, span: Span, effect: Effect) {
+        if effect == Effect::Changed {
+            self.count_write(span);
+        }
+    }
+
     fn count_write(&self, span: Span) {
         let mut counts = self.counts.get();
         counts.write_accesses += 1;
@@ -85,9 +91,12 @@ impl<M: Memory> Memory for CountingMemory<M> {
         self.memory.announce(span);
     }
 
-    async fn read_announced_line(&self, pointer: Pointer) -> Line {
-        self.count_read(pointer.span(super::LINE_SIZE));
-        self.memory.read_announced_line(pointer).await
+    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+        let span = pointer.span(super::LINE_SIZE);
+        self.count_read(span);
+        let (effect, result) = self.memory.update_announced_line(pointer, keep_effect(visit)).await;
+        self.count_change(span, effect);
+        result
     }
 
     async fn read_line(&self, pointer: Pointer) -> Line {
@@ -107,16 +116,8 @@ impl<M: Memory> Memory for CountingMemory<M> {
 
     async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
         self.count_read(span);
-        let (effect, result) = self
-            .memory
-            .update(span, |bytes| {
-                let (effect, result) = visit(bytes);
-                (effect, (effect, result))
-            })
-            .await;
-        if effect == Effect::Changed {
-            self.count_write(span);
-        }
+        let (effect, result) = self.memory.update(span, keep_effect(visit)).await;
+        self.count_change(span, effect);
         result
     }
 
@@ -127,6 +128,16 @@ impl<M: Memory> Memory for CountingMemory<M> {
 
     async fn pause(&self) {
         self.memory.pause().await;
+    }
+}
+
+/// Lets the counting memory know what a closure did to the memory below.
+fn keep_effect<B: ?Sized, R>(
+    visit: impl FnOnce(&mut B) -> (Effect, R),
+) -> impl FnOnce(&mut B) -> (Effect, (Effect, R)) {
+    |bytes| {
+        let (effect, result) = visit(bytes);
+        (effect, (effect, result))
     }
 }
 

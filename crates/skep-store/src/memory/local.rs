@@ -136,6 +136,13 @@ impl LocalMemory {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
+    /// Address of a line, aligned.
+    #[inline]
+    fn line_address(&self, pointer: Pointer) -> *mut Line {
+        assert!(pointer.byte_offset().is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
+        self.address(pointer, LINE_SIZE).cast()
+    }
+
     #[inline]
     fn visit<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> R) -> R {
         let address = self.address(span.pointer(), span.size());
@@ -187,27 +194,26 @@ impl Memory for LocalMemory {
     }
 
     #[inline]
-    async fn read_announced_line(&self, pointer: Pointer) -> Line {
-        debug_assert!(pointer.byte_offset().is_multiple_of(LINE_SIZE));
-        let address = self.address(pointer, LINE_SIZE);
-        // SAFETY: the line lies within the region, no closure holds a reference to it, and it is aligned because the
-        // base is and a line's pointer is even.
-        unsafe { address.cast::<Line>().read_unaligned() }
+    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+        let address = self.line_address(pointer);
+        let _visited = Visited::begin(&self.visited);
+        // SAFETY: the line lies within the region, aligned and initialised. As in `visit`, nothing else refers to it until
+        // `_visited` is dropped.
+        visit(unsafe { &mut *address }).1
     }
 
     #[inline]
     async fn read_line(&self, pointer: Pointer) -> Line {
         self.announce(pointer.span(LINE_SIZE));
         self.pause().await;
-        self.read_announced_line(pointer).await
+        // SAFETY: the line lies within the region, aligned and initialised, and no closure holds a reference to it.
+        unsafe { self.line_address(pointer).read() }
     }
 
     #[inline]
     async fn write_line(&self, pointer: Pointer, line: &Line) {
-        debug_assert!(pointer.byte_offset().is_multiple_of(LINE_SIZE));
-        let address = self.address(pointer, LINE_SIZE);
-        // SAFETY: as for reading; `line` is a copy outside the region or borrowed by nobody who writes it.
-        unsafe { address.cast::<Line>().write_unaligned(*line) }
+        // SAFETY: as for reading; `line` lies outside the region, or a closure would hold a reference into it.
+        unsafe { self.line_address(pointer).write(*line) }
     }
 
     #[inline]

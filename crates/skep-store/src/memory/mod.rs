@@ -25,6 +25,8 @@ mod local;
 pub use counting::{AccessCounts, CountingMemory};
 pub use local::{LocalMemory, RegionError};
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Bytes of a line: what the processor's caches, a DRAM burst and KV-Direct's DMA engine move at once.
 pub const LINE_SIZE: usize = 64;
 /// Bytes that a pointer counts in.
@@ -33,7 +35,7 @@ pub const GRAIN_SIZE: usize = 32;
 pub const MEMORY_SIZE_MAX: u64 = (1 << 31) * GRAIN_SIZE as u64;
 
 /// One line, by value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct Line(pub [u8; LINE_SIZE]);
 
@@ -125,8 +127,9 @@ pub trait Memory {
     /// Says that a span will be used soon.
     fn announce(&self, span: Span);
 
-    /// Reads a line that was announced long enough ago to be there: admission does that for a whole batch.
-    async fn read_announced_line(&self, pointer: Pointer) -> Line;
+    /// Reads a line that was announced long enough ago to be there, and writes it back if `visit` changed it. Admission
+    /// announces the first lines of a whole batch.
+    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R;
 
     /// Reads a line.
     async fn read_line(&self, pointer: Pointer) -> Line;

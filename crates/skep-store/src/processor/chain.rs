@@ -19,7 +19,7 @@ use super::execution::{InPlace, execute_in_place};
 use super::replies::Replies;
 use super::station::{Station, StationSlot, Waiting};
 use crate::function::{DecimalText, update};
-use crate::hash::{HashTable, Home, Location, PAIR_SIZE_MAX};
+use crate::hash::{HashTable, Home, Location, PAIR_SIZE_MAX, Visit};
 use crate::memory::{Effect, Memory};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
@@ -30,7 +30,7 @@ pub(super) struct Batch<'a, M> {
     pub(super) homes: &'a [Home],
     /// Place of the first request in the replies.
     pub(super) first_reply: usize,
-    pub(super) station: RefCell<&'a mut Station>,
+    pub(super) station: &'a Station,
     pub(super) replies: RefCell<&'a mut Replies>,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
@@ -46,10 +46,8 @@ impl<M: Memory> Batch<'_, M> {
             let home = self.homes[first.index()];
             let mut sum = None;
             let visit = |value: &mut [u8]| self.forward(slot, first, value, &mut sum);
-            let location = self.table.seek(request.key, home, self.needed_slots(request), visit).await;
-            if self.front(slot) != Some(first) {
-                continue;
-            }
+            let sought = self.table.seek(request.key, home, self.needed_slots(request), visit).await;
+            let Some(location) = sought else { continue };
             if matches!(location, Location::Large { .. }) || stored_size(request) > PAIR_SIZE_MAX {
                 return;
             }
@@ -57,12 +55,13 @@ impl<M: Memory> Batch<'_, M> {
             if let Err(error) = outcome {
                 self.answer(first, Reply::Failed(error));
             }
-            self.station.borrow_mut().retire(slot, None, first);
+            self.station.retire(slot, None, first);
         }
     }
 
+    #[inline]
     pub(super) fn front(&self, slot: StationSlot) -> Option<Waiting> {
-        self.station.borrow().front(slot)
+        self.station.front(slot)
     }
 
     pub(super) fn answer(&self, request: Waiting, reply: Reply<'_>) {
@@ -74,8 +73,8 @@ impl<M: Memory> Batch<'_, M> {
 
     /// Executes the first request of a chain on its value, and those behind it that have the same key, in order, up to
     /// one that cannot be done in place.
-    fn forward(&self, slot: StationSlot, first: Waiting, value: &mut [u8], sum: &mut Option<DecimalText>) -> Effect {
-        let mut station = self.station.borrow_mut();
+    fn forward(&self, slot: StationSlot, first: Waiting, value: &mut [u8], sum: &mut Option<DecimalText>) -> Visit {
+        let station = self.station;
         let mut replies = self.replies.borrow_mut();
         let key = self.requests[first.index()].key;
         let mut effect = Effect::Unchanged;
@@ -97,15 +96,14 @@ impl<M: Memory> Batch<'_, M> {
                     }
                     station.retire(slot, before, waiting);
                 }
-                InPlace::MainPath(text) => {
-                    if waiting == first {
-                        *sum = text;
-                    }
-                    break;
+                InPlace::MainPath(text) if waiting == first => {
+                    *sum = text;
+                    return Visit::Left;
                 }
+                InPlace::MainPath(_) => break,
             }
         }
-        effect
+        Visit::Done(effect)
     }
 
     /// Carries out an operation that finds no key, removes it, or changes the size of its value.

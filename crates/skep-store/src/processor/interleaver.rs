@@ -28,12 +28,13 @@ pub(crate) fn interleave<F: Future<Output = ()>>(count: usize, mut start: impl F
     let mut futures: [MaybeUninit<F>; IN_FLIGHT_MAX] = [const { MaybeUninit::uninit() }; IN_FLIGHT_MAX];
     let mut live = [0u16; IN_FLIGHT_MAX];
     let mut live_count = 0;
-    for (place, future) in futures[..count].iter_mut().enumerate() {
-        let future = future.write(start(place));
+    for number in 0..count {
+        // A future that ends at once leaves its place to the next one: as a rule all use the same few lines.
+        let future = futures[live_count].write(start(number));
         // SAFETY: the future was just written to its place and stays there until it is dropped in it: the array is
         // neither moved nor borrowed otherwise. After a panic it is leaked with the array, which pinning allows.
         if unsafe { poll_in_place(future, &mut context) }.is_pending() {
-            live[live_count] = place as u16;
+            live[live_count] = live_count as u16;
             live_count += 1;
         }
     }

@@ -9,8 +9,8 @@
 use super::chain::Batch;
 use super::station::{StationSlot, Waiting};
 use crate::function::{filter, operand_piece, reduce, update};
-use crate::hash::{Home, Location, PAIR_SIZE_MAX};
-use crate::memory::{Effect, Memory};
+use crate::hash::{Home, Location, PAIR_SIZE_MAX, Visit};
+use crate::memory::Memory;
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape};
 
 impl<M: Memory> Batch<'_, M> {
@@ -19,16 +19,21 @@ impl<M: Memory> Batch<'_, M> {
         let request = &self.requests[first.index()];
         if answers_much(&request.operation) && !self.replies.borrow().within_budget() {
             self.deferred.set(true);
-            self.station.borrow_mut().clear(slot);
+            self.station.clear(slot);
             return;
         }
         let home = self.homes[first.index()];
-        let nothing = |_: &mut [u8]| Effect::Unchanged;
-        let location = self.table.seek(request.key, home, self.needed_slots(request), nothing).await;
+        let location = self.locate(request, home).await;
         if let Err(error) = self.large_path(request, home, location, first).await {
             self.answer(first, Reply::Failed(error));
         }
-        self.station.borrow_mut().retire(slot, None, first);
+        self.station.retire(slot, None, first);
+    }
+
+    /// Where the key is, or would be.
+    async fn locate(&self, request: &Request<'_>, home: Home) -> Location {
+        let sought = self.table.seek(request.key, home, self.needed_slots(request), |_| Visit::Left).await;
+        sought.expect("nothing was done to the value")
     }
 
     async fn large_path(
@@ -83,8 +88,7 @@ impl<M: Memory> Batch<'_, M> {
                 // The key is missing and the initial value large: it is stored, then updated where it lies.
                 let initial = operation.initial.unwrap_or_default();
                 self.table.store_large(home, &location, key, initial).await?;
-                let nothing = |_: &mut [u8]| Effect::Unchanged;
-                let location = self.table.seek(key, home, 0, nothing).await;
+                let location = self.locate(request, home).await;
                 self.stream(request, &location, waiting).await?;
             }
             Operation::Get | Operation::Update(_) | Operation::Reduce(_) | Operation::Filter(_) => {

@@ -152,13 +152,13 @@ impl<M: Memory> Processor<M> {
             requests,
             homes: &self.homes,
             first_reply,
-            station: RefCell::new(&mut self.station),
+            station: &self.station,
             replies: RefCell::new(replies),
             hits: Cell::new(0),
             misses: Cell::new(0),
             deferred: Cell::new(false),
         };
-        let slot_of = |chain: usize| -> StationSlot { batch.station.borrow().chain_slot(chain) };
+        let slot_of = |chain: usize| -> StationSlot { batch.station.chain_slot(chain) };
         interleave(chain_count, |chain| batch.run_chain(slot_of(chain)));
         // What is left in the station begins with an operation on a large value.
         for chain in 0..chain_count {

@@ -14,6 +14,8 @@
 //!
 //! One operation of a chain is under way; the others of the same key get its value forwarded, see [`super::chain`].
 
+use std::cell::Cell;
+
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::hash::BucketIndex;
 
@@ -42,12 +44,12 @@ impl Waiting {
     }
 }
 
-/// The chains of dependent requests.
+/// The chains of dependent requests. Admission builds them; while they are worked off, requests only leave.
 #[derive(Debug)]
 pub(super) struct Station {
-    heads: Box<[u16; SLOT_COUNT]>,
+    heads: Box<[Cell<u16>; SLOT_COUNT]>,
     tails: Box<[u16; SLOT_COUNT]>,
-    next: [u16; IN_FLIGHT_MAX],
+    next: Box<[Cell<u16>; IN_FLIGHT_MAX]>,
     /// The slots that are not empty, in the order of their first request.
     occupied: Vec<StationSlot>,
 }
@@ -55,9 +57,9 @@ pub(super) struct Station {
 impl Station {
     pub(super) fn new() -> Self {
         Station {
-            heads: Box::new([NONE; SLOT_COUNT]),
+            heads: Box::new([const { Cell::new(NONE) }; SLOT_COUNT]),
             tails: Box::new([NONE; SLOT_COUNT]),
-            next: [NONE; IN_FLIGHT_MAX],
+            next: Box::new([const { Cell::new(NONE) }; IN_FLIGHT_MAX]),
             occupied: Vec::with_capacity(IN_FLIGHT_MAX),
         }
     }
@@ -65,7 +67,7 @@ impl Station {
     /// Empties the station.
     pub(super) fn reset(&mut self) {
         for slot in self.occupied.drain(..) {
-            self.heads[usize::from(slot.0)] = NONE;
+            self.heads[usize::from(slot.0)].set(NONE);
         }
     }
 
@@ -73,12 +75,12 @@ impl Station {
     pub(super) fn admit(&mut self, request_index: usize, bucket: BucketIndex) {
         let slot = bucket.0 as usize % SLOT_COUNT;
         let request = request_index as u16;
-        self.next[request_index] = NONE;
-        if self.heads[slot] == NONE {
-            self.heads[slot] = request;
+        self.next[request_index].set(NONE);
+        if self.heads[slot].get() == NONE {
+            self.heads[slot].set(request);
             self.occupied.push(StationSlot(slot as u16));
         } else {
-            self.next[usize::from(self.tails[slot])] = request;
+            self.next[usize::from(self.tails[slot])].set(request);
         }
         self.tails[slot] = request;
     }
@@ -95,26 +97,26 @@ impl Station {
 
     /// The first request of a chain.
     pub(super) fn front(&self, slot: StationSlot) -> Option<Waiting> {
-        Waiting::some(self.heads[usize::from(slot.0)])
+        Waiting::some(self.heads[usize::from(slot.0)].get())
     }
 
     /// The request behind this one.
     pub(super) fn after(&self, request: Waiting) -> Option<Waiting> {
-        Waiting::some(self.next[request.index()])
+        Waiting::some(self.next[request.index()].get())
     }
 
     /// Takes a request out of its chain; `before` is the one before it, `None` if it is the first.
-    pub(super) fn retire(&mut self, slot: StationSlot, before: Option<Waiting>, request: Waiting) {
-        let next = self.next[request.index()];
+    pub(super) fn retire(&self, slot: StationSlot, before: Option<Waiting>, request: Waiting) {
+        let next = self.next[request.index()].get();
         match before {
-            Some(before) => self.next[before.index()] = next,
-            None => self.heads[usize::from(slot.0)] = next,
+            Some(before) => self.next[before.index()].set(next),
+            None => self.heads[usize::from(slot.0)].set(next),
         }
     }
 
     /// Takes all requests out of a chain.
-    pub(super) fn clear(&mut self, slot: StationSlot) {
-        self.heads[usize::from(slot.0)] = NONE;
+    pub(super) fn clear(&self, slot: StationSlot) {
+        self.heads[usize::from(slot.0)].set(NONE);
     }
 }
 

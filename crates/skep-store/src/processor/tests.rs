@@ -40,8 +40,14 @@ impl Memory for WaywardMemory {
         self.memory.size()
     }
     fn announce(&self, _: Span) {}
-    async fn read_announced_line(&self, pointer: Pointer) -> Line {
-        self.read_line(pointer).await
+    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+        // Reading and writing are apart, as they are where a line travels.
+        let mut line = self.read_line(pointer).await;
+        let (effect, result) = visit(&mut line);
+        if effect == Effect::Changed {
+            self.write_line(pointer, &line).await;
+        }
+        result
     }
     async fn read_line(&self, pointer: Pointer) -> Line {
         self.delay().await;
