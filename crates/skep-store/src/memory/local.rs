@@ -136,6 +136,16 @@ impl LocalMemory {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
+    /// Shows a line, which may be changed. A line that was not announced is waited for.
+    #[inline]
+    pub fn with_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> R) -> R {
+        let address = self.line_address(pointer);
+        let _visited = Visited::begin(&self.visited);
+        // SAFETY: the line lies within the region, aligned and initialised. As in `visit`, nothing else refers to it until
+        // `_visited` is dropped.
+        visit(unsafe { &mut *address })
+    }
+
     /// Address of a line, aligned.
     #[inline]
     fn line_address(&self, pointer: Pointer) -> *mut Line {
@@ -195,11 +205,7 @@ impl Memory for LocalMemory {
 
     #[inline]
     async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
-        let address = self.line_address(pointer);
-        let _visited = Visited::begin(&self.visited);
-        // SAFETY: the line lies within the region, aligned and initialised. As in `visit`, nothing else refers to it until
-        // `_visited` is dropped.
-        visit(unsafe { &mut *address }).1
+        self.with_line(pointer, visit).1
     }
 
     #[inline]

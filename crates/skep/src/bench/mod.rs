@@ -5,6 +5,7 @@
 
 mod distribution;
 mod drive;
+mod engine;
 mod report;
 mod target;
 mod workload;
@@ -28,7 +29,10 @@ use workload::{Keys, Workload, draw};
 
 /// Measures a server or the store.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// YCSB workload: a (half puts), b (5% puts), c (reads only), f (half atomic read-modify-writes).
     #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
     workload: Workload,
@@ -73,11 +77,21 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// A part that is measured by itself.
+#[derive(clap::Subcommand, Debug)]
+enum Part {
+    /// The store alone, on one core, as a share of what the memory allows.
+    Engine(engine::Arguments),
+}
+
 /// Operations each client draws before the clock runs; then it begins again.
 const DRAW_COUNT_MAX: u64 = 1 << 22;
 
 /// Loads, measures and prints. Errors of operations are counted, and make the run a failure.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    if let Some(Part::Engine(arguments)) = &arguments.part {
+        return engine::run(arguments);
+    }
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
     let plan = plan(&arguments)?;
     let shares = shares(arguments.records, client_count as u64);

@@ -104,7 +104,7 @@ fn name(choice: &impl clap::ValueEnum) -> String {
 }
 
 /// A whole number with its thousands apart.
-fn grouped(number: f64) -> String {
+pub(super) fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::new();
     for (index, digit) in digits.char_indices() {

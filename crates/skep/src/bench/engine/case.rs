@@ -1,0 +1,166 @@
+//! The cases of the engine benchmark: which operations, on which keys, and what an ideal store would touch for them.
+
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::function::UpdateFunction;
+use skep_store::memory::{LINE_SIZE, Memory};
+use skep_store::operation::{Operation, PutCondition, Request, Shape as UpdateShape, Update};
+
+use super::corpus::{Corpus, KEY_SIZE_MAX};
+use super::limit::Ideal;
+use crate::bench::distribution::{Distribution, Generator};
+
+/// A case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    kind: Kind,
+    keys: Keys,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Get,
+    Put,
+    Delete,
+    /// An atomic addition to the value, or to every element of it.
+    Add,
+    /// Puts, so many of 256, and gets.
+    Mix(u8),
+}
+
+/// To which keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keys {
+    Uniform,
+    Zipf,
+    /// One key.
+    One,
+    /// Keys that do not exist; [`Kind::Delete`] of them restores the corpus.
+    Fresh,
+}
+
+const fn case(name: &'static str, kind: Kind, keys: Keys) -> Case {
+    Case { name, kind, keys }
+}
+
+/// All cases. `delete` comes behind `put_new` and removes what that has put.
+pub(super) const CASES: [Case; 13] = [
+    case("get_uniform", Kind::Get, Keys::Uniform),
+    case("put_existing", Kind::Put, Keys::Uniform),
+    case("put_new", Kind::Put, Keys::Fresh),
+    case("delete", Kind::Delete, Keys::Fresh),
+    case("fetch_add_uniform", Kind::Add, Keys::Uniform),
+    case("fetch_add_one_key", Kind::Add, Keys::One),
+    case("ycsb_a_uniform", Kind::Mix(128), Keys::Uniform),
+    case("ycsb_a_zipf", Kind::Mix(128), Keys::Zipf),
+    case("ycsb_b_uniform", Kind::Mix(13), Keys::Uniform),
+    case("ycsb_b_zipf", Kind::Mix(13), Keys::Zipf),
+    case("ycsb_c_uniform", Kind::Get, Keys::Uniform),
+    case("ycsb_c_zipf", Kind::Get, Keys::Zipf),
+    case("vector_update", Kind::Add, Keys::Uniform),
+];
+
+impl Case {
+    /// Whether the case takes part when this distribution was chosen; `None`: both.
+    pub(super) fn takes_part(&self, distribution: Option<Distribution>) -> bool {
+        match (self.keys, distribution) {
+            (Keys::Zipf, Some(distribution)) => distribution == Distribution::Zipf,
+            (Keys::Uniform, Some(distribution)) => distribution == Distribution::Uniform,
+            _ => true,
+        }
+    }
+
+    /// What an ideal store touches.
+    pub(super) fn ideal(&self, is_inline: bool, kv_size: usize) -> Ideal {
+        let dependent_lines = if is_inline { 0 } else { kv_size.div_ceil(LINE_SIZE) as u64 };
+        let (writes_in_256, all_write) = match self.kind {
+            Kind::Get => (0, false),
+            Kind::Mix(puts) => (puts, false),
+            Kind::Put | Kind::Delete | Kind::Add => (0, true),
+        };
+        Ideal { dependent_lines, writes_in_256, all_write }
+    }
+}
+
+/// Draws the keys and operations of batches.
+pub(super) struct Draw {
+    random: Xoshiro256PlusPlus,
+    zipf: Generator,
+    pair_count: u64,
+    /// Where fresh keys begin to be new, and to be deleted.
+    fresh: [u64; 2],
+}
+
+impl Draw {
+    pub(super) fn new(random: Xoshiro256PlusPlus, pair_count: u64) -> Self {
+        Draw { random, zipf: Generator::new(Distribution::Zipf, pair_count), pair_count, fresh: [pair_count; 2] }
+    }
+
+    /// The record numbers of a batch, and which of them are written. Fewer when there is nothing left to delete.
+    pub(super) fn batch(&mut self, case: &Case, size: usize, records: &mut Vec<(u64, bool)>) {
+        records.clear();
+        for _ in 0..size {
+            let record = match case.keys {
+                Keys::Uniform => self.random.random_range(0..self.pair_count),
+                Keys::Zipf => self.zipf.draw(&mut self.random),
+                Keys::One => 0,
+                Keys::Fresh => {
+                    let [put_next, delete_next] = &mut self.fresh;
+                    let next = if case.kind == Kind::Delete { delete_next } else { put_next };
+                    *next += 1;
+                    *next - 1
+                }
+            };
+            let write = match case.kind {
+                Kind::Mix(puts) => self.random.random_range(0..256) < u32::from(puts),
+                _ => true,
+            };
+            records.push((record, write));
+        }
+    }
+
+    /// Fresh keys that were put and not deleted.
+    pub(super) fn fresh_count(&self) -> u64 {
+        self.fresh[0] - self.fresh[1]
+    }
+}
+
+/// Executes a batch and returns what `timed` makes of it.
+pub(super) fn execute<M: Memory, T>(
+    corpus: &mut Corpus<M>,
+    case: &Case,
+    records: &[(u64, bool)],
+    timed: impl FnOnce(&mut Corpus<M>, &[Request<'_>]) -> T,
+) -> T {
+    let shape = corpus.shape;
+    let keys: Vec<[u8; KEY_SIZE_MAX]> = records.iter().map(|(record, _)| shape.key(*record)).collect();
+    let value = vec![b'w'; shape.value_size];
+    let one = 1u64.to_le_bytes();
+    let element = shape.element();
+    let is_scalar = shape.value_size == element.width() && case.name != "vector_update";
+    let put = Operation::Put { value: &value, condition: PutCondition::Always };
+    let operation = match case.kind {
+        Kind::Get => Operation::Get,
+        Kind::Put | Kind::Mix(_) => put,
+        Kind::Delete => Operation::Delete,
+        Kind::Add => Operation::Update(Update {
+            function: UpdateFunction::Add,
+            element,
+            shape: if is_scalar { UpdateShape::ScalarToScalar } else { UpdateShape::ScalarToVector },
+            operand: &one[..element.width()],
+            initial: None,
+            return_old: is_scalar,
+        }),
+    };
+    let requests: Vec<_> = records
+        .iter()
+        .zip(&keys)
+        .map(|((_, write), key)| Request {
+            key: &key[..shape.key_size],
+            operation: if *write { operation } else { Operation::Get },
+        })
+        .collect();
+    timed(corpus, &requests)
+}
