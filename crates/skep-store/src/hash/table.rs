@@ -160,12 +160,27 @@ impl<M: Memory> HashTable<M> {
     /// Says that the key's bucket will be read soon.
     #[inline]
     pub(crate) fn announce(&self, home: Home) {
-        self.memory.announce(home.bucket.pointer().span(LINE_SIZE));
+        self.memory.announce_line(home.bucket.pointer());
     }
 
     /// Slots of a bucket that a pair takes.
     pub(crate) fn slot_count(&self, key_size: usize, value_size: usize) -> usize {
         if self.is_inline(key_size, value_size) { slots_for(key_size + value_size) } else { 1 }
+    }
+
+    /// What [`HashTable::seek`] does first, where the memory has the line at hand: if the pair is inline in the key's own
+    /// bucket, and `visit` does all that is to be done, that is all. Otherwise nothing has happened.
+    #[inline]
+    pub(crate) fn visit_at_hand(&self, key: &[u8], home: Home, visit: impl FnOnce(&mut [u8]) -> Visit) -> bool {
+        let look = |line: &mut Line| {
+            let bucket = Bucket::from_line_mut(line);
+            let Some(pair) = bucket.find_inline(key) else { return (Effect::Unchanged, false) };
+            match visit(bucket.inline_value_mut(pair)) {
+                Visit::Done(effect) => (effect, true),
+                Visit::Left => (Effect::Unchanged, false),
+            }
+        };
+        self.memory.update_line_at_hand(home.bucket.pointer(), look).unwrap_or(false)
     }
 
     /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `None`: the
@@ -179,7 +194,6 @@ impl<M: Memory> HashTable<M> {
         needed_slots: usize,
         mut visit: impl FnMut(&mut [u8]) -> Visit,
     ) -> Option<Location> {
-        // Most searches end here: nothing is copied, and little lives across an await.
         let look = |line: &mut Line| {
             let bucket = Bucket::from_line_mut(line);
             match bucket.find_inline(key).map(|pair| (pair, visit(bucket.inline_value_mut(pair)))) {

@@ -204,13 +204,23 @@ impl Memory for LocalMemory {
     }
 
     #[inline]
+    fn announce_line(&self, pointer: Pointer) {
+        prefetch(self.base.as_ptr().wrapping_add(pointer.byte_offset()));
+    }
+
+    #[inline]
+    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
+        Some(self.with_line(pointer, visit).1)
+    }
+
+    #[inline]
     async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         self.with_line(pointer, visit).1
     }
 
     #[inline]
     async fn read_line(&self, pointer: Pointer) -> Line {
-        self.announce(pointer.span(LINE_SIZE));
+        self.announce_line(pointer);
         self.pause().await;
         // SAFETY: the line lies within the region, aligned and initialised, and no closure holds a reference to it.
         unsafe { self.line_address(pointer).read() }

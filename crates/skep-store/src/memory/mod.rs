@@ -127,6 +127,18 @@ pub trait Memory {
     /// Says that a span will be used soon.
     fn announce(&self, span: Span);
 
+    /// Says that a line will be used soon.
+    fn announce_line(&self, pointer: Pointer) {
+        self.announce(pointer.span(LINE_SIZE));
+    }
+
+    /// Shows an announced line, if this memory can show it at once and without an await; most cannot, and need not. It is
+    /// then as [`Memory::update_announced_line`], for an operation that has nothing else to wait for.
+    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
+        let _ = (pointer, visit);
+        None
+    }
+
     /// Reads a line that was announced long enough ago to be there, and writes it back if `visit` changed it. Admission
     /// announces the first lines of a whole batch.
     async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R;

@@ -39,6 +39,20 @@ pub(super) struct Batch<'a, M> {
 }
 
 impl<M: Memory> Batch<'_, M> {
+    /// Works off the front of a chain as far as that can be done at once. Whether the chain is empty.
+    #[inline]
+    pub(super) fn run_at_hand(&self, slot: StationSlot) -> bool {
+        while let Some(first) = self.front(slot) {
+            let request = &self.requests[first.index()];
+            let mut sum = None;
+            let visit = |value: &mut [u8]| self.forward(slot, first, value, &mut sum);
+            if !self.table.visit_at_hand(request.key, self.homes[first.index()], visit) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Works off a chain, until it is empty or an operation on a large value is its first.
     pub(super) async fn run_chain(&self, slot: StationSlot) {
         while let Some(first) = self.front(slot) {

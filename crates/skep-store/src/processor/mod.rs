@@ -159,7 +159,14 @@ impl<M: Memory> Processor<M> {
             deferred: Cell::new(false),
         };
         let slot_of = |chain: usize| -> StationSlot { batch.station.chain_slot(chain) };
-        interleave(chain_count, |chain| batch.run_chain(slot_of(chain)));
+        // As a rule the line is there and holds the pair. A future is made for what has to wait.
+        let mut waiting = [0u16; IN_FLIGHT_MAX];
+        let mut waiting_count = 0;
+        for chain in 0..chain_count {
+            waiting[waiting_count] = chain as u16;
+            waiting_count += usize::from(!batch.run_at_hand(slot_of(chain)));
+        }
+        interleave(waiting_count, |place| batch.run_chain(slot_of(usize::from(waiting[place]))));
         // What is left in the station begins with an operation on a large value.
         for chain in 0..chain_count {
             let slot = slot_of(chain);
@@ -186,10 +193,11 @@ impl<M: Memory> Processor<M> {
     ) {
         self.station.reset();
         self.homes.clear();
-        for request in requests {
-            let home = self.table.locate(request.key);
-            self.table.announce(home);
-            self.homes.push(home);
+        self.homes.extend(requests.iter().map(|request| self.table.locate(request.key)));
+        // Nothing but prefetches: a prefetch that misses the TLB keeps what follows from retiring, so page walks overlap
+        // only if they stand within one window of the processor.
+        for home in &self.homes {
+            self.table.announce(*home);
         }
         for (place, (request, home)) in requests.iter().zip(&self.homes).enumerate() {
             match request.validate() {
