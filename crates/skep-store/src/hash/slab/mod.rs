@@ -94,7 +94,7 @@ impl SlabAllocator {
         SlabAllocator {
             near: std::array::from_fn(|_| Vec::with_capacity(near_capacity)),
             host: HostPools::new(start.grain(), end.grain()),
-            merger: Merger::Shard,
+            merger: Merger::default(),
             merge_watermarks: [MERGE_WATERMARK_MIN; ZONE_COUNT_MAX],
             rounds: [MergeRound::default(); SlabClass::COUNT],
             free_size: u64::from(end.grain() - start.grain()) * GRAIN_SIZE as u64,
@@ -228,7 +228,9 @@ impl SlabAllocator {
             return;
         }
         // Merging in the shard would stall it; without a daemon it is done in need only.
-        let Merger::Daemon { .. } = self.merger else { return };
+        if !self.merger.has_daemon() {
+            return;
+        }
         let zone = self.host.zone_of(released);
         if self.host.shorter_than(SlabClass::LARGEST, zone).0 > self.merge_watermarks[zone] {
             self.begin_pass(zone);
@@ -238,9 +240,9 @@ impl SlabAllocator {
     fn begin_pass(&mut self, zone: usize) {
         self.traffic.merge_passes += 1;
         let pass = Pass { zone, pool: self.host.take_zone(zone) };
-        if let Some(merged) = self.merger.begin(pass) {
-            self.end_pass(merged);
-        }
+        self.merger.begin(pass);
+        // Without a daemon it has ended already.
+        self.finish_pass();
     }
 
     /// Takes back what a daemon has merged. Whether there was anything.
@@ -382,6 +384,32 @@ mod tests {
         assert_eq!(all * 512, size);
         drop(allocator);
         thread.join().unwrap();
+    }
+
+    /// A daemon that goes away, before its pass or instead of another, takes no entry with it.
+    #[test]
+    fn a_daemon_that_is_dropped_takes_nothing_with_it() {
+        let size = 1 << 18;
+        for replaced in [false, true] {
+            let mut allocator = allocator(size);
+            let daemon = allocator.merge_daemon();
+            let slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
+            for slab in slabs {
+                allocator.release(class(32), slab);
+            }
+            // The first pass lies in the channel and nobody runs the daemon.
+            assert_eq!(allocator.allocate(class(512)), None);
+            assert_eq!(allocator.shortage(class(512)), Shortage::Wait);
+            let successor = replaced.then(|| allocator.merge_daemon());
+            drop(daemon);
+            let thread = successor.map(|daemon| std::thread::spawn(move || daemon.run()));
+            let all = std::iter::from_fn(|| allocate(&mut allocator, class(512))).count();
+            assert_eq!(all * 512, size);
+            drop(allocator);
+            if let Some(thread) = thread {
+                thread.join().unwrap();
+            }
+        }
     }
 
     /// What cannot be joined is not sorted again for each allocation that fails.
