@@ -18,8 +18,10 @@ impl<M: Memory> Batch<'_, M> {
     pub(super) async fn run_large(&self, slot: StationSlot, first: Waiting) {
         let request = &self.requests[first.index()];
         if answers_much(&request.operation) && !self.replies.borrow().within_budget() {
-            self.deferred.set(true);
-            self.station.borrow_mut().clear(slot);
+            let mut station = self.station.borrow_mut();
+            let left = std::iter::successors(Some(first), |request| station.after(*request)).count() as u64;
+            self.deferred.set(self.deferred.get() + left);
+            station.clear(slot);
             return;
         }
         let home = self.homes[first.index()];

@@ -60,7 +60,7 @@ pub struct Statistics {
     pub slab_free_bytes: u64,
     /// Bytes that the allocator takes beside the memory.
     pub bookkeeping_bytes: u64,
-    /// Requests executed.
+    /// Requests answered, those left for later not counted.
     pub operations: u64,
     /// `get` that found its key.
     pub hits: u64,
@@ -156,7 +156,7 @@ impl<M: Memory> Processor<M> {
             replies: RefCell::new(replies),
             hits: Cell::new(0),
             misses: Cell::new(0),
-            deferred: Cell::new(false),
+            deferred: Cell::new(0),
         };
         let slot_of = |chain: usize| -> StationSlot { batch.station.borrow().chain_slot(chain) };
         interleave(chain_count, |chain| batch.run_chain(slot_of(chain)));
@@ -170,10 +170,10 @@ impl<M: Memory> Processor<M> {
             }
         }
         let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
-        self.operations += requests.len() as u64;
+        self.operations += requests.len() as u64 - deferred;
         self.hits += hits;
         self.misses += misses;
-        deferred
+        deferred > 0
     }
 
     /// Checks, hashes and announces all requests, and finds out which depend on each other.
