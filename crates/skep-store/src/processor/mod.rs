@@ -21,14 +21,13 @@ mod station;
 
 pub use replies::Replies;
 
-#[cfg(test)]
 pub(crate) use interleaver::drive;
 
 use std::cell::{Cell, RefCell};
 
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::station::{Station, StationSlot, Waiting};
+use self::station::{Station, StationSlot};
 use crate::hash::slab::{MergeDaemon, SlabTraffic};
 use crate::hash::{BucketIndex, HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
@@ -164,9 +163,8 @@ impl<M: Memory> Processor<M> {
         for chain in 0..chain_count {
             let slot = slot_of(chain);
             while let Some(first) = batch.front(slot) {
-                let run = |first: Waiting| batch.run_large(slot, first);
-                interleave(1, |_| run(first));
-                interleave(1, |_| batch.run_chain(slot));
+                drive(batch.run_large(slot, first));
+                drive(batch.run_chain(slot));
             }
         }
         let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
