@@ -439,18 +439,6 @@ mod tests {
         assert!(deletes - found <= deletes / 16, "{found} slabs of 64 B for {deletes} joined pairs");
     }
 
-    /// Where little is free, the last release decides.
-    #[test]
-    fn two_neighbours_suffice_in_a_full_memory() {
-        let mut allocator = allocator(4096);
-        let slabs: Vec<_> = std::iter::from_fn(|| allocate(&mut allocator, class(32))).collect();
-        let place = |grain| *slabs.iter().find(|slab| slab.grain() == grain).unwrap();
-        for grain in [6, 4, 7] {
-            allocator.release(class(32), place(grain));
-            assert_eq!(allocate(&mut allocator, class(64)).is_some(), grain == 7, "grain {grain}");
-        }
-    }
-
     /// Where at most 2 KiB are free, every release counts: then `Full` is the plain truth.
     #[test]
     fn a_small_memory_is_full_only_if_nothing_can_be_joined() {
