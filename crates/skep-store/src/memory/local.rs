@@ -110,14 +110,18 @@ impl LocalMemory {
     }
 
     /// Touches every page, so that no operation waits for one later.
+    ///
+    /// # Panics
+    /// If a closure that looks at the memory calls it.
     pub fn prefault(&self) {
+        assert!(!self.visited.get(), "a closure that looks at memory used the memory");
         // SAFETY: the range is the region; populating does not change its content.
         let populated = unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) };
         if populated.is_err() {
             // A kernel before 5.14: touch by hand.
             for offset in (0..self.size).step_by(4096) {
-                // SAFETY: the offset lies within the region, and nobody else uses the region now (`&self` is not Sync
-                // and no closure runs). Writing back the byte that was read changes nothing.
+                // SAFETY: the offset lies within the region, and nobody else uses the region now (it is not Sync
+                // and, as was checked, no closure runs). Writing back the byte that was read changes nothing.
                 unsafe {
                     let byte = self.base.as_ptr().add(offset);
                     byte.write_volatile(byte.read_volatile());
@@ -305,6 +309,14 @@ mod tests {
     fn a_closure_cannot_reach_the_memory_again() {
         let memory = LocalMemory::new(4096).unwrap();
         drive(memory.read(Pointer::new(0).span(8), |_| drive(memory.write(Pointer::new(0).span(8), |_| ()))));
+    }
+
+    /// Where the kernel cannot populate, prefaulting writes: beside a closure's slice that would be undefined.
+    #[test]
+    #[should_panic(expected = "used the memory")]
+    fn a_closure_cannot_prefault_the_memory() {
+        let memory = LocalMemory::new(4096).unwrap();
+        drive(memory.read(Pointer::new(0).span(8), |_| memory.prefault()));
     }
 
     #[test]

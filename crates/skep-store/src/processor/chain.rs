@@ -34,8 +34,8 @@ pub(super) struct Batch<'a, M> {
     pub(super) replies: RefCell<&'a mut Replies>,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Whether a request was left for later, because of the reply budget.
-    pub(super) deferred: Cell<bool>,
+    /// Requests left for later, because of the reply budget.
+    pub(super) deferred: Cell<u64>,
 }
 
 impl<M: Memory> Batch<'_, M> {

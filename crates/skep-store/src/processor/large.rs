@@ -18,7 +18,8 @@ impl<M: Memory> Batch<'_, M> {
     pub(super) async fn run_large(&self, slot: StationSlot, first: Waiting) {
         let request = &self.requests[first.index()];
         if answers_much(&request.operation) && !self.replies.borrow().within_budget() {
-            self.deferred.set(true);
+            let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
+            self.deferred.set(self.deferred.get() + left);
             self.station.clear(slot);
             return;
         }

@@ -1,6 +1,13 @@
 //! The answers to one batch, in the order of its requests, whatever order they were finished in.
 
+use super::interleaver::IN_FLIGHT_MAX;
+use crate::hash::PAIR_SIZE_MAX;
 use crate::operation::{OperationError, Reply, VALUE_SIZE_MAX};
+
+/// Largest reply budget: with what may go beyond it, all places are 32-bit numbers.
+const BUDGET_MAX: usize = 2 << 30;
+
+const _: () = assert!(BUDGET_MAX + VALUE_SIZE_MAX + IN_FLIGHT_MAX * PAIR_SIZE_MAX <= u32::MAX as usize);
 
 /// The answers to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.
 #[derive(Debug)]
@@ -49,10 +56,11 @@ impl Entry {
 }
 
 impl Replies {
-    /// Answers of which large values may take `budget` bytes; what would not fit is answered
-    /// [`Reply::Deferred`]. One value always fits.
+    /// Answers that may take about `budget` bytes, of which more than 2 GiB count as 2 GiB. Once they have taken as many,
+    /// requests for large values are answered [`Reply::Deferred`], and so are all from the next 256 of the batch on:
+    /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits.
     pub fn with_budget(budget: usize) -> Self {
-        Replies { entries: Vec::new(), bytes: Vec::new(), budget }
+        Replies { entries: Vec::new(), bytes: Vec::new(), budget: budget.min(BUDGET_MAX) }
     }
 
     /// Number of answers.
