@@ -36,6 +36,20 @@ fn a_server_is_measured_by_several_clients() {
 }
 
 #[test]
+fn a_server_is_left_as_it_was() {
+    let server = Server::start(&[]);
+    assert_eq!(server.cli(&["put", "mine", "1"]).status.code(), Some(0));
+    for key_size in ["7", "8", "20"] {
+        json(&["--addr", &server.native, "--clients", "3", "--key-size", key_size, "--batch", "7"]);
+        assert_eq!(server.key_count(), 1, "keys of {key_size} bytes");
+    }
+    // 200 MB do not fit into 64 MiB.
+    let full = output(&["bench", "--addr", &server.native, "--records", "200000", "--value-size", "1000"]);
+    assert_refusal(&full, 1, &["200000 records", "OUT_OF_MEMORY"]);
+    assert_eq!(server.key_count(), 1, "after a load that failed");
+}
+
+#[test]
 fn embedded_clients_divide_the_records() {
     let report = json(&["--embedded", "--clients", "3", "--key-size", "20", "--value-size", "100", "--batch", "7"]);
     assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
