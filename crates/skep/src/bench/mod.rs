@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use skep::StoreSettings;
 use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use skep::{OpenError, RegionError, StoreSettings};
 
 use crate::failure::Failure;
 use crate::size::MemorySize;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "zipf", hide_possible_values = true)]
     distribution: Distribution,
     /// Native address of the server.
-    #[arg(long, value_name = "ADDR", default_value = crate::cli::DEFAULT_ADDRESS)]
+    #[arg(long, value_name = "HOST:PORT", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::address)]
     addr: String,
     /// Measure stores inside this process instead, one for each client.
     #[arg(long, conflicts_with = "addr")]
@@ -233,8 +233,25 @@ fn targets(arguments: &Arguments, client_count: usize) -> Result<Vec<Target>, Fa
     };
     let settings = StoreSettings::for_kv_size(memory, kv_size.max(2), rand::random());
     (0..client_count)
-        .map(|_| Target::embedded(&settings).map_err(|error| Failure::Runtime(error.to_string())))
+        .map(|_| Target::embedded(&settings).map_err(|error| Failure::Runtime(not_opened(&error))))
         .collect()
+}
+
+/// Why a store could not be opened, in the words of the command line.
+fn not_opened(error: &OpenError) -> String {
+    match error {
+        OpenError::Memory(RegionError::TooLarge { size }) => format!(
+            "a store of {} is more than the 64 GiB that one can have: write more --clients, fewer --records or a smaller \
+             --memory",
+            MemorySize(*size)
+        ),
+        OpenError::Memory(RegionError::TooSmall { size, size_min }) => format!(
+            "a store of {} is too small, it takes at least {}: write fewer --clients or a larger --memory",
+            MemorySize(*size),
+            MemorySize(*size_min)
+        ),
+        error => error.to_string(),
+    }
 }
 
 /// A bar on standard error; nothing if that is no terminal.

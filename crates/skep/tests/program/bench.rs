@@ -67,6 +67,8 @@ fn the_table_holds_figures_settings_and_machine() {
 #[test]
 fn failures_are_not_hidden() {
     assert_refusal(&output(&["bench", "--addr", "127.0.0.1:1"]), 1, &["127.0.0.1:1", "skep serve"]);
+    let large = output(&["bench", "--embedded", "--memory", "900TiB"]);
+    assert_refusal(&large, 1, &["900 TiB", "64 GiB", "--clients"]);
     let crowded = output(&["bench", "--embedded", "--memory", "1MiB", "--records", "1000000", "--operations", "10"]);
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
 }
