@@ -68,7 +68,9 @@ pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
         let argument = argument.trim_matches(['[', ']']);
         let reason = in_words(&reason.to_string());
         return match error.get(ContextKind::InvalidValue) {
-            Some(ContextValue::String(value)) if !reason.starts_with('`') => format!("{argument}: `{value}`: {reason}"),
+            Some(ContextValue::String(value)) if !reason.starts_with('`') && !reason.starts_with(value) => {
+                format!("{argument}: `{value}`: {reason}")
+            }
             _ => format!("{argument}: {reason}"),
         };
     }
@@ -125,7 +127,7 @@ mod tests {
     fn values_that_are_no_numbers_are_told_what_to_write() {
         let number = clap::Arg::new("n").value_name("N").value_parser(clap::value_parser!(u8));
         let command = clap::Command::new("skep").arg(number);
-        for (value, expected) in [("x", "N: `x`: write a whole number"), ("256", "N: `256`: 256 is not in 0..=255")] {
+        for (value, expected) in [("x", "N: `x`: write a whole number"), ("256", "N: 256 is not in 0..=255")] {
             let error = command.clone().try_get_matches_from(["skep", value]).unwrap_err();
             assert_eq!(one_line(&error, "skep --help"), expected);
         }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(arguments) => match arguments.command {
             Command::Serve(arguments) => serve::run(&arguments),
             Command::Cli(arguments) => cli::run(arguments),
-            Command::Bench(arguments) => bench::run(arguments),
+            Command::Bench(arguments) => bench::run(&arguments),
         },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp

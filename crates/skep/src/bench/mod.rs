@@ -96,14 +96,14 @@ enum Part {
 const DRAW_COUNT_MAX: u64 = 1 << 22;
 
 /// Loads, measures and prints. Errors of operations are counted, and make the run a failure.
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Part::Engine(arguments)) = &arguments.part {
         return engine::run(arguments);
     }
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
-    let plan = plan(&arguments)?;
+    let plan = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
-    let mut targets = targets(&arguments, client_count)?;
+    let mut targets = targets(arguments, client_count)?;
 
     let progress = progress(arguments.records);
     let loading = thread::scope(|scope| {
@@ -126,12 +126,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         .map(|(outcome, share)| outcome.as_ref().err().map_or(share, |(_, loaded)| loaded).clone())
         .collect();
     if let Some((error, _)) = loading.into_iter().find_map(Result::err) {
-        let left = clean_up(&arguments, plan.keys, &mut targets, &loaded).err().unwrap_or_default();
+        let left = clean_up(arguments, plan.keys, &mut targets, &loaded).err().unwrap_or_default();
         return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
     }
 
-    let (findings, seconds) = measure(&arguments, plan, &mut targets, &shares);
-    let cleaned_up = clean_up(&arguments, plan.keys, &mut targets, &loaded);
+    let (findings, seconds) = measure(arguments, plan, &mut targets, &shares);
+    let cleaned_up = clean_up(arguments, plan.keys, &mut targets, &loaded);
     let report = Report {
         skep: env!("CARGO_PKG_VERSION"),
         workload: arguments.workload,
