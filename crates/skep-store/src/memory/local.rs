@@ -29,7 +29,8 @@ const HUGE_PAGE_SIZE: usize = 2 << 20;
 pub enum RegionError {
     /// The kernel refused.
     #[error(
-        "the system has no {size} bytes of address space for a store's memory ({reason}); choose a smaller --memory"
+        "the system has no {} of address space for a store's memory ({reason}); choose a smaller --memory",
+        in_words(*size)
     )]
     Refused {
         /// Bytes asked for.
@@ -39,7 +40,8 @@ pub enum RegionError {
     },
     /// Pointers of 31 bits in 32-byte grains end at 64 GiB.
     #[error(
-        "a shard's memory of {size} bytes is out of reach of its pointers, which end at 64 GiB; use more shards or a smaller --memory"
+        "a shard's memory of {} is out of reach of its pointers, which end at 64 GiB; use more shards or a smaller --memory",
+        in_words(*size)
     )]
     TooLarge {
         /// Bytes asked for.
@@ -47,7 +49,8 @@ pub enum RegionError {
     },
     /// There must be room for at least one bucket and some slabs.
     #[error(
-        "a shard's memory of {size} bytes is too small, it takes at least {size_min}; use fewer shards or a larger --memory"
+        "a shard's memory of {} is too small, it takes at least {}; use fewer shards or a larger --memory",
+        in_words(*size), in_words(*size_min)
     )]
     TooSmall {
         /// Bytes asked for.
@@ -55,6 +58,18 @@ pub enum RegionError {
         /// Bytes it takes.
         size_min: u64,
     },
+}
+
+/// A size in the largest unit of which there is at least one.
+fn in_words(size: u64) -> String {
+    match [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+        .iter()
+        .find(|unit| size >= unit.1)
+    {
+        Some((name, unit)) if size.is_multiple_of(*unit) => format!("{} {name}", size / unit),
+        Some((name, unit)) => format!("{:.1} {name}", size as f64 / *unit as f64),
+        None => format!("{size} bytes"),
+    }
 }
 
 /// A region of this machine's memory.
@@ -322,6 +337,14 @@ mod tests {
     #[test]
     fn a_region_beyond_the_pointers_is_refused() {
         assert!(matches!(LocalMemory::new(MEMORY_SIZE_MAX + 1), Err(RegionError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn sizes_are_said_in_units() {
+        for (size, words) in [(64, "64 bytes"), (1 << 10, "1 KiB"), (1536 << 20, "1.5 GiB"), (900 << 40, "900 TiB")] {
+            let said = RegionError::TooLarge { size }.to_string();
+            assert!(said.contains(&format!("memory of {words} is")), "{said}");
+        }
     }
 
     #[test]

@@ -36,6 +36,20 @@ fn a_server_is_measured_by_several_clients() {
 }
 
 #[test]
+fn a_server_is_left_as_it_was() {
+    let server = Server::start(&[]);
+    assert_eq!(server.cli(&["put", "mine", "1"]).status.code(), Some(0));
+    for key_size in ["7", "8", "20"] {
+        json(&["--addr", &server.native, "--clients", "3", "--key-size", key_size, "--batch", "7"]);
+        assert_eq!(server.key_count(), 1, "keys of {key_size} bytes");
+    }
+    // 200 MB do not fit into 64 MiB.
+    let full = output(&["bench", "--addr", &server.native, "--records", "200000", "--value-size", "1000"]);
+    assert_refusal(&full, 1, &["200000 records", "OUT_OF_MEMORY"]);
+    assert_eq!(server.key_count(), 1, "after a load that failed");
+}
+
+#[test]
 fn embedded_clients_divide_the_records() {
     let report = json(&["--embedded", "--clients", "3", "--key-size", "20", "--value-size", "100", "--batch", "7"]);
     assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
@@ -53,6 +67,8 @@ fn the_table_holds_figures_settings_and_machine() {
 #[test]
 fn failures_are_not_hidden() {
     assert_refusal(&output(&["bench", "--addr", "127.0.0.1:1"]), 1, &["127.0.0.1:1", "skep serve"]);
+    let large = output(&["bench", "--embedded", "--memory", "900TiB"]);
+    assert_refusal(&large, 1, &["900 TiB", "64 GiB", "--clients"]);
     let crowded = output(&["bench", "--embedded", "--memory", "1MiB", "--records", "1000000", "--operations", "10"]);
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
 }
