@@ -72,3 +72,45 @@ fn failures_are_not_hidden() {
     let crowded = output(&["bench", "--embedded", "--memory", "1MiB", "--records", "1000000", "--operations", "10"]);
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
 }
+
+/// A tiny run of every case: the figures are there, and the counts are those of the paper's inline pairs.
+#[test]
+fn the_engine_is_measured_against_the_bare_loop() {
+    let output = output(&[
+        "bench",
+        "engine",
+        "--json",
+        "--memory",
+        "16MiB",
+        "--rounds",
+        "1",
+        "--milliseconds",
+        "2",
+        "--batch",
+        "64",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    for limit in ["limit_read", "limit_rmw"] {
+        assert!(report[limit].as_f64().is_some_and(|limit| limit > 0.0), "{report}");
+    }
+    let cases = report["cases"].as_array().expect("a list");
+    assert_eq!(cases.len(), 13, "{report}");
+    for case in cases {
+        for figure in ["ops_per_s", "of_limit", "accesses", "lines", "spread"] {
+            assert!(case[figure].as_f64().is_some_and(|figure| figure >= 0.0), "{figure} of {case}");
+        }
+    }
+    let accesses = |name: &str| {
+        let case = cases.iter().find(|case| case["case"] == name).expect("the case is there");
+        case["accesses"].as_f64().expect("a number")
+    };
+    assert!((1.0..1.05).contains(&accesses("get_uniform")), "{report}");
+    assert!((2.0..2.1).contains(&accesses("put_existing")), "{report}");
+    assert!(accesses("fetch_add_one_key") < 0.05, "forwarded: {report}");
+    assert_refusal(
+        &crate::process::output(&["bench", "engine", "--utilization", "0.95"]),
+        2,
+        &["0.95", "--utilization"],
+    );
+}
