@@ -42,7 +42,8 @@ use crate::resp_command::Context;
 use crate::round::Slot;
 use crate::shared::Shared;
 
-/// A batch has no more operations than this and those of its last connection.
+/// A batch has no more operations of this shard's connections than this and those of the last one, and no more of
+/// each other shard than this and those of its last parcel.
 const BATCH_OPERATIONS_MAX: usize = 4096;
 /// Bytes of large values that the answers to a batch may take, and one value more.
 const REPLY_BUDGET: usize = 1 << 20;
@@ -310,9 +311,10 @@ impl Shard {
         }
     }
 
-    /// Reads and decodes the connections that are ready, until there is enough for a batch.
+    /// Reads and decodes the connections that are ready, until there is enough for a batch. What other shards ask for
+    /// does not count, or they could keep the connections of this one waiting for ever.
     fn gather(&mut self) {
-        let mut operation_count: usize = self.inbox.iter().map(|(_, parcel)| parcel.requests.len()).sum();
+        let mut operation_count = 0;
         while operation_count < BATCH_OPERATIONS_MAX
             && let Some(token) = self.ready.pop_front()
         {
