@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use skep_store::operation::{KEY_SIZE_MAX, Request};
+use skep_store::operation::{KEY_SIZE_MAX, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
 use skep_wire::partition::Partition;
@@ -118,6 +118,8 @@ struct Submission {
     /// Its part of [`Shard::places`].
     places: Range<usize>,
     parcel_count: usize,
+    /// Whether it can go on at once, behind those that had to stand back.
+    goes_on: bool,
 }
 
 /// What one connection sends to one other shard.
@@ -331,7 +333,7 @@ impl Shard {
             if connection.wants_submission() {
                 operation_count += connection.operation_count();
             }
-            self.batch.push(Submission { token, places: 0..0, parcel_count: 0 });
+            self.batch.push(Submission { token, places: 0..0, parcel_count: 0, goes_on: false });
         }
     }
 
@@ -434,8 +436,9 @@ impl Shard {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         for index in 0..self.batch.len() {
-            let Submission { token, ref places, parcel_count } = self.batch[index];
+            let Submission { token, ref places, parcel_count, .. } = self.batch[index];
             let Some(connection) = self.connections.get_mut(token) else { continue };
+            let stood_back = stood_back(&self.places[places.clone()], &self.replies);
             if !places.is_empty() {
                 connection.round_mut().place(&self.places[places.clone()], parcel_count, &self.replies);
             }
@@ -443,11 +446,17 @@ impl Shard {
             connection.encode(&self.replies, &mut context);
             let next = connection.write(shared.metrics(shard), now);
             match next {
-                Next::Work => self.queue(token),
+                Next::Work if stood_back => self.queue(token),
+                Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
                 Next::Linger(_) if self.lingering.contains(&token) => {}
                 Next::Linger(_) => self.lingering.push(token),
                 Next::Close => self.close(token),
+            }
+        }
+        for index in 0..self.batch.len() {
+            if self.batch[index].goes_on {
+                self.queue(self.batch[index].token);
             }
         }
         self.batch.clear();
@@ -545,6 +554,13 @@ impl Shard {
     fn metrics(&self) -> &Metrics {
         self.parts.shared.metrics(usize::from(self.parts.index))
     }
+}
+
+/// Whether the reply budget was used up by others before a connection's operations began. Such a connection is the
+/// first of the next batch: those whose answers are large would use the budget up again and again.
+fn stood_back(places: &[Slot], replies: &Replies) -> bool {
+    let first = places.iter().find_map(|place| if let Slot::Fresh(index) = *place { Some(index) } else { None });
+    first.is_some_and(|index| replies.get(index) == Reply::Deferred)
 }
 
 fn door_word(door: Door) -> u64 {

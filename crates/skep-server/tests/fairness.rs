@@ -75,6 +75,18 @@ fn put_large(server: &Server, key: &[u8], size: usize) {
 }
 
 #[test]
+fn large_answers_do_not_keep_small_ones_waiting() {
+    let server = server(1, 32 << 20);
+    for (connections, answer_size, count, frames) in [(1, 300_000, 3000, 1), (3, 3000, 1000, 100)] {
+        put_large(&server, b"large", answer_size);
+        let requests = vec![Request { key: b"large", operation: Operation::Get }; count];
+        let greedy = Greedy { connections, shard: 0, requests: &requests, frames, answer_size };
+        let progress = progress_meanwhile(&server, &greedy, 0, b"small");
+        assert!(progress < 0.7, "{progress}");
+    }
+}
+
+#[test]
 fn large_answers_for_other_shards_do_not_keep_small_ones_waiting() {
     let server = server(2, 32 << 20);
     let keys = keys_of(&server, 0);
