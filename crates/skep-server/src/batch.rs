@@ -175,6 +175,11 @@ impl Answers {
         self.entries.push(answer);
     }
 
+    /// How many are more than a promise to be answered later.
+    pub(crate) fn done_count(&self) -> u64 {
+        self.entries.iter().filter(|answer| **answer != Answer::Deferred).count() as u64
+    }
+
     /// The answers in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Response<'_>> {
         self.entries.iter().map(|answer| answer.response(&self.bytes))

@@ -303,6 +303,8 @@ impl Shard {
             while let Some(peer) = &mut self.parts.peers[shard]
                 && let Some(parcel) = peer.receive_answers()
             {
+                let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+                metrics.operations_forwarded.add(parcel.answers.done_count());
                 if let Some(connection) = self.connections.get_mut(parcel.connection) {
                     connection.round_mut().receive(shard as u16, &parcel.answers);
                 }
@@ -405,7 +407,6 @@ impl Shard {
             submission.places = start..places.len();
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
                 if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
-                    metrics.operations_forwarded.add(parcel.requests.len() as u64);
                     parcel.connection = submission.token;
                     submission.parcel_count += 1;
                     peer.send_requests(parcel);
@@ -414,7 +415,9 @@ impl Shard {
         }
         if !requests.is_empty() {
             processor.execute(&requests, replies);
-            metrics.operations.add(requests.len() as u64);
+            // Those that are deferred will be submitted again.
+            let done = replies.iter().filter(|reply| !matches!(reply, Reply::Deferred)).count();
+            metrics.operations.add(done as u64);
             metrics.publish(&processor.statistics());
         }
         self.requests = recycle(requests);

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_wire::partition::shard_of;
 use support::{Native, Resp, command, frame, server};
 
 const VALUE_SIZE: usize = 300_000;
@@ -158,5 +159,26 @@ fn stopping_answers_what_has_arrived() {
         idle.expect_end();
         assert!(std::net::TcpStream::connect(addresses.0).is_err());
         assert!(std::net::TcpStream::connect(addresses.1).is_err());
+    }
+}
+
+#[test]
+fn operations_are_counted_once_however_often_they_are_submitted() {
+    for shards in [1, 2, 2, 2] {
+        let server = server(shards, 64 << 20);
+        let mut connection = Native::connect(&server, Some(0));
+        let put = Operation::Put { value: &value(0), condition: PutCondition::Always };
+        connection.execute(1, &[Request { key: b"k", operation: put }], |_, _| ());
+        let get = Request { key: b"k", operation: Operation::Get };
+        connection.execute(2, &[get; 100], |_, response| assert_eq!(response, Ok(Reply::Value(&value(0)))));
+        let mut resp = Resp::connect(&server);
+        let stats = resp.text("INFO stats");
+        assert!(stats.contains("skep_operations:101\r\n"), "{stats}");
+        let owner = shard_of(b"k", connection.welcome.partition_seed, shards);
+        let forwarded = if owner == 0 { 0 } else { 101 };
+        assert!(stats.contains(&format!("skep_operations_forwarded:{forwarded}\r\n")), "{stats}");
+        assert!(stats.contains("keyspace_hits:100\r\n"), "{stats}");
+        // With the INFO itself.
+        assert!(stats.contains("total_commands_processed:102\r\n"), "{stats}");
     }
 }
