@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_wire::native::Hello;
 use skep_wire::partition::shard_of;
 use support::{Native, Resp, command, frame, server};
 
@@ -180,5 +181,24 @@ fn operations_are_counted_once_however_often_they_are_submitted() {
         assert!(stats.contains("keyspace_hits:100\r\n"), "{stats}");
         // With the INFO itself.
         assert!(stats.contains("total_commands_processed:102\r\n"), "{stats}");
+    }
+}
+
+#[test]
+fn the_end_may_come_at_any_moment() {
+    for round in 0..40_u32 {
+        let server = server(3, 24 << 20);
+        let requests: Vec<[u8; 1]> = (0..50).map(|key| [key]).collect();
+        let add = |key| Request { key, operation: Operation::AddDecimal { delta: 1 } };
+        let requests: Vec<Request<'_>> = requests.iter().map(|key| add(&key[..])).collect();
+        let mut streams = Vec::new();
+        for connection in 0..30_u16 {
+            let mut stream = std::net::TcpStream::connect(server.native_address()).unwrap();
+            // A connection that moves to its shard while the server stops has requests for all the others.
+            stream.write_all(&Hello { shard: Some(connection % 3) }.encode()).unwrap();
+            stream.write_all(&frame(round, &requests)).unwrap();
+            streams.push(stream);
+        }
+        server.stop();
     }
 }
