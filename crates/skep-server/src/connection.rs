@@ -26,6 +26,8 @@ use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
 use crate::round::Round;
 
+/// Most operations that are submitted at a time. A frame may have sixteen times as many, and all of them on long values.
+const SUBMISSION_OPERATIONS_MAX: usize = 4096;
 /// Operations that are submitted at a time have no more bytes than this and those of the last one. They may have more
 /// than arrived: the copy flags let a frame name one value tens of thousands of times, and each that travels to
 /// another shard is copied.
@@ -187,14 +189,14 @@ impl Connection {
 
     /// How many operations that may be.
     pub(crate) fn operation_count(&self) -> usize {
-        self.round.remaining()
+        self.round.remaining().min(SUBMISSION_OPERATIONS_MAX)
     }
 
     /// Gives the operations that are to be submitted to `visit`, in order. The others are submitted when these are
     /// answered.
     pub(crate) fn visit<'a>(&'a self, mut visit: impl FnMut(Result<Request<'a>, WireError>)) {
         let mut ahead = 0;
-        let mut left = self.round.submission_max();
+        let mut left = self.round.submission_max().min(SUBMISSION_OPERATIONS_MAX);
         let mut size = 0;
         let remaining = self.round.remaining();
         self.chunk.visit(self.input.bytes(), |operation| {

@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use skep_server::Server;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_store::function::{Element, Fold};
+use skep_store::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_wire::partition::shard_of;
 use support::{Native, frame, server};
 
@@ -107,5 +108,16 @@ fn requests_of_other_shards_do_not_keep_connections_waiting() {
     let requests: Vec<Request<'_>> = (0..20_000).map(get).collect();
     let greedy = Greedy { connections: 20, shard: 1, requests: &requests, frames: 20, answer_size: 1 };
     let progress = progress_meanwhile(&server, &greedy, 0, &keys[0]);
+    assert!(progress < 0.7, "{progress}");
+}
+
+#[test]
+fn frames_of_many_operations_do_not_keep_others_waiting() {
+    let server = server(1, 32 << 20);
+    put_large(&server, b"large", 4000);
+    let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] };
+    let requests = vec![Request { key: b"large", operation: Operation::Reduce(sum) }; 65_000];
+    let greedy = Greedy { connections: 1, shard: 0, requests: &requests, frames: 10, answer_size: 2 };
+    let progress = progress_meanwhile(&server, &greedy, 0, b"small");
     assert!(progress < 0.7, "{progress}");
 }
