@@ -261,3 +261,15 @@ fn a_full_store_says_so_and_keeps_what_it_has() {
         resp.expect(format!("GET key{key}\r\n"), [&expected[..], b"\r\n"].concat());
     }
 }
+
+#[test]
+fn descriptions_are_given_for_a_few_commands_at_a_time() {
+    let server = server(1, SMALL);
+    let mut resp = Resp::connect(&server);
+    let mut request: Vec<&[u8]> = vec![b"COMMAND", b"INFO"];
+    request.resize(2 + 100_000, b"get");
+    resp.expect(command(&request), "-ERR wrong number of arguments for 'command|info' command\r\n");
+    request[1] = b"DOCS";
+    resp.expect(command(&request), "-ERR wrong number of arguments for 'command|docs' command\r\n");
+    resp.expect("COMMAND INFO nothing nothing\r\n", "*2\r\n$-1\r\n$-1\r\n");
+}
