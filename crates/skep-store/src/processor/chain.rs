@@ -213,7 +213,7 @@ fn is_same(key: &[u8], other: &[u8]) -> bool {
 }
 
 /// Bytes of the pair that the request would store.
-fn stored_size(request: &Request<'_>) -> usize {
+pub(super) fn stored_size(request: &Request<'_>) -> usize {
     let value_size = match &request.operation {
         Operation::Put { value, .. } => value.len(),
         Operation::Update(operation) => operation.initial.map_or(0, <[u8]>::len),

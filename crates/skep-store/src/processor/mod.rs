@@ -92,7 +92,7 @@ impl<M: Memory> Processor<M> {
     /// Executes all requests. Those of one key take effect in their order; others in any. `replies` is overwritten with
     /// the answers, in the order of the requests.
     ///
-    /// When the reply budget is used up, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
+    /// When the reply budget is used up, or too much of large values was read or written for one batch, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
     /// key is, so are all later ones of the same key, but for those that are invalid on any value.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_dependent(requests, replies, |home| home.bucket);

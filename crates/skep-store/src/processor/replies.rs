@@ -15,7 +15,13 @@ pub struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
     budget: usize,
+    /// Bytes of large values that were read or written, whether they are answered or not.
+    large_bytes: usize,
 }
+
+/// Bytes of large values that a batch may read or write for each byte of its budget: a fold of a megabyte answers eight
+/// bytes and takes a tenth of a millisecond, and a batch of them must not keep everybody else waiting.
+const LARGE_BYTES_PER_BUDGET: usize = 8;
 
 /// One answer in eight bytes; a value is a range of `bytes`.
 ///
@@ -60,7 +66,7 @@ impl Replies {
     /// requests for large values are answered [`Reply::Deferred`], and so are all from the next 256 of the batch on:
     /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits.
     pub fn with_budget(budget: usize) -> Self {
-        Replies { entries: Vec::new(), bytes: Vec::new(), budget: budget.min(BUDGET_MAX) }
+        Replies { entries: Vec::new(), bytes: Vec::new(), budget: budget.min(BUDGET_MAX), large_bytes: 0 }
     }
 
     /// Number of answers.
@@ -102,11 +108,24 @@ impl Replies {
         self.bytes.is_empty() || self.bytes.len() < self.budget
     }
 
+    /// Whether another large value may still be read or written, and added to the answers if `is_answered`. The first one
+    /// always may.
+    pub(crate) fn may_touch_large(&self, is_answered: bool) -> bool {
+        let may_work = self.large_bytes == 0 || self.large_bytes / LARGE_BYTES_PER_BUDGET < self.budget;
+        may_work && (!is_answered || self.within_budget())
+    }
+
+    /// Takes note of a large value that was read or written.
+    pub(crate) fn touch_large(&mut self, value_size: usize) {
+        self.large_bytes += value_size;
+    }
+
     /// Makes room for the answers to a batch of `count` requests, all of them [`Reply::Deferred`] until set.
     pub(crate) fn reset(&mut self, count: usize) {
         self.entries.clear();
         self.entries.resize(count, Entry::DEFERRED);
         self.bytes.clear();
+        self.large_bytes = 0;
         // A batch of large values must not pin its memory for ever.
         if self.bytes.capacity() > self.budget.max(1 << 20).saturating_mul(4) {
             self.bytes.shrink_to(self.budget);

@@ -313,3 +313,27 @@ fn deferred_requests_are_counted_once() {
     assert_eq!((rounds, processor.statistics().operations), (3, count));
     assert_eq!(processor.statistics().hits, 3);
 }
+
+/// Folds of large values answer little and work much: a batch of them is divided too.
+#[test]
+fn large_values_that_are_not_answered_are_rationed() {
+    use crate::function::Fold;
+    use crate::operation::Reduce;
+    let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
+    let mut replies = Replies::with_budget(10_000);
+    let value = vec![1; 50_000];
+    execute(&mut processor, &mut replies, &[put(&value)]);
+    let sum = Operation::Reduce(Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] });
+    let mut left = vec![sum; 100];
+    let mut rounds = 0;
+    while !left.is_empty() {
+        let answers = execute(&mut processor, &mut replies, &left);
+        let done = answers.iter().take_while(|reply| **reply != Reply::Deferred).count();
+        assert!((1..=2).contains(&done), "80,000 bytes, and what goes beyond them by one value");
+        assert!(answers[..done].iter().all(|reply| *reply == Reply::Value(&[80])), "50,000 modulo 256");
+        assert!(answers[done..].iter().all(|reply| *reply == Reply::Deferred));
+        left.drain(..done);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 50);
+}
