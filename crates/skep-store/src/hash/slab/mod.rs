@@ -13,7 +13,7 @@
 //! so a batch is two lines: 2/32 of a line for an allocation.
 //!
 //! Splitting is that copying: an entry carries its length, so a longer one does for a smaller class. Merging is lazy and
-//! beside the shard: see [`merge`](self::merge).
+//! beside the shard: see `merge.rs`.
 //!
 //! Bookkeeping lies outside the store's memory: the near side is fixed, the host side takes four bytes for a free entry.
 
