@@ -16,8 +16,6 @@
 pub mod figures;
 pub mod keys;
 pub mod maps;
-
-
 pub mod process;
 pub mod results;
-
+pub mod servers;

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Origin {
     /// Year, month and day, UTC.
     pub date: String,
-    /// Model of the processor and cores that this process may use.
+    /// Model of the processor and how many cores there are.
     pub machine: String,
     /// Version of Skep.
     pub skep: String,
@@ -41,12 +41,10 @@ pub fn folder() -> PathBuf {
 }
 
 fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("model name"))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    });
-    format!("{}, {cores} cores", model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()))
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cores = text.lines().filter(|line| line.starts_with("processor")).count();
+    let model = text.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
+    format!("{}, {cores} cores", model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()))
 }
 
 /// The day of the Gregorian calendar, by whole eras of 400 years that begin in March, so that a leap day is a last day.
