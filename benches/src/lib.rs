@@ -16,6 +16,8 @@
 pub mod figures;
 pub mod keys;
 pub mod maps;
+pub mod micro;
+pub mod plot;
 pub mod process;
 pub mod results;
 pub mod servers;

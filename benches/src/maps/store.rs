@@ -32,12 +32,7 @@ impl Store {
     }
 
     /// Executes an operation on every key; the sum of the answers' weights. `operation` is told the place of the key.
-    fn execute<'a>(
-        &mut self,
-        keys: &[&'a [u8]],
-        batch: usize,
-        operation: impl Fn(usize) -> Operation<'a>,
-    ) -> u64 {
+    fn execute<'a>(&mut self, keys: &[&'a [u8]], batch: usize, operation: impl Fn(usize) -> Operation<'a>) -> u64 {
         let mut requests = Vec::with_capacity(batch);
         let mut sum = 0;
         let mut place = 0;

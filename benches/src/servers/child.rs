@@ -55,7 +55,8 @@ impl Setting {
     pub(super) fn check(&self) -> Result<(), String> {
         let mut missing = Vec::new();
         if !self.skep.is_file() {
-            missing.push(format!("{}: build it with `cargo build --release`, or name it by --skep", self.skep.display()));
+            missing
+                .push(format!("{}: build it with `cargo build --release`, or name it by --skep", self.skep.display()));
         }
         for (program, package) in [("redis-server", "redis-server"), ("memcached", "memcached")] {
             if find_program(program).is_none() {
@@ -72,7 +73,11 @@ impl Setting {
         let utilization = SKEP_UTILIZATION[usize::from(form == PairForm::RedisBenchmark)];
         let memory = (self.keys as f64 * kv_size as f64 / utilization) as u64;
         let mut command = Command::new(&self.skep);
-        command.args(["serve", "--shards", "1", "--listen"]).arg(native.to_string()).arg("--resp").arg(resp.to_string());
+        command
+            .args(["serve", "--shards", "1", "--listen"])
+            .arg(native.to_string())
+            .arg("--resp")
+            .arg(resp.to_string());
         command.arg("--memory").arg(format!("{}MiB", (memory >> 20).max(MEMORY_MIN)));
         command.arg("--kv-size").arg(kv_size.to_string());
         self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
@@ -82,7 +87,16 @@ impl Setting {
     pub(super) fn redis(&self) -> Result<Server, String> {
         let address = free_address()?;
         let mut command = Command::new(find_program("redis-server").unwrap_or_default());
-        command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args([
+            "--port",
+            &address.port().to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
         command.arg("--dir").arg(env::temp_dir());
         self.start("redis", command, vec![(Protocol::Resp, address)])
     }
@@ -90,7 +104,7 @@ impl Setting {
     /// Starts memcached.
     pub(super) fn memcached(&self) -> Result<Server, String> {
         let address = free_address()?;
-        let memory = (self.keys * MEMCACHED_PAIR_SIZE >> 20).max(MEMORY_MIN);
+        let memory = ((self.keys * MEMCACHED_PAIR_SIZE) >> 20).max(MEMORY_MIN);
         let mut command = Command::new(find_program("memcached").unwrap_or_default());
         command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-U", "0", "-t", "1"]);
         // It refuses to run as root without being told so.

@@ -42,7 +42,12 @@ pub(super) fn is_installed() -> bool {
 }
 
 /// Runs redis-benchmark once.
-pub(super) fn run(server: &Server, address: SocketAddr, verb: Verb, settings: Settings) -> Result<BenchmarkRow, String> {
+pub(super) fn run(
+    server: &Server,
+    address: SocketAddr,
+    verb: Verb,
+    settings: Settings,
+) -> Result<BenchmarkRow, String> {
     let mut command = Command::new(find_program("redis-benchmark").unwrap_or_default());
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let verb_name = if verb == Verb::Get { "get" } else { "set" };

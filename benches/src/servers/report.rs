@@ -117,7 +117,8 @@ impl Report {
 
     /// The tables, and below them what they were measured with.
     pub fn table(&self) -> String {
-        let bytes = |row: &Row| if row.bytes_per_pair > 0.0 { format!("{:.0}", row.bytes_per_pair) } else { "-".into() };
+        let bytes =
+            |row: &Row| if row.bytes_per_pair > 0.0 { format!("{:.0}", row.bytes_per_pair) } else { "-".into() };
         let mut speeds = new_table(["M/s".to_owned(), String::new(), "B/pair".to_owned()]);
         let mut loads = new_table(["server / client / waiting".to_owned(), String::new()]);
         let depths = self.rows.first().map_or(&[][..], |row| &row.depths);

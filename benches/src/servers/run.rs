@@ -108,11 +108,8 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         }
     }
     drop(servers);
-    let benchmark = if redis_benchmark::is_installed() {
-        run_redis_benchmark(&setting, plan, progress)?
-    } else {
-        Vec::new()
-    };
+    let benchmark =
+        if redis_benchmark::is_installed() { run_redis_benchmark(&setting, plan, progress)? } else { Vec::new() };
 
     let figures = |samples: &[Sample], depth: usize| {
         let figure = |of: fn(&Sample) -> f64| Figure::of(&samples.iter().map(of).collect::<Vec<_>>());
@@ -180,11 +177,7 @@ fn measure(
 }
 
 /// redis-benchmark against Redis and Skep, in turns, with and without pipelines.
-fn run_redis_benchmark(
-    setting: &Setting,
-    plan: &Plan,
-    progress: impl Fn(&str),
-) -> Result<Vec<BenchmarkRow>, String> {
+fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: impl Fn(&str)) -> Result<Vec<BenchmarkRow>, String> {
     let servers = [setting.skep(PairForm::RedisBenchmark)?, setting.redis()?];
     for server in &servers {
         progress(&format!("redis-benchmark: loading {}", server.name));
