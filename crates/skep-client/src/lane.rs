@@ -87,6 +87,11 @@ impl Lane {
     }
 
     fn write_frame(&mut self, batch: &[Request<'_>], limits: FrameLimits) {
+        if self.sent >= self.output.len() / 2 {
+            // A socket that always leaves something waiting must not make the output grow with the batch.
+            self.output.drain(..self.sent);
+            self.sent = 0;
+        }
         let mut writer =
             RequestFrameWriter::with_size_max(&mut self.output, self.sequence, limits.space, limits.size_max);
         while self.next < self.requests.len()
@@ -238,6 +243,36 @@ mod tests {
         lane.transmitted(size - 1);
         assert!(lane.is_sending());
         assert_eq!(lane.transmit(&batch, LIMITS).len(), 1, "nothing more until an answer comes");
+    }
+
+    #[test]
+    fn a_socket_that_never_takes_everything_does_not_make_the_output_grow() {
+        let keys = vec![vec![7; 400]; 20_000];
+        let batch = batch(&keys);
+        let (mut lane, mut responses) = (Lane::default(), Responses::new());
+        responses.reset(batch.len());
+        lane.begin();
+        (0..batch.len()).for_each(|index| lane.push(index));
+        let mut arrived = Vec::new();
+        while !lane.is_finished() {
+            let bytes = lane.transmit(&batch, LIMITS);
+            let size = bytes.len() - usize::from(bytes.len() > 1);
+            arrived.extend_from_slice(&bytes[..size]);
+            lane.transmitted(size);
+            while let Some((_, consumed)) = RequestFrame::decode(&arrived).unwrap() {
+                let answers = answer(&arrived[..consumed], usize::MAX);
+                arrived.drain(..consumed);
+                let mut rest = &answers[..];
+                while !rest.is_empty() {
+                    let buffer = lane.receive_buffer();
+                    let size = rest.len().min(buffer.len());
+                    buffer[..size].copy_from_slice(&rest[..size]);
+                    lane.received(size, &mut responses).unwrap();
+                    rest = &rest[size..];
+                }
+            }
+            assert!(lane.output.len() <= 2 * FRAMES_IN_FLIGHT_MAX * (FRAME_SIZE_FULL + 500));
+        }
     }
 
     #[test]

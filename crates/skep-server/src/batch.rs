@@ -14,8 +14,10 @@
 use skep_store::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Update};
 use skep_wire::native::{Response, WireError};
 
-/// Bytes that a batch or its answers keep between journeys.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Bytes, and entries, that a batch or its answers keep the memory of between journeys. Between two shards up to 64 of
+/// them lie in wait.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+const KEPT_ENTRIES_MAX: usize = 1024;
 
 /// Requests that own their bytes.
 #[derive(Debug, Default)]
@@ -46,6 +48,7 @@ impl RequestBatch {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.entries.clear();
+        self.entries.shrink_to(KEPT_ENTRIES_MAX);
     }
 
     /// Copies a request to the end.
@@ -167,12 +170,18 @@ impl Answers {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.entries.clear();
+        self.entries.shrink_to(KEPT_ENTRIES_MAX);
     }
 
     /// Copies an answer to the end.
     pub(crate) fn push(&mut self, reply: Reply<'_>) {
         let answer = Answer::keep(reply, &mut self.bytes);
         self.entries.push(answer);
+    }
+
+    /// How many are more than a promise to be answered later.
+    pub(crate) fn done_count(&self) -> u64 {
+        self.entries.iter().filter(|answer| **answer != Answer::Deferred).count() as u64
     }
 
     /// The answers in order.
@@ -188,7 +197,7 @@ mod tests {
         Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
     };
 
-    use super::{Answers, RequestBatch};
+    use super::{Answers, KEPT_BYTES_MAX, KEPT_ENTRIES_MAX, RequestBatch};
 
     #[test]
     fn requests_come_back_as_they_went_in() {
@@ -229,6 +238,20 @@ mod tests {
             }
             assert_eq!(batch.iter().collect::<Vec<_>>(), requests);
         }
+    }
+
+    #[test]
+    fn much_memory_is_not_kept() {
+        let (mut batch, mut answers) = (RequestBatch::default(), Answers::default());
+        let put = Operation::Put { value: &[1; 1000], condition: PutCondition::Always };
+        for _ in 0..10_000 {
+            batch.push(&Request { key: b"key", operation: put });
+            answers.push(Reply::Value(&[1; 1000]));
+        }
+        batch.clear();
+        answers.clear();
+        assert!(batch.bytes.capacity() <= KEPT_BYTES_MAX && batch.entries.capacity() <= KEPT_ENTRIES_MAX);
+        assert!(answers.bytes.capacity() <= KEPT_BYTES_MAX && answers.entries.capacity() <= KEPT_ENTRIES_MAX);
     }
 
     #[test]

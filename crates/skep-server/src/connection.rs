@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use skep_store::operation::Request;
 use skep_store::processor::Replies;
-use skep_wire::native::{Hello, ProtocolError, Welcome, WireError};
+use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size};
 
 use crate::buffer::{Input, Output};
 use crate::chunk::{Chunk, Decoded, OUTPUT_SIZE_MAX};
@@ -26,6 +26,12 @@ use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
 use crate::round::Round;
 
+/// Most operations that are submitted at a time. A frame may have sixteen times as many, and all of them on long values.
+const SUBMISSION_OPERATIONS_MAX: usize = 4096;
+/// Operations that are submitted at a time have no more bytes than this and those of the last one. They may have more
+/// than arrived: the copy flags let a frame name one value tens of thousands of times, and each that travels to
+/// another shard is copied.
+const SUBMISSION_SIZE_MAX: usize = 1 << 20;
 /// How long a closed connection still swallows input.
 const LINGER: Duration = Duration::from_millis(500);
 /// How many bytes it swallows.
@@ -183,19 +189,22 @@ impl Connection {
 
     /// How many operations that may be.
     pub(crate) fn operation_count(&self) -> usize {
-        self.round.remaining()
+        self.round.remaining().min(SUBMISSION_OPERATIONS_MAX)
     }
 
-    /// Gives the operations that are to be submitted to `visit`, in order.
+    /// Gives the operations that are to be submitted to `visit`, in order. The others are submitted when these are
+    /// answered.
     pub(crate) fn visit<'a>(&'a self, mut visit: impl FnMut(Result<Request<'a>, WireError>)) {
         let mut ahead = 0;
-        let mut left = self.round.submission_max();
+        let mut left = self.round.submission_max().min(SUBMISSION_OPERATIONS_MAX);
+        let mut size = 0;
         let remaining = self.round.remaining();
         self.chunk.visit(self.input.bytes(), |operation| {
-            if ahead == remaining || left == 0 {
+            if ahead == remaining || left == 0 || size >= SUBMISSION_SIZE_MAX {
                 return false;
             }
             if self.round.is_unanswered(ahead) {
+                size += operation.as_ref().map_or(0, operation_size);
                 visit(operation);
                 left -= 1;
             }

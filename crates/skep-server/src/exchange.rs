@@ -19,7 +19,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -105,7 +105,10 @@ impl Peer {
     /// Sends requests. The parcel is one that [`Peer::parcel`] gave, the last one that it gave.
     pub(crate) fn send_requests(&mut self, parcel: Parcel) {
         self.places -= 1;
-        self.requests_out.try_send(parcel).expect("a place is reserved and the peer lives as long as this shard");
+        // A peer that is gone will not answer: the server ends, and so does this shard after its turn. A connection
+        // that was handed over late can bring requests so far.
+        let sent = self.requests_out.try_send(parcel);
+        debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "a place is reserved");
         self.waker.wake();
     }
 
@@ -178,6 +181,18 @@ mod tests {
 
     use super::{PARCELS_MAX, connect_shards};
     use crate::connections::Token;
+
+    #[test]
+    fn a_peer_that_is_gone_takes_nothing_along() {
+        let mut shards = connect_shards(2).unwrap();
+        let mut first = shards.swap_remove(0).1.swap_remove(1).unwrap();
+        drop(shards);
+        for _ in 0..PARCELS_MAX {
+            let parcel = first.parcel().expect("a place");
+            first.send_requests(parcel);
+        }
+        assert!(first.receive_answers().is_none());
+    }
 
     #[test]
     fn a_place_is_reserved_for_every_answer() {

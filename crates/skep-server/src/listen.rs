@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::settings::StartError;
 
@@ -16,6 +16,10 @@ use crate::settings::StartError;
 const BACKLOG: i32 = 1024;
 /// Connections accepted in one turn.
 const ACCEPT_MAX: usize = 64;
+/// How long a connection is silent before the kernel asks whether the peer is still there, and how often it asks
+/// then: a machine that was switched off says no goodbye, and would hold its connections' places for ever.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
 /// How long nothing is accepted after the system refused, for want of file descriptors as a rule.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -59,11 +63,15 @@ impl Listeners {
     /// Accepts what has arrived at a door.
     pub(crate) fn accept(&mut self, poll: impl std::os::fd::AsFd, door: Door, mut adopt: impl FnMut(TcpStream)) {
         let Some((_, listener)) = self.doors().find(|(other, _)| *other == door) else { return };
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
         for _ in 0..ACCEPT_MAX {
             match listener.accept() {
                 Ok((stream, _)) => {
                     // A socket that refuses these is one that is gone already.
-                    if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
+                    if stream.set_nonblocking(true).is_ok()
+                        && stream.set_nodelay(true).is_ok()
+                        && SockRef::from(&stream).set_tcp_keepalive(&keepalive).is_ok()
+                    {
                         adopt(stream);
                     }
                 }
@@ -120,4 +128,28 @@ fn listen(door: &'static str, address: SocketAddr) -> Result<TcpListener, StartE
         ErrorKind::AddrInUse => StartError::AddressInUse { door, address },
         _ => StartError::Listen { door, address, source },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+    use std::time::Duration;
+
+    use rustix::event::epoll;
+    use socket2::SockRef;
+
+    use super::{Door, Listeners};
+
+    #[test]
+    fn peers_that_are_gone_are_noticed() {
+        let mut listeners = Listeners::bind(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
+        let _peer = TcpStream::connect(listeners.addresses().unwrap().0).unwrap();
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut streams = Vec::new();
+        while streams.is_empty() {
+            listeners.accept(&poll, Door::Native, |stream| streams.push(stream));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(SockRef::from(&streams[0]).keepalive().unwrap());
+    }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Metrics {
     pub(crate) operations_native: Counter,
     /// Operations that its store carried out.
     pub(crate) operations: Counter,
-    /// Operations that it sent to the shards that own their keys.
+    /// Operations that the shards that own their keys carried out for it.
     pub(crate) operations_forwarded: Counter,
     /// Bytes that arrived.
     pub(crate) input_bytes: Counter,

@@ -62,6 +62,7 @@ impl NativeChunk {
     /// Forgets the frames; answers how many bytes of the input they took.
     pub(crate) fn finish(&mut self) -> usize {
         self.frames.clear();
+        self.frames.shrink_to(CHUNK_OPERATIONS_MAX);
         (self.frame, self.operation) = (0, 0);
         std::mem::take(&mut self.size)
     }

@@ -93,6 +93,7 @@ impl RespChunk {
     /// Forgets the commands; answers how many bytes of the input they took.
     pub(crate) fn finish(&mut self) -> usize {
         self.commands.clear();
+        self.commands.shrink_to(CHUNK_OPERATIONS_MAX);
         self.arguments.clear();
         self.arguments.shrink_to(8 * CHUNK_OPERATIONS_MAX);
         self.operands.clear();

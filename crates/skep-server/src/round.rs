@@ -22,6 +22,10 @@ use crate::batch::{Answer, Answers};
 /// Bytes of answers that a round keeps before it becomes careful.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of answers, and slots, that a finished round keeps the memory of: a connection may be idle for hours after it.
+const IDLE_BYTES_MAX: usize = 64 << 10;
+const IDLE_SLOTS_MAX: usize = 1024;
+
 /// Where an operation of the round stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Slot {
@@ -51,10 +55,15 @@ impl Round {
     /// Begins a round of `count` operations. The last one must be finished.
     pub(crate) fn begin(&mut self, count: usize) {
         debug_assert!(self.is_finished());
-        self.slots.clear();
+        self.clear();
         self.slots.resize(count, Slot::Unanswered);
+    }
+
+    fn clear(&mut self) {
+        self.slots.clear();
+        self.slots.shrink_to(IDLE_SLOTS_MAX);
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.bytes.shrink_to(IDLE_BYTES_MAX);
         self.encoded = 0;
     }
 
@@ -118,6 +127,9 @@ impl Round {
 
     /// Copies the answers that are still in the shard's `replies`, before its next batch overwrites them.
     pub(crate) fn keep(&mut self, replies: &Replies) {
+        if self.is_finished() {
+            return self.clear();
+        }
         for slot in &mut self.slots[self.encoded..] {
             if let Slot::Fresh(index) = *slot {
                 *slot = Slot::Kept(Answer::keep(replies.get(index), &mut self.bytes));
@@ -160,7 +172,7 @@ mod tests {
     use skep_store::operation::Reply;
     use skep_store::processor::Replies;
 
-    use super::{KEPT_BYTES_MAX, Round, Slot};
+    use super::{IDLE_BYTES_MAX, IDLE_SLOTS_MAX, KEPT_BYTES_MAX, Round, Slot};
     use crate::batch::{Answer, Answers};
 
     /// The answers that can be encoded.
@@ -210,6 +222,21 @@ mod tests {
         round.place(&[Slot::Kept(Answer::Exists)], 0, &replies);
         assert_eq!(encode(&mut round, &replies), [b"Exists".to_vec(), b"NotFound".to_vec()]);
         assert!(round.is_finished() && !round.wants_submission());
+    }
+
+    #[test]
+    fn a_finished_round_gives_its_memory_back() {
+        let replies = Replies::with_budget(0);
+        let mut round = Round::default();
+        let mut answers = Answers::default();
+        answers.push(Reply::Value(&[1; KEPT_BYTES_MAX / 2]));
+        round.begin(65_535);
+        round.place(&vec![Slot::Kept(Answer::Done); 65_534], 0, &replies);
+        round.place(&[Slot::Forwarded(1)], 1, &replies);
+        round.receive(1, &answers);
+        assert_eq!(encode(&mut round, &replies).len(), 65_535);
+        round.keep(&replies);
+        assert!(round.slots.capacity() <= IDLE_SLOTS_MAX && round.bytes.capacity() <= IDLE_BYTES_MAX);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use skep_store::operation::{KEY_SIZE_MAX, Request};
+use skep_store::operation::{KEY_SIZE_MAX, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
 use skep_wire::partition::Partition;
@@ -42,7 +42,8 @@ use crate::resp_command::Context;
 use crate::round::Slot;
 use crate::shared::Shared;
 
-/// A batch has no more operations than this and those of its last connection.
+/// A batch has no more operations of this shard's connections than this and those of the last one, and no more of
+/// each other shard than this and those of its last parcel.
 const BATCH_OPERATIONS_MAX: usize = 4096;
 /// Bytes of large values that the answers to a batch may take, and one value more.
 const REPLY_BUDGET: usize = 1 << 20;
@@ -117,6 +118,8 @@ struct Submission {
     /// Its part of [`Shard::places`].
     places: Range<usize>,
     parcel_count: usize,
+    /// Whether it can go on at once, behind those that had to stand back.
+    goes_on: bool,
 }
 
 /// What one connection sends to one other shard.
@@ -300,6 +303,8 @@ impl Shard {
             while let Some(peer) = &mut self.parts.peers[shard]
                 && let Some(parcel) = peer.receive_answers()
             {
+                let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+                metrics.operations_forwarded.add(parcel.answers.done_count());
                 if let Some(connection) = self.connections.get_mut(parcel.connection) {
                     connection.round_mut().receive(shard as u16, &parcel.answers);
                 }
@@ -310,9 +315,10 @@ impl Shard {
         }
     }
 
-    /// Reads and decodes the connections that are ready, until there is enough for a batch.
+    /// Reads and decodes the connections that are ready, until there is enough for a batch. What other shards ask for
+    /// does not count, or they could keep the connections of this one waiting for ever.
     fn gather(&mut self) {
-        let mut operation_count: usize = self.inbox.iter().map(|(_, parcel)| parcel.requests.len()).sum();
+        let mut operation_count = 0;
         while operation_count < BATCH_OPERATIONS_MAX
             && let Some(token) = self.ready.pop_front()
         {
@@ -329,7 +335,7 @@ impl Shard {
             if connection.wants_submission() {
                 operation_count += connection.operation_count();
             }
-            self.batch.push(Submission { token, places: 0..0, parcel_count: 0 });
+            self.batch.push(Submission { token, places: 0..0, parcel_count: 0, goes_on: false });
         }
     }
 
@@ -401,7 +407,6 @@ impl Shard {
             submission.places = start..places.len();
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
                 if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
-                    metrics.operations_forwarded.add(parcel.requests.len() as u64);
                     parcel.connection = submission.token;
                     submission.parcel_count += 1;
                     peer.send_requests(parcel);
@@ -410,7 +415,9 @@ impl Shard {
         }
         if !requests.is_empty() {
             processor.execute(&requests, replies);
-            metrics.operations.add(requests.len() as u64);
+            // Those that are deferred will be submitted again.
+            let done = replies.iter().filter(|reply| !matches!(reply, Reply::Deferred)).count();
+            metrics.operations.add(done as u64);
             metrics.publish(&processor.statistics());
         }
         self.requests = recycle(requests);
@@ -432,8 +439,9 @@ impl Shard {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         for index in 0..self.batch.len() {
-            let Submission { token, ref places, parcel_count } = self.batch[index];
+            let Submission { token, ref places, parcel_count, .. } = self.batch[index];
             let Some(connection) = self.connections.get_mut(token) else { continue };
+            let stood_back = stood_back(&self.places[places.clone()], &self.replies);
             if !places.is_empty() {
                 connection.round_mut().place(&self.places[places.clone()], parcel_count, &self.replies);
             }
@@ -441,11 +449,17 @@ impl Shard {
             connection.encode(&self.replies, &mut context);
             let next = connection.write(shared.metrics(shard), now);
             match next {
-                Next::Work => self.queue(token),
+                Next::Work if stood_back => self.queue(token),
+                Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
                 Next::Linger(_) if self.lingering.contains(&token) => {}
                 Next::Linger(_) => self.lingering.push(token),
                 Next::Close => self.close(token),
+            }
+        }
+        for index in 0..self.batch.len() {
+            if self.batch[index].goes_on {
+                self.queue(self.batch[index].token);
             }
         }
         self.batch.clear();
@@ -543,6 +557,13 @@ impl Shard {
     fn metrics(&self) -> &Metrics {
         self.parts.shared.metrics(usize::from(self.parts.index))
     }
+}
+
+/// Whether the reply budget was used up by others before a connection's operations began. Such a connection is the
+/// first of the next batch: those whose answers are large would use the budget up again and again.
+fn stood_back(places: &[Slot], replies: &Replies) -> bool {
+    let first = places.iter().find_map(|place| if let Slot::Fresh(index) = *place { Some(index) } else { None });
+    first.is_some_and(|index| replies.get(index) == Reply::Deferred)
 }
 
 fn door_word(door: Door) -> u64 {

@@ -196,3 +196,14 @@ fn errors_of_single_operations_leave_the_connection_alone() {
     });
     connection.execute(3, &[get], |_, response| assert_eq!(response, Ok(Reply::NotFound)));
 }
+
+#[test]
+fn a_browser_that_is_made_to_speak_is_not_listened_to() {
+    let server = server(1, 16 << 20);
+    let address = server.resp_address().unwrap();
+    for request in ["POST / HTTP/1.1\r\nHost: x\r\n\r\nSET a 1\r\n", "GET /\r\nhost: localhost:6379\r\n\r\nSET a 1\r\n"]
+    {
+        throw(address, request.as_bytes(), 3);
+        Resp::connect(&server).expect("GET a\r\n", "$-1\r\n");
+    }
+}

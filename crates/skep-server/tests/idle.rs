@@ -2,9 +2,15 @@
 
 mod support;
 
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use support::{Native, Resp, server};
+use support::{Native, Resp, command, server};
+
+/// One test at a time: the threads of all servers count.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Clock ticks, of ten milliseconds as a rule, that the shards have run.
 fn ticks() -> u64 {
@@ -21,6 +27,7 @@ fn ticks() -> u64 {
 
 #[test]
 fn an_idle_server_sleeps() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = server(2, 16 << 20);
     let mut resp = Resp::connect(&server);
     let _native = Native::connect(&server, Some(1));
@@ -28,6 +35,39 @@ fn an_idle_server_sleeps() {
     let before = ticks();
     std::thread::sleep(Duration::from_secs(1));
     // Two shards that spin would have run for about two hundred ticks.
+    let ran = ticks() - before;
+    assert!(ran <= 2, "{ran} ticks in a second");
+    resp.expect("PING\r\n", "+PONG\r\n");
+}
+
+#[test]
+fn a_server_whose_peers_wait_sleeps() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server(2, 64 << 20);
+    let mut resp = Resp::connect(&server);
+    resp.expect(command(&[b"SET", b"k", &vec![b'v'; 1 << 20]]), "+OK\r\n");
+    // Some read nothing, some of these have said all they had to say, some are in the middle of a request.
+    let mut peers = Vec::new();
+    for index in 0..12 {
+        let mut peer = Resp::connect(&server);
+        peer.0.write_all(&command(&[b"GET", b"k"]).repeat(30)).unwrap();
+        if index % 2 == 0 {
+            peer.0.write_all(b"*2\r\n$3\r\nGET\r\n$1").unwrap();
+        }
+        if index % 3 == 0 {
+            peer.0.shutdown(Shutdown::Write).unwrap();
+        }
+        peers.push(peer);
+        let mut unfinished = Resp::connect(&server);
+        unfinished.0.write_all(b"SET a").unwrap();
+        peers.push(unfinished);
+        let mut gone = Resp::connect(&server);
+        gone.0.write_all(b"QUIT\r\n").unwrap();
+        peers.push(gone);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(1));
     let ran = ticks() - before;
     assert!(ran <= 2, "{ran} ticks in a second");
     resp.expect("PING\r\n", "+PONG\r\n");

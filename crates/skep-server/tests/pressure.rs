@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_wire::native::Hello;
+use skep_wire::partition::shard_of;
 use support::{Native, Resp, command, frame, server};
 
 const VALUE_SIZE: usize = 300_000;
@@ -158,5 +160,45 @@ fn stopping_answers_what_has_arrived() {
         idle.expect_end();
         assert!(std::net::TcpStream::connect(addresses.0).is_err());
         assert!(std::net::TcpStream::connect(addresses.1).is_err());
+    }
+}
+
+#[test]
+fn operations_are_counted_once_however_often_they_are_submitted() {
+    for shards in [1, 2, 2, 2] {
+        let server = server(shards, 64 << 20);
+        let mut connection = Native::connect(&server, Some(0));
+        let put = Operation::Put { value: &value(0), condition: PutCondition::Always };
+        connection.execute(1, &[Request { key: b"k", operation: put }], |_, _| ());
+        let get = Request { key: b"k", operation: Operation::Get };
+        connection.execute(2, &[get; 100], |_, response| assert_eq!(response, Ok(Reply::Value(&value(0)))));
+        let mut resp = Resp::connect(&server);
+        let stats = resp.text("INFO stats");
+        assert!(stats.contains("skep_operations:101\r\n"), "{stats}");
+        let owner = shard_of(b"k", connection.welcome.partition_seed, shards);
+        let forwarded = if owner == 0 { 0 } else { 101 };
+        assert!(stats.contains(&format!("skep_operations_forwarded:{forwarded}\r\n")), "{stats}");
+        assert!(stats.contains("keyspace_hits:100\r\n"), "{stats}");
+        // With the INFO itself.
+        assert!(stats.contains("total_commands_processed:102\r\n"), "{stats}");
+    }
+}
+
+#[test]
+fn the_end_may_come_at_any_moment() {
+    for round in 0..40_u32 {
+        let server = server(3, 24 << 20);
+        let requests: Vec<[u8; 1]> = (0..50).map(|key| [key]).collect();
+        let add = |key| Request { key, operation: Operation::AddDecimal { delta: 1 } };
+        let requests: Vec<Request<'_>> = requests.iter().map(|key| add(&key[..])).collect();
+        let mut streams = Vec::new();
+        for connection in 0..30_u16 {
+            let mut stream = std::net::TcpStream::connect(server.native_address()).unwrap();
+            // A connection that moves to its shard while the server stops has requests for all the others.
+            stream.write_all(&Hello { shard: Some(connection % 3) }.encode()).unwrap();
+            stream.write_all(&frame(round, &requests)).unwrap();
+            streams.push(stream);
+        }
+        server.stop();
     }
 }

@@ -193,7 +193,10 @@ fn vectors() {
         resp.expect("SKEP.REDUCE v dot i64 0 1 0 2\r\n", ":30\r\n");
         resp.expect("SKEP.FILTER v gt i64 5\r\n", "*2\r\n:8\r\n:11\r\n");
         resp.expect("SKEP.FILTER v nonzero i64\r\n", "*3\r\n:8\r\n:5\r\n:11\r\n");
-        resp.expect("SKEP.UPDATE v add i64 1 2\r\n", "-ERR operand has the wrong length\r\n");
+        resp.expect("SKEP.UPDATE v add i64 1 2\r\n", {
+            "-ERR operand has the wrong length: add takes one operand for all elements, or one for each\r\n"
+        });
+        resp.expect("SKEP.FILTER v gt i64\r\n", "-ERR operand has the wrong length: greater takes one operand\r\n");
         resp.expect("SKEP.UPDATE n add u8 5 INIT 250\r\n", ":250\r\n");
         resp.expect("SKEP.UPDATE n add u8 5 INIT 250 NORETURN\r\n", "+OK\r\n");
         resp.expect("SKEP.GETV n u8\r\n", "*1\r\n:4\r\n");
@@ -204,14 +207,26 @@ fn vectors() {
         resp.expect("SKEP.UPDATE f xor f64 1\r\n", "-ERR function is not defined for this element type\r\n");
         resp.expect("SKEP.GETV v i32\r\nSET t abc\r\n", "*6\r\n:8\r\n:0\r\n:5\r\n:0\r\n:11\r\n:0\r\n+OK\r\n");
         resp.expect("SKEP.GETV t i16\r\n", "-ERR element width does not divide the value's length\r\n");
-        resp.expect("SKEP.SET v i65 1\r\n", "-ERR unknown element type 'i65'\r\n");
-        resp.expect("SKEP.UPDATE v frob i64 1\r\n", "-ERR unknown function 'frob'\r\n");
+        resp.expect("SKEP.SET v i65 1\r\n", {
+            "-ERR unknown element type 'i65': write u8, u16, u32, u64, i8, i16, i32, i64, f32, f64\r\n"
+        });
+        resp.expect("SKEP.UPDATE v frob i64 1\r\n", {
+            "-ERR unknown function 'frob': write add, subtract, multiply, min, max, and, or, xor, swap, \
+             compare-and-swap, wrap-around\r\n"
+        });
+        resp.expect("SKEP.UPDATE v add u8 256\r\n", {
+            "-ERR '256' is wrong for u8: number is out of the range of this type\r\n"
+        });
         resp.expect("SKEP.SET v u8 256\r\n", "-ERR '256' is wrong for u8: number is out of the range of this type\r\n");
-        resp.expect(
-            "SKEP.UPDATE v add i64 INIT 1\r\nSKEP.UPDATE v add i64 1 INIT\r\n",
-            "-ERR syntax error\r\n".repeat(2),
-        );
-        resp.expect("SKEP.UPDATE v add i64 NORETURN\r\n", "-ERR syntax error\r\n");
+        let none = "-ERR syntax error: add takes one operand for all elements, or one for each\r\n";
+        resp.expect("SKEP.UPDATE v add i64 INIT 1\r\nSKEP.UPDATE v add i64 NORETURN\r\n", none.repeat(2));
+        resp.expect("SKEP.UPDATE v add i64 1 INIT\r\n", {
+            "-ERR syntax error: INIT takes the elements of a missing key, one at least\r\n"
+        });
+        resp.expect("SKEP.UPDATE v add i64 1 INTI 0\r\n", {
+            "-ERR 'INTI' is wrong for i64: not a number of this type; after the operands come INIT, with elements, \
+             and NORETURN\r\n"
+        });
     }
 }
 
@@ -239,10 +254,22 @@ fn a_full_store_says_so_and_keeps_what_it_has() {
     };
     let sentence = String::from_utf8(sentence).unwrap();
     let prefix = "-OOM command not allowed when used memory > 'maxmemory'. OUT_OF_MEMORY: ";
-    assert!(sentence.starts_with(prefix), "{sentence}");
+    assert!(sentence.starts_with(prefix) && sentence.contains("full; delete keys"), "{sentence}");
     for key in 0..stored {
         let mut expected = b"$1000\r\n".to_vec();
         expected.extend_from_slice(&value);
         resp.expect(format!("GET key{key}\r\n"), [&expected[..], b"\r\n"].concat());
     }
+}
+
+#[test]
+fn descriptions_are_given_for_a_few_commands_at_a_time() {
+    let server = server(1, SMALL);
+    let mut resp = Resp::connect(&server);
+    let mut request: Vec<&[u8]> = vec![b"COMMAND", b"INFO"];
+    request.resize(2 + 100_000, b"get");
+    resp.expect(command(&request), "-ERR wrong number of arguments for 'command|info' command\r\n");
+    request[1] = b"DOCS";
+    resp.expect(command(&request), "-ERR wrong number of arguments for 'command|docs' command\r\n");
+    resp.expect("COMMAND INFO nothing nothing\r\n", "*2\r\n$-1\r\n$-1\r\n");
 }

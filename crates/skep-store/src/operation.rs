@@ -169,10 +169,16 @@ pub enum OperationError {
     #[error("increment or decrement would overflow")]
     DecimalOverflow = 9,
     /// There is no slab left to chain another bucket to the index.
-    #[error("OUT_OF_MEMORY: the index is full")]
+    #[error(
+        "OUT_OF_MEMORY: the index is full; delete keys, or restart with a larger --memory or a --kv-size nearer to your \
+         pairs"
+    )]
     IndexFull = 10,
     /// There is no slab left for the key and value.
-    #[error("OUT_OF_MEMORY: slab memory is full")]
+    #[error(
+        "OUT_OF_MEMORY: slab memory is full; delete keys, or restart with a larger --memory or a --kv-size nearer to \
+         your pairs"
+    )]
     SlabFull = 11,
 }
 

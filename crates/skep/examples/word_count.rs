@@ -34,7 +34,6 @@ struct Arguments {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     batch: u16,
     /// Text files.
-    #[arg(required = true)]
     files: Vec<std::path::PathBuf>,
 }
 
@@ -49,6 +48,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
+    if arguments.files.is_empty() {
+        return Err("no text files: cargo run --release --example word_count -- FILE...".to_owned());
+    }
     let mut text = Vec::new();
     for file in &arguments.files {
         let bytes = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
@@ -308,6 +310,11 @@ mod tests {
             assert_eq!(run(&Arguments::parse_from(arguments)), Ok(()), "{clients} clients");
         }
         std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn without_files_it_says_what_to_write() {
+        assert!(run(&Arguments::parse_from(["word_count"])).unwrap_err().contains("-- FILE..."));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! The code is 2 when the command line or the configuration file must change, 1 when something else must: a port,
 //! the memory of the machine, a server that does not answer, a key that does not exist.
 
+use std::error::Error;
 use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Why the program ends without having done what it was asked to do.
 #[derive(Debug)]
@@ -56,8 +59,21 @@ pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
     }
 }
 
-/// What clap has to say, as one line. Its own form takes five lines and leaves out where to look.
-pub(crate) fn one_line(error: &clap::Error) -> String {
+/// What clap has to say, as one line. Its own form takes five lines. `help` is what to type for help; it is left out
+/// where the line says what to write.
+pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
+    if let (ErrorKind::ValueValidation, Some(ContextValue::String(argument)), Some(reason)) =
+        (error.kind(), error.get(ContextKind::InvalidArg), error.source())
+    {
+        let argument = argument.trim_matches(['[', ']']);
+        let reason = in_words(&reason.to_string());
+        return match error.get(ContextKind::InvalidValue) {
+            Some(ContextValue::String(value)) if !reason.starts_with('`') && !reason.starts_with(value) => {
+                format!("{argument}: `{value}`: {reason}")
+            }
+            _ => format!("{argument}: {reason}"),
+        };
+    }
     let rendered = error.to_string();
     let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
         paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
@@ -70,7 +86,18 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
             line.push_str(tip);
         }
     }
-    line
+    format!("{line}: see `{help}`")
+}
+
+/// What Rust says about a text that is no number, as something to do.
+fn in_words(reason: &str) -> String {
+    match reason {
+        "invalid digit found in string" | "cannot parse integer from empty string" => "write a whole number".to_owned(),
+        "number too large to fit in target type" => "write a smaller number".to_owned(),
+        "number too small to fit in target type" => "write a larger number".to_owned(),
+        "invalid float literal" | "cannot parse float from empty string" => "write a number".to_owned(),
+        _ => reason.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -90,9 +117,19 @@ mod tests {
         let command =
             clap::Command::new("skep").arg(clap::Arg::new("memory").long("memory")).arg(clap::Arg::new("k").long("k"));
         let error = command.clone().try_get_matches_from(["skep", "--memry", "1"]).unwrap_err();
-        let line = one_line(&error);
+        let line = one_line(&error, "skep --help");
         assert!(line.starts_with("unexpected argument '--memry' found: "), "{line}");
         assert!(line.contains("--memory"), "{line}");
-        assert!(!line.contains('\n'));
+        assert!(line.ends_with(": see `skep --help`") && !line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_told_what_to_write() {
+        let number = clap::Arg::new("n").value_name("N").value_parser(clap::value_parser!(u8));
+        let command = clap::Command::new("skep").arg(number);
+        for (value, expected) in [("x", "N: `x`: write a whole number"), ("256", "N: 256 is not in 0..=255")] {
+            let error = command.clone().try_get_matches_from(["skep", value]).unwrap_err();
+            assert_eq!(one_line(&error, "skep --help"), expected);
+        }
     }
 }

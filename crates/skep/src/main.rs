@@ -11,8 +11,8 @@ mod size;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use failure::Failure;
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(arguments) => match arguments.command {
             Command::Serve(arguments) => serve::run(&arguments),
             Command::Cli(arguments) => cli::run(arguments),
-            Command::Bench(arguments) => bench::run(arguments),
+            Command::Bench(arguments) => bench::run(&arguments),
         },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
                 _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
-            _ => Err(Failure::Usage(format!("{}: see `{}`", failure::one_line(&error), help_command()))),
+            _ => Err(Failure::Usage(failure::one_line(&error, &help_command()))),
         },
     };
     match outcome {
@@ -69,9 +69,14 @@ fn main() -> ExitCode {
 
 /// What to type for help with the command that was typed.
 fn help_command() -> String {
-    let first = std::env::args().nth(1).unwrap_or_default();
-    match first.as_str() {
-        "serve" | "cli" | "bench" => format!("skep {first} --help"),
-        _ => "skep --help".to_owned(),
+    let program = Arguments::command();
+    let mut command = &program;
+    let mut line = "skep ".to_owned();
+    for word in std::env::args_os().skip(1) {
+        if let Some(subcommand) = command.find_subcommand(&word) {
+            command = subcommand;
+            line = line + command.get_name() + " ";
+        }
     }
+    line + "--help"
 }

@@ -1,14 +1,15 @@
 //! Sizes of memory as people write them: `4GiB`, `512MB`.
 //!
 //! `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024, `KB`, `MB`, `GB`, `TB` powers of 1000, `B` is one byte; case does
-//! not matter. A lone `G` is refused, because half of the programs that take it mean one and half the other.
+//! not matter. A lone `G` is refused, because half of the programs that take it mean one and half the other. A
+//! fraction, as in `1.5GiB`, is rounded down to whole bytes. In a file a bare number is one of bytes.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct MemorySize(pub(crate) u64);
 
 /// The units, the largest of each family first so that [`fmt::Display`] finds the largest that fits.
@@ -28,24 +29,36 @@ impl FromStr for MemorySize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refusal = || format!("`{text}` is not a size: write a whole number and a unit, such as 512MB or 4GiB");
+        let refusal = || format!("`{text}` is not a size: write a number and a unit, such as 512MB or 4GiB");
         let trimmed = text.trim();
-        let digits_end = trimmed.find(|c: char| !c.is_ascii_digit()).ok_or_else(refusal)?;
-        let (digits, unit) = trimmed.split_at(digits_end);
-        let number: u64 = digits.parse().map_err(|_| refusal())?;
+        let number_end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refusal)?;
+        let (number, unit) = trimmed.split_at(number_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        let whole: u64 = whole.parse().map_err(|_| refusal())?;
+        // More digits than these make no difference of a byte that anybody means.
+        let fraction_size = fraction.len().min(9);
+        let parts: u64 = fraction.get(..fraction_size).and_then(|digits| digits.parse().ok()).ok_or_else(refusal)?;
+        if fraction.contains('.') {
+            return Err(refusal());
+        }
         let unit = unit.trim_start();
         let (_, factor) = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(refusal)?;
-        let bytes =
-            number.checked_mul(*factor).ok_or_else(|| format!("`{text}` is more than a machine can address"))?;
-        Ok(MemorySize(bytes))
+        let part = u128::from(parts) * u128::from(*factor) / 10_u128.pow(fraction_size as u32);
+        let bytes = u128::from(whole) * u128::from(*factor) + part;
+        u64::try_from(bytes).map(MemorySize).map_err(|_| format!("`{text}` is more than a machine can address"))
     }
 }
 
-impl TryFrom<String> for MemorySize {
+/// As it stands in a file.
+impl TryFrom<toml::Value> for MemorySize {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match &value {
+            toml::Value::String(text) => text.parse(),
+            toml::Value::Integer(bytes) if *bytes >= 0 => Ok(MemorySize(bytes.unsigned_abs())),
+            _ => Err(format!("`{value}` is not a size: write it like \"4GiB\" or \"512MiB\", or as a number of bytes")),
+        }
     }
 }
 
@@ -72,6 +85,8 @@ mod tests {
             ("512MB", 512_000_000),
             ("1 kib", 1024),
             ("7B", 7),
+            ("1.5GiB", 3 << 29),
+            ("0.1234567891 KB", 123),
             ("0B", 0),
             (" 2TiB ", 2 << 40),
             ("18446744073709551615B", u64::MAX),
@@ -82,7 +97,23 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_with_a_way_out() {
-        for text in ["", "4", "4G", "GiB", "-1GiB", "1.5GiB", "4 GiBs", "0x10B", "99999999999999999999B", "４GiB"] {
+        for text in [
+            "",
+            "4",
+            "4G",
+            "GiB",
+            "-1GiB",
+            "1.GiB",
+            ".5GiB",
+            "1.5",
+            "1.5.5GiB",
+            "1.-5GiB",
+            "1.5555555555.5GiB",
+            "4 GiBs",
+            "0x10B",
+            "99999999999999999999B",
+            "４GiB",
+        ] {
             let refusal = text.parse::<MemorySize>().unwrap_err();
             assert!(refusal.contains("512MB or 4GiB"), "{text}: {refusal}");
         }

@@ -5,6 +5,9 @@ use skep_wire::resp::ReplyWriter;
 use super::table::{COMMANDS, CommandInfo, CommandName};
 use super::{Arguments, unknown_subcommand, wrong_argument_count};
 
+/// Most commands that are described at a time: a description is far longer than a name.
+const NAMES_MAX: usize = 1000;
+
 /// Runs a subcommand; without one, describes all commands.
 pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Result<(), String> {
     if arguments.count() == 1 {
@@ -28,6 +31,9 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Res
             for info in COMMANDS {
                 writer.bulk(info.name.as_bytes());
             }
+        }
+        "info" | "docs" if arguments.count() > 2 + NAMES_MAX => {
+            return Err(wrong_argument_count(&format!("command|{subcommand}")));
         }
         "info" => {
             let infos = all_or_named();

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Reply, Request, Shape, Update};
+use skep_store::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use skep_wire::native::Response;
 use skep_wire::resp::ReplyWriter;
 
@@ -154,7 +154,7 @@ impl KeyCommand {
         if let Reply::Failed(error) = reply {
             progress.error = progress.error.or(Some(error));
             if !self.is_summed_up() {
-                writer.error(&store_error(error));
+                writer.error(&self.error_sentence(error));
             }
             return;
         }
@@ -185,6 +185,18 @@ impl KeyCommand {
             (KeyCommand::Delete | KeyCommand::Exists, _) => writer.integer(progress.done),
             _ => {}
         }
+    }
+
+    /// The sentence for an error of the store; operands that do not fit are told which would.
+    fn error_sentence(&self, error: OperationError) -> String {
+        let sentence = store_error(error);
+        let (name, operands) = match self {
+            KeyCommand::Update { function, .. } => (function.name(), function.operands()),
+            KeyCommand::Reduce { fold, .. } => (fold.name(), fold.operands()),
+            KeyCommand::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
+            _ => return sentence,
+        };
+        if error == OperationError::OperandLength { format!("{sentence}: {name} takes {operands}") } else { sentence }
     }
 
     /// Whether the command has one reply for all its operations.

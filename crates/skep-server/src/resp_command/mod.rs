@@ -111,7 +111,13 @@ pub(crate) struct Progress {
 impl Action {
     /// What the request asks for. Elements written as text are put behind `operands`.
     pub(crate) fn decode(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Action {
-        let Some(name) = CommandName::find(arguments.get(0)) else { return Action::Refuse(unknown_command(arguments)) };
+        let Some(name) = CommandName::find(arguments.get(0)) else {
+            // A web page can let a browser send commands to a port of its machine, behind the header of a request.
+            if arguments.is(0, "POST") || arguments.is(0, "Host:") {
+                return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
+            }
+            return Action::Refuse(unknown_command(arguments));
+        };
         let info = name.info();
         let count = arguments.count() as i64;
         if (info.arity >= 0 && count != info.arity) || count < -info.arity {

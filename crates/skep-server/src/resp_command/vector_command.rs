@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 use skep_store::operation::{OperationError, Shape};
 use skep_wire::resp::ReplyWriter;
 
@@ -36,7 +36,8 @@ pub(super) fn get(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
 
 /// `SKEP.UPDATE key function element operand… [INIT number…] [NORETURN]`
 pub(super) fn update(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
-    let function = named(arguments, 2, "function", UpdateFunction::from_name)?;
+    let function =
+        named(arguments, 2, "function", UpdateFunction::from_name, &UpdateFunction::ALL.map(UpdateFunction::name))?;
     let element = element(arguments, 3)?;
     let mut end = arguments.count();
     let return_old = !arguments.is(end - 1, "NORETURN");
@@ -45,11 +46,19 @@ pub(super) fn update(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result
     }
     let initial_word = (4..end).find(|&index| arguments.is(index, "INIT"));
     let operand_end = initial_word.unwrap_or(end);
-    if operand_end == 4 || initial_word == Some(end - 1) {
-        return Err("ERR syntax error".to_owned());
+    if operand_end == 4 {
+        return Err(format!("ERR syntax error: {} takes {}", function.name(), function.operands()));
     }
-    let operand = numbers(element, arguments, 4..operand_end, operands)?;
-    let initial = initial_word.map(|word| numbers(element, arguments, word + 1..end, operands)).transpose()?;
+    if initial_word == Some(end - 1) {
+        return Err("ERR syntax error: INIT takes the elements of a missing key, one at least".to_owned());
+    }
+    let options = |sentence: String| match sentence.ends_with(&ParseError::NotANumber.to_string()) {
+        true => sentence + "; after the operands come INIT, with elements, and NORETURN",
+        false => sentence,
+    };
+    let operand = numbers(element, arguments, 4..operand_end, operands).map_err(options)?;
+    let initial = initial_word.map(|word| numbers(element, arguments, word + 1..end, operands)).transpose();
+    let initial = initial.map_err(options)?;
     let one_for_all = operand_end - 4 == function.operand_count();
     let shape = if one_for_all { Shape::ScalarToVector } else { Shape::VectorToVector };
     Ok(KeyCommand::Update { function, element, shape, operand, initial, return_old })
@@ -57,7 +66,7 @@ pub(super) fn update(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result
 
 /// `SKEP.REDUCE key fold element initial [constant…]`
 pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
-    let fold = named(arguments, 2, "fold", Fold::from_name)?;
+    let fold = named(arguments, 2, "fold", Fold::from_name, &Fold::ALL.map(Fold::name))?;
     let element = element(arguments, 3)?;
     let initial = numbers(element, arguments, 4..5, operands)?;
     let constants = numbers(element, arguments, 5..arguments.count(), operands)?;
@@ -66,7 +75,7 @@ pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result
 
 /// `SKEP.FILTER key predicate element [operand]`
 pub(super) fn filter(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
-    let predicate = named(arguments, 2, "predicate", Predicate::from_name)?;
+    let predicate = named(arguments, 2, "predicate", Predicate::from_name, &Predicate::ALL.map(Predicate::name))?;
     let element = element(arguments, 3)?;
     let operand = numbers(element, arguments, 4..arguments.count(), operands)?;
     Ok(KeyCommand::Filter { predicate, element, operand })
@@ -110,13 +119,21 @@ pub(super) fn write_number(element: Element, bytes: &[u8], writer: &mut ReplyWri
 }
 
 fn element(arguments: Arguments<'_>, index: usize) -> Result<Element, String> {
-    named(arguments, index, "element type", Element::from_name)
+    named(arguments, index, "element type", Element::from_name, &Element::ALL.map(Element::name))
 }
 
-/// What an argument names.
-fn named<T>(arguments: Arguments<'_>, index: usize, what: &str, find: fn(&str) -> Option<T>) -> Result<T, String> {
+/// What an argument names; `all` are the names that there are.
+fn named<T>(
+    arguments: Arguments<'_>,
+    index: usize,
+    what: &str,
+    find: fn(&str) -> Option<T>,
+    all: &[&str],
+) -> Result<T, String> {
     let name = arguments.text(index).to_ascii_lowercase();
-    find(&name).ok_or_else(|| format!("ERR unknown {what} '{}'", super::excerpt(arguments.get(index), 128)))
+    find(&name).ok_or_else(|| {
+        format!("ERR unknown {what} '{}': write {}", super::excerpt(arguments.get(index), 128), all.join(", "))
+    })
 }
 
 /// Makes numbers in text binary, behind `operands`; answers their place.

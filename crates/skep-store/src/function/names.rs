@@ -75,6 +75,15 @@ impl UpdateFunction {
             UpdateFunction::WrapAround => "wrap-around",
         }
     }
+
+    /// The operands that the function takes, in words.
+    pub fn operands(self) -> &'static str {
+        match self {
+            UpdateFunction::CompareAndSwap => "two operands, expected and new, for all elements, or two for each",
+            UpdateFunction::WrapAround => "two operands, delta and refill, for all elements, or two for each",
+            _ => "one operand for all elements, or one for each",
+        }
+    }
 }
 
 impl Fold {
@@ -87,6 +96,14 @@ impl Fold {
             Fold::Dot => "dot",
         }
     }
+
+    /// The operands that the fold takes, in words.
+    pub fn operands(self) -> &'static str {
+        match self {
+            Fold::Dot => "an initial element and a constant for each element of the value",
+            _ => "one operand, the initial element",
+        }
+    }
 }
 
 impl Predicate {
@@ -97,6 +114,14 @@ impl Predicate {
             Predicate::Equal => "equal",
             Predicate::Greater => "greater",
             Predicate::Less => "less",
+        }
+    }
+
+    /// The operands that the predicate takes, in words.
+    pub fn operands(self) -> &'static str {
+        match self {
+            Predicate::NonZero => "no operand",
+            _ => "one operand",
         }
     }
 }

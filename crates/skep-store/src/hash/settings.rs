@@ -10,7 +10,8 @@
 
 use super::bucket::{INLINE_SIZE_MAX, SLOT_COUNT, slots_for};
 use super::{large, object};
-use crate::memory::{LINE_SIZE, RegionError};
+use crate::memory::{LINE_SIZE, MEMORY_SIZE_MAX, RegionError};
+use crate::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 /// Smallest memory of a table.
 const MEMORY_SIZE_MIN: u64 = 4096;
@@ -65,6 +66,9 @@ impl Settings {
         if memory_size < MEMORY_SIZE_MIN {
             return Err(RegionError::TooSmall { size: memory_size, size_min: MEMORY_SIZE_MIN });
         }
+        if memory_size > MEMORY_SIZE_MAX {
+            return Err(RegionError::TooLarge { size: memory_size });
+        }
         let line_count = memory_size / LINE_SIZE as u64;
         let wanted = (line_count as f64 * self.hash_index_ratio) as u64;
         // At least one bucket; at least a sixteenth is slabs, or nothing could be chained.
@@ -94,7 +98,7 @@ struct PairShape {
 
 impl PairShape {
     fn new(kv_size: usize, inline_threshold: usize) -> Self {
-        let kv_size = kv_size.max(1);
+        let kv_size = kv_size.clamp(1, KEY_SIZE_MAX + VALUE_SIZE_MAX);
         let (pairs_per_bucket, slab_size) = if kv_size <= inline_threshold {
             (SLOT_COUNT / slots_for(kv_size), 0)
         } else {
@@ -126,7 +130,7 @@ impl PairShape {
     }
 }
 
-/// Bytes of slab memory that a pair of this size takes, with an eighth of it as key where that matters.
+/// Bytes of slab memory that a pair of this size takes, with a key of 16 bytes where that matters.
 fn slab_size(kv_size: usize) -> usize {
     match object::class_for_pair(kv_size.min(16), kv_size.saturating_sub(16)) {
         Some(class) => class.size(),
@@ -175,7 +179,7 @@ mod tests {
 
     #[test]
     fn defaults_are_valid_for_every_size() {
-        for kv_size in [0, 1, 10, 30, 31, 64, 254, 1000, 5000, 1 << 20] {
+        for kv_size in [0, 1, 10, 30, 31, 64, 254, 1000, 5000, 1 << 20, usize::MAX] {
             let settings = Settings::for_kv_size(1 << 30, kv_size, 0);
             assert_eq!(settings.validate(), Ok(()), "{kv_size} B");
             assert!(settings.bucket_count(1 << 30).unwrap() > 0);
@@ -190,5 +194,7 @@ mod tests {
         settings.hash_index_ratio = 1.0;
         assert!(settings.validate().unwrap_err().contains("hash index ratio 1"));
         assert!(matches!(settings.bucket_count(64), Err(RegionError::TooSmall { .. })));
+        assert!(settings.bucket_count(MEMORY_SIZE_MAX).is_ok());
+        assert!(matches!(settings.bucket_count(MEMORY_SIZE_MAX + 64), Err(RegionError::TooLarge { .. })));
     }
 }

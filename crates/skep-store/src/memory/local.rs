@@ -29,7 +29,8 @@ const HUGE_PAGE_SIZE: usize = 2 << 20;
 pub enum RegionError {
     /// The kernel refused.
     #[error(
-        "the system has no {size} bytes of address space for a store's memory ({reason}); choose a smaller --memory"
+        "the system has no {} of address space for a store's memory ({reason}); choose a smaller --memory",
+        in_words(*size)
     )]
     Refused {
         /// Bytes asked for.
@@ -39,7 +40,8 @@ pub enum RegionError {
     },
     /// Pointers of 31 bits in 32-byte grains end at 64 GiB.
     #[error(
-        "a shard's memory of {size} bytes is out of reach of its pointers, which end at 64 GiB; use more shards or a smaller --memory"
+        "a shard's memory of {} is out of reach of its pointers, which end at 64 GiB; use more shards or a smaller --memory",
+        in_words(*size)
     )]
     TooLarge {
         /// Bytes asked for.
@@ -47,7 +49,8 @@ pub enum RegionError {
     },
     /// There must be room for at least one bucket and some slabs.
     #[error(
-        "a shard's memory of {size} bytes is too small, it takes at least {size_min}; use fewer shards or a larger --memory"
+        "a shard's memory of {} is too small, it takes at least {}; use fewer shards or a larger --memory",
+        in_words(*size), in_words(*size_min)
     )]
     TooSmall {
         /// Bytes asked for.
@@ -55,6 +58,18 @@ pub enum RegionError {
         /// Bytes it takes.
         size_min: u64,
     },
+}
+
+/// A size in the largest unit of which there is at least one.
+fn in_words(size: u64) -> String {
+    match [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+        .iter()
+        .find(|unit| size >= unit.1)
+    {
+        Some((name, unit)) if size.is_multiple_of(*unit) => format!("{} {name}", size / unit),
+        Some((name, unit)) => format!("{:.1} {name}", size as f64 / *unit as f64),
+        None => format!("{size} bytes"),
+    }
 }
 
 /// A region of this machine's memory.
@@ -110,14 +125,18 @@ impl LocalMemory {
     }
 
     /// Touches every page, so that no operation waits for one later.
+    ///
+    /// # Panics
+    /// If a closure that looks at the memory calls it.
     pub fn prefault(&self) {
+        assert!(!self.visited.get(), "a closure that looks at memory used the memory");
         // SAFETY: the range is the region; populating does not change its content.
         let populated = unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) };
         if populated.is_err() {
             // A kernel before 5.14: touch by hand.
             for offset in (0..self.size).step_by(4096) {
-                // SAFETY: the offset lies within the region, and nobody else uses the region now (`&self` is not Sync
-                // and no closure runs). Writing back the byte that was read changes nothing.
+                // SAFETY: the offset lies within the region, and nobody else uses the region now (it is not Sync
+                // and, as was checked, no closure runs). Writing back the byte that was read changes nothing.
                 unsafe {
                     let byte = self.base.as_ptr().add(offset);
                     byte.write_volatile(byte.read_volatile());
@@ -307,9 +326,25 @@ mod tests {
         drive(memory.read(Pointer::new(0).span(8), |_| drive(memory.write(Pointer::new(0).span(8), |_| ()))));
     }
 
+    /// Where the kernel cannot populate, prefaulting writes: beside a closure's slice that would be undefined.
+    #[test]
+    #[should_panic(expected = "used the memory")]
+    fn a_closure_cannot_prefault_the_memory() {
+        let memory = LocalMemory::new(4096).unwrap();
+        drive(memory.read(Pointer::new(0).span(8), |_| memory.prefault()));
+    }
+
     #[test]
     fn a_region_beyond_the_pointers_is_refused() {
         assert!(matches!(LocalMemory::new(MEMORY_SIZE_MAX + 1), Err(RegionError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn sizes_are_said_in_units() {
+        for (size, words) in [(64, "64 bytes"), (1 << 10, "1 KiB"), (1536 << 20, "1.5 GiB"), (900 << 40, "900 TiB")] {
+            let said = RegionError::TooLarge { size }.to_string();
+            assert!(said.contains(&format!("memory of {words} is")), "{said}");
+        }
     }
 
     #[test]

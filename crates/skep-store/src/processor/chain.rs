@@ -34,8 +34,8 @@ pub(super) struct Batch<'a, M> {
     pub(super) replies: RefCell<&'a mut Replies>,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Whether a request was left for later, because of the reply budget.
-    pub(super) deferred: Cell<bool>,
+    /// Requests left for later, because of the reply budget.
+    pub(super) deferred: Cell<u64>,
 }
 
 impl<M: Memory> Batch<'_, M> {
@@ -87,37 +87,60 @@ impl<M: Memory> Batch<'_, M> {
 
     /// Executes the first request of a chain on its value, and those behind it that have the same key, in order, up to
     /// one that cannot be done in place.
+    #[inline]
     fn forward(&self, slot: StationSlot, first: Waiting, value: &mut [u8], sum: &mut Option<DecimalText>) -> Visit {
-        let station = self.station;
         let mut replies = self.replies.borrow_mut();
+        let InPlace::Answered(effect) = self.execute(first, value, &mut replies, sum) else { return Visit::Left };
+        let next = self.station.after(first);
+        self.station.retire(slot, None, first);
+        let forwarded = match next {
+            Some(next) => self.forward_on(slot, first, next, value, &mut replies),
+            None => Effect::Unchanged,
+        };
+        Visit::Done(if forwarded == Effect::Changed { forwarded } else { effect })
+    }
+
+    /// Executes what waits from `next` on and has the key of `first`.
+    fn forward_on(
+        &self,
+        slot: StationSlot,
+        first: Waiting,
+        next: Waiting,
+        value: &mut [u8],
+        replies: &mut Replies,
+    ) -> Effect {
         let key = self.requests[first.index()].key;
         let mut effect = Effect::Unchanged;
-        let (mut before, mut at) = (None, Some(first));
+        let (mut before, mut at) = (None, Some(next));
         while let Some(waiting) = at {
-            let request = &self.requests[waiting.index()];
-            at = station.after(waiting);
-            if waiting != first && request.key != key {
+            at = self.station.after(waiting);
+            if !is_same(self.requests[waiting.index()].key, key) {
                 before = Some(waiting);
                 continue;
             }
-            match execute_in_place(request, value, self.first_reply + waiting.index(), &mut replies) {
-                InPlace::Answered(changed) => {
-                    if changed == Effect::Changed {
-                        effect = changed;
-                    }
-                    if matches!(request.operation, Operation::Get) {
-                        self.hits.set(self.hits.get() + 1);
-                    }
-                    station.retire(slot, before, waiting);
-                }
-                InPlace::MainPath(text) if waiting == first => {
-                    *sum = text;
-                    return Visit::Left;
-                }
-                InPlace::MainPath(_) => break,
+            // A number whose text changes its length takes the main path when its turn comes.
+            let InPlace::Answered(changed) = self.execute(waiting, value, replies, &mut None) else { break };
+            if changed == Effect::Changed {
+                effect = changed;
             }
+            self.station.retire(slot, before, waiting);
         }
-        Visit::Done(effect)
+        effect
+    }
+
+    /// Executes a request on the value of its key, if that can be done in place.
+    #[inline]
+    fn execute(
+        &self,
+        waiting: Waiting,
+        value: &mut [u8],
+        replies: &mut Replies,
+        sum: &mut Option<DecimalText>,
+    ) -> InPlace {
+        let request = &self.requests[waiting.index()];
+        let is_get = matches!(request.operation, Operation::Get);
+        self.hits.set(self.hits.get() + u64::from(is_get));
+        execute_in_place(request, value, self.first_reply + waiting.index(), replies, sum)
     }
 
     /// Carries out an operation that finds no key, removes it, or changes the size of its value.
@@ -175,8 +198,22 @@ impl<M: Memory> Batch<'_, M> {
     }
 }
 
+/// Whether two keys are equal. Requests of one slot mostly have the same key, and most keys are short: a call costs more
+/// than comparing their first bytes here.
+#[inline]
+fn is_same(key: &[u8], other: &[u8]) -> bool {
+    match (key.split_first_chunk::<8>(), other.split_first_chunk::<8>()) {
+        (Some((first, rest)), Some((other_first, other_rest))) => {
+            u64::from_le_bytes(*first) == u64::from_le_bytes(*other_first)
+                && rest.len() == other_rest.len()
+                && (rest.is_empty() || rest == other_rest)
+        }
+        _ => key == other,
+    }
+}
+
 /// Bytes of the pair that the request would store.
-fn stored_size(request: &Request<'_>) -> usize {
+pub(super) fn stored_size(request: &Request<'_>) -> usize {
     let value_size = match &request.operation {
         Operation::Put { value, .. } => value.len(),
         Operation::Update(operation) => operation.initial.map_or(0, <[u8]>::len),

@@ -13,16 +13,19 @@ use crate::operation::{Operation, PutCondition, Reply, Request};
 pub(super) enum InPlace {
     /// It was, and answered.
     Answered(Effect),
-    /// It was not: the pair goes, or its size changes. For a decimal number, its new text.
-    MainPath(Option<DecimalText>),
+    /// It was not: the pair goes, or its size changes.
+    MainPath,
 }
 
-/// Carries out the operation on the value of its key, if it can be done in place.
+/// Carries out the operation on the value of its key, if it can be done in place. Otherwise, for a decimal number, `sum`
+/// is its new text.
+#[inline]
 pub(super) fn execute_in_place(
     request: &Request<'_>,
     value: &mut [u8],
     place: usize,
     replies: &mut Replies,
+    sum: &mut Option<DecimalText>,
 ) -> InPlace {
     let (reply, effect) = match &request.operation {
         Operation::Get => (Reply::Value(value), Effect::Unchanged),
@@ -32,7 +35,7 @@ pub(super) fn execute_in_place(
             value.copy_from_slice(new);
             (Reply::Done, Effect::Changed)
         }
-        Operation::Put { .. } | Operation::Delete => return InPlace::MainPath(None),
+        Operation::Put { .. } | Operation::Delete => return InPlace::MainPath,
         Operation::Update(operation) => match operation.validate_value(value.len()) {
             Err(error) => (Reply::Failed(error), Effect::Unchanged),
             Ok(()) => {
@@ -62,14 +65,17 @@ pub(super) fn execute_in_place(
             }
         },
         Operation::AddDecimal { delta } => {
-            let mut sum = DecimalText::new(0);
-            match add_decimal(value, *delta, &mut sum) {
+            let mut text = DecimalText::new(0);
+            match add_decimal(value, *delta, &mut text) {
                 Err(error) => (Reply::Failed(error), Effect::Unchanged),
-                Ok(()) if sum.as_bytes().len() == value.len() => {
-                    value.copy_from_slice(sum.as_bytes());
+                Ok(()) if text.as_bytes().len() == value.len() => {
+                    value.copy_from_slice(text.as_bytes());
                     (Reply::Value(value), Effect::Changed)
                 }
-                Ok(()) => return InPlace::MainPath(Some(sum)),
+                Ok(()) => {
+                    *sum = Some(text);
+                    return InPlace::MainPath;
+                }
             }
         }
     };

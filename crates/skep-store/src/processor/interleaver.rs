@@ -18,61 +18,92 @@ use std::task::{Context, Poll, Waker};
 /// Most operations under way at once (KV-Direct, section 3.3.3).
 pub(crate) const IN_FLIGHT_MAX: usize = 256;
 
-/// Runs the futures that `start` makes for `0..count`, all at once.
+/// Runs the futures that `start` makes for `0..count`, all at once. If one panics, the others are dropped.
 ///
 /// # Panics
 /// If there are more than [`IN_FLIGHT_MAX`].
 pub(crate) fn interleave<F: Future<Output = ()>>(count: usize, mut start: impl FnMut(usize) -> F) {
     assert!(count <= IN_FLIGHT_MAX);
     let mut context = Context::from_waker(Waker::noop());
-    let mut futures: [MaybeUninit<F>; IN_FLIGHT_MAX] = [const { MaybeUninit::uninit() }; IN_FLIGHT_MAX];
-    let mut live = [0u16; IN_FLIGHT_MAX];
-    let mut live_count = 0;
+    let mut flight = Flight::<F> {
+        futures: [const { MaybeUninit::uninit() }; IN_FLIGHT_MAX],
+        live: [0; IN_FLIGHT_MAX],
+        kept: 0,
+        next: 0,
+        end: 0,
+    };
     for number in 0..count {
         // A future that ends at once leaves its place to the next one: as a rule all use the same few lines.
-        let future = futures[live_count].write(start(number));
-        // SAFETY: the future was just written to its place and stays there until it is dropped in it: the array is
-        // neither moved nor borrowed otherwise. After a panic it is leaked with the array, which pinning allows.
-        if unsafe { poll_in_place(future, &mut context) }.is_pending() {
-            live[live_count] = live_count as u16;
-            live_count += 1;
-        }
+        let place = flight.end;
+        flight.futures[place].write(start(number));
+        flight.live[flight.end] = place as u16;
+        flight.end += 1;
+        flight.poll_next(&mut context);
+        flight.end_wave();
     }
-    while live_count > 0 {
-        let mut kept = 0;
-        for i in 0..live_count {
-            let place = live[i];
-            // SAFETY: only places whose future was written and returned `Pending` last time are in `live`; those that
-            // end are dropped and leave it. So the future is initialised, and pinned as above.
-            let pending = unsafe {
-                let future = futures[usize::from(place)].assume_init_mut();
-                poll_in_place(future, &mut context).is_pending()
-            };
-            if pending {
-                live[kept] = place;
-                kept += 1;
-            }
+    while flight.end > 0 {
+        (flight.kept, flight.next) = (0, 0);
+        while flight.next < flight.end {
+            flight.poll_next(&mut context);
         }
-        live_count = kept;
+        flight.end_wave();
     }
 }
 
-/// Polls a future and drops it where it is when it has ended.
+/// The futures under way.
 ///
-/// # Safety
-/// The future stays at its address until it is dropped, and is not used after it has ended.
-unsafe fn poll_in_place<F: Future<Output = ()>>(future: &mut F, context: &mut Context<'_>) -> Poll<()> {
-    // SAFETY: the caller keeps the future in place.
-    let polled = unsafe { Pin::new_unchecked(&mut *future) }.poll(context);
-    if polled.is_ready() {
-        // SAFETY: the caller does not use the future again, so it is dropped once.
-        unsafe { std::ptr::drop_in_place(future) };
-    }
-    polled
+/// ```text
+/// live   ├─ kept ─┤ ended ├─ next .. end ─┤      in the midst of a wave
+/// ```
+struct Flight<F> {
+    futures: [MaybeUninit<F>; IN_FLIGHT_MAX],
+    /// Places of futures. Those in `..kept` and `next..end` hold one that was not dropped; no other place does.
+    live: [u16; IN_FLIGHT_MAX],
+    kept: usize,
+    next: usize,
+    end: usize,
 }
 
-/// Runs one future to its end, and returns what it ends with.
-#[cfg(test)]
+impl<F: Future<Output = ()>> Flight<F> {
+    /// Polls the next future of the wave. One that has ended is dropped where it is, others are kept.
+    #[inline]
+    fn poll_next(&mut self, context: &mut Context<'_>) {
+        let place = self.live[self.next];
+        let future = self.futures[usize::from(place)].as_mut_ptr();
+        // SAFETY: the place is one of `next..end`, so it holds a future. That stays there until it is dropped: a flight
+        // is a local variable of `interleave` and never moved, and its own drop drops what is left.
+        let polled = unsafe { Pin::new_unchecked(&mut *future) }.poll(context);
+        self.next += 1;
+        if polled.is_ready() {
+            // SAFETY: the future is initialised, and out of both ranges since the line above: nobody drops it again, not
+            // even if it panics while it is dropped.
+            unsafe { std::ptr::drop_in_place(future) };
+        } else {
+            self.live[self.kept] = place;
+            self.kept += 1;
+        }
+    }
+}
+
+impl<F> Flight<F> {
+    /// Closes the gap that ended futures left in `live`.
+    fn end_wave(&mut self) {
+        (self.next, self.end) = (self.kept, self.kept);
+    }
+}
+
+impl<F> Drop for Flight<F> {
+    /// After a panic: what is pinned must be dropped before its memory is used again, and this is the stack.
+    fn drop(&mut self) {
+        let left = self.live[..self.kept].iter().chain(&self.live[self.next..self.end]);
+        for place in left {
+            // SAFETY: both ranges hold futures that were not dropped. Another panic here ends the process.
+            unsafe { self.futures[usize::from(*place)].assume_init_drop() };
+        }
+    }
+}
+
+/// Runs one future to its end, and returns what it ends with. Unlike [`interleave`] it takes no stack for 256 of them.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -116,6 +147,51 @@ mod tests {
                 drop(witness);
             }
         });
+        assert_eq!(std::rc::Rc::strong_count(&witness), 1);
+    }
+    /// Pinned futures may be known to others by their address, so they must be dropped before the stack is used again.
+    #[test]
+    fn a_panic_drops_the_futures_that_are_under_way() {
+        for (panics_in_turn, panics_in_drop) in [(0, false), (1, false), (2, false), (1, true)] {
+            struct Counted<'a>(&'a std::cell::Cell<i32>, bool);
+            impl Drop for Counted<'_> {
+                fn drop(&mut self) {
+                    self.0.set(self.0.get() - 1);
+                    assert!(!self.1, "a drop that panics");
+                }
+            }
+            let alive = std::cell::Cell::new(0);
+            let run = || {
+                interleave(20, |name| {
+                    alive.set(alive.get() + 1);
+                    let counted = Counted(&alive, panics_in_drop && name == 7);
+                    async move {
+                        let _counted = counted;
+                        let turns = if name == 7 { panics_in_turn } else { name % 5 };
+                        step(name, turns, &RefCell::new(Vec::new())).await;
+                        assert!(name != 7 || panics_in_drop, "a future that panics");
+                    }
+                });
+            };
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+            assert_eq!(alive.get(), 0, "turn {panics_in_turn}: each future is dropped once");
+        }
+    }
+
+    #[test]
+    fn a_start_that_panics_drops_the_futures_before_it() {
+        let witness = std::rc::Rc::new(());
+        let run = || {
+            interleave(9, |name| {
+                assert!(name < 8, "a start that panics");
+                let witness = witness.clone();
+                async move {
+                    step(name, name % 3, &RefCell::new(Vec::new())).await;
+                    drop(witness);
+                }
+            });
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
         assert_eq!(std::rc::Rc::strong_count(&witness), 1);
     }
 }

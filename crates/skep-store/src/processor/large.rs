@@ -3,10 +3,10 @@
 //! They run one at a time, after the waves, so that a megabyte delays no wave; their pieces are announced ahead. Nothing
 //! is forwarded: the next operation of the chain finds the value anew.
 //!
-//! Large answers count against the reply budget of the batch. When it is used up, the rest of the chain is left for
-//! later, untouched.
+//! Large answers count against the reply budget of the batch, and eight times as many bytes may be read or written
+//! without being answered. When either is used up, the rest of the chain is left for later, untouched.
 
-use super::chain::Batch;
+use super::chain::{Batch, stored_size};
 use super::station::{StationSlot, Waiting};
 use crate::function::{filter, operand_piece, reduce, update};
 use crate::hash::{Home, Location, PAIR_SIZE_MAX, Visit};
@@ -17,8 +17,9 @@ impl<M: Memory> Batch<'_, M> {
     /// Carries out the first operation of a chain, which finds or stores a large value.
     pub(super) async fn run_large(&self, slot: StationSlot, first: Waiting) {
         let request = &self.requests[first.index()];
-        if answers_much(&request.operation) && !self.replies.borrow().within_budget() {
-            self.deferred.set(true);
+        if !self.replies.borrow().may_touch_large(answers_much(&request.operation)) {
+            let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
+            self.deferred.set(self.deferred.get() + left);
             self.station.clear(slot);
             return;
         }
@@ -51,6 +52,7 @@ impl<M: Memory> Batch<'_, M> {
         };
         let release_old = || old_pieces.as_ref().map(|pieces| self.table.release_pieces(pieces));
         let value_size = location.value_size();
+        self.replies.borrow_mut().touch_large(value_size.unwrap_or(0).max(stored_size(request)));
         match &request.operation {
             Operation::Put { condition: PutCondition::IfPresent, .. } if value_size.is_none() => {
                 self.answer(waiting, Reply::NotFound);

@@ -21,14 +21,13 @@ mod station;
 
 pub use replies::Replies;
 
-#[cfg(test)]
 pub(crate) use interleaver::drive;
 
 use std::cell::{Cell, RefCell};
 
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::station::{Station, StationSlot, Waiting};
+use self::station::{Station, StationSlot};
 use crate::hash::slab::{MergeDaemon, SlabTraffic};
 use crate::hash::{BucketIndex, HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
@@ -60,7 +59,7 @@ pub struct Statistics {
     pub slab_free_bytes: u64,
     /// Bytes that the allocator takes beside the memory.
     pub bookkeeping_bytes: u64,
-    /// Requests executed.
+    /// Requests answered, those left for later not counted.
     pub operations: u64,
     /// `get` that found its key.
     pub hits: u64,
@@ -93,7 +92,7 @@ impl<M: Memory> Processor<M> {
     /// Executes all requests. Those of one key take effect in their order; others in any. `replies` is overwritten with
     /// the answers, in the order of the requests.
     ///
-    /// When the reply budget is used up, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
+    /// When the reply budget is used up, or too much of large values was read or written for one batch, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
     /// key is, so are all later ones of the same key, but for those that are invalid on any value.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_dependent(requests, replies, |home| home.bucket);
@@ -156,7 +155,7 @@ impl<M: Memory> Processor<M> {
             replies: RefCell::new(replies),
             hits: Cell::new(0),
             misses: Cell::new(0),
-            deferred: Cell::new(false),
+            deferred: Cell::new(0),
         };
         let slot_of = |chain: usize| -> StationSlot { batch.station.chain_slot(chain) };
         // As a rule the line is there and holds the pair. A future is made for what has to wait.
@@ -171,16 +170,15 @@ impl<M: Memory> Processor<M> {
         for chain in 0..chain_count {
             let slot = slot_of(chain);
             while let Some(first) = batch.front(slot) {
-                let run = |first: Waiting| batch.run_large(slot, first);
-                interleave(1, |_| run(first));
-                interleave(1, |_| batch.run_chain(slot));
+                drive(batch.run_large(slot, first));
+                drive(batch.run_chain(slot));
             }
         }
         let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
-        self.operations += requests.len() as u64;
+        self.operations += requests.len() as u64 - deferred;
         self.hits += hits;
         self.misses += misses;
-        deferred
+        deferred > 0
     }
 
     /// Checks, hashes and announces all requests, and finds out which depend on each other.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use super::{Processor, Replies};
 use crate::function::{Element, UpdateFunction};
 use crate::hash::{BucketIndex, Home, Settings};
-use crate::memory::{Effect, Line, LocalMemory, Memory, Pointer, Span};
+use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, Pointer, Span};
 use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
@@ -252,4 +252,88 @@ fn chained_buckets_come_back() {
         processor.execute(&deletes[180..], &mut replies);
         assert_eq!(processor.statistics().slab_free_bytes, free);
     }
+}
+
+/// Every size at which a value takes another form, beside keys at which a header or a root does.
+#[test]
+fn values_of_all_edge_sizes_come_back_and_leave_nothing() {
+    let settings = Settings::for_kv_size(8 << 20, 64, 3);
+    let mut processor = Processor::new(&settings).unwrap();
+    let mut replies = Replies::with_budget(usize::MAX);
+    let free = processor.statistics().slab_free_bytes;
+    let sizes = [0, 1, 48, 49, 252, 253, 254, 507, 508, 509, 4096, 4097, 65_536, 524_288, 524_289, 1 << 20];
+    for key_size in [1, 237, 240, 241, 246, 253, 254, 255, 256, 440, 441, 450, 459, 460] {
+        let key = vec![7; key_size];
+        for (place, size) in sizes.into_iter().enumerate() {
+            let value: Vec<u8> = (0..size).map(|byte| (byte * 31 + byte / 509) as u8).collect();
+            // Every other value replaces the one before.
+            let delete = if place % 2 == 0 { Operation::Contains } else { Operation::Delete };
+            let requests = [put(&value), Operation::Get, delete].map(|operation| Request { key: &key, operation });
+            processor.execute(&requests, &mut replies);
+            let wanted = [Reply::Done, Reply::Value(&value), Reply::Done];
+            assert!(replies.iter().eq(wanted), "key of {key_size} B, value of {size} B");
+            let left = if place % 2 == 0 { (1, (key_size + size) as u64) } else { (0, 0) };
+            let statistics = processor.statistics();
+            assert_eq!((statistics.pairs, statistics.pair_bytes), left, "key of {key_size} B, value of {size} B");
+        }
+        assert_eq!(processor.statistics().slab_free_bytes, free, "key of {key_size} B");
+    }
+}
+
+/// Buckets and slabs far out, of a store as large as pointers allow. Few keys: each touches a page, which may be huge.
+#[test]
+fn a_memory_of_64_gib_is_used_without_touching_it_all() {
+    for hash_index_ratio in [1e-9, 0.99] {
+        let settings = Settings { memory: MEMORY_SIZE_MAX, hash_index_ratio, inline_threshold: 20, seed: 3 };
+        let mut processor = Processor::new(&settings).unwrap();
+        let mut replies = Replies::with_budget(usize::MAX);
+        let keys: Vec<_> = (0..8u32).map(u32::to_le_bytes).collect();
+        for (operation, answer) in [(put(&[5; 600]), Reply::Done), (Operation::Get, Reply::Value(&[5; 600]))] {
+            let requests: Vec<_> = keys.iter().map(|key| Request { key, operation }).collect();
+            processor.execute(&requests, &mut replies);
+            assert!(replies.iter().all(|reply| reply == answer));
+        }
+    }
+}
+
+/// What was left for later is counted when it is executed, once.
+#[test]
+fn deferred_requests_are_counted_once() {
+    let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
+    let mut replies = Replies::with_budget(1000);
+    let value = vec![1; 5000];
+    let mut left = vec![put(&value), Operation::Get, Operation::Get, Operation::Contains, Operation::Get];
+    let (mut rounds, count) = (0, left.len() as u64);
+    while !left.is_empty() {
+        let answers = execute(&mut processor, &mut replies, &left);
+        let deferred = answers.iter().filter(|reply| **reply == Reply::Deferred).count();
+        left.drain(..left.len() - deferred);
+        rounds += 1;
+    }
+    assert_eq!((rounds, processor.statistics().operations), (3, count));
+    assert_eq!(processor.statistics().hits, 3);
+}
+
+/// Folds of large values answer little and work much: a batch of them is divided too.
+#[test]
+fn large_values_that_are_not_answered_are_rationed() {
+    use crate::function::Fold;
+    use crate::operation::Reduce;
+    let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
+    let mut replies = Replies::with_budget(10_000);
+    let value = vec![1; 50_000];
+    execute(&mut processor, &mut replies, &[put(&value)]);
+    let sum = Operation::Reduce(Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] });
+    let mut left = vec![sum; 100];
+    let mut rounds = 0;
+    while !left.is_empty() {
+        let answers = execute(&mut processor, &mut replies, &left);
+        let done = answers.iter().take_while(|reply| **reply != Reply::Deferred).count();
+        assert!((1..=2).contains(&done), "80,000 bytes, and what goes beyond them by one value");
+        assert!(answers[..done].iter().all(|reply| *reply == Reply::Value(&[80])), "50,000 modulo 256");
+        assert!(answers[done..].iter().all(|reply| *reply == Reply::Deferred));
+        left.drain(..done);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 50);
 }

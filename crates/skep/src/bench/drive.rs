@@ -69,13 +69,14 @@ impl Findings {
     }
 }
 
-/// Puts all records of the range. `loaded` is told how many after every batch.
+/// Puts all records of the range. `loaded` is told how many after every batch. An error comes with the records that
+/// may have been put up to then.
 pub(crate) fn load(
     target: &mut Target,
     plan: &Plan,
     records: Range<u64>,
     mut loaded: impl FnMut(u64),
-) -> Result<(), String> {
+) -> Result<(), (String, Range<u64>)> {
     let mut values = Values::new(plan.value_size, records.start);
     let mut keys = Vec::new();
     let mut first = records.start;
@@ -95,15 +96,48 @@ pub(crate) fn load(
                 operation: Operation::Put { value: values.at(*value_start), condition: PutCondition::Always },
             })
             .collect();
-        target.execute(&requests)?;
+        target.execute(&requests).map_err(|error| (error, records.start..batch.end))?;
         for index in 0..requests.len() {
             match target.answer(index) {
                 Ok(Reply::Done) => {}
-                unexpected => return Err(describe(unexpected)),
+                unexpected => return Err((describe(unexpected), records.start..batch.end)),
             }
         }
         loaded(batch.end - batch.start);
         first = batch.end;
+    }
+    Ok(())
+}
+
+/// Records that are deleted together, whatever the batches of the run are: this is not measured.
+const DELETED_TOGETHER: u64 = 1024;
+
+/// Deletes the records of the range that are there.
+pub(crate) fn unload(target: &mut Target, keys: Keys, records: Range<u64>) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    let mut first = records.start;
+    while first < records.end {
+        let end = records.end.min(first + DELETED_TOGETHER);
+        bytes.clear();
+        let ends: Vec<_> = (first..end)
+            .map(|record| {
+                keys.append(record, &mut bytes);
+                bytes.len()
+            })
+            .collect();
+        let mut start = 0;
+        let requests: Vec<_> = ends
+            .iter()
+            .map(|&end| Request { key: &bytes[std::mem::replace(&mut start, end)..end], operation: Operation::Delete })
+            .collect();
+        target.execute(&requests)?;
+        for index in 0..requests.len() {
+            match target.answer(index) {
+                Ok(Reply::Done | Reply::NotFound) => {}
+                unexpected => return Err(describe(unexpected)),
+            }
+        }
+        first = end;
     }
     Ok(())
 }

@@ -2,6 +2,9 @@
 //!
 //! With `--addr` every client is a thread with its own connections. With `--embedded` every client is a thread with
 //! a store of its own that holds its share of the records: what the shards of a server do, without the network.
+//!
+//! What a run has put into a server it deletes at its end, also when it fails. Runs of one seed have the same keys, so
+//! the next run takes along what one that was killed left behind.
 
 mod distribution;
 mod drive;
@@ -11,25 +14,26 @@ mod target;
 mod workload;
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use skep::StoreSettings;
 use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use skep::{OpenError, RegionError, StoreSettings};
 
 use crate::failure::Failure;
 use crate::size::MemorySize;
 use distribution::{Distribution, Generator};
-use drive::{Findings, Limit, Plan, drive, load};
+use drive::{Findings, Limit, Plan, drive, load, unload};
 use report::{Report, machine, microseconds_at};
 use target::{BATCH_BYTES_MAX, Target};
-use workload::{Keys, Workload, draw};
+use workload::{Keys, RECORD_BITS, Workload, draw};
 
 /// Measures a server or the store.
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
@@ -40,13 +44,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "zipf", hide_possible_values = true)]
     distribution: Distribution,
     /// Native address of the server.
-    #[arg(long, value_name = "ADDR", default_value = crate::cli::DEFAULT_ADDRESS)]
+    #[arg(long, value_name = "HOST:PORT", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::address)]
     addr: String,
     /// Measure stores inside this process instead, one for each client.
     #[arg(long, conflicts_with = "addr")]
     embedded: bool,
-    /// Records to load before the clock runs.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    /// Records to load before the clock runs; they are deleted at the end.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << RECORD_BITS))]
     records: u64,
     /// Operations to carry out, all clients together [default: as many as fit in 10 seconds].
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
@@ -69,13 +73,17 @@ pub(crate) struct Arguments {
     /// Memory of all embedded stores together [default: enough for the records].
     #[arg(long, value_name = "SIZE", requires = "embedded")]
     memory: Option<MemorySize>,
-    /// Seed of the drawing of operations.
+    /// Seed of the operations and the keys; runs on one server at the same time need different ones.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print one line of JSON instead of a table.
     #[arg(long)]
     json: bool,
 }
+
+const AFTER_HELP: &str = "The keys begin with `bench:`, with `b:` if --key-size is below 14, and are bare numbers if it \
+                          is below 8. At the end of a run, also of one that fails, its keys are deleted from the \
+                          server; Ctrl-C leaves them there until the next run with the same settings.";
 
 /// A part that is measured by itself.
 #[derive(clap::Subcommand, Debug)]
@@ -88,14 +96,14 @@ enum Part {
 const DRAW_COUNT_MAX: u64 = 1 << 22;
 
 /// Loads, measures and prints. Errors of operations are counted, and make the run a failure.
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Part::Engine(arguments)) = &arguments.part {
         return engine::run(arguments);
     }
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
-    let plan = plan(&arguments)?;
+    let plan = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
-    let mut targets = targets(&arguments, client_count)?;
+    let mut targets = targets(arguments, client_count)?;
 
     let progress = progress(arguments.records);
     let loading = thread::scope(|scope| {
@@ -109,17 +117,26 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
                 scope.spawn(move || load(target, &plan, records, |count| progress.inc(count)))
             })
             .collect();
-        loaders.into_iter().try_for_each(|loader| loader.join().expect("a loading thread does not panic"))
+        loaders.into_iter().map(|loader| loader.join().expect("a loading thread does not panic")).collect::<Vec<_>>()
     });
     progress.finish_and_clear();
-    loading.map_err(|error| Failure::Runtime(format!("loading {} records: {error}", arguments.records)))?;
+    let loaded: Vec<_> = loading
+        .iter()
+        .zip(&shares)
+        .map(|(outcome, share)| outcome.as_ref().err().map_or(share, |(_, loaded)| loaded).clone())
+        .collect();
+    if let Some((error, _)) = loading.into_iter().find_map(Result::err) {
+        let left = clean_up(arguments, plan.keys, &mut targets, &loaded).err().unwrap_or_default();
+        return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
+    }
 
-    let (findings, seconds) = measure(&arguments, plan, &mut targets, &shares);
+    let (findings, seconds) = measure(arguments, plan, &mut targets, &shares);
+    let cleaned_up = clean_up(arguments, plan.keys, &mut targets, &loaded);
     let report = Report {
         skep: env!("CARGO_PKG_VERSION"),
         workload: arguments.workload,
         distribution: arguments.distribution,
-        target: if arguments.embedded { "embedded".to_owned() } else { arguments.addr },
+        target: if arguments.embedded { "embedded" } else { &arguments.addr }.to_owned(),
         records: arguments.records,
         operations: findings.operations,
         seconds,
@@ -137,10 +154,36 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let text = if arguments.json { report.json() } else { report.table() };
     writeln!(io::stdout(), "{text}")?;
+    let left = cleaned_up.err().unwrap_or_default();
     match findings.first_error {
-        None => Ok(()),
-        Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}", findings.errors))),
+        None if left.is_empty() => Ok(()),
+        None => Err(Failure::Runtime(format!("the figures stand{left}"))),
+        Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}{left}", findings.errors))),
     }
+}
+
+/// Deletes what the clients have loaded into a server, over new connections where the old ones failed. An error is to
+/// be appended to what else there is to say.
+fn clean_up(arguments: &Arguments, keys: Keys, targets: &mut [Target], loaded: &[Range<u64>]) -> Result<(), String> {
+    if arguments.embedded {
+        return Ok(());
+    }
+    let outcome = thread::scope(|scope| {
+        let deleters: Vec<_> = targets
+            .iter_mut()
+            .zip(loaded)
+            .map(|(target, records)| {
+                scope.spawn(move || {
+                    unload(target, keys, records.clone()).or_else(|_| {
+                        *target = Target::remote(&arguments.addr)?;
+                        unload(target, keys, records.clone())
+                    })
+                })
+            })
+            .collect();
+        deleters.into_iter().try_for_each(|deleter| deleter.join().expect("a deleting thread does not panic"))
+    });
+    outcome.map_err(|error| format!("; the records are still there, since they could not be deleted: {error}"))
 }
 
 /// Checks what clap cannot.
@@ -155,7 +198,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Failure> {
     in_range("key-size", arguments.key_size, 1, KEY_SIZE_MAX)?;
     in_range("value-size", arguments.value_size, 0, VALUE_SIZE_MAX)?;
     in_range("batch", arguments.batch, 1, (BATCH_BYTES_MAX / arguments.value_size.max(1)).min(1 << 20))?;
-    let keys = Keys::new(arguments.key_size);
+    let keys = Keys::new(arguments.key_size, arguments.seed);
     if arguments.records > keys.record_count_max() {
         return Err(Failure::Usage(format!(
             "{} records cannot have different keys of {} bytes: write a larger --key-size or fewer --records",
@@ -169,7 +212,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Failure> {
 }
 
 /// The records, divided as evenly as can be.
-fn shares(record_count: u64, client_count: u64) -> Vec<std::ops::Range<u64>> {
+fn shares(record_count: u64, client_count: u64) -> Vec<Range<u64>> {
     let start_of = |client: u64| client * (record_count / client_count) + client.min(record_count % client_count);
     (0..client_count).map(|client| start_of(client)..start_of(client + 1)).collect()
 }
@@ -190,8 +233,25 @@ fn targets(arguments: &Arguments, client_count: usize) -> Result<Vec<Target>, Fa
     };
     let settings = StoreSettings::for_kv_size(memory, kv_size.max(2), rand::random());
     (0..client_count)
-        .map(|_| Target::embedded(&settings).map_err(|error| Failure::Runtime(error.to_string())))
+        .map(|_| Target::embedded(&settings).map_err(|error| Failure::Runtime(not_opened(&error))))
         .collect()
+}
+
+/// Why a store could not be opened, in the words of the command line.
+fn not_opened(error: &OpenError) -> String {
+    match error {
+        OpenError::Memory(RegionError::TooLarge { size }) => format!(
+            "a store of {} is more than the 64 GiB that one can have: write more --clients, fewer --records or a smaller \
+             --memory",
+            MemorySize(*size)
+        ),
+        OpenError::Memory(RegionError::TooSmall { size, size_min }) => format!(
+            "a store of {} is too small, it takes at least {}: write fewer --clients or a larger --memory",
+            MemorySize(*size),
+            MemorySize(*size_min)
+        ),
+        error => error.to_string(),
+    }
 }
 
 /// A bar on standard error; nothing if that is no terminal.
@@ -201,12 +261,7 @@ fn progress(record_count: u64) -> ProgressBar {
 }
 
 /// Lets all clients begin at once; answers what they found and the seconds until the last one had ended.
-fn measure(
-    arguments: &Arguments,
-    plan: Plan,
-    targets: &mut [Target],
-    shares: &[std::ops::Range<u64>],
-) -> (Findings, f64) {
+fn measure(arguments: &Arguments, plan: Plan, targets: &mut [Target], shares: &[Range<u64>]) -> (Findings, f64) {
     let client_count = targets.len() as u64;
     let begin = Barrier::new(targets.len() + 1);
     let all = Mutex::new(Findings::new());

@@ -72,40 +72,63 @@ pub(crate) fn draw(workload: Workload, generator: &Generator, count: usize, seed
         .collect()
 }
 
-/// Bytes of the keys: eight bytes that differ from record to record, and filling; shorter keys are the record number.
+/// Bytes of the keys, which can be told from those of other programs where there is room for it.
+///
+/// ```text
+/// 1 to 7 bytes  | number            |
+/// 8 to 13       | "b:"     | number |  filling "..." |     number: 6 bytes that differ from record to record
+/// 14 and more   | "bench:" | number |  filling "..." |     number: 8 bytes
+/// ```
+///
+/// Runs of another seed have other keys where they have a prefix, so that one does not delete those of another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     size: usize,
+    prefix: &'static str,
+    /// What is added to a record's number.
+    offset: u64,
 }
+
+/// Records have numbers below this power of two.
+pub(crate) const RECORD_BITS: u32 = 40;
 
 impl Keys {
     /// Keys of `size` bytes.
-    pub(crate) fn new(size: usize) -> Self {
-        Keys { size }
+    pub(crate) fn new(size: usize, seed: u64) -> Self {
+        let prefix = match size {
+            14.. => "bench:",
+            8.. => "b:",
+            _ => "",
+        };
+        Keys { size, prefix, offset: if prefix.is_empty() { 0 } else { seed << RECORD_BITS } }
     }
 
     /// How many records can have different keys of this size.
     pub(crate) fn record_count_max(self) -> u64 {
-        if self.size >= 8 { 1 << 62 } else { 1 << (8 * self.size) }
+        1 << (8 * self.number_size()).min(RECORD_BITS as usize)
     }
 
     /// Appends the key of a record.
     pub(crate) fn append(self, record: u64, out: &mut Vec<u8>) {
-        if self.size < 8 {
-            out.extend_from_slice(&record.to_le_bytes()[..self.size]);
-        } else {
-            out.extend_from_slice(&mix(record).to_le_bytes());
-            out.resize(out.len() + self.size - 8, b'.');
-        }
+        let end = out.len() + self.size;
+        out.extend_from_slice(self.prefix.as_bytes());
+        let number = if self.prefix.is_empty() { record } else { mix(record | self.offset, self.number_size()) };
+        out.extend_from_slice(&number.to_le_bytes()[..self.number_size()]);
+        out.resize(end, b'.');
+    }
+
+    fn number_size(self) -> usize {
+        (self.size - self.prefix.len()).min(size_of::<u64>())
     }
 }
 
-/// The finaliser of SplitMix64: different numbers stay different, and neighbours become strangers.
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
+/// The finaliser of SplitMix64 on the low `size` bytes: different numbers stay different, neighbours become strangers.
+fn mix(mut z: u64, size: usize) -> u64 {
+    let mask = u64::MAX >> (64 - 8 * size);
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15) & mask;
+    z = (z ^ z >> (4 * size - 2)).wrapping_mul(0xbf58_476d_1ce4_e5b9) & mask;
+    z = (z ^ z >> (4 * size - 5)).wrapping_mul(0x94d0_49bb_1331_11eb) & mask;
+    z ^ z >> (4 * size - 1)
 }
 
 /// Random bytes from which values are cut, so that neighbouring puts of a batch differ.
@@ -188,15 +211,18 @@ mod tests {
 
     #[test]
     fn every_record_has_a_key_of_its_own() {
-        for size in [1, 2, 8, 9, 460] {
-            let keys = Keys::new(size);
-            let record_count = keys.record_count_max().min(2000);
+        for (size, prefix) in [(1, ""), (2, ""), (7, ""), (8, "b:"), (13, "b:"), (14, "bench:"), (460, "bench:")] {
             let mut met = HashSet::new();
-            for record in 0..record_count {
-                let mut key = Vec::new();
-                keys.append(record, &mut key);
-                assert_eq!(key.len(), size);
-                assert!(met.insert(key), "record {record}, size {size}");
+            // Runs of different seeds have different keys where there is room for a prefix.
+            for seed in if prefix.is_empty() { 1..2 } else { 1..4 } {
+                let keys = Keys::new(size, seed);
+                for record in 0..keys.record_count_max().min(2000) {
+                    let mut key = Vec::new();
+                    keys.append(record, &mut key);
+                    assert_eq!(key.len(), size);
+                    assert!(key.starts_with(prefix.as_bytes()), "{key:?}");
+                    assert!(met.insert(key), "record {record}, size {size}, seed {seed}");
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use skep::limits::VALUE_SIZE_MAX;
-use skep::{Client, ClientError, Element, Fold, Predicate, Reply, Responses, UpdateFunction};
+use skep::{Client, ClientError, Element, Fold, OperationError, Predicate, Reply, Responses, UpdateFunction};
 
 use crate::failure::{Failure, reason};
 use output::print;
@@ -23,7 +23,7 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     /// Native address of the server.
-    #[arg(long, global = true, value_name = "ADDR", default_value = DEFAULT_ADDRESS)]
+    #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS, value_parser = address)]
     addr: String,
     #[command(subcommand)]
     command: Words,
@@ -32,11 +32,16 @@ pub(crate) struct Arguments {
 /// The commands, as they are typed.
 #[derive(clap::Subcommand, Debug)]
 enum Words {
-    /// Print the value of a key.
-    Get { key: OsString },
+    /// Print the value of a key: its bytes as they are, on a terminal with a newline and escaped if it is not text.
+    Get {
+        /// The key.
+        key: OsString,
+    },
     /// Set the value of a key; `-` reads the value from standard input.
     Put {
+        /// The key.
         key: OsString,
+        /// The value, or `-`.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
         /// Only if the key does not exist.
@@ -47,11 +52,18 @@ enum Words {
         if_present: bool,
     },
     /// Remove a key.
-    Delete { key: OsString },
+    Delete {
+        /// The key.
+        key: OsString,
+    },
     /// Say whether a key exists: yes, or no and exit code 1.
-    Exists { key: OsString },
+    Exists {
+        /// The key.
+        key: OsString,
+    },
     /// Add to a number that is stored as decimal text, and print the sum; a missing key counts as 0.
     Incr {
+        /// The key.
         key: OsString,
         /// What is added.
         #[arg(allow_negative_numbers = true, default_value_t = 1)]
@@ -60,6 +72,7 @@ enum Words {
     /// Replace every element of a value by a function of it, and print the old elements.
     #[command(after_help = UPDATE_HELP)]
     Update {
+        /// The key.
         key: OsString,
         /// add, sub, mul, min, max, and, or, xor, swap, cas or wrap.
         #[arg(value_parser = function)]
@@ -67,8 +80,8 @@ enum Words {
         /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
-        /// One operand for all elements, or one for each; cas and wrap take two at a time.
-        #[arg(required = true, allow_negative_numbers = true)]
+        /// One operand for all elements, or one for each; cas (expected, new) and wrap (delta, refill) take two.
+        #[arg(allow_negative_numbers = true)]
         operands: Vec<String>,
         /// Elements that a missing key is taken to have.
         #[arg(long, value_name = "ELEMENT", num_args = 1.., allow_negative_numbers = true)]
@@ -79,6 +92,7 @@ enum Words {
     },
     /// Fold the elements of a value to one, beginning with INITIAL.
     Reduce {
+        /// The key.
         key: OsString,
         /// sum, min, max or dot.
         #[arg(value_parser = fold)]
@@ -95,6 +109,7 @@ enum Words {
     },
     /// Print the elements of a value for which a predicate holds.
     Filter {
+        /// The key.
         key: OsString,
         /// eq, gt, lt, or nonzero, which compares with nothing.
         #[arg(value_parser = predicate)]
@@ -108,15 +123,18 @@ enum Words {
     },
     /// Set the value of a key to a vector of elements.
     SetVector {
+        /// The key.
         key: OsString,
         /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
+        /// The elements.
         #[arg(required = true, allow_negative_numbers = true)]
         elements: Vec<String>,
     },
     /// Print the value of a key as a vector of elements.
     GetVector {
+        /// The key.
         key: OsString,
         /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
@@ -131,7 +149,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let command = command(arguments.command)?;
     let request = command.request();
     // Before the server is asked, so that a wrong command is the same wrong command with and without a server.
-    request.validate().map_err(|error| Failure::Usage(format!("{error}: see `skep cli --help`")))?;
+    if command.lacks_operands() {
+        return Err(Failure::Usage(command.failed(OperationError::OperandLength)));
+    }
+    request.validate().map_err(|error| Failure::Usage(command.failed(error)))?;
 
     let mut client = connect(&arguments.addr).map_err(Failure::Runtime)?;
     let mut responses = Responses::default();
@@ -143,10 +164,25 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Ok(Reply::Exists) => {
             Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
         }
-        Ok(Reply::Failed(error)) => Err(Failure::Runtime(format!("key {}: {error}", command.shown_key()))),
+        Ok(Reply::Failed(error)) => {
+            let hint = if error == OperationError::NotAnInteger { binary_hint(&mut client, &command) } else { None };
+            let failed = command.failed(error) + &hint.unwrap_or_default();
+            Err(Failure::Runtime(format!("key {}: {failed}", command.shown_key())))
+        }
         Ok(Reply::Deferred) => Err(Failure::Runtime("the server deferred the only request: try again".to_owned())),
         Err(error) => Err(Failure::Runtime(format!("the server refused the request: {error}"))),
     }
+}
+
+/// What to say of a value that is no decimal number because it is binary. Nothing if it is text, or gone.
+fn binary_hint(client: &mut Client, command: &Command) -> Option<String> {
+    let value = client.get(command.key()).ok()??;
+    let digits = value.strip_prefix(b"-").unwrap_or(&value);
+    if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let size = value.len();
+    Some(format!(": it holds {size} bytes that are no decimal text: `update` and `get-vector` work on binary numbers"))
 }
 
 /// A missing key is a failure, except to the question whether it exists; there it is the exit code alone.
@@ -167,6 +203,17 @@ pub(crate) fn connect(address: &str) -> Result<Client, String> {
         ),
         error => reason(&error),
     })
+}
+
+/// Checks the form of a server's address: a name or an IP address, and a port.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    let refusal = || format!("`{text}` is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}");
+    let (host, port) = text.rsplit_once(':').ok_or_else(refusal)?;
+    let is_ipv6 = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || (host.contains(':') && !is_ipv6) || port.parse::<u16>().is_err() {
+        return Err(refusal());
+    }
+    Ok(text.to_owned())
 }
 
 /// The command that the words say.
@@ -235,20 +282,25 @@ fn parse(element: Element, words: &[String]) -> Result<Vec<u8>, Failure> {
 }
 
 fn element(name: &str) -> Result<Element, String> {
-    Element::from_name(name).ok_or_else(|| format!("write one of {}", names(&Element::ALL.map(Element::name))))
+    Element::from_name(name)
+        .ok_or_else(|| format!("`{name}` is no element type: write one of {}", names(&Element::ALL.map(Element::name))))
 }
 
 fn function(name: &str) -> Result<UpdateFunction, String> {
-    UpdateFunction::from_name(name)
-        .ok_or_else(|| format!("write one of {}", names(&UpdateFunction::ALL.map(UpdateFunction::name))))
+    UpdateFunction::from_name(name).ok_or_else(|| {
+        format!("`{name}` is no function: write one of {}", names(&UpdateFunction::ALL.map(UpdateFunction::name)))
+    })
 }
 
 fn fold(name: &str) -> Result<Fold, String> {
-    Fold::from_name(name).ok_or_else(|| format!("write one of {}", names(&Fold::ALL.map(Fold::name))))
+    Fold::from_name(name)
+        .ok_or_else(|| format!("`{name}` is no fold: write one of {}", names(&Fold::ALL.map(Fold::name))))
 }
 
 fn predicate(name: &str) -> Result<Predicate, String> {
-    Predicate::from_name(name).ok_or_else(|| format!("write one of {}", names(&Predicate::ALL.map(Predicate::name))))
+    Predicate::from_name(name).ok_or_else(|| {
+        format!("`{name}` is no predicate: write one of {}", names(&Predicate::ALL.map(Predicate::name)))
+    })
 }
 
 fn names(all: &[&str]) -> String {
@@ -269,6 +321,17 @@ mod tests {
 
     fn words(words: &[&str]) -> Words {
         Program::try_parse_from([&["cli"], words].concat()).unwrap().arguments.command
+    }
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        for text in ["127.0.0.1:7379", "localhost:1", "[::1]:7379"] {
+            assert_eq!(super::address(text).as_deref(), Ok(text));
+        }
+        for text in ["", "foo", "foo:", ":7379", "foo:bar", "foo:70000", "::1", "7379"] {
+            let refusal = super::address(text).unwrap_err();
+            assert!(refusal.contains("HOST:PORT"), "{text}: {refusal}");
+        }
     }
 
     #[test]

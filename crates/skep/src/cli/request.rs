@@ -1,6 +1,9 @@
 //! A command of `skep cli` with all its bytes, and the request that it is on the wire.
 
-use skep::{Element, Filter, Fold, Operation, Predicate, PutCondition, Reduce, Request, Shape, Update, UpdateFunction};
+use skep::{
+    Element, Filter, Fold, Operation, OperationError, Predicate, PutCondition, Reduce, Request, Shape, Update,
+    UpdateFunction,
+};
 
 /// A command. Operands are elements, little-endian.
 pub(super) enum Command {
@@ -87,7 +90,7 @@ impl Command {
         Request { key: self.key(), operation }
     }
 
-    fn key(&self) -> &[u8] {
+    pub(super) fn key(&self) -> &[u8] {
         match self {
             Command::Get { key }
             | Command::GetVector { key, .. }
@@ -104,6 +107,26 @@ impl Command {
     /// The key as it is named in messages.
     pub(super) fn shown_key(&self) -> String {
         format!("`{}`", self.key().escape_ascii())
+    }
+
+    /// Whether an update has no operand at all; the store would take it for one for each of no elements.
+    pub(super) fn lacks_operands(&self) -> bool {
+        matches!(self, Command::Update { operand, .. } if operand.is_empty())
+    }
+
+    /// What to say when the command cannot be carried out; operands that do not fit are told which would.
+    pub(super) fn failed(&self, error: OperationError) -> String {
+        let (name, operands) = match self {
+            Command::Update { function, .. } => (function.name(), function.operands()),
+            Command::Reduce { fold, .. } => (fold.name(), fold.operands()),
+            Command::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
+            _ => return error.to_string(),
+        };
+        if error == OperationError::OperandLength {
+            format!("{error}: {name} takes {operands}")
+        } else {
+            error.to_string()
+        }
     }
 
     /// What to say when the key does not exist.

@@ -5,7 +5,7 @@
 //! Whatever is wrong in a file is answered with its name, the line and the field.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -22,10 +22,10 @@ pub(crate) const DEFAULT_CONFIGURATION: &str = include_str!("default.toml");
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Configuration {
     /// Address for native clients: skep cli, skep bench, the client crate [default: 127.0.0.1:7379].
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: Option<ListenAddress>,
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
-    #[arg(long, value_name = "ADDR|off")]
+    #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<RespAddress>,
     /// Memory of all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
@@ -45,17 +45,18 @@ pub(crate) struct Configuration {
     pub(crate) inline_threshold: Option<InlineThreshold>,
     /// Touch all memory at the start: a slower start, no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(default, deserialize_with = "switch")]
     pub(crate) prefault: Option<bool>,
 }
 
 /// Where native clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct ListenAddress(SocketAddr);
 
 /// Where Redis clients connect, if anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "toml::Value")]
 pub(crate) enum RespAddress {
     /// There is no RESP port.
     Off,
@@ -65,22 +66,22 @@ pub(crate) enum RespAddress {
 
 /// 1 to [`SHARD_COUNT_MAX`] shards.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
-#[serde(try_from = "u64")]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct ShardCount(u16);
 
 /// The average size of a key and its value, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
-#[serde(try_from = "u64")]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct KvSize(usize);
 
 /// A share, above 0 and below 1.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
-#[serde(try_from = "f64")]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct Ratio(f64);
 
 /// 0 to 50 bytes: what ten slots of a bucket hold.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
-#[serde(try_from = "u64")]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct InlineThreshold(usize);
 
 impl Configuration {
@@ -163,9 +164,14 @@ const KV_SIZE_MAX: usize = skep_store::operation::KEY_SIZE_MAX + skep_store::ope
 /// Ten slots of five bytes.
 const INLINE_THRESHOLD_MAX: usize = 50;
 
+/// An address with a port, or a name with a port. Of the addresses of a name, the first one of IPv4: `localhost` is
+/// then what the defaults and the examples call 127.0.0.1.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| format!("`{text}` is not an address: write an IP address and a port, such as 127.0.0.1:7379"))
+    let text = crate::cli::address(text)?;
+    let found: Vec<_> = text.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    found.iter().find(|address| address.is_ipv4()).or(found.first()).copied().ok_or_else(|| {
+        format!("`{text}` is a name that has no address here: write an IP address and a port, such as 127.0.0.1:7379")
+    })
 }
 
 impl FromStr for ListenAddress {
@@ -190,79 +196,102 @@ impl FromStr for RespAddress {
     }
 }
 
-impl TryFrom<u64> for ShardCount {
-    type Error = String;
+impl FromStr for ShardCount {
+    type Err = String;
 
-    fn try_from(count: u64) -> Result<Self, String> {
-        match u16::try_from(count) {
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
             Ok(count @ 1..=SHARD_COUNT_MAX) => Ok(ShardCount(count)),
-            _ => Err(format!("`{count}` is not a number of shards: write 1 to {SHARD_COUNT_MAX}")),
+            _ => Err(format!("`{text}` is not a number of shards: write a whole number, 1 to {SHARD_COUNT_MAX}")),
         }
     }
 }
 
-impl TryFrom<u64> for KvSize {
-    type Error = String;
+impl FromStr for KvSize {
+    type Err = String;
 
-    fn try_from(size: u64) -> Result<Self, String> {
-        match usize::try_from(size) {
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
             Ok(size @ 2..=KV_SIZE_MAX) => Ok(KvSize(size)),
-            _ => Err(format!("`{size}` is not the size of a key and a value: write 2 to {KV_SIZE_MAX} bytes")),
+            _ => Err(format!(
+                "`{text}` is not the size of a key and a value: write a whole number of bytes, 2 to {KV_SIZE_MAX}"
+            )),
         }
     }
 }
 
-impl TryFrom<f64> for Ratio {
-    type Error = String;
+impl FromStr for Ratio {
+    type Err = String;
 
-    fn try_from(ratio: f64) -> Result<Self, String> {
-        if ratio > 0.0 && ratio < 1.0 {
-            Ok(Ratio(ratio))
-        } else {
-            Err(format!("`{ratio}` is not a share: write a number above 0 and below 1"))
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(ratio) if ratio > 0.0 && ratio < 1.0 => Ok(Ratio(ratio)),
+            _ => Err(format!("`{text}` is not a share: write a number above 0 and below 1, such as 0.5")),
         }
     }
 }
 
-impl TryFrom<u64> for InlineThreshold {
-    type Error = String;
+impl FromStr for InlineThreshold {
+    type Err = String;
 
-    fn try_from(size: u64) -> Result<Self, String> {
-        match usize::try_from(size) {
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
             Ok(size @ 0..=INLINE_THRESHOLD_MAX) => Ok(InlineThreshold(size)),
-            _ => Err(format!("`{size}` is not an inline threshold: write 0 to {INLINE_THRESHOLD_MAX} bytes")),
+            _ => Err(format!(
+                "`{text}` is not an inline threshold: write a whole number of bytes, 0 to {INLINE_THRESHOLD_MAX}"
+            )),
         }
     }
 }
 
-/// The file's form of a setting by the flag's: `TryFrom<String>`, which serde asks for, by `FromStr`.
-macro_rules! from_string {
-    ($($setting:ty),*) => {$(
-        impl TryFrom<String> for $setting {
+/// The file's form of a setting, by the flag's: what stands in the file is read as if it had been typed. Text must be
+/// in quotes and numbers must not, as TOML has it.
+macro_rules! from_file {
+    ($($setting:ty: $kind:ident, $example:literal;)*) => {$(
+        impl TryFrom<toml::Value> for $setting {
             type Error = String;
 
-            fn try_from(text: String) -> Result<Self, String> {
-                text.parse()
+            fn try_from(value: toml::Value) -> Result<Self, String> {
+                if kind_of(&value) == Kind::$kind {
+                    value.as_str().map_or_else(|| value.to_string(), str::to_owned).parse()
+                } else {
+                    Err(format!(concat!("`{}` is not what is expected here: write it like ", $example), value))
+                }
             }
         }
     )*};
 }
-from_string!(ListenAddress, RespAddress);
-
-/// The flag's form of a setting by the file's: `FromStr`, which clap asks for, by the number.
-macro_rules! from_number {
-    ($($setting:ty: $number:ty),*) => {$(
-        impl FromStr for $setting {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                let number: $number = text.parse().map_err(|_| format!("`{text}` is not a number that fits here"))?;
-                number.try_into()
-            }
-        }
-    )*};
+from_file! {
+    ListenAddress: Text, "\"127.0.0.1:7379\"";
+    RespAddress: Text, "\"127.0.0.1:6379\" or \"off\"";
+    ShardCount: Number, "4, a whole number without quotes";
+    KvSize: Number, "64, a whole number of bytes without quotes";
+    Ratio: Number, "0.5, a number without quotes";
+    InlineThreshold: Number, "20, a whole number of bytes without quotes";
 }
-from_number!(ShardCount: u64, KvSize: u64, Ratio: f64, InlineThreshold: u64);
+
+/// How a value of the file is written.
+#[derive(PartialEq)]
+enum Kind {
+    Text,
+    Number,
+    Other,
+}
+
+fn kind_of(value: &toml::Value) -> Kind {
+    match value {
+        toml::Value::String(_) => Kind::Text,
+        toml::Value::Integer(_) | toml::Value::Float(_) => Kind::Number,
+        _ => Kind::Other,
+    }
+}
+
+/// `true` or `false`.
+fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    let value = <toml::Value as serde::Deserialize>::deserialize(deserializer)?;
+    let refusal = || serde::de::Error::custom(format!("`{value}` is neither: write true or false, without quotes"));
+    value.as_bool().map(Some).ok_or_else(refusal)
+}
 
 #[cfg(test)]
 mod tests {
@@ -312,17 +341,21 @@ mod tests {
     fn errors_name_the_line_and_the_field() {
         for (text, parts) in [
             ("# a comment\nmemory = \"4G\"", ["line 2", "`memory`", "4GiB"]),
-            ("\n\nmemory = 5", ["line 3", "`memory`", "string"]),
+            ("\n\nmemory = 5.5", ["line 3", "`memory`", "MiB"]),
             ("memroy = \"4GiB\"", ["line 1", "`memroy`", "unknown field"]),
             ("shards = 0", ["line 1", "`shards`", "1 to 256"]),
             ("shards = -1", ["line 1", "`shards`", "-1"]),
+            ("shards = \"2\"", ["line 1", "`shards`", "whole number without quotes"]),
+            ("shards = 2.5", ["line 1", "`2.5`", "a whole number, 1 to 256"]),
+            ("memory = -1", ["line 1", "`memory`", "\"4GiB\""]),
+            ("resp = false", ["line 1", "`resp`", "\"off\""]),
             ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
             ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
             ("resp = \"on\"", ["line 1", "`resp`", "or off"]),
             ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
             ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
             ("inline-threshold = 51", ["line 1", "`inline-threshold`", "50"]),
-            ("prefault = \"yes\"", ["line 1", "`prefault`", "boolean"]),
+            ("prefault = \"yes\"", ["line 1", "`prefault`", "true or false"]),
             ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
             ("listen = ", ["line 1", "`listen`", "value"]),
             ("[store]\nmemory = \"1GiB\"", ["line 1", "unknown field", "store"]),
@@ -341,5 +374,7 @@ mod tests {
         assert!("[::1]:7379".parse::<ListenAddress>().is_ok());
         assert!("7379".parse::<ListenAddress>().is_err());
         assert_eq!("off".parse(), Ok(RespAddress::Off));
+        assert_eq!("localhost:7400".parse(), Ok(ListenAddress("127.0.0.1:7400".parse().unwrap())));
+        assert!("no\0name:1".parse::<ListenAddress>().unwrap_err().contains("127.0.0.1:7379"));
     }
 }

@@ -36,6 +36,20 @@ fn a_server_is_measured_by_several_clients() {
 }
 
 #[test]
+fn a_server_is_left_as_it_was() {
+    let server = Server::start(&[]);
+    assert_eq!(server.cli(&["put", "mine", "1"]).status.code(), Some(0));
+    for key_size in ["7", "8", "20"] {
+        json(&["--addr", &server.native, "--clients", "3", "--key-size", key_size, "--batch", "7"]);
+        assert_eq!(server.key_count(), 1, "keys of {key_size} bytes");
+    }
+    // 200 MB do not fit into 64 MiB.
+    let full = output(&["bench", "--addr", &server.native, "--records", "200000", "--value-size", "1000"]);
+    assert_refusal(&full, 1, &["200000 records", "OUT_OF_MEMORY"]);
+    assert_eq!(server.key_count(), 1, "after a load that failed");
+}
+
+#[test]
 fn embedded_clients_divide_the_records() {
     let report = json(&["--embedded", "--clients", "3", "--key-size", "20", "--value-size", "100", "--batch", "7"]);
     assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
@@ -53,6 +67,50 @@ fn the_table_holds_figures_settings_and_machine() {
 #[test]
 fn failures_are_not_hidden() {
     assert_refusal(&output(&["bench", "--addr", "127.0.0.1:1"]), 1, &["127.0.0.1:1", "skep serve"]);
+    let large = output(&["bench", "--embedded", "--memory", "900TiB"]);
+    assert_refusal(&large, 1, &["900 TiB", "64 GiB", "--clients"]);
     let crowded = output(&["bench", "--embedded", "--memory", "1MiB", "--records", "1000000", "--operations", "10"]);
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
+}
+
+/// A tiny run of every case: the figures are there, and the counts are those of the paper's inline pairs.
+#[test]
+fn the_engine_is_measured_against_the_bare_loop() {
+    let output = output(&[
+        "bench",
+        "engine",
+        "--json",
+        "--memory",
+        "16MiB",
+        "--rounds",
+        "1",
+        "--milliseconds",
+        "2",
+        "--batch",
+        "64",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    for limit in ["limit_read", "limit_rmw"] {
+        assert!(report[limit].as_f64().is_some_and(|limit| limit > 0.0), "{report}");
+    }
+    let cases = report["cases"].as_array().expect("a list");
+    assert_eq!(cases.len(), 13, "{report}");
+    for case in cases {
+        for figure in ["ops_per_s", "of_limit", "accesses", "lines", "spread"] {
+            assert!(case[figure].as_f64().is_some_and(|figure| figure >= 0.0), "{figure} of {case}");
+        }
+    }
+    let accesses = |name: &str| {
+        let case = cases.iter().find(|case| case["case"] == name).expect("the case is there");
+        case["accesses"].as_f64().expect("a number")
+    };
+    assert!((1.0..1.05).contains(&accesses("get_uniform")), "{report}");
+    assert!((2.0..2.1).contains(&accesses("put_existing")), "{report}");
+    assert!(accesses("fetch_add_one_key") < 0.05, "forwarded: {report}");
+    assert_refusal(
+        &crate::process::output(&["bench", "engine", "--utilization", "0.95"]),
+        2,
+        &["0.95", "--utilization"],
+    );
 }

@@ -60,7 +60,12 @@ fn numbers_are_updated_next_to_the_data() {
     expect(&server, &["update", "n", "max", "i64", "41", "--no-return"], "OK\n");
     expect(&server, &["get-vector", "n", "i64"], "41\n");
     expect(&server, &["reduce", "n", "sum", "i64", "1"], "42\n");
-    fail(&server, &["incr", "n"], &["`n`", "not an integer"]);
+    fail(&server, &["incr", "n"], &["`n`", "not an integer", "8 bytes that are no decimal text", "get-vector"]);
+    fail(&server, &["update", "n", "add", "i64", "1", "2"], &["wrong length", "add takes one operand for all"]);
+    expect(&server, &["put", "long", "99999999999999999999"], "OK\n");
+    let long = server.cli(&["incr", "long"]);
+    assert_refusal(&long, 1, &["`long`", "out of range"]);
+    assert!(!text(&long.stderr).contains("no decimal text"));
     expect(&server, &["put", "f", "abc"], "OK\n");
     fail(&server, &["update", "f", "add", "f64", "1"], &["element width"]);
     fail(&server, &["get-vector", "f", "i16"], &["3 bytes"]);
@@ -101,5 +106,7 @@ fn the_resp_port_is_no_native_port() {
 #[test]
 fn without_a_server_it_says_so() {
     assert_refusal(&output(&["cli", "--addr", "127.0.0.1:1", "get", "k"]), 1, &["127.0.0.1:1", "skep serve", "--addr"]);
-    assert_refusal(&output(&["cli", "--addr", "nonsense", "get", "k"]), 1, &["nonsense", "--addr"]);
+    for command in [&["cli", "--addr", "nonsense", "get", "k"][..], &["bench", "--addr", "127.0.0.1"]] {
+        assert_refusal(&output(command), 2, &[command[2].trim_start_matches("-"), "--addr", "HOST:PORT"]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Runs of the program: to its end, or as a server that is stopped when the test is over.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 /// The program with these arguments.
@@ -118,6 +119,15 @@ impl Server {
         _ = stdin.write_all(input);
         drop(stdin);
         child.wait_with_output().expect("the program ends")
+    }
+
+    /// Keys that the server holds, by its RESP port.
+    pub(crate) fn key_count(&self) -> u64 {
+        let mut resp = TcpStream::connect(self.resp.as_ref().expect("the RESP port is on")).expect("it listens");
+        resp.write_all(b"DBSIZE\r\n").expect("it reads");
+        let mut reply = String::new();
+        BufReader::new(resp).read_line(&mut reply).expect("it answers");
+        reply.trim().trim_start_matches(':').parse().expect("it answers a number")
     }
 
     fn cli_command(&self, words: &[&str]) -> Command {

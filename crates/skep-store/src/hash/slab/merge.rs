@@ -13,7 +13,7 @@
 //! A store whose owner starts no daemon merges in the shard itself, a zone at a time, when an allocation fails. Tests
 //! do that, so that a failing run can be repeated.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use super::entry::SlabEntry;
 use super::pool::ZonePool;
@@ -47,75 +47,92 @@ pub(super) fn merge(mut pool: ZonePool) -> ZonePool {
     pool
 }
 
-/// Who merges.
+/// A pass on its way to the daemon. Whoever drops it carries it out: also when the daemon goes away with passes that it
+/// never began, no entry is lost and the shard does not wait in vain.
 #[derive(Debug)]
-pub(super) enum Merger {
-    /// The shard itself, at once.
-    Shard,
-    /// A daemon behind two channels.
-    Daemon { passes: Sender<Pass>, merged: Receiver<Pass>, pass_under_way: bool },
+struct Handover {
+    pass: Pass,
+    home: Sender<Pass>,
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        let pool = merge(std::mem::take(&mut self.pass.pool));
+        // A store that is gone needs nothing back.
+        let _ = self.home.send(Pass { zone: self.pass.zone, pool });
+    }
+}
+
+/// Who merges: a daemon if there is one, else the shard itself, at once.
+#[derive(Debug, Default)]
+pub(super) struct Merger {
+    daemon: Option<Sender<Handover>>,
+    /// Where the pass that is under way will arrive.
+    merged: Option<Receiver<Pass>>,
 }
 
 impl Merger {
-    /// Begins a pass over a zone. What is merged at once is returned.
-    pub(super) fn begin(&mut self, pass: Pass) -> Option<Pass> {
-        match self {
-            Merger::Shard => Some(Pass { zone: pass.zone, pool: merge(pass.pool) }),
-            Merger::Daemon { passes, pass_under_way, .. } => match passes.send(pass) {
-                Ok(()) => {
-                    *pass_under_way = true;
-                    None
-                }
-                // The daemon is gone: its owner stopped it. The entries come back as they were.
-                Err(refused) => {
-                    let pass = refused.0;
-                    *self = Merger::Shard;
-                    self.begin(pass)
-                }
-            },
+    /// Begins a pass over a zone. None may be under way.
+    pub(super) fn begin(&mut self, pass: Pass) {
+        debug_assert!(self.merged.is_none());
+        let (home, merged) = channel();
+        self.merged = Some(merged);
+        let handover = Handover { pass, home };
+        let refused = match &self.daemon {
+            Some(daemon) => daemon.send(handover).is_err(),
+            None => {
+                drop(handover);
+                false
+            }
+        };
+        if refused {
+            // The daemon is gone: its owner stopped it. The pass was carried out here.
+            self.daemon = None;
         }
     }
 
     /// A pass that has ended. Never waits.
     pub(super) fn poll(&mut self) -> Option<Pass> {
-        let Merger::Daemon { merged, pass_under_way, .. } = self else { return None };
-        if !*pass_under_way {
-            return None;
+        match self.merged.as_ref()?.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            ended => {
+                self.merged = None;
+                ended.ok()
+            }
         }
-        let pass = merged.try_recv().ok()?;
-        *pass_under_way = false;
-        Some(pass)
     }
 
-    /// Whether a pass has begun and not ended.
+    /// Whether a pass has begun and its end was not yet seen.
     pub(super) fn is_under_way(&self) -> bool {
-        matches!(self, Merger::Daemon { pass_under_way: true, .. })
+        self.merged.is_some()
     }
 
-    /// Hands merging over to a daemon.
+    /// Whether there is a daemon.
+    pub(super) fn has_daemon(&self) -> bool {
+        self.daemon.is_some()
+    }
+
+    /// Hands merging over to a daemon. One that there was before ends after its last pass.
     pub(super) fn daemon(&mut self) -> MergeDaemon {
-        let (passes, pass_receiver) = channel();
-        let (merged_sender, merged) = channel();
-        *self = Merger::Daemon { passes, merged, pass_under_way: false };
-        MergeDaemon { passes: pass_receiver, merged: merged_sender }
+        let (daemon, passes) = channel();
+        self.daemon = Some(daemon);
+        MergeDaemon { passes }
     }
 }
 
 /// The thread's worth of merging that a store hands out: see [`MergeDaemon::run`].
 #[derive(Debug)]
 pub struct MergeDaemon {
-    passes: Receiver<Pass>,
-    merged: Sender<Pass>,
+    passes: Receiver<Handover>,
 }
 
 impl MergeDaemon {
     /// Merges whatever the store hands over, until the store is dropped. Sleeps meanwhile.
+    ///
+    /// A daemon that is dropped instead hands merging back to the store. One that is neither run nor dropped lets an
+    /// allocation wait for ever.
     pub fn run(self) {
-        while let Ok(pass) = self.passes.recv() {
-            if self.merged.send(Pass { zone: pass.zone, pool: merge(pass.pool) }).is_err() {
-                return;
-            }
-        }
+        self.passes.iter().for_each(drop);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::memory::{GRAIN_SIZE, LINE_SIZE, Pointer};
 
 /// Entries that a near-side stack and the host side exchange at once.
 const BATCH: usize = 32;
-/// A near-side stack with fewer entries is refilled.
+/// A near-side stack with no more entries is refilled.
 const LOW_WATERMARK: usize = 4;
 /// A near-side stack with more entries gives a batch away.
 const HIGH_WATERMARK: usize = 96;
@@ -60,7 +60,8 @@ pub enum Shortage {
     Retry,
     /// A merging pass is under way: try again once it has ended.
     Wait,
-    /// Nothing that is free can be joined to a slab of the class.
+    /// Nothing that is free can be joined to a slab of the class. What was released since a zone was last looked at does
+    /// not count until it is a sixty-fourth of what is free.
     Full,
 }
 
@@ -74,17 +75,19 @@ pub struct SlabAllocator {
     merge_watermarks: [usize; ZONE_COUNT_MAX],
     rounds: [MergeRound; SlabClass::COUNT],
     free_size: u64,
-    released_size: u64,
+    /// Bytes that were released or cut up: what another look may find joinable.
+    changed_size: u64,
     traffic: SlabTraffic,
 }
 
-/// The search for a slab of one class through all zones.
+/// One search of all zones for slabs of a class. However many slabs it yields, a zone is merged once in it: or a store
+/// that is full of fragments would sort them all for each put.
 #[derive(Clone, Copy, Debug, Default)]
 struct MergeRound {
-    /// Zones that were merged since the last slab of the class was found.
+    /// Zones that were merged, or had nothing to merge.
     merged_zones: u16,
-    /// Bytes released until the last round ended without success.
-    failed_at: Option<u64>,
+    /// `changed_size` when the round began.
+    begun_at: u64,
 }
 
 impl SlabAllocator {
@@ -94,11 +97,11 @@ impl SlabAllocator {
         SlabAllocator {
             near: std::array::from_fn(|_| Vec::with_capacity(near_capacity)),
             host: HostPools::new(start.grain(), end.grain()),
-            merger: Merger::Shard,
+            merger: Merger::default(),
             merge_watermarks: [MERGE_WATERMARK_MIN; ZONE_COUNT_MAX],
             rounds: [MergeRound::default(); SlabClass::COUNT],
             free_size: u64::from(end.grain() - start.grain()) * GRAIN_SIZE as u64,
-            released_size: 0,
+            changed_size: 0,
             traffic: SlabTraffic::default(),
         }
     }
@@ -132,7 +135,6 @@ impl SlabAllocator {
         let entry = self.near[class.index()].pop().or_else(|| self.steal(class))?;
         let (pointer, rest) = entry.carve(class);
         self.near[class.index()].extend(rest);
-        self.rounds[class.index()].merged_zones = 0;
         self.traffic.allocations += 1;
         self.free_size -= class.size() as u64;
         Some(pointer)
@@ -143,7 +145,7 @@ impl SlabAllocator {
         self.near[class.index()].push(SlabEntry::slab(class, pointer));
         self.traffic.releases += 1;
         self.free_size += class.size() as u64;
-        self.released_size += class.size() as u64;
+        self.changed_size += class.size() as u64;
         if self.near[class.index()].len() > HIGH_WATERMARK {
             self.spill(class, BATCH);
             self.merge_above_watermark(pointer);
@@ -158,27 +160,30 @@ impl SlabAllocator {
         if self.merger.is_under_way() {
             return Shortage::Wait;
         }
-        // A round that failed would fail again until enough was released to make another outcome likely: a store that
-        // is full of fragments must not sort them all for each put.
-        let enough = (self.free_size / 64).max(class.size() as u64);
-        let round = &self.rounds[class.index()];
-        if round.failed_at.is_some_and(|failed_at| self.released_size - failed_at < enough) {
+        // A new round is worth its work when enough has changed to make another outcome likely.
+        let enough = (self.free_size / 64).max(GRAIN_SIZE as u64);
+        let round = &mut self.rounds[class.index()];
+        if self.changed_size - round.begun_at >= enough {
+            *round = MergeRound { merged_zones: 0, begun_at: self.changed_size };
+        }
+        if round.merged_zones == self.host.all_zones() {
             return Shortage::Full;
         }
-        self.rounds[class.index()].failed_at = None;
         for near_class in SlabClass::all() {
             let count = self.near[near_class.index()].len();
             self.spill(near_class, count);
         }
         for zone in 0..self.host.zone_count() {
-            let merged = self.rounds[class.index()].merged_zones & 1 << zone != 0;
-            if !merged && self.host.shorter_than(class, zone).1 >= class.size() as u64 {
-                self.rounds[class.index()].merged_zones |= 1 << zone;
+            let round = &mut self.rounds[class.index()];
+            if round.merged_zones & 1 << zone != 0 {
+                continue;
+            }
+            round.merged_zones |= 1 << zone;
+            if self.host.shorter_than(class, zone).1 >= class.size() as u64 {
                 self.begin_pass(zone);
                 return if self.merger.is_under_way() { Shortage::Wait } else { Shortage::Retry };
             }
         }
-        self.rounds[class.index()] = MergeRound { merged_zones: 0, failed_at: Some(self.released_size) };
         Shortage::Full
     }
 
@@ -190,7 +195,13 @@ impl SlabAllocator {
         let (before, mut slots) = (stack.len(), 0);
         while slots < BATCH {
             let room = u32::try_from((BATCH - slots).next_power_of_two() << class.index()).expect("a batch is small");
-            let Some(entry) = self.host.pop(class).or_else(|| self.host.pop_longer(class, room)) else { break };
+            let entry = self.host.pop(class).or_else(|| {
+                let longer = self.host.pop_longer(class, room)?;
+                // What is cut off may be joined again, and no release will tell.
+                self.changed_size += SlabClass::LARGEST.size() as u64;
+                Some(longer)
+            });
+            let Some(entry) = entry else { break };
             slots += slots_of(entry);
             stack.push(entry);
         }
@@ -228,7 +239,9 @@ impl SlabAllocator {
             return;
         }
         // Merging in the shard would stall it; without a daemon it is done in need only.
-        let Merger::Daemon { .. } = self.merger else { return };
+        if !self.merger.has_daemon() {
+            return;
+        }
         let zone = self.host.zone_of(released);
         if self.host.shorter_than(SlabClass::LARGEST, zone).0 > self.merge_watermarks[zone] {
             self.begin_pass(zone);
@@ -238,9 +251,9 @@ impl SlabAllocator {
     fn begin_pass(&mut self, zone: usize) {
         self.traffic.merge_passes += 1;
         let pass = Pass { zone, pool: self.host.take_zone(zone) };
-        if let Some(merged) = self.merger.begin(pass) {
-            self.end_pass(merged);
-        }
+        self.merger.begin(pass);
+        // Without a daemon it has ended already.
+        self.finish_pass();
     }
 
     /// Takes back what a daemon has merged. Whether there was anything.
@@ -302,6 +315,27 @@ mod tests {
                 allocator.release(class, slab);
             }
         }
+    }
+
+    /// The last grains that a pointer of 31 bits names, and memory of 64 GiB: arithmetic alone, no memory is touched.
+    #[test]
+    fn the_end_of_what_pointers_reach_is_allocated() {
+        let end = Pointer::new((1 << 31) - 2);
+        let start = Pointer::new(end.grain() - 4094);
+        let mut allocator = SlabAllocator::new(start, end);
+        for class in SlabClass::all() {
+            let slabs: Vec<_> = std::iter::from_fn(|| allocate(&mut allocator, class)).collect();
+            let grains = class.size() as u32 / GRAIN_SIZE as u32;
+            let whole = (end.grain() / grains - start.grain().div_ceil(grains)) as usize;
+            assert_eq!(slabs.len(), whole, "{class:?}");
+            assert!(slabs.iter().all(|slab| slab.grain() >= start.grain() && slab.grain() + grains <= end.grain()));
+            for slab in slabs {
+                allocator.release(class, slab);
+            }
+        }
+        let mut allocator = SlabAllocator::new(Pointer::new(2), end);
+        assert_eq!(allocator.free_size(), (64 << 30) - 128);
+        assert_eq!(allocate(&mut allocator, class(512)).unwrap().grain() % 16, 0);
     }
 
     #[test]
@@ -382,6 +416,89 @@ mod tests {
         assert_eq!(all * 512, size);
         drop(allocator);
         thread.join().unwrap();
+    }
+
+    /// A store full of fragments, in which each put uses up what the delete before it made possible.
+    #[test]
+    fn merging_for_one_slab_at_a_time_does_not_sort_everything_each_time() {
+        let mut allocator = allocator(1 << 20);
+        let (small, wanted) = (class(32), class(64));
+        let mut slabs: Vec<_> = std::iter::from_fn(|| allocate(&mut allocator, small)).collect();
+        slabs.sort_unstable();
+        for slab in slabs.iter().step_by(2) {
+            allocator.release(small, *slab);
+        }
+        let (mut found, deletes) = (0, slabs.len() / 4);
+        for slab in slabs[1..].iter().step_by(2).take(deletes) {
+            allocator.release(small, *slab);
+            found += usize::from(allocate(&mut allocator, wanted).is_some());
+        }
+        let passes = allocator.traffic().merge_passes as usize;
+        assert!(passes < deletes / 10, "{passes} passes for {deletes} deletes");
+        // All but the sixty-fourth part of the free half.
+        assert!(deletes - found <= deletes / 16, "{found} slabs of 64 B for {deletes} joined pairs");
+    }
+
+    /// Where at most 2 KiB are free, every release counts: then `Full` is the plain truth.
+    #[test]
+    fn a_small_memory_is_full_only_if_nothing_can_be_joined() {
+        let size = 4096;
+        let mut fulls = 0;
+        for seed in 0..200 {
+            let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut allocator = allocator(size);
+            let mut free = vec![true; size / GRAIN_SIZE];
+            let mut taken = Vec::new();
+            for step in 0..400 {
+                if random.random_bool(0.6) {
+                    let class = SlabClass::all().nth(random.random_range(0..SlabClass::COUNT)).unwrap();
+                    let grains = class.size() / GRAIN_SIZE;
+                    match allocate(&mut allocator, class) {
+                        Some(pointer) => {
+                            free[pointer.grain() as usize..][..grains].fill(false);
+                            taken.push((class, pointer));
+                        }
+                        None if allocator.free_size() > 2048 => {}
+                        None => {
+                            fulls += 1;
+                            let joinable = free.chunks(grains).any(|slab| slab.iter().all(|free| *free));
+                            assert!(!joinable, "seed {seed} step {step}: {class:?}");
+                        }
+                    }
+                } else if !taken.is_empty() {
+                    let (class, pointer) = taken.swap_remove(random.random_range(0..taken.len()));
+                    free[pointer.grain() as usize..][..class.size() / GRAIN_SIZE].fill(true);
+                    allocator.release(class, pointer);
+                }
+            }
+        }
+        assert!(fulls > 1000);
+    }
+
+    /// A daemon that goes away, before its pass or instead of another, takes no entry with it.
+    #[test]
+    fn a_daemon_that_is_dropped_takes_nothing_with_it() {
+        let size = 1 << 18;
+        for replaced in [false, true] {
+            let mut allocator = allocator(size);
+            let daemon = allocator.merge_daemon();
+            let slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
+            for slab in slabs {
+                allocator.release(class(32), slab);
+            }
+            // The first pass lies in the channel and nobody runs the daemon.
+            assert_eq!(allocator.allocate(class(512)), None);
+            assert_eq!(allocator.shortage(class(512)), Shortage::Wait);
+            let successor = replaced.then(|| allocator.merge_daemon());
+            drop(daemon);
+            let thread = successor.map(|daemon| std::thread::spawn(move || daemon.run()));
+            let all = std::iter::from_fn(|| allocate(&mut allocator, class(512))).count();
+            assert_eq!(all * 512, size);
+            drop(allocator);
+            if let Some(thread) = thread {
+                thread.join().unwrap();
+            }
+        }
     }
 
     /// What cannot be joined is not sorted again for each allocation that fails.

@@ -89,6 +89,11 @@ impl HostPools {
         self.zones.len()
     }
 
+    /// All zones, a bit for each.
+    pub(super) fn all_zones(&self) -> u16 {
+        u16::MAX >> (ZONE_COUNT_MAX - self.zones.len())
+    }
+
     /// Number of the zone that an address lies in.
     pub(super) fn zone_of(&self, pointer: Pointer) -> usize {
         (pointer.grain() >> self.zone_shift) as usize
