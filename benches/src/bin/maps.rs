@@ -30,6 +30,9 @@ struct Arguments {
     /// Operations of a case in a round.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
+    /// Share of the store's memory that keys and values are.
+    #[arg(long, default_value_t = 0.3)]
+    utilization: f64,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -47,11 +50,18 @@ fn main() -> ExitCode {
         eprintln!("cannot start again with {HUGE_PAGES}: {error}");
         return ExitCode::FAILURE;
     }
+    if !(arguments.utilization > 0.0 && arguments.utilization <= 0.6) {
+        eprintln!(
+            "--utilization lies above 0 and up to 0.6: five pairs of 10 bytes and their bucket's header are 64 bytes"
+        );
+        return ExitCode::FAILURE;
+    }
     let plan = Plan {
         pairs: arguments.pairs as usize,
         batch: arguments.batch as usize,
         rounds: arguments.rounds as usize,
         operations: arguments.operations as usize,
+        utilization: arguments.utilization,
     };
     let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
         match arguments.json {

@@ -29,6 +29,9 @@ fn draw_all(results: &Path, plots: &Path) -> Result<usize, String> {
         let path = path.display().to_string();
         move |error: &dyn std::fmt::Display| format!("{path}: {error}")
     };
+    if !results.is_dir() {
+        return Ok(0);
+    }
     fs::create_dir_all(plots).map_err(|error| failed(plots)(&error))?;
     let entries = fs::read_dir(results).map_err(|error| failed(results)(&error))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -21,7 +21,7 @@ pub use run::{Case, Plan, Report, Row, run};
 
 /// One that holds pairs. Batches are slices of equal length; every key is there once [`Contender::put`] has filled it.
 pub trait Contender {
-    /// Looks all keys up; the sum over the values found of what [`weigh`] makes of them.
+    /// Looks all keys up; the sum, over the values found, of the length and the number that each is.
     fn get(&mut self, keys: &[&[u8]], batch: usize) -> u64;
 
     /// Puts a pair for every key, whether it exists or not.
@@ -42,25 +42,29 @@ pub struct Kind {
     pub name: &'static str,
     /// Whether it takes keys and values of any length, as the store does.
     pub is_variable: bool,
-    /// Makes an empty one for so many pairs.
-    pub new: fn(usize) -> Result<Box<dyn Contender>, String>,
+    /// Makes an empty one for the pairs of a plan.
+    pub new: fn(&Plan) -> Result<Box<dyn Contender>, String>,
 }
 
 /// All contenders, the store first.
 pub const KINDS: [Kind; 6] = [
-    Kind { name: "skep", is_variable: true, new: |pairs| Ok(Box::new(store::Store::new(pairs)?)) },
-    Kind { name: "hashbrown", is_variable: true, new: |pairs| Ok(Box::new(sequential::Boxes::new(pairs))) },
+    Kind {
+        name: "skep",
+        is_variable: true,
+        new: |plan| Ok(Box::new(store::Store::new(plan.pairs, plan.utilization)?)),
+    },
+    Kind { name: "hashbrown", is_variable: true, new: |plan| Ok(Box::new(sequential::Boxes::new(plan.pairs))) },
     Kind {
         name: "hashbrown, one box a pair",
         is_variable: true,
-        new: |pairs| Ok(Box::new(sequential::PairBoxes::new(pairs))),
+        new: |plan| Ok(Box::new(sequential::PairBoxes::new(plan.pairs))),
     },
-    Kind { name: "dashmap", is_variable: true, new: |pairs| Ok(Box::new(concurrent::Dash::new(pairs))) },
-    Kind { name: "papaya", is_variable: true, new: |pairs| Ok(Box::new(concurrent::Papaya::new(pairs))) },
+    Kind { name: "dashmap", is_variable: true, new: |plan| Ok(Box::new(concurrent::Dash::new(plan.pairs))) },
+    Kind { name: "papaya", is_variable: true, new: |plan| Ok(Box::new(concurrent::Papaya::new(plan.pairs))) },
     Kind {
         name: "hashbrown, 8 + 2 B only",
         is_variable: false,
-        new: |pairs| Ok(Box::new(sequential::Arrays::new(pairs))),
+        new: |plan| Ok(Box::new(sequential::Arrays::new(plan.pairs))),
     },
 ];
 

@@ -29,6 +29,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Operations of a case in a round.
     pub operations: usize,
+    /// Share of the store's memory that the pairs are.
+    pub utilization: f64,
 }
 
 /// What is measured.
@@ -114,7 +116,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let mut rows = Vec::new();
     for kind in &KINDS {
         let (resident, huge) = (resident_size(), huge_page_size());
-        let mut contender = (kind.new)(plan.pairs)?;
+        let mut contender = (kind.new)(plan)?;
         fill(&mut *contender, plan);
         let grown = resident_size().saturating_sub(resident).max(1) as f64;
         rows.push(Row {
@@ -254,7 +256,7 @@ mod tests {
     /// All contenders answer alike, and do what they did when this was written.
     #[test]
     fn the_comparison_runs() {
-        let plan = Plan { pairs: 3000, batch: 32, rounds: 3, operations: 1000 };
+        let plan = Plan { pairs: 3000, batch: 32, rounds: 3, operations: 1000, utilization: 0.5 };
         let report = run(&plan, "the test's").unwrap();
         assert_eq!(format!("{:016x}", report.work), "3e2eca015e5c1f3e");
         assert_eq!(report.rows.len(), KINDS.len());

@@ -11,8 +11,6 @@ use super::{Contender, weigh};
 
 /// Bytes of a pair.
 const KV_SIZE: usize = 10;
-/// Share of the memory that the pairs fill: five sixths of what the settings for such pairs are laid out for.
-const UTILIZATION: f64 = 0.5;
 /// Smallest memory worth having.
 const MEMORY_SIZE_MIN: u64 = 1 << 20;
 
@@ -23,9 +21,9 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// An empty store with a memory for so many pairs.
-    pub(super) fn new(pairs: usize) -> Result<Self, String> {
-        let memory = ((pairs * KV_SIZE) as f64 / UTILIZATION) as u64;
+    /// An empty store with a memory of which so many pairs are the share `utilization`.
+    pub(super) fn new(pairs: usize, utilization: f64) -> Result<Self, String> {
+        let memory = ((pairs * KV_SIZE) as f64 / utilization) as u64;
         let settings = Settings::for_kv_size(memory.max(MEMORY_SIZE_MIN), KV_SIZE, 1);
         let processor = Processor::new(&settings).map_err(|error| error.to_string())?;
         Ok(Store { processor, replies: Replies::with_budget(usize::MAX) })

@@ -13,64 +13,73 @@ const BUCKETS: u64 = 256;
 const PAIRS: u64 = 5;
 /// Slab slots that fill a bucket.
 const SLABS: u64 = 10;
+/// What stands in a hash for a key that was not found.
+const ABSENT: u64 = 99;
 
 pub(super) fn workloads() -> Vec<Workload> {
     let inline: Vec<Bucket> = (0..BUCKETS).map(inline_bucket).collect();
-    let slabs: Vec<Bucket> = (0..BUCKETS).map(slab_bucket).collect();
-    let (absent, present) = (inline.clone(), inline);
-    let mut changing = present.clone();
+    let pair_of = |bucket: u64| u64::from(random_value(bucket)[0]);
+    let hits = (0..BUCKETS).map(|bucket| random_key(bucket * PAIRS + pair_of(bucket) % PAIRS));
+    let misses = (0..BUCKETS).map(|bucket| random_key((BUCKETS + bucket) * PAIRS));
+    let slabs: Vec<(Bucket, SecondaryHash)> =
+        (0..BUCKETS).map(|bucket| (slab_bucket(bucket), secondary(bucket, pair_of(bucket) % SLABS))).collect();
     vec![
         Workload {
             name: "bucket/find_inline_hit",
             operations: BUCKETS,
             hash: 0xdaf1_e7cb_3734_0f87,
-            run: Box::new(move || {
-                find_inline(&present, |bucket| bucket * PAIRS + u64::from(random_value(bucket)[0]) % PAIRS)
-            }),
+            run: find_inline(&inline, hits),
         },
         Workload {
             name: "bucket/find_inline_miss",
             operations: BUCKETS,
             hash: 0x9ff0_5ce2_649a_7a24,
-            run: Box::new(move || find_inline(&absent, |bucket| (BUCKETS + bucket) * PAIRS)),
+            run: find_inline(&inline, misses),
         },
         Workload {
             name: "bucket/find_slab",
             operations: BUCKETS,
             hash: 0x6e32_463c_92a1_ec40,
             run: Box::new(move || {
-                slabs.iter().zip(0..).fold(0, |hash, (bucket, number)| {
-                    let wanted = secondary(number, u64::from(random_value(number)[0]) % SLABS);
-                    fold(hash, bucket.find_slab(wanted, 0).map_or(99, |(slot, _)| slot as u64))
+                slabs.iter().fold(0, |hash, (bucket, wanted)| {
+                    fold(hash, bucket.find_slab(*wanted, 0).map_or(ABSENT, |(slot, _)| slot as u64))
                 })
             }),
         },
         Workload {
             name: "bucket/remove_push",
             operations: BUCKETS,
-            hash: 0xfd77_8dbb_e8e6_6299,
-            run: Box::new(move || {
-                changing.iter_mut().zip(0..).fold(0, |hash, (bucket, number)| {
-                    // The first pair goes and comes back as the last.
-                    let first = (0..PAIRS).find_map(|pair| {
-                        let key = random_key(number * PAIRS + pair);
-                        bucket.find_inline(&key).filter(|found| found.slot == 0).map(|_| key)
-                    });
-                    let key = first.expect("a full bucket has a first pair");
-                    bucket.remove(0);
-                    bucket.push_inline(&key, &random_value(number));
-                    fold(hash, bucket.find_inline(&key).map_or(99, |found| u64::from(found.slot)))
-                })
-            }),
+            hash: 0x4b44_7e70_20bb_6af3,
+            run: remove_push(inline),
         },
     ]
 }
 
-/// Looks a record up in each bucket; a hash of the slots.
-fn find_inline(buckets: &[Bucket], record: impl Fn(u64) -> u64) -> u64 {
-    buckets.iter().zip(0..).fold(0, |hash, (bucket, number)| {
-        let found = bucket.find_inline(&random_key(record(number)));
-        fold(hash, found.map_or(99, |pair| u64::from(pair.slot)))
+/// Looks a key up in each bucket; a hash of the slots.
+fn find_inline(buckets: &[Bucket], keys: impl Iterator<Item = [u8; 8]>) -> Box<dyn FnMut() -> u64> {
+    let places: Vec<(Bucket, [u8; 8])> = buckets.iter().copied().zip(keys).collect();
+    Box::new(move || {
+        places.iter().fold(0, |hash, (bucket, key)| {
+            fold(hash, bucket.find_inline(key).map_or(ABSENT, |pair| u64::from(pair.slot)))
+        })
+    })
+}
+
+/// Takes the first pair out of each bucket and puts it back as the last, so that all take their turn; a hash of the
+/// slots that are free in between.
+fn remove_push(mut buckets: Vec<Bucket>) -> Box<dyn FnMut() -> u64> {
+    let pairs: Vec<_> = (0..BUCKETS * PAIRS).map(|record| (random_key(record), random_value(record))).collect();
+    let mut turn = 0;
+    Box::new(move || {
+        let hash = buckets.iter_mut().zip(pairs.chunks(PAIRS as usize)).fold(0, |hash, (bucket, pairs)| {
+            let (key, value) = &pairs[turn];
+            bucket.remove(0);
+            let free = bucket.free_slot_count() as u64;
+            bucket.push_inline(key, value);
+            fold(hash, free)
+        });
+        turn = (turn + 1) % PAIRS as usize;
+        hash
     })
 }
 

@@ -13,10 +13,16 @@ const DEPTH: u64 = 64;
 /// Elements of the vector: 1 KiB of `i64`.
 const ELEMENTS: u64 = 128;
 
+/// A key and a value.
+type Pair = ([u8; 8], [u8; 2]);
+
 pub(super) fn workloads() -> Vec<Workload> {
+    // If a run computed them, the compiler could know them beforehand.
+    let pairs: Vec<Pair> = (0..DEPTH).map(|record| (random_key(record), random_value(record))).collect();
+    let reply_pairs = pairs.clone();
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
-    encode_requests(&mut requests);
-    encode_replies(&mut replies);
+    encode_requests(&pairs, &mut requests);
+    encode_replies(&pairs, &mut replies);
     let (request_frame, reply_frame) = (requests.clone(), replies.clone());
     let workload = |name, operations, hash, run| Workload { name, operations, hash, run };
     vec![
@@ -24,7 +30,7 @@ pub(super) fn workloads() -> Vec<Workload> {
             "native/encode_requests",
             DEPTH,
             0x126b_bd8a_a694_6f66,
-            Box::new(move || encode_requests(&mut requests)),
+            Box::new(move || encode_requests(&pairs, &mut requests)),
         ),
         workload(
             "native/decode_requests",
@@ -32,7 +38,12 @@ pub(super) fn workloads() -> Vec<Workload> {
             0xf07d_93c7_0962_dbbd,
             Box::new(move || decode_requests(&request_frame)),
         ),
-        workload("native/encode_replies", DEPTH, 0xa11d_b4a7_bfeb_d33f, Box::new(move || encode_replies(&mut replies))),
+        workload(
+            "native/encode_replies",
+            DEPTH,
+            0xa11d_b4a7_bfeb_d33f,
+            Box::new(move || encode_replies(&reply_pairs, &mut replies)),
+        ),
         workload("native/decode_replies", DEPTH, 0x5ddc_e498_cb03_c46b, Box::new(move || decode_replies(&reply_frame))),
         workload("resp/parse_requests", DEPTH, 0x2c77_d126_4c18_5c01, parse_requests()),
         workload("function/vector_add_i64", ELEMENTS, 0x817a_ddd8_4373_452c, vector_add()),
@@ -40,14 +51,13 @@ pub(super) fn workloads() -> Vec<Workload> {
 }
 
 /// A frame of gets and puts by turns.
-fn encode_requests(frame: &mut Vec<u8>) -> u64 {
+fn encode_requests(pairs: &[Pair], frame: &mut Vec<u8>) -> u64 {
     frame.clear();
     let mut writer = RequestFrameWriter::new(frame, 7, 0);
-    for record in 0..DEPTH {
-        let (key, value) = (random_key(record), random_value(record));
-        let put = Operation::Put { value: &value, condition: PutCondition::Always };
-        let operation = if record % 2 == 0 { Operation::Get } else { put };
-        assert!(writer.push(&Request { key: &key, operation }), "the frame holds them");
+    for (place, (key, value)) in pairs.iter().enumerate() {
+        let put = Operation::Put { value, condition: PutCondition::Always };
+        let operation = if place % 2 == 0 { Operation::Get } else { put };
+        assert!(writer.push(&Request { key, operation }), "the frame holds them");
     }
     writer.finish();
     fold_bytes(0, frame)
@@ -62,12 +72,11 @@ fn decode_requests(frame: &[u8]) -> u64 {
     })
 }
 
-fn encode_replies(frame: &mut Vec<u8>) -> u64 {
+fn encode_replies(pairs: &[Pair], frame: &mut Vec<u8>) -> u64 {
     frame.clear();
     let mut writer = ReplyFrameWriter::new(frame, 7);
-    for record in 0..DEPTH {
-        let value = random_value(record);
-        writer.push(Ok(if record % 2 == 0 { Reply::Value(&value) } else { Reply::Done }));
+    for (place, (_, value)) in pairs.iter().enumerate() {
+        writer.push(Ok(if place % 2 == 0 { Reply::Value(value) } else { Reply::Done }));
     }
     writer.finish();
     fold_bytes(0, frame)
