@@ -41,6 +41,23 @@ serve *arguments:
 bench *arguments:
     cargo run --release -- bench {{arguments}}
 
+# Time the parts of the store and the codecs alone; a word chooses some: just micro bucket
+micro *arguments:
+    cargo bench -p skep-benches --bench micro -- {{arguments}}
+
+# Measure the store beside Rust's maps: just maps --pairs 20000000 --save
+maps *arguments:
+    cargo run --release -p skep-benches --bin maps -- {{arguments}}
+
+# Measure the server beside redis-server, memcached and a bare echo, which must be installed: just servers --save
+servers *arguments:
+    cargo build --release -p skep -p skep-benches
+    target/release/servers {{arguments}}
+
+# Draw the results that were saved.
+plots:
+    cargo run -p skep-benches --bin plots
+
 # Count the words of text files in a running server: just word-count FILES
 word-count +files:
     cargo run --release --example word_count -- {{files}}

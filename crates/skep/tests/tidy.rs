@@ -20,13 +20,15 @@ const LINES_MAX: usize = 600;
 /// Longer source files, each with the reason why it is one concept all the same.
 const LONG: &[(&str, &str)] = &[];
 
-/// The crates of the workspace, and which others each may depend on: downwards only. Tests may use any crate.
+/// The folders of the workspace's crates, and which crates each may depend on: downwards only. Tests may use any crate.
+/// Nothing depends on `benches`, or the peers that it measures would come with the product.
 const LAYERS: &[(&str, &[&str])] = &[
     ("skep-store", &[]),
     ("skep-wire", &["skep-store"]),
     ("skep-server", &["skep-store", "skep-wire"]),
     ("skep-client", &["skep-store", "skep-wire"]),
     ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client"]),
+    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep"]),
 ];
 
 /// The pages that a newcomer reads first.
@@ -104,6 +106,8 @@ const RULES: &[Rule] = &[
                 "lints.workspace = true\n[target.'cfg(unix)'.dependencies]\nx = { package = 'skep-server', path = '' }",
             ),
             ("crates/skep-common/Cargo.toml", "lints.workspace = true"),
+            ("crates/skep/Cargo.toml", "lints.workspace = true\ndependencies.skep-benches.path = '../../benches'"),
+            ("benches/Cargo.toml", "lints.workspace = true\ndependencies.skep-fuzz.path = '../fuzz'"),
         ],
         spared: &[
             (
@@ -111,13 +115,18 @@ const RULES: &[Rule] = &[
                 "[dependencies]\nskep-store.workspace = true\nskep-wire.workspace = true",
             ),
             ("crates/skep-server/Cargo.toml", "[dev-dependencies]\nskep-client.workspace = true"),
+            ("benches/Cargo.toml", "[dependencies]\nskep.workspace = true\nskep-store.workspace = true"),
         ],
     },
     Rule {
         name: "lints",
         why: "a crate that does not take the workspace's lints may hold unsafe code anywhere",
         check: check_lints,
-        caught: &[("crates/skep/Cargo.toml", "[package]\nname = 'skep'"), ("crates/skep/Cargo.toml", "[lints.rust]")],
+        caught: &[
+            ("crates/skep/Cargo.toml", "[package]\nname = 'skep'"),
+            ("crates/skep/Cargo.toml", "[lints.rust]"),
+            ("benches/Cargo.toml", "[package]"),
+        ],
         spared: &[("crates/skep/Cargo.toml", "[lints]\nworkspace = true"), ("fuzz/Cargo.toml", "[package]")],
     },
     Rule {
@@ -309,7 +318,7 @@ fn check_unsafe(tree: &Tree) -> Vec<Finding> {
 fn check_layers(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in manifests(tree) {
-        let krate = path.split('/').nth(1).unwrap_or_default();
+        let krate = path.trim_end_matches("/Cargo.toml").rsplit('/').next().unwrap_or_default();
         let Some((_, below)) = LAYERS.iter().find(|(name, _)| *name == krate) else {
             findings.push(finding(path, "has no place in LAYERS"));
             continue;
@@ -553,7 +562,8 @@ fn sources(tree: &Tree) -> impl Iterator<Item = (&String, &String)> {
 
 /// The manifests of the workspace's crates.
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&String, &String)> {
-    tree.iter().filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/Cargo.toml"))
+    let is_member = |path: &str| path.starts_with("crates/") || path.starts_with("benches/");
+    tree.iter().filter(move |(path, _)| is_member(path) && path.ends_with("/Cargo.toml"))
 }
 
 fn finding(path: &str, what: impl Into<String>) -> Finding {

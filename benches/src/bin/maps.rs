@@ -1,0 +1,83 @@
+//! `maps`: the store beside hashbrown, dashmap and papaya, on one thread of one process.
+//!
+//! The maps allocate with mimalloc, which packs small boxes tightly (the C library takes 32 bytes at least for each) and
+//! asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program starts itself again with it.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use skep_benches::maps::{Plan, run};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The variable by which mimalloc is told to use huge pages.
+const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
+
+/// Measures the store beside Rust's maps.
+#[derive(Parser)]
+struct Arguments {
+    /// Pairs of 8 + 2 bytes that every contender holds.
+    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
+    pairs: u64,
+    /// Operations of a batch.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    batch: u64,
+    /// Rounds of every case.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=101))]
+    rounds: u64,
+    /// Operations of a case in a round.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: u64,
+    /// Share of the store's memory that keys and values are.
+    #[arg(long, default_value_t = 0.3)]
+    utilization: f64,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Keep the result in benches/results.
+    #[arg(long)]
+    save: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if std::env::var_os(HUGE_PAGES).is_none() {
+        let program = std::env::current_exe().unwrap_or_else(|_| "maps".into());
+        // Comes back only if it fails.
+        let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
+        eprintln!("cannot start again with {HUGE_PAGES}: {error}");
+        return ExitCode::FAILURE;
+    }
+    if !(arguments.utilization > 0.0 && arguments.utilization <= 0.6) {
+        eprintln!(
+            "--utilization lies above 0 and up to 0.6: five pairs of 10 bytes and their bucket's header are 64 bytes"
+        );
+        return ExitCode::FAILURE;
+    }
+    let plan = Plan {
+        pairs: arguments.pairs as usize,
+        batch: arguments.batch as usize,
+        rounds: arguments.rounds as usize,
+        operations: arguments.operations as usize,
+        utilization: arguments.utilization,
+    };
+    let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
+        match arguments.json {
+            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
+            false => println!("{}", report.table()),
+        }
+        if arguments.save {
+            eprintln!("saved {}", report.origin.save("maps", &report)?.display());
+        }
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `servers`: Skep's server beside redis-server, memcached and a bare echo, with the same client on the same cores.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use skep_benches::servers::{Plan, run, serve_echo};
+
+/// Measures the server beside redis-server, memcached and a bare echo.
+#[derive(Parser)]
+struct Arguments {
+    /// Pairs of 8 + 2 bytes that every server holds.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    keys: u64,
+    /// Requests of a batch, where servers are compared at one depth.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    depth: u64,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    connections: u64,
+    /// Seconds of a case, all its rounds together.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// The program skep.
+    #[arg(long, default_value = "target/release/skep")]
+    skep: PathBuf,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Keep the result in benches/results.
+    #[arg(long)]
+    save: bool,
+    // The child of a comparison that is the echo.
+    #[arg(long, hide = true)]
+    echo: Option<SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.echo {
+        Some(address) => {
+            TcpListener::bind(address).and_then(|listener| serve_echo(&listener)).map_err(|error| error.to_string())
+        }
+        None => compare(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<(), String> {
+    if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
+        return Err("--seconds lies above 0 and up to 3600".to_owned());
+    }
+    let plan = Plan {
+        keys: arguments.keys,
+        depth: arguments.depth as usize,
+        connections: arguments.connections as usize,
+        seconds: arguments.seconds,
+        skep: arguments.skep.clone(),
+    };
+    let report = run(&plan, |step| eprintln!("{step}"))?;
+    match arguments.json {
+        true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
+        false => println!("{}", report.table()),
+    }
+    if arguments.save {
+        eprintln!("saved {}", report.origin.save("servers", &report)?.display());
+    }
+    Ok(())
+}

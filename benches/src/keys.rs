@@ -1,0 +1,190 @@
+//! The pairs of all comparisons: random keys of 8 bytes, values of 2, both a function of the record's number.
+//!
+//! ```text
+//! record ─▶ 48 bits, mixed ─▶ 8 characters of 6 bits each      no two records have the same key
+//! ```
+//!
+//! The keys are printable because memcached's text protocol takes no others; the same keys go to everyone.
+//! redis-benchmark makes its own keys, of 16 bytes, out of a number: [`PairForm::RedisBenchmark`] are those.
+
+use rand::RngExt;
+use rand_distr::{Distribution as _, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// The skew of YCSB.
+pub const THETA: f64 = 0.99;
+/// No more records have keys of their own.
+pub const RECORD_COUNT_MAX: u64 = 1 << KEY_BITS;
+/// The longest key of any form, in bytes.
+pub const KEY_SIZE_MAX: usize = 16;
+/// The longest value of any form, in bytes.
+pub const VALUE_SIZE_MAX: usize = 3;
+
+const KEY_BITS: u32 = 48;
+const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Coprime to every number of records that is no multiple of it, so multiplying by it scatters ranks over records.
+const SCATTER: u64 = 2_654_435_761;
+
+/// Two characters for each number of twelve bits.
+static PAIRS: [[u8; 2]; 4096] = {
+    let mut pairs = [[0; 2]; 4096];
+    let mut number = 0;
+    while number < 4096 {
+        pairs[number] = [CHARACTERS[number >> 6], CHARACTERS[number & 63]];
+        number += 1;
+    }
+    pairs
+};
+
+/// What keys and values look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairForm {
+    /// Random keys of 8 bytes, values of 2.
+    Random,
+    /// `key:000000000017`, and values of 3 bytes, as redis-benchmark has them.
+    RedisBenchmark,
+}
+
+impl PairForm {
+    /// Bytes of a key.
+    pub fn key_size(self) -> usize {
+        match self {
+            PairForm::Random => 8,
+            PairForm::RedisBenchmark => KEY_SIZE_MAX,
+        }
+    }
+
+    /// Bytes of a value.
+    pub fn value_size(self) -> usize {
+        match self {
+            PairForm::Random => 2,
+            PairForm::RedisBenchmark => VALUE_SIZE_MAX,
+        }
+    }
+
+    /// Writes the key of a record to bytes of its size.
+    #[inline]
+    pub fn write_key(self, record: u64, key: &mut [u8]) {
+        match self {
+            PairForm::Random => key.copy_from_slice(&random_key(record)),
+            PairForm::RedisBenchmark => {
+                key[..4].copy_from_slice(b"key:");
+                let mut rest = record;
+                for digit in key[4..].iter_mut().rev() {
+                    *digit = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                }
+            }
+        }
+    }
+
+    /// Writes the value of a record to bytes of its size.
+    #[inline]
+    pub fn write_value(self, record: u64, value: &mut [u8]) {
+        match self {
+            PairForm::Random => value.copy_from_slice(&random_value(record)),
+            PairForm::RedisBenchmark => value.fill(b'x'),
+        }
+    }
+}
+
+/// The key of a record below [`RECORD_COUNT_MAX`].
+#[inline]
+pub fn random_key(record: u64) -> [u8; 8] {
+    let mixed = mix(record) as usize;
+    let mut key = [0; 8];
+    for (place, pair) in key.chunks_exact_mut(2).enumerate() {
+        pair.copy_from_slice(&PAIRS[mixed >> (12 * place) & 4095]);
+    }
+    key
+}
+
+/// The value of a record.
+#[inline]
+pub fn random_value(record: u64) -> [u8; 2] {
+    ((record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u16).to_le_bytes()
+}
+
+/// Each step can be undone: multiplying by an odd number, and folding upper bits into lower ones.
+#[inline]
+fn mix(record: u64) -> u64 {
+    const MASK: u64 = RECORD_COUNT_MAX - 1;
+    let mut bits = (record + 1).wrapping_mul(0x9e37_79b9_7f4b) & MASK;
+    bits ^= bits >> 25;
+    bits = bits.wrapping_mul(0xbf58_476d_1ce5) & MASK;
+    bits ^ bits >> 24
+}
+
+/// Draws records, all alike or by Zipf's law.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    random: Xoshiro256PlusPlus,
+    record_count: u64,
+    zipf: Option<Zipf<f64>>,
+}
+
+impl Draw {
+    /// All records alike.
+    pub fn uniform(random: Xoshiro256PlusPlus, record_count: u64) -> Self {
+        Draw { random, record_count, zipf: None }
+    }
+
+    /// The record of rank `i` with probability proportional to `1 / i^`[`THETA`]. Ranks are scattered over the records,
+    /// or neighbours in the order of the fill would be popular together.
+    pub fn zipf(random: Xoshiro256PlusPlus, record_count: u64) -> Self {
+        let zipf = Zipf::new(record_count as f64, THETA).expect("there is at least one record");
+        Draw { random, record_count, zipf: Some(zipf) }
+    }
+
+    /// The next record.
+    #[inline]
+    pub fn next_record(&mut self) -> u64 {
+        match self.zipf {
+            None => self.random.random_range(0..self.record_count),
+            Some(zipf) => {
+                let rank = (zipf.sample(&mut self.random) as u64).clamp(1, self.record_count) - 1;
+                (u128::from(rank) * u128::from(SCATTER) % u128::from(self.record_count)) as u64
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_printable_and_differ() {
+        let keys: HashSet<_> = (0..100_000).map(random_key).collect();
+        assert_eq!(keys.len(), 100_000);
+        assert!(keys.iter().flatten().all(u8::is_ascii_graphic));
+    }
+
+    #[test]
+    fn redis_benchmark_pairs_look_like_its_own() {
+        let (mut key, mut value) = ([0; 16], [0; 3]);
+        PairForm::RedisBenchmark.write_key(9_876_543, &mut key);
+        PairForm::RedisBenchmark.write_value(9_876_543, &mut value);
+        assert_eq!((&key, &value), (b"key:000009876543", b"xxx"));
+    }
+
+    #[test]
+    fn zipf_prefers_few_records_and_uniform_none() {
+        let shares = |mut draw: Draw| {
+            let mut counts = vec![0u32; 1000];
+            for _ in 0..100_000 {
+                counts[draw.next_record() as usize] += 1;
+            }
+            counts.sort_unstable();
+            counts[999]
+        };
+        let random = || Xoshiro256PlusPlus::seed_from_u64(3);
+        // The first of 1000 ranks has 1 / Σ i^-0.99 = 13%.
+        assert!((12_000..14_500).contains(&shares(Draw::zipf(random(), 1000))));
+        assert!(shares(Draw::uniform(random(), 1000)) < 200);
+    }
+}

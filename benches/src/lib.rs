@@ -1,0 +1,23 @@
+//! Measures Skep, and beside it what a user would take instead, in one run on one machine.
+//!
+//! | command | what it measures |
+//! |---|---|
+//! | `cargo bench -p skep-benches` | the parts alone: bucket, slabs, station, codecs, functions |
+//! | `cargo run --release -p skep-benches --bin maps` | the store beside Rust's maps: speed, and memory from the same fill |
+//! | `cargo run --release -p skep-benches --bin servers` | both doors of the server beside redis-server, memcached and a bare echo |
+//! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results |
+//!
+//! Every workload also runs in the tests, tiny, and is held to a hash of its work, so that none of them rots. A figure
+//! is the median of several rounds in which all contenders take turns; its spread is (largest − smallest) / median.
+//! Results that are kept lie in `benches/results`, named by date and machine.
+//!
+//! This crate is apart from the others so that none of them depends on a peer.
+
+pub mod figures;
+pub mod keys;
+pub mod maps;
+pub mod micro;
+pub mod plot;
+pub mod process;
+pub mod results;
+pub mod servers;

@@ -1,0 +1,265 @@
+//! The fill, the rounds, and the report.
+
+use std::time::Instant;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{Contender, KINDS};
+use crate::figures::{Figure, millions, percent};
+use crate::keys::{Draw, THETA, random_key, random_value};
+use crate::process::{available_size, huge_page_policy, huge_page_size, resident_size};
+use crate::results::Origin;
+
+/// Pairs of one step of the fill.
+const FILL_STEP: usize = 1 << 16;
+/// What all contenders together take for a pair, in bytes, at the worst size of the tables.
+const PAIR_MEMORY_MAX: u64 = 420;
+
+/// How much is measured.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Plan {
+    /// Pairs that every contender holds.
+    pub pairs: usize,
+    /// Operations of a batch.
+    pub batch: usize,
+    /// Rounds, at least one.
+    pub rounds: usize,
+    /// Operations of a case in a round.
+    pub operations: usize,
+    /// Share of the store's memory that the pairs are.
+    pub utilization: f64,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Case {
+    /// Gets of keys that exist.
+    GetUniform,
+    /// Puts to keys that exist, values of the same size.
+    PutExisting,
+    /// Additions that answer the old value.
+    FetchAdd,
+    /// Gets by Zipf's law.
+    GetZipf,
+}
+
+impl Case {
+    /// All cases, in the order of the report.
+    pub const ALL: [Case; 4] = [Case::GetUniform, Case::PutExisting, Case::FetchAdd, Case::GetZipf];
+}
+
+/// What was found.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Report {
+    /// Always `maps`.
+    pub kind: String,
+    /// When and where.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// As in [`Plan`].
+    pub pairs: usize,
+    /// As in [`Plan`].
+    pub batch: usize,
+    /// As in [`Plan`].
+    pub rounds: usize,
+    /// The allocator of the maps, and how huge pages were asked for.
+    pub allocator: String,
+    /// Share of the store's memory that is keys and values.
+    pub utilization: f64,
+    /// One for each contender, the store first.
+    pub rows: Vec<Row>,
+    /// For each case, the store's speed over that of the fastest map that takes pairs of any size.
+    pub over_best: Vec<Figure>,
+    /// Bytes that the leanest such map takes for a pair over those that the store takes.
+    pub memory_over_ours: f64,
+    /// A hash of the work that was done: the same for the same plan.
+    pub work: u64,
+}
+
+/// A contender's figures.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Row {
+    /// Which one.
+    pub name: String,
+    /// Whether it takes pairs of any size.
+    pub is_variable: bool,
+    /// Growth of resident memory during the fill, for a pair.
+    pub bytes_per_pair: f64,
+    /// Share of that in huge pages.
+    pub huge_pages: f64,
+    /// Operations a second for each case, in the order of [`Case::ALL`].
+    pub ops_per_s: Vec<Figure>,
+}
+
+/// The keys and values of a case, drawn before it is timed.
+struct Drawn {
+    keys: Vec<[u8; 8]>,
+    values: Vec<[u8; 2]>,
+}
+
+/// Fills all contenders and measures them.
+pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
+    let needed = plan.pairs as u64 * PAIR_MEMORY_MAX;
+    if let Some(available) = available_size().filter(|available| *available < needed) {
+        return Err(format!(
+            "{} pairs in every map may take {} MiB, and {} MiB are available: choose fewer --pairs",
+            plan.pairs,
+            needed >> 20,
+            available >> 20
+        ));
+    }
+    let mut contenders = Vec::new();
+    let mut rows = Vec::new();
+    for kind in &KINDS {
+        let (resident, huge) = (resident_size(), huge_page_size());
+        let mut contender = (kind.new)(plan)?;
+        fill(&mut *contender, plan);
+        let grown = resident_size().saturating_sub(resident).max(1) as f64;
+        rows.push(Row {
+            name: kind.name.to_owned(),
+            is_variable: kind.is_variable,
+            bytes_per_pair: grown / plan.pairs as f64,
+            huge_pages: huge_page_size().saturating_sub(huge) as f64 / grown,
+            ops_per_s: Vec::new(),
+        });
+        contenders.push(contender);
+    }
+
+    let random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut uniform = Draw::uniform(random.clone(), plan.pairs as u64);
+    let mut zipf = Draw::zipf(random, plan.pairs as u64);
+    let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
+    let mut work = 0u64;
+    for round in 0..plan.rounds {
+        for (case_index, case) in Case::ALL.into_iter().enumerate() {
+            let draw = if case == Case::GetZipf { &mut zipf } else { &mut uniform };
+            let drawn = Drawn::new(draw, round as u64, plan.operations);
+            let mut sums = vec![0; contenders.len()];
+            for turn in 0..contenders.len() {
+                let turn = (turn + round) % contenders.len();
+                let (sum, seconds) = time(&mut *contenders[turn], case, &drawn, plan.batch);
+                sums[turn] = sum;
+                rates[turn][case_index].push(plan.operations as f64 / seconds);
+            }
+            if let Some(wrong) = sums.iter().position(|sum| *sum != sums[0]) {
+                return Err(format!("{} and {} answered {case:?} differently", KINDS[0].name, KINDS[wrong].name));
+            }
+            work = work.rotate_left(9) ^ sums[0];
+        }
+    }
+
+    for (row, rates) in rows.iter_mut().zip(&rates) {
+        row.ops_per_s = rates.iter().map(|rates| Figure::of(rates)).collect();
+    }
+    let peers: Vec<usize> = (1..rows.len()).filter(|&peer| rows[peer].is_variable).collect();
+    let over_best = |case: usize| {
+        let speed = |peer: usize| rows[peer].ops_per_s[case].median;
+        let best = peers.iter().copied().max_by(|&a, &b| speed(a).total_cmp(&speed(b)));
+        Figure::of_ratio(&rates[0][case], &rates[best.expect("there are peers")][case])
+    };
+    let leanest = peers.iter().map(|&peer| rows[peer].bytes_per_pair).min_by(f64::total_cmp);
+    Ok(Report {
+        kind: "maps".to_owned(),
+        origin: Origin::here(),
+        pairs: plan.pairs,
+        batch: plan.batch,
+        rounds: plan.rounds,
+        allocator: format!("{allocator}; transparent huge pages: {}", huge_page_policy()),
+        utilization: contenders[0].utilization().unwrap_or_default(),
+        over_best: (0..Case::ALL.len()).map(over_best).collect(),
+        memory_over_ours: leanest.expect("there are peers") / rows[0].bytes_per_pair,
+        rows,
+        work,
+    })
+}
+
+fn fill(contender: &mut dyn Contender, plan: &Plan) {
+    for first in (0..plan.pairs).step_by(FILL_STEP) {
+        let records = first as u64..plan.pairs.min(first + FILL_STEP) as u64;
+        let keys: Vec<_> = records.clone().map(random_key).collect();
+        let values: Vec<_> = records.map(random_value).collect();
+        contender.put(&slices(&keys), &slices(&values), plan.batch);
+    }
+}
+
+/// Does the work of a case; its sum, and the seconds that it took.
+fn time(contender: &mut dyn Contender, case: Case, drawn: &Drawn, batch: usize) -> (u64, f64) {
+    let (keys, values) = (slices(&drawn.keys), slices(&drawn.values));
+    let (keys, batch) = std::hint::black_box((&keys[..], batch));
+    let begun = Instant::now();
+    let sum = match case {
+        Case::GetUniform | Case::GetZipf => contender.get(keys, batch),
+        Case::PutExisting => {
+            contender.put(keys, &values, batch);
+            0
+        }
+        Case::FetchAdd => contender.fetch_add(keys, 1, batch),
+    };
+    (sum, begun.elapsed().as_secs_f64())
+}
+
+fn slices<const SIZE: usize>(arrays: &[[u8; SIZE]]) -> Vec<&[u8]> {
+    arrays.iter().map(|array| &array[..]).collect()
+}
+
+impl Drawn {
+    fn new(draw: &mut Draw, round: u64, count: usize) -> Self {
+        let keys = (0..count).map(|_| random_key(draw.next_record())).collect();
+        let values = (0..count as u64).map(|place| random_value(place ^ round << 32)).collect();
+        Drawn { keys, values }
+    }
+}
+
+impl Report {
+    /// The table, and below it what it was measured with.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_header(["map", "get M/s", "put M/s", "fetch-add M/s", "get, Zipf M/s", "B/pair", "huge pages"]);
+        for row in &self.rows {
+            let speed = |figure: &Figure| format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0));
+            let mut cells = vec![row.name.clone()];
+            cells.extend(row.ops_per_s.iter().map(speed));
+            cells.extend([format!("{:.1}", row.bytes_per_pair), percent(row.huge_pages)]);
+            table.add_row(cells);
+        }
+        let mut cells = vec!["skep / best of any size".to_owned()];
+        cells.extend(self.over_best.iter().map(|figure| format!("{:.2}", figure.median)));
+        cells.extend([format!("1 / {:.2}", self.memory_over_ours), String::new()]);
+        table.add_row(cells);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!(
+            "{table}\n{} pairs of 8 + 2 B, batches of {}, medians of {} rounds; store {} full; uniform, and Zipf {THETA}\n\
+             maps: {}; all hash with rapidhash\n{}; {}; work {:016x}",
+            self.pairs,
+            self.batch,
+            self.rounds,
+            percent(self.utilization),
+            self.allocator,
+            self.origin.machine,
+            self.origin.date,
+            self.work,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All contenders answer alike, and do what they did when this was written.
+    #[test]
+    fn the_comparison_runs() {
+        let plan = Plan { pairs: 3000, batch: 32, rounds: 3, operations: 1000, utilization: 0.5 };
+        let report = run(&plan, "the test's").unwrap();
+        assert_eq!(format!("{:016x}", report.work), "3e2eca015e5c1f3e");
+        assert_eq!(report.rows.len(), KINDS.len());
+        assert!(report.table().contains("papaya"));
+    }
+}

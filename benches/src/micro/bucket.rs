@@ -1,0 +1,107 @@
+//! A bucket: finding keys in it, and its entries coming and going (KV-Direct, section 3.3.1).
+
+use skep_store::hash::bucket::{Bucket, SecondaryHash, SlabSlot};
+use skep_store::hash::slab::SlabClass;
+use skep_store::memory::Pointer;
+
+use super::{Workload, fold};
+use crate::keys::{random_key, random_value};
+
+/// Buckets of a run. They differ, so that branches are as hard to predict as in a table.
+const BUCKETS: u64 = 256;
+/// Pairs of 10 bytes that fill a bucket.
+const PAIRS: u64 = 5;
+/// Slab slots that fill a bucket.
+const SLABS: u64 = 10;
+/// What stands in a hash for a key that was not found.
+const ABSENT: u64 = 99;
+
+pub(super) fn workloads() -> Vec<Workload> {
+    let inline: Vec<Bucket> = (0..BUCKETS).map(inline_bucket).collect();
+    let pair_of = |bucket: u64| u64::from(random_value(bucket)[0]);
+    let hits = (0..BUCKETS).map(|bucket| random_key(bucket * PAIRS + pair_of(bucket) % PAIRS));
+    let misses = (0..BUCKETS).map(|bucket| random_key((BUCKETS + bucket) * PAIRS));
+    let slabs: Vec<(Bucket, SecondaryHash)> =
+        (0..BUCKETS).map(|bucket| (slab_bucket(bucket), secondary(bucket, pair_of(bucket) % SLABS))).collect();
+    vec![
+        Workload {
+            name: "bucket/find_inline_hit",
+            operations: BUCKETS,
+            hash: 0xdaf1_e7cb_3734_0f87,
+            run: find_inline(&inline, hits),
+        },
+        Workload {
+            name: "bucket/find_inline_miss",
+            operations: BUCKETS,
+            hash: 0x9ff0_5ce2_649a_7a24,
+            run: find_inline(&inline, misses),
+        },
+        Workload {
+            name: "bucket/find_slab",
+            operations: BUCKETS,
+            hash: 0x6e32_463c_92a1_ec40,
+            run: Box::new(move || {
+                slabs.iter().fold(0, |hash, (bucket, wanted)| {
+                    fold(hash, bucket.find_slab(*wanted, 0).map_or(ABSENT, |(slot, _)| slot as u64))
+                })
+            }),
+        },
+        Workload {
+            name: "bucket/remove_push",
+            operations: BUCKETS,
+            hash: 0x4b44_7e70_20bb_6af3,
+            run: remove_push(inline),
+        },
+    ]
+}
+
+/// Looks a key up in each bucket; a hash of the slots.
+fn find_inline(buckets: &[Bucket], keys: impl Iterator<Item = [u8; 8]>) -> Box<dyn FnMut() -> u64> {
+    let places: Vec<(Bucket, [u8; 8])> = buckets.iter().copied().zip(keys).collect();
+    Box::new(move || {
+        places.iter().fold(0, |hash, (bucket, key)| {
+            fold(hash, bucket.find_inline(key).map_or(ABSENT, |pair| u64::from(pair.slot)))
+        })
+    })
+}
+
+/// Takes the first pair out of each bucket and puts it back as the last, so that all take their turn; a hash of the
+/// slots that are free in between.
+fn remove_push(mut buckets: Vec<Bucket>) -> Box<dyn FnMut() -> u64> {
+    let pairs: Vec<_> = (0..BUCKETS * PAIRS).map(|record| (random_key(record), random_value(record))).collect();
+    let mut turn = 0;
+    Box::new(move || {
+        let hash = buckets.iter_mut().zip(pairs.chunks(PAIRS as usize)).fold(0, |hash, (bucket, pairs)| {
+            let (key, value) = &pairs[turn];
+            bucket.remove(0);
+            let free = bucket.free_slot_count() as u64;
+            bucket.push_inline(key, value);
+            fold(hash, free)
+        });
+        turn = (turn + 1) % PAIRS as usize;
+        hash
+    })
+}
+
+fn inline_bucket(number: u64) -> Bucket {
+    let mut bucket = Bucket::EMPTY;
+    for record in number * PAIRS..(number + 1) * PAIRS {
+        bucket.push_inline(&random_key(record), &random_value(record));
+    }
+    bucket
+}
+
+fn slab_bucket(number: u64) -> Bucket {
+    let mut bucket = Bucket::EMPTY;
+    for slot in 0..SLABS {
+        let class = SlabClass::for_size(64).expect("there are slabs of 64 bytes");
+        let pointer = Pointer::new((2 * (number * SLABS + slot)) as u32);
+        bucket.push_slab(SlabSlot { class, pointer, secondary: secondary(number, slot) });
+    }
+    bucket
+}
+
+/// Differs from slot to slot of a bucket.
+fn secondary(bucket: u64, slot: u64) -> SecondaryHash {
+    SecondaryHash::from_hash(bucket * 131 + slot * 37)
+}

@@ -1,0 +1,160 @@
+//! Bars of a saved result, as an SVG of text and rectangles.
+//!
+//! ```text
+//! title
+//! bar group 1   ▇▇▇▇▇▇▇▇▇▇▇ 12.3       one group for each case, one bar for each contender
+//!               ▇▇▇▇ 4.5
+//! bar group 2   …
+//! ```
+
+use std::path::Path;
+
+use plotters::backend::SVGBackend;
+use plotters::drawing::IntoDrawingArea;
+use plotters::element::{Rectangle, Text};
+use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
+
+use crate::maps;
+use crate::servers;
+
+const WIDTH: i32 = 860;
+const MARGIN: i32 = 24;
+const TITLE: i32 = 34;
+const BAR: i32 = 18;
+const GROUP_GAP: i32 = 36;
+/// Where bars begin; names stand to the left.
+const BAR_START: i32 = 220;
+/// Room for the number behind the longest bar.
+const NUMBER: i32 = 70;
+const OURS: RGBColor = RGBColor(0xc2, 0x6a, 0x00);
+const OTHERS: RGBColor = RGBColor(0x8a, 0x9a, 0xa8);
+const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+
+/// A picture of bars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// What it was measured on.
+    pub note: String,
+    /// The groups from above.
+    pub groups: Vec<Group>,
+}
+
+/// Bars that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// What was measured, with its unit.
+    pub name: String,
+    /// Who, and how much.
+    pub bars: Vec<(String, f64)>,
+}
+
+impl Plot {
+    /// The picture of a comparison with maps.
+    pub fn of_maps(report: &maps::Report) -> Self {
+        let names = ["get, uniform", "put, existing", "fetch-add", "get, Zipf"];
+        let of_case = |(case, name): (usize, &str)| Group {
+            name: format!("{name} (million/s)"),
+            bars: report.rows.iter().map(|row| (row.name.clone(), row.ops_per_s[case].median / 1e6)).collect(),
+        };
+        let mut groups: Vec<Group> = names.into_iter().enumerate().map(of_case).collect();
+        groups.push(Group {
+            name: "memory (bytes a pair)".to_owned(),
+            bars: report.rows.iter().map(|row| (row.name.clone(), row.bytes_per_pair)).collect(),
+        });
+        let title =
+            format!("{} million pairs of 8 + 2 B, one thread, batches of {}", millions(report.pairs), report.batch);
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
+    /// The picture of a comparison with servers.
+    pub fn of_servers(report: &servers::Report) -> Self {
+        let mut groups = Vec::new();
+        for verb in [servers::Verb::Get, servers::Verb::Set] {
+            for depth in [1, report.depth] {
+                let rows = report.rows.iter().filter(|row| row.verb == verb);
+                let bars = rows.filter_map(|row| {
+                    let figures = row.depths.iter().find(|figures| figures.depth == depth)?;
+                    Some((row.server.clone(), figures.ops_per_s.median / 1e6))
+                });
+                groups.push(Group { name: format!("{verb:?}, depth {depth} (million/s)"), bars: bars.collect() });
+            }
+        }
+        let keys = usize::try_from(report.keys).unwrap_or(usize::MAX);
+        let title = format!(
+            "{} million pairs of 8 + 2 B over loopback, one core a server, {} connections",
+            millions(keys),
+            report.connections
+        );
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
+    /// Draws it.
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        self.draw(path).map_err(|error| format!("cannot draw {}: {error}", path.display()))
+    }
+
+    fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let bars: usize = self.groups.iter().map(|group| group.bars.len()).sum();
+        let height = 2 * MARGIN + 2 * TITLE + bars as i32 * BAR + self.groups.len() as i32 * GROUP_GAP;
+        let area = SVGBackend::new(path, (WIDTH as u32, height as u32)).into_drawing_area();
+        area.fill(&RGBColor(0xff, 0xff, 0xff))?;
+        let style = |size| -> TextStyle<'_> { ("sans-serif", size).into_font().color(&INK) };
+        area.draw(&Text::new(self.title.clone(), (MARGIN, MARGIN), style(17)))?;
+        let mut y = MARGIN + TITLE;
+        for group in &self.groups {
+            area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(14)))?;
+            y += GROUP_GAP - 8;
+            let largest = group.bars.iter().map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
+            for (place, (name, number)) in group.bars.iter().enumerate() {
+                let length = (number / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN)) as i32;
+                let colour = if name.starts_with("skep") { OURS } else { OTHERS };
+                area.draw(&Text::new(name.clone(), (MARGIN + 12, y + 3), style(12)))?;
+                let corners = [(BAR_START, y + 2), (BAR_START + length.max(1), y + BAR - 2)];
+                area.draw(&Rectangle::new(corners, colour.filled()))?;
+                let digits = if *number < 10.0 { 2 } else { 1 };
+                let text = format!("{number:.digits$}");
+                area.draw(&Text::new(text, (BAR_START + length + 6, y + 3), style(12)))?;
+                y += BAR;
+                if place + 1 == group.bars.len() {
+                    y += 8;
+                }
+            }
+        }
+        area.draw(&Text::new(self.note.clone(), (MARGIN, y + 10), style(11)))?;
+        area.present()?;
+        Ok(())
+    }
+}
+
+fn millions(count: usize) -> String {
+    let millions = count as f64 / 1e6;
+    if millions >= 1.0 { format!("{millions:.0}") } else { format!("{millions}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_drawn_to_scale() {
+        let bars = vec![("skep".to_owned(), 10.0), ("a & b".to_owned(), 2.5)];
+        let groups = vec![Group { name: "get".to_owned(), bars }];
+        let plot = Plot { title: "title".to_owned(), note: "note".to_owned(), groups };
+        let path = std::env::temp_dir().join(format!("skep-plot-{}.svg", std::process::id()));
+        plot.write(&path).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let widths: Vec<i32> = svg
+            .lines()
+            .filter(|line| line.starts_with("<rect") && !line.contains("#FFFFFF"))
+            .filter_map(|line| line.split("width=\"").nth(1)?.split('"').next()?.parse().ok())
+            .collect();
+        assert_eq!(widths.len(), 2, "{svg}");
+        assert!((widths[0] - 4 * widths[1]).abs() <= 4, "{widths:?}");
+        for text in ["title", "note", "skep", "a &amp; b", "10.0", "2.50"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Where results are kept, and what every one of them says: the date, and the machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// When and where something was measured.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Origin {
+    /// Year, month and day, UTC.
+    pub date: String,
+    /// Model of the processor and how many cores there are.
+    pub machine: String,
+    /// Version of Skep.
+    pub skep: String,
+}
+
+impl Origin {
+    /// Now and here.
+    pub fn here() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Origin { date: date_of(now), machine: machine(), skep: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+
+    /// Writes a result to `benches/results/<date>-<machine>-<kind>.json` and answers the path.
+    pub fn save(&self, kind: &str, result: &impl serde::Serialize) -> Result<PathBuf, String> {
+        let machine: String = self.machine.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let machine: Vec<&str> = machine.split('-').filter(|part| !part.is_empty()).collect();
+        let path = folder().join(format!("{}-{}-{kind}.json", self.date, machine.join("-")));
+        let text = serde_json::to_string_pretty(result).map_err(|error| error.to_string())?;
+        fs::create_dir_all(folder())
+            .and_then(|()| fs::write(&path, text + "\n"))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// The folder of the results that are kept.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results")
+}
+
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cores = text.lines().filter(|line| line.starts_with("processor")).count();
+    let model = text.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
+    format!("{}, {cores} cores", model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()))
+}
+
+/// The day of the Gregorian calendar, by whole eras of 400 years that begin in March, so that a leap day is a last day.
+fn date_of(seconds: u64) -> String {
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_their_dates() {
+        for (days, date) in [
+            (0, "1970-01-01"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_453, "2025-12-31"),
+        ] {
+            assert_eq!(date_of(days * 86_400 + 86_399), date);
+        }
+    }
+
+    #[test]
+    fn here_is_named() {
+        let origin = Origin::here();
+        assert!(origin.machine.contains("cores") && origin.date.len() == 10, "{origin:?}");
+    }
+}

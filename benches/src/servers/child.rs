@@ -1,0 +1,187 @@
+//! The servers: how each is started, on the first core, and that each ends with its value here.
+//!
+//! ```text
+//! skep           one shard, memory for the pairs at half to full use, both doors
+//! redis-server   no snapshots, no append-only file; otherwise as Debian's package runs it: one thread
+//! memcached      one thread, memory enough that it evicts nothing
+//! echo           this program with --echo
+//! ```
+//!
+//! All have the huge pages that a user gets: Skep asks for them itself; Redis and memcached do not.
+
+use std::env;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::template::Protocol;
+use crate::keys::PairForm;
+use crate::process::{pin_to, processor_seconds_of, resident_size_of};
+
+/// A server may take so long to start.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Bytes of memory for a pair that memcached is given: it takes about 64, and evicts when it has no more.
+const MEMCACHED_PAIR_SIZE: u64 = 160;
+/// Pairs of the random form take 20 bytes of Skep's memory at half use, those of redis-benchmark 50.
+const SKEP_UTILIZATION: [f64; 2] = [0.5, 0.38];
+/// Smallest memory that any server is given, in MiB.
+const MEMORY_MIN: u64 = 64;
+
+/// Where the programs are and where they run.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    /// The program `skep`.
+    pub(super) skep: PathBuf,
+    /// The core of the servers.
+    pub(super) server_core: usize,
+    /// The core of the client.
+    pub(super) client_core: usize,
+    /// Pairs that a server will hold.
+    pub(super) keys: u64,
+}
+
+/// A server that runs.
+pub(super) struct Server {
+    pub(super) name: &'static str,
+    child: Child,
+    /// Where it is asked, and in which protocol; its favourite first.
+    pub(super) doors: Vec<(Protocol, SocketAddr)>,
+}
+
+impl Setting {
+    /// Whether all programs are there; the message names those that are not.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let mut missing = Vec::new();
+        if !self.skep.is_file() {
+            missing
+                .push(format!("{}: build it with `cargo build --release`, or name it by --skep", self.skep.display()));
+        }
+        for (program, package) in [("redis-server", "redis-server"), ("memcached", "memcached")] {
+            if find_program(program).is_none() {
+                missing.push(format!("{program}: on Debian, `sudo apt-get install {package}`"));
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { Err(format!("missing programs:\n  {}", missing.join("\n  "))) }
+    }
+
+    /// Starts Skep.
+    pub(super) fn skep(&self, form: PairForm) -> Result<Server, String> {
+        let (native, resp) = (free_address()?, free_address()?);
+        let kv_size = form.key_size() + form.value_size();
+        let utilization = SKEP_UTILIZATION[usize::from(form == PairForm::RedisBenchmark)];
+        let memory = (self.keys as f64 * kv_size as f64 / utilization) as u64;
+        let mut command = Command::new(&self.skep);
+        command
+            .args(["serve", "--shards", "1", "--listen"])
+            .arg(native.to_string())
+            .arg("--resp")
+            .arg(resp.to_string());
+        command.arg("--memory").arg(format!("{}MiB", (memory >> 20).max(MEMORY_MIN)));
+        command.arg("--kv-size").arg(kv_size.to_string());
+        self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
+    }
+
+    /// Starts redis-server.
+    pub(super) fn redis(&self) -> Result<Server, String> {
+        let address = free_address()?;
+        let mut command = Command::new(find_program("redis-server").unwrap_or_default());
+        command.args([
+            "--port",
+            &address.port().to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
+        command.arg("--dir").arg(env::temp_dir());
+        self.start("redis", command, vec![(Protocol::Resp, address)])
+    }
+
+    /// Starts memcached.
+    pub(super) fn memcached(&self) -> Result<Server, String> {
+        let address = free_address()?;
+        let memory = ((self.keys * MEMCACHED_PAIR_SIZE) >> 20).max(MEMORY_MIN);
+        let mut command = Command::new(find_program("memcached").unwrap_or_default());
+        command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-U", "0", "-t", "1"]);
+        // It refuses to run as root without being told so.
+        command.args(["-u", "root", "-m", &memory.to_string()]);
+        self.start("memcached", command, vec![(Protocol::Memcached, address)])
+    }
+
+    /// Starts the echo.
+    pub(super) fn echo(&self) -> Result<Server, String> {
+        let address = free_address()?;
+        let program = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut command = Command::new(program);
+        command.arg("--echo").arg(address.to_string());
+        self.start("echo", command, vec![(Protocol::Echo, address)])
+    }
+
+    /// Starts a program on the servers' core and waits until it listens.
+    fn start(
+        &self,
+        name: &'static str,
+        mut command: Command,
+        doors: Vec<(Protocol, SocketAddr)>,
+    ) -> Result<Server, String> {
+        // What a thread starts inherits its core.
+        pin_to(self.server_core)?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        pin_to(self.client_core)?;
+        let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+        let mut server = Server { name, child, doors };
+        let begun = Instant::now();
+        for (_, address) in &server.doors {
+            while TcpStream::connect(address).is_err() {
+                if let Ok(Some(status)) = server.child.try_wait() {
+                    return Err(format!("{name} ended at its start: {status}"));
+                }
+                if begun.elapsed() > START_MAX {
+                    return Err(format!("{name} does not listen on {address}"));
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(server)
+    }
+}
+
+impl Server {
+    /// Seconds of processor time so far.
+    pub(super) fn processor_seconds(&self) -> f64 {
+        processor_seconds_of(&self.child.id().to_string())
+    }
+
+    /// Bytes of its resident memory.
+    pub(super) fn resident_size(&self) -> u64 {
+        resident_size_of(&self.child.id().to_string())
+    }
+
+    /// Its address for a protocol.
+    pub(super) fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
+        self.doors.iter().find(|door| door.0 == protocol).map(|door| door.1)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A program that can be run.
+pub(super) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|program| Path::is_file(program))
+}
+
+/// An address that nobody listens on.
+fn free_address() -> Result<SocketAddr, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no free port: {error}"))?;
+    listener.local_addr().map_err(|error| format!("no free port: {error}"))
+}

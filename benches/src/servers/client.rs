@@ -1,0 +1,317 @@
+//! The client: one thread, many connections, one batch under way on each.
+//!
+//! ```text
+//! connection   send batch ─▶ count reply bytes until all are there ─▶ send the next
+//! ```
+//!
+//! It polls rather than sleeps, so that waking up, which is dear in a virtual machine, is nobody's cost. The time
+//! between a poll that found nothing and the next that found something is time it waited.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use skep_wire::native::{Hello, Welcome};
+
+use super::echo::PREFACE_SIZE;
+use super::template::{Protocol, Template};
+use crate::keys::Draw;
+use crate::process::processor_seconds_of_thread;
+
+/// Of so many batches of a connection, the answers to one are compared byte by byte.
+const SAMPLED_IN: u64 = 64;
+/// Most bytes that are read at once.
+const BUFFER_SIZE: usize = 64 << 10;
+/// A server that says nothing for so long does not answer any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of an answer that an error shows.
+const SHOWN: usize = 120;
+
+/// Which records are asked for.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// Without end.
+    Drawn(Draw),
+    /// Each once; the last batch is filled up with the last record.
+    Each(Range<u64>),
+}
+
+/// When a run ends: with its source, or after some time.
+pub(super) type Limit = Option<Duration>;
+
+/// What a run has done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tally {
+    /// Requests that were answered.
+    pub(super) operations: u64,
+    /// How long it took.
+    pub(super) seconds: f64,
+    /// Processor time of the client over that time.
+    pub(super) client_cpu: f64,
+    /// Share of the time in which no answer was there.
+    pub(super) waiting: f64,
+}
+
+/// Connections to one server.
+pub(super) struct Client {
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    template: Template,
+    records: Vec<u64>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Whether a batch is under way.
+    is_waiting: bool,
+    /// Bytes of its answers that have arrived.
+    received: usize,
+    batches: u64,
+    /// What the answers must be, and what has arrived of them, for a batch that is compared.
+    sample: Option<(Vec<u8>, Vec<u8>)>,
+    /// The first bytes that arrived, for an error to show.
+    head: Vec<u8>,
+}
+
+impl Client {
+    /// Connects, and says what the protocol wants said first.
+    pub(super) fn connect(address: SocketAddr, template: Template, count: usize) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {address}: {error}");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed(&error))?;
+        let mut connections = Vec::new();
+        for place in 0..count {
+            let stream = greet(address, &template).map_err(|error| failed(&error))?;
+            let data = epoll::EventData::new_u64(place as u64);
+            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(|error| failed(&error))?;
+            let head = Vec::with_capacity(SHOWN);
+            connections.push(Connection { stream, is_waiting: false, received: 0, batches: 0, sample: None, head });
+        }
+        Ok(Client { epoll, connections, template, records: Vec::new() })
+    }
+
+    /// Sends batches until the limit or the end of the source, and waits for all answers.
+    pub(super) fn run(&mut self, source: &mut Source, limit: Limit) -> Result<Tally, String> {
+        let begun = Instant::now();
+        let processor_begun = processor_seconds_of_thread();
+        let mut operations = 0;
+        let mut under_way = 0;
+        for place in 0..self.connections.len() {
+            under_way += usize::from(self.send(place, source)?);
+        }
+        let mut buffer = vec![0; BUFFER_SIZE];
+        let mut events = Vec::with_capacity(self.connections.len());
+        let (mut waited, mut waiting_since) = (Duration::ZERO, None);
+        while under_way > 0 {
+            events.clear();
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&at_once)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(format!("cannot poll: {error}")),
+            }
+            if events.is_empty() {
+                let since = *waiting_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > PATIENCE {
+                    return Err(self.describe("no more answers"));
+                }
+                continue;
+            }
+            let now = Instant::now();
+            if let Some(since) = waiting_since.take() {
+                waited += now - since;
+            }
+            let is_over = limit.is_some_and(|limit| now - begun >= limit);
+            for event in &events {
+                let place = event.data.u64() as usize;
+                if self.receive(place, &mut buffer)? {
+                    operations += self.template.depth() as u64;
+                    if is_over || !self.send(place, source)? {
+                        under_way -= 1;
+                    }
+                }
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        Ok(Tally {
+            operations,
+            seconds,
+            client_cpu: (processor_seconds_of_thread() - processor_begun) / seconds,
+            waiting: waited.as_secs_f64() / seconds,
+        })
+    }
+
+    /// Sends a batch; whether there was one to send.
+    fn send(&mut self, place: usize, source: &mut Source) -> Result<bool, String> {
+        self.records.clear();
+        match source {
+            Source::Drawn(draw) => self.records.extend((0..self.template.depth()).map(|_| draw.next_record())),
+            Source::Each(range) if range.is_empty() => return Ok(false),
+            Source::Each(range) => {
+                let last = range.end - 1;
+                self.records.extend((0..self.template.depth()).map(|_| range.next().unwrap_or(last)));
+            }
+        }
+        let connection = &mut self.connections[place];
+        if connection.batches.is_multiple_of(SAMPLED_IN) {
+            connection.sample = Some((self.template.reply(&self.records), Vec::new()));
+        }
+        connection.batches += 1;
+        connection.received = 0;
+        connection.is_waiting = true;
+        write_all(&mut connection.stream, self.template.fill(&self.records))
+            .map_err(|error| format!("cannot send: {error}"))?;
+        Ok(true)
+    }
+
+    /// Reads what has arrived; whether the answers to a batch are complete.
+    fn receive(&mut self, place: usize, buffer: &mut [u8]) -> Result<bool, String> {
+        let connection = &mut self.connections[place];
+        let size = match connection.stream.read(buffer) {
+            Ok(0) => return Err(self.describe("the server closed a connection")),
+            Ok(size) => size,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(false),
+            Err(error) => return Err(format!("cannot receive: {error}")),
+        };
+        if connection.received == 0 {
+            connection.head.clear();
+            connection.head.extend_from_slice(&buffer[..size.min(SHOWN)]);
+        }
+        connection.received += size;
+        if let Some((_, arrived)) = &mut connection.sample {
+            arrived.extend_from_slice(&buffer[..size]);
+        }
+        if connection.received < self.template.reply_size {
+            return Ok(false);
+        }
+        let is_right = connection.sample.take().is_none_or(|(expected, arrived)| arrived == expected);
+        if connection.received > self.template.reply_size || !is_right {
+            return Err(self.describe("wrong answers"));
+        }
+        connection.is_waiting = false;
+        Ok(true)
+    }
+
+    /// What is wrong, and what the first connection that waits has got.
+    fn describe(&self, what: &str) -> String {
+        let waiting = self.connections.iter().find(|connection| connection.is_waiting);
+        let seen = waiting.map_or(String::new(), |connection| {
+            let head = String::from_utf8_lossy(&connection.head);
+            format!(": {} of {} bytes, beginning {head:?}", connection.received, self.template.reply_size)
+        });
+        format!("{what} over {:?}{seen}", self.template.protocol)
+    }
+}
+
+/// Connects and does what comes before the first request.
+fn greet(address: SocketAddr, template: &Template) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    match template.protocol {
+        Protocol::Native => {
+            stream.write_all(&Hello { shard: None }.encode())?;
+            let mut welcome = [0; Welcome::SIZE];
+            stream.read_exact(&mut welcome)?;
+            Welcome::decode(&welcome).map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error))?;
+        }
+        Protocol::Echo => {
+            let mut preface = [0; PREFACE_SIZE];
+            preface[..4].copy_from_slice(&(template.request_size() as u32).to_le_bytes());
+            preface[4..].copy_from_slice(&(template.reply_size as u32).to_le_bytes());
+            stream.write_all(&preface)?;
+        }
+        Protocol::Resp | Protocol::Memcached => {}
+    }
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Writes everything. Batches are smaller than a socket's buffer, so this waits next to never.
+fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(size) => bytes = &bytes[size..],
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use skep_server::{Server, ServerSettings};
+
+    use super::*;
+    use crate::keys::PairForm;
+    use crate::servers::template::Verb;
+
+    const KEYS: u64 = 2000;
+
+    fn run(address: SocketAddr, protocol: Protocol, verb: Verb, depth: usize, source: Source) -> Result<Tally, String> {
+        let template = Template::new(protocol, verb, PairForm::Random, depth);
+        let limit = matches!(source, Source::Drawn(_)).then_some(Duration::from_millis(20));
+        Client::connect(address, template, 3)?.run(&mut { source }, limit)
+    }
+
+    fn drawn() -> Source {
+        Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(9), KEYS))
+    }
+
+    #[test]
+    fn both_doors_of_the_server_answer_what_is_expected() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let settings =
+            ServerSettings { native: any, resp: Some(any), memory: 16 << 20, shards: 1, ..ServerSettings::default() };
+        let server = Server::start(&settings).unwrap();
+        let doors = [(server.native_address(), Protocol::Native), (server.resp_address().unwrap(), Protocol::Resp)];
+        let tally = run(doors[0].0, Protocol::Native, Verb::Set, 64, Source::Each(0..KEYS)).unwrap();
+        assert_eq!(tally.operations, KEYS.next_multiple_of(64));
+        for (address, protocol) in doors {
+            for (verb, depth) in [(Verb::Get, 1), (Verb::Set, 7), (Verb::Get, 1000)] {
+                let tally = run(address, protocol, verb, depth, drawn()).unwrap();
+                assert!(tally.operations >= depth as u64 && tally.operations.is_multiple_of(depth as u64));
+            }
+        }
+        server.stop();
+    }
+
+    #[test]
+    fn a_wrong_answer_is_noticed() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let settings =
+            ServerSettings { native: any, resp: None, memory: 16 << 20, shards: 1, ..ServerSettings::default() };
+        let server = Server::start(&settings).unwrap();
+        let address = server.native_address();
+        // Values of other records: the bytes are as many, but not the same.
+        let put = |key: u64, value: [u8; 2]| {
+            let mut template = Template::new(Protocol::Native, Verb::Set, PairForm::Random, 1);
+            let mut stream = greet(address, &template).unwrap();
+            let mut bytes = template.fill(&[key]).to_vec();
+            let end = bytes.len();
+            bytes[end - 2..].copy_from_slice(&value);
+            write_all(&mut stream, &bytes).unwrap();
+            stream.set_nonblocking(false).unwrap();
+            stream.read_exact(&mut vec![0; template.reply_size]).unwrap();
+        };
+        (0..4).for_each(|key| put(key, *b"??"));
+        let error = run(address, Protocol::Native, Verb::Get, 4, Source::Each(0..4)).unwrap_err();
+        assert!(error.contains("wrong answers"), "{error}");
+        server.stop();
+    }
+
+    #[test]
+    fn the_echo_answers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || crate::servers::serve_echo(&listener));
+        for (verb, depth) in [(Verb::Get, 1), (Verb::Set, 64), (Verb::Get, 1024)] {
+            let tally = run(address, Protocol::Echo, verb, depth, drawn()).unwrap();
+            assert!(tally.operations > 0 && tally.waiting < 1.0);
+        }
+    }
+}

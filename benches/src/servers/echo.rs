@@ -1,0 +1,112 @@
+//! A server that does nothing: it reads requests of one size and sends answers of another, all zeros.
+//!
+//! ```text
+//! client ─▶ request size, reply size (u32, little-endian) │ bytes …
+//! ```
+//!
+//! It polls while there is work and for a millisecond after, then it sleeps.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+
+/// Bytes of what a client says first.
+pub(super) const PREFACE_SIZE: usize = 8;
+
+/// How long it polls for more after the last event.
+const POLLING: Duration = Duration::from_millis(1);
+/// Most bytes that are read or written at once.
+const BUFFER_SIZE: usize = 64 << 10;
+/// What is sent.
+static ZEROS: [u8; BUFFER_SIZE] = [0; BUFFER_SIZE];
+/// The event of the listening socket.
+const LISTENER: u64 = u64::MAX;
+
+/// A connection, or the place where one was.
+struct Connection {
+    stream: TcpStream,
+    request_size: usize,
+    reply_size: usize,
+    /// Bytes of a request that is not complete.
+    pending: usize,
+    /// Bytes still to be sent.
+    owed: usize,
+}
+
+/// Serves until the listener fails.
+pub fn serve(listener: &TcpListener) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut buffer = vec![0; BUFFER_SIZE];
+    let mut events = Vec::with_capacity(64);
+    let mut last = Instant::now();
+    loop {
+        events.clear();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = if last.elapsed() < POLLING { Some(&now) } else { None };
+        match epoll::wait(&epoll, spare_capacity(&mut events), timeout) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        if !events.is_empty() {
+            last = Instant::now();
+        }
+        for event in &events {
+            let place = event.data.u64();
+            if place == LISTENER {
+                // Who only looks whether somebody listens says no sizes.
+                if let Ok(connection) = listener.accept().and_then(|(stream, _)| Connection::begin(stream)) {
+                    let data = epoll::EventData::new_u64(connections.len() as u64);
+                    epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)?;
+                    connections.push(Some(connection));
+                }
+                continue;
+            }
+            let connection = &mut connections[place as usize];
+            if connection.as_mut().is_some_and(|connection| connection.answer(&mut buffer).is_err()) {
+                *connection = None;
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Waits for the sizes.
+    fn begin(mut stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        let mut preface = [0; PREFACE_SIZE];
+        stream.read_exact(&mut preface)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let [a, b, c, d, e, f, g, h] = preface;
+        let size = |bytes| (u32::from_le_bytes(bytes) as usize).max(1);
+        let (request_size, reply_size) = (size([a, b, c, d]), size([e, f, g, h]));
+        Ok(Connection { stream, request_size, reply_size, pending: 0, owed: 0 })
+    }
+
+    /// Reads what is there and answers the requests that are complete.
+    fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        let size = match self.stream.read(buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(size) => size,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        self.pending += size;
+        self.owed += self.pending / self.request_size * self.reply_size;
+        self.pending %= self.request_size;
+        while self.owed > 0 {
+            match self.stream.write(&ZEROS[..self.owed.min(BUFFER_SIZE)]) {
+                Ok(size) => self.owed -= size,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! redis-benchmark, unmodified, against Redis and against Skep's RESP port.
+//!
+//! Its keys are `key:` and twelve digits, drawn by it from as many as were loaded before. It runs on the client's core.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Instant;
+
+use super::child::{Server, find_program};
+use super::template::Verb;
+use crate::process::processor_seconds_of_children;
+
+/// One line of what redis-benchmark found.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct BenchmarkRow {
+    /// Who was asked.
+    pub server: String,
+    /// For what.
+    pub verb: Verb,
+    /// Requests in a pipeline.
+    pub depth: usize,
+    /// Requests answered a second.
+    pub ops_per_s: f64,
+    /// Share of a core that the server took.
+    pub server_cpu: f64,
+    /// Share of a core that redis-benchmark took.
+    pub client_cpu: f64,
+}
+
+/// What redis-benchmark is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) keys: u64,
+    pub(super) connections: usize,
+    pub(super) depth: usize,
+    pub(super) requests: u64,
+}
+
+/// Whether redis-benchmark is there.
+pub(super) fn is_installed() -> bool {
+    find_program("redis-benchmark").is_some()
+}
+
+/// Runs redis-benchmark once.
+pub(super) fn run(
+    server: &Server,
+    address: SocketAddr,
+    verb: Verb,
+    settings: Settings,
+) -> Result<BenchmarkRow, String> {
+    let mut command = Command::new(find_program("redis-benchmark").unwrap_or_default());
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let verb_name = if verb == Verb::Get { "get" } else { "set" };
+    command.args(["-h", &host, "-p", &port, "-t", verb_name, "--csv", "-d", "3"]);
+    for (flag, number) in [
+        ("-P", settings.depth as u64),
+        ("-c", settings.connections as u64),
+        ("-r", settings.keys),
+        ("-n", settings.requests),
+    ] {
+        command.arg(flag).arg(number.to_string());
+    }
+    let (server_begun, client_begun) = (server.processor_seconds(), processor_seconds_of_children());
+    let begun = Instant::now();
+    let output = command.output().map_err(|error| format!("cannot run redis-benchmark: {error}"))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let ops_per_s = rate(&text).ok_or_else(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("redis-benchmark printed no rate against {}: {text}{errors}", server.name)
+    })?;
+    Ok(BenchmarkRow {
+        server: server.name.to_owned(),
+        verb,
+        depth: settings.depth,
+        ops_per_s,
+        server_cpu: (server.processor_seconds() - server_begun) / seconds,
+        client_cpu: (processor_seconds_of_children() - client_begun) / seconds,
+    })
+}
+
+/// The rate in the last line of its table.
+fn rate(csv: &str) -> Option<f64> {
+    let line = csv.lines().rfind(|line| line.starts_with("\"GET\"") || line.starts_with("\"SET\""))?;
+    line.split(',').nth(1)?.trim_matches('"').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn its_table_is_read() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"1234567.89\",\"0.5\"\n";
+        assert_eq!(rate(csv), Some(1_234_567.89));
+        assert_eq!(rate("Could not connect\n"), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! What the comparison of servers found, as a table and as JSON.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+
+use super::redis_benchmark::BenchmarkRow;
+use super::run::DEPTHS;
+use super::template::Verb;
+use crate::figures::{Figure, millions, percent};
+use crate::results::Origin;
+
+/// What was found.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Report {
+    /// Always `servers`.
+    pub kind: String,
+    /// When and where.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Pairs that every server held.
+    pub keys: u64,
+    /// Requests of a batch, where one depth is compared.
+    pub depth: usize,
+    /// Connections of the client.
+    pub connections: usize,
+    /// Seconds of a case, all rounds together.
+    pub seconds: f64,
+    /// Rounds of a case.
+    pub rounds: usize,
+    /// The core of the servers and that of the client.
+    pub cores: [usize; 2],
+    /// One for each server, protocol and verb.
+    pub rows: Vec<Row>,
+    /// What redis-benchmark found; empty if it was not there.
+    pub redis_benchmark: Vec<BenchmarkRow>,
+    /// Skep's figures over those of the others.
+    pub ratios: Vec<Ratio>,
+}
+
+/// The figures of one server by one protocol.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Row {
+    /// Who was asked, and how.
+    pub server: String,
+    /// For what.
+    pub verb: Verb,
+    /// Growth of its resident memory by the load, for a pair.
+    pub bytes_per_pair: f64,
+    /// For each depth, from the smallest.
+    pub depths: Vec<DepthFigures>,
+}
+
+/// The figures at one depth.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub struct DepthFigures {
+    /// Requests of a batch; each connection has one under way.
+    pub depth: usize,
+    /// Requests answered a second.
+    pub ops_per_s: Figure,
+    /// Share of a core that the server took.
+    pub server_cpu: f64,
+    /// Share of a core that the client took; it polls, so it takes all.
+    pub client_cpu: f64,
+    /// Share of the time in which the client had no answer to work on.
+    pub client_waiting: f64,
+}
+
+/// A figure of Skep over that of another.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Ratio {
+    /// Of what.
+    pub name: String,
+    /// The ratio.
+    pub ratio: f64,
+}
+
+impl Row {
+    fn at(&self, depth: usize) -> Option<f64> {
+        self.depths.iter().find(|figures| figures.depth == depth).map(|figures| figures.ops_per_s.median)
+    }
+
+    /// The best of the depths at which everyone may show it.
+    fn best(&self) -> Option<f64> {
+        DEPTHS.iter().filter_map(|depth| self.at(*depth)).max_by(f64::total_cmp)
+    }
+}
+
+impl Report {
+    /// The ratios that are worth looking at.
+    pub(super) fn ratios(rows: &[Row], benchmark: &[BenchmarkRow], depth: usize) -> Vec<Ratio> {
+        let row = |server: &str, verb| rows.iter().find(|row| row.server == server && row.verb == verb);
+        let benchmark = |server: &str, verb, depth| {
+            let row = benchmark.iter().find(|row| row.server == server && row.verb == verb && row.depth == depth);
+            row.map(|row| row.ops_per_s)
+        };
+        let mut ratios = Vec::new();
+        let mut add = |name: String, ours: Option<f64>, theirs: Option<f64>| {
+            if let (Some(ours), Some(theirs)) = (ours, theirs) {
+                ratios.push(Ratio { name, ratio: ours / theirs });
+            }
+        };
+        for verb in [Verb::Get, Verb::Set] {
+            let at = |server: &str, depth| row(server, verb)?.at(depth);
+            let best = |server: &str| row(server, verb)?.best();
+            for peer in ["redis", "memcached", "bare echo"] {
+                add(format!("{verb:?}: native / {peer}, depth {depth}"), at("skep, native", depth), at(peer, depth));
+                add(format!("{verb:?}: native / {peer}, best depths"), best("skep, native"), best(peer));
+            }
+            for depth in [depth, 1] {
+                add(format!("{verb:?}: RESP / redis, depth {depth}"), at("skep, RESP", depth), at("redis", depth));
+                let name = format!("{verb:?}: RESP / redis by redis-benchmark, depth {depth}");
+                add(name, benchmark("skep", verb, depth), benchmark("redis", verb, depth));
+            }
+        }
+        ratios
+    }
+
+    /// The tables, and below them what they were measured with.
+    pub fn table(&self) -> String {
+        let bytes =
+            |row: &Row| if row.bytes_per_pair > 0.0 { format!("{:.0}", row.bytes_per_pair) } else { "-".into() };
+        let mut speeds = new_table(["M/s".to_owned(), String::new(), "B/pair".to_owned()]);
+        let mut loads = new_table(["server / client / waiting".to_owned(), String::new()]);
+        let depths = self.rows.first().map_or(&[][..], |row| &row.depths);
+        let names = |first: &[&str]| -> Vec<String> {
+            let names = first.iter().map(|name| (*name).to_owned());
+            names.chain(depths.iter().map(|figures| format!("depth {}", figures.depth))).collect()
+        };
+        speeds.set_header(names(&["M/s", "", "B/pair"]));
+        loads.set_header(names(&["CPU: server / client, client waiting", ""]));
+        for row in &self.rows {
+            let speed = |figures: &DepthFigures| {
+                let figure = figures.ops_per_s;
+                format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0))
+            };
+            let load = |figures: &DepthFigures| {
+                let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
+                format!("{} / {}, {}", shares[0], shares[1], shares[2])
+            };
+            let name = [row.server.clone(), format!("{:?}", row.verb)];
+            speeds.add_row(name.iter().cloned().chain([bytes(row)]).chain(row.depths.iter().map(speed)));
+            loads.add_row(name.into_iter().chain(row.depths.iter().map(load)));
+        }
+        let mut benchmark = new_table(["redis-benchmark", "", "depth", "M/s", "server", "client"].map(str::to_owned));
+        for row in &self.redis_benchmark {
+            benchmark.add_row([
+                row.server.clone(),
+                format!("{:?}", row.verb),
+                row.depth.to_string(),
+                millions(row.ops_per_s),
+                percent(row.server_cpu),
+                percent(row.client_cpu),
+            ]);
+        }
+        let mut ratios = new_table(["ratio".to_owned(), "×".to_owned()]);
+        for ratio in &self.ratios {
+            ratios.add_row([ratio.name.clone(), format!("{:.2}", ratio.ratio)]);
+        }
+        align(&mut speeds, 2);
+        align(&mut loads, 2);
+        align(&mut benchmark, 2);
+        align(&mut ratios, 1);
+        format!(
+            "{speeds}\n{loads}\n{benchmark}\n{ratios}\n{} pairs of 8 + 2 B, uniform; {} connections, one batch under way on \
+             each; medians of {} rounds, {} s together\nservers on core {}, client on core {}; memcached: one get of many \
+             keys; the echo sends as many bytes as Skep\n{}; {}",
+            self.keys,
+            self.connections,
+            self.rounds,
+            self.seconds,
+            self.cores[0],
+            self.cores[1],
+            self.origin.machine,
+            self.origin.date,
+        )
+    }
+}
+
+fn new_table<const COLUMNS: usize>(header: [String; COLUMNS]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    table
+}
+
+fn align(table: &mut Table, first: usize) {
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(server: &str, speeds: [f64; 3]) -> Row {
+        let figures = |(depth, median)| DepthFigures {
+            depth,
+            ops_per_s: Figure { median, spread: 0.0 },
+            server_cpu: 1.0,
+            client_cpu: 1.0,
+            client_waiting: 0.5,
+        };
+        let depths = [1, 64, 256].into_iter().zip(speeds).map(figures).collect();
+        Row { server: server.to_owned(), verb: Verb::Get, bytes_per_pair: 20.0, depths }
+    }
+
+    #[test]
+    fn ratios_are_at_the_depth_and_at_the_best_ones() {
+        let rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0]), row("skep, RESP", [3.0; 3])];
+        let ratios = Report::ratios(&rows, &[], 64);
+        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio;
+        assert_eq!(ratio("Get: native / redis, depth 64"), 4.0);
+        assert_eq!(ratio("Get: native / redis, best depths"), 5.0);
+        assert_eq!(ratio("Get: RESP / redis, depth 1"), 3.0);
+        assert_eq!(ratios.len(), 4);
+    }
+}

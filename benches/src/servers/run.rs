@@ -1,0 +1,210 @@
+//! The order of a comparison: start all, load all, measure in rounds, then redis-benchmark against fresh servers.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::child::{Server, Setting};
+use super::client::{Client, Source, Tally};
+use super::redis_benchmark::{self, BenchmarkRow, Settings};
+use super::report::{DepthFigures, Report, Row};
+use super::template::{Protocol, Template, Verb};
+use crate::figures::Figure;
+use crate::keys::{Draw, PairForm};
+use crate::process::cores;
+use crate::results::Origin;
+
+/// Depths at which everyone may show its best.
+pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
+/// Rounds of every case.
+const ROUNDS: usize = 5;
+/// Depth of the batches that load.
+const LOAD_DEPTH: usize = 256;
+/// What a case runs before it is measured.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// Requests that redis-benchmark sends for a second that a case is measured: with pipelines, and without.
+const BENCHMARK_REQUESTS: [u64; 2] = [1_000_000, 100_000];
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Pairs that every server holds.
+    pub keys: u64,
+    /// Requests of a batch, for the figures that are compared at one depth.
+    pub depth: usize,
+    /// Connections of the client.
+    pub connections: usize,
+    /// How long a case is measured, all rounds together.
+    pub seconds: f64,
+    /// The program `skep`.
+    pub skep: PathBuf,
+}
+
+/// One who is asked: a server, and by which protocol.
+struct Target {
+    name: &'static str,
+    server: usize,
+    protocol: Protocol,
+}
+
+const SKEP: usize = 0;
+const REDIS: usize = 1;
+const MEMCACHED: usize = 2;
+const ECHO: usize = 3;
+
+const TARGETS: [Target; 5] = [
+    Target { name: "skep, native", server: SKEP, protocol: Protocol::Native },
+    Target { name: "skep, RESP", server: SKEP, protocol: Protocol::Resp },
+    Target { name: "redis", server: REDIS, protocol: Protocol::Resp },
+    Target { name: "memcached", server: MEMCACHED, protocol: Protocol::Memcached },
+    Target { name: "bare echo", server: ECHO, protocol: Protocol::Echo },
+];
+
+/// A round of a case.
+struct Sample {
+    tally: Tally,
+    server_cpu: f64,
+}
+
+/// Measures all servers. `progress` is told what is done now.
+pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
+    let cores = cores()?;
+    let setting = Setting {
+        skep: plan.skep.clone(),
+        server_core: cores[0],
+        client_core: *cores.get(1).unwrap_or(&cores[0]),
+        keys: plan.keys,
+    };
+    setting.check()?;
+    progress("starting the servers");
+    let servers = [setting.skep(PairForm::Random)?, setting.redis()?, setting.memcached()?, setting.echo()?];
+    let mut bytes_per_pair = Vec::new();
+    for server in &servers {
+        let empty = server.resident_size();
+        if server.doors[0].0 != Protocol::Echo {
+            progress(&format!("loading {} pairs into {}", plan.keys, server.name));
+            load(server, plan, PairForm::Random)?;
+        }
+        bytes_per_pair.push(server.resident_size().saturating_sub(empty) as f64 / plan.keys as f64);
+    }
+
+    let depths: BTreeSet<usize> = DEPTHS.into_iter().chain([1, plan.depth]).collect();
+    let cases: Vec<(Verb, usize)> =
+        [Verb::Get, Verb::Set].into_iter().flat_map(|verb| depths.iter().map(move |depth| (verb, *depth))).collect();
+    let mut samples: Vec<Vec<Vec<Sample>>> =
+        TARGETS.iter().map(|_| cases.iter().map(|_| Vec::new()).collect()).collect();
+    for round in 0..ROUNDS {
+        for (case, (verb, depth)) in cases.iter().enumerate() {
+            progress(&format!("round {} of {ROUNDS}: {verb:?}, depth {depth}", round + 1));
+            for (target, samples) in TARGETS.iter().zip(&mut samples) {
+                let seed = (round * cases.len() + case) as u64;
+                let sample = measure(&servers[target.server], target.protocol, *verb, *depth, plan, seed)
+                    .map_err(|error| format!("{}: {error}", target.name))?;
+                samples[case].push(sample);
+            }
+        }
+    }
+    drop(servers);
+    let benchmark =
+        if redis_benchmark::is_installed() { run_redis_benchmark(&setting, plan, progress)? } else { Vec::new() };
+
+    let figures = |samples: &[Sample], depth: usize| {
+        let figure = |of: fn(&Sample) -> f64| Figure::of(&samples.iter().map(of).collect::<Vec<_>>());
+        DepthFigures {
+            depth,
+            ops_per_s: figure(|sample| sample.tally.operations as f64 / sample.tally.seconds),
+            server_cpu: figure(|sample| sample.server_cpu).median,
+            client_cpu: figure(|sample| sample.tally.client_cpu).median,
+            client_waiting: figure(|sample| sample.tally.waiting).median,
+        }
+    };
+    let mut rows = Vec::new();
+    for verb in [Verb::Get, Verb::Set] {
+        for (target, samples) in TARGETS.iter().zip(&samples) {
+            let of_verb = cases.iter().zip(samples).filter(|((case, _), _)| *case == verb);
+            rows.push(Row {
+                server: target.name.to_owned(),
+                verb,
+                bytes_per_pair: bytes_per_pair[target.server],
+                depths: of_verb.map(|((_, depth), samples)| figures(samples, *depth)).collect(),
+            });
+        }
+    }
+    Ok(Report {
+        kind: "servers".to_owned(),
+        origin: Origin::here(),
+        keys: plan.keys,
+        depth: plan.depth,
+        connections: plan.connections,
+        seconds: plan.seconds,
+        rounds: ROUNDS,
+        cores: [setting.server_core, setting.client_core],
+        ratios: Report::ratios(&rows, &benchmark, plan.depth),
+        rows,
+        redis_benchmark: benchmark,
+    })
+}
+
+/// Puts all pairs.
+fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
+    let (protocol, address) = server.doors[0];
+    let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
+    let mut client = Client::connect(address, template, plan.connections)?;
+    client.run(&mut Source::Each(0..plan.keys), None).map_err(|error| format!("loading {}: {error}", server.name))?;
+    Ok(())
+}
+
+/// One round of a case against one target.
+fn measure(
+    server: &Server,
+    protocol: Protocol,
+    verb: Verb,
+    depth: usize,
+    plan: &Plan,
+    seed: u64,
+) -> Result<Sample, String> {
+    let address = server.address(protocol).ok_or("does not speak this protocol")?;
+    let template = Template::new(protocol, verb, PairForm::Random, depth);
+    let mut client = Client::connect(address, template, plan.connections)?;
+    let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed), plan.keys));
+    client.run(&mut source, Some(WARM_UP))?;
+    let begun = server.processor_seconds();
+    let tally = client.run(&mut source, Some(Duration::from_secs_f64(plan.seconds / ROUNDS as f64)))?;
+    Ok(Sample { tally, server_cpu: (server.processor_seconds() - begun) / tally.seconds })
+}
+
+/// redis-benchmark against Redis and Skep, in turns, with and without pipelines.
+fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: impl Fn(&str)) -> Result<Vec<BenchmarkRow>, String> {
+    let servers = [setting.skep(PairForm::RedisBenchmark)?, setting.redis()?];
+    for server in &servers {
+        progress(&format!("redis-benchmark: loading {}", server.name));
+        load(server, plan, PairForm::RedisBenchmark)?;
+    }
+    let mut rows = Vec::new();
+    for (depth, requests) in [(plan.depth, BENCHMARK_REQUESTS[0]), (1, BENCHMARK_REQUESTS[1])] {
+        let settings = Settings {
+            keys: plan.keys,
+            connections: plan.connections,
+            depth,
+            requests: (requests as f64 * plan.seconds) as u64,
+        };
+        for verb in [Verb::Set, Verb::Get] {
+            progress(&format!("redis-benchmark: {verb:?}, depth {depth}"));
+            let mut rounds: [Vec<BenchmarkRow>; 2] = Default::default();
+            for _ in 0..ROUNDS {
+                for (server, rounds) in servers.iter().zip(&mut rounds) {
+                    let address = server.address(Protocol::Resp).ok_or("there is no RESP port")?;
+                    rounds.push(redis_benchmark::run(server, address, verb, settings)?);
+                }
+            }
+            for mut rounds in rounds {
+                rounds.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+                rows.push(rounds.swap_remove(ROUNDS / 2));
+            }
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,265 @@
+//! A batch of requests, encoded once, in which keys and values are replaced for every batch that is sent.
+//!
+//! ```text
+//! native     size │ sequence │ space │ count │ op, sizes, key, value │ op, key, value │ …
+//! RESP       *2 $3 GET $8 key │ *2 $3 GET $8 key │ …
+//! memcached  get key key key …      set key 0 0 2 │ value │ set key 0 0 2 │ value │ …
+//! ```
+//!
+//! Keys and values have one size, so a template is as long for all of them, and so are the answers when all keys exist.
+//! memcached is asked for many keys by one `get`, which is its fastest way, and to set by commands in a row.
+
+use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_wire::native::{ReplyFrameWriter, RequestFrameWriter};
+
+use crate::keys::{KEY_SIZE_MAX, PairForm, VALUE_SIZE_MAX};
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Skep's frames.
+    Native,
+    /// Redis's.
+    Resp,
+    /// memcached's text.
+    Memcached,
+    /// Requests of the native protocol; the answers are zeros.
+    Echo,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// Gets of keys that exist.
+    Get,
+    /// Puts.
+    Set,
+}
+
+/// An encoded batch.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    pub(super) protocol: Protocol,
+    verb: Verb,
+    form: PairForm,
+    bytes: Vec<u8>,
+    key_places: Vec<usize>,
+    /// Empty for gets.
+    value_places: Vec<usize>,
+    /// Bytes of the answers to a batch.
+    pub(super) reply_size: usize,
+}
+
+impl Template {
+    /// A batch of `depth` requests, at least one.
+    pub(super) fn new(protocol: Protocol, verb: Verb, form: PairForm, depth: usize) -> Self {
+        // Placeholders that differ from their neighbours, or the native protocol would leave out what repeats.
+        let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..depth)
+            .map(|place| {
+                let mut key = vec![0; form.key_size()];
+                form.write_key(place as u64, &mut key);
+                (key, vec![0xF0 | (place % 2) as u8; form.value_size()])
+            })
+            .collect();
+        let bytes = match protocol {
+            Protocol::Native | Protocol::Echo => native_request(verb, &pairs),
+            Protocol::Resp => resp_request(verb, &pairs),
+            Protocol::Memcached => memcached_request(verb, &pairs),
+        };
+        let (mut key_places, mut value_places) = (Vec::new(), Vec::new());
+        let mut end = 0;
+        for (key, value) in &pairs {
+            let start = find(&bytes, key, end);
+            key_places.push(start);
+            end = start + key.len();
+            if verb == Verb::Set {
+                let start = find(&bytes, value, end);
+                value_places.push(start);
+                end = start + value.len();
+            }
+        }
+        let mut template = Template { protocol, verb, form, bytes, key_places, value_places, reply_size: 0 };
+        template.reply_size = template.reply(&vec![0; depth]).len();
+        template
+    }
+
+    /// Requests of a batch.
+    pub(super) fn depth(&self) -> usize {
+        self.key_places.len()
+    }
+
+    /// Bytes of a batch.
+    pub(super) fn request_size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The batch about these records, as many as the depth.
+    #[inline]
+    pub(super) fn fill(&mut self, records: &[u64]) -> &[u8] {
+        let (key_size, value_size) = (self.form.key_size(), self.form.value_size());
+        for (record, place) in records.iter().zip(&self.key_places) {
+            self.form.write_key(*record, &mut self.bytes[*place..*place + key_size]);
+        }
+        for (record, place) in records.iter().zip(&self.value_places) {
+            self.form.write_value(*record, &mut self.bytes[*place..*place + value_size]);
+        }
+        &self.bytes
+    }
+
+    /// What a server must answer.
+    pub(super) fn reply(&self, records: &[u64]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (mut key, mut value) = ([0; KEY_SIZE_MAX], [0; VALUE_SIZE_MAX]);
+        let (key, value) = (&mut key[..self.form.key_size()], &mut value[..self.form.value_size()]);
+        match self.protocol {
+            Protocol::Native | Protocol::Echo => {
+                let mut writer = ReplyFrameWriter::new(&mut out, 0);
+                for record in records {
+                    self.form.write_value(*record, value);
+                    writer.push(Ok(if self.verb == Verb::Get { Reply::Value(value) } else { Reply::Done }));
+                }
+                writer.finish();
+                if self.protocol == Protocol::Echo {
+                    out.fill(0);
+                }
+            }
+            Protocol::Resp | Protocol::Memcached => {
+                for record in records {
+                    self.form.write_key(*record, key);
+                    self.form.write_value(*record, value);
+                    let size = value.len().to_string();
+                    let answer: &[&[u8]] = match (self.protocol, self.verb) {
+                        (Protocol::Resp, Verb::Get) => &[b"$", size.as_bytes(), b"\r\n", value, b"\r\n"],
+                        (Protocol::Resp, Verb::Set) => &[b"+OK\r\n"],
+                        (_, Verb::Get) => &[b"VALUE ", key, b" 0 ", size.as_bytes(), b"\r\n", value, b"\r\n"],
+                        (_, Verb::Set) => &[b"STORED\r\n"],
+                    };
+                    answer.iter().for_each(|part| out.extend_from_slice(part));
+                }
+                if self.protocol == Protocol::Memcached && self.verb == Verb::Get {
+                    out.extend_from_slice(b"END\r\n");
+                }
+            }
+        }
+        out
+    }
+}
+
+fn native_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = RequestFrameWriter::new(&mut bytes, 0, 0);
+    for (key, value) in pairs {
+        let operation = match verb {
+            Verb::Get => Operation::Get,
+            Verb::Set => Operation::Put { value, condition: PutCondition::Always },
+        };
+        assert!(writer.push(&Request { key, operation }), "a batch fits a frame");
+    }
+    writer.finish();
+    bytes
+}
+
+fn resp_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in pairs {
+        let words: &[&[u8]] = match verb {
+            Verb::Get => &[b"GET", key],
+            Verb::Set => &[b"SET", key, value],
+        };
+        bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+    bytes
+}
+
+fn memcached_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match verb {
+        Verb::Get => {
+            bytes.extend_from_slice(b"get");
+            for (key, _) in pairs {
+                bytes.push(b' ');
+                bytes.extend_from_slice(key);
+            }
+            bytes.extend_from_slice(b"\r\n");
+        }
+        Verb::Set => {
+            for (key, value) in pairs {
+                let size = value.len().to_string();
+                let parts: [&[u8]; 7] = [b"set ", key, b" 0 0 ", size.as_bytes(), b"\r\n", value, b"\r\n"];
+                parts.iter().for_each(|part| bytes.extend_from_slice(part));
+            }
+        }
+    }
+    bytes
+}
+
+fn find(bytes: &[u8], part: &[u8], from: usize) -> usize {
+    let found = bytes[from..].windows(part.len()).position(|window| window == part);
+    from + found.expect("a batch holds its keys and values")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A template that was filled is what would have been encoded, for all protocols.
+    #[test]
+    fn filling_replaces_keys_and_values_and_nothing_else() {
+        for form in [PairForm::Random, PairForm::RedisBenchmark] {
+            for verb in [Verb::Get, Verb::Set] {
+                for protocol in [Protocol::Native, Protocol::Resp, Protocol::Memcached] {
+                    let records: Vec<u64> = (0..20).map(|place| place * 7919).collect();
+                    let pairs: Vec<_> = records
+                        .iter()
+                        .map(|record| {
+                            let (mut key, mut value) = (vec![0; form.key_size()], vec![0; form.value_size()]);
+                            form.write_key(*record, &mut key);
+                            form.write_value(*record, &mut value);
+                            (key, value)
+                        })
+                        .collect();
+                    let mut template = Template::new(protocol, verb, form, records.len());
+                    let filled = template.fill(&records).to_vec();
+                    match protocol {
+                        Protocol::Resp => assert_eq!(filled, resp_request(verb, &pairs)),
+                        Protocol::Memcached => assert_eq!(filled, memcached_request(verb, &pairs)),
+                        // The encoder leaves out values that repeat, so only their meaning is compared.
+                        _ => {
+                            let (frame, size) =
+                                skep_wire::native::RequestFrame::decode(&filled).unwrap().expect("a whole frame");
+                            assert_eq!(size, filled.len());
+                            for (operation, (key, value)) in frame.operations().zip(&pairs) {
+                                let operation = operation.unwrap();
+                                assert_eq!(operation.key, key);
+                                let put = Operation::Put { value, condition: PutCondition::Always };
+                                assert_eq!(operation.operation, if verb == Verb::Get { Operation::Get } else { put });
+                            }
+                        }
+                    }
+                    assert_eq!(template.reply(&records).len(), template.reply_size);
+                }
+            }
+        }
+    }
+
+    /// The bytes on the wire are those that were there when this was written.
+    #[test]
+    fn the_batches_have_not_changed() {
+        let mut bytes = Vec::new();
+        for verb in [Verb::Get, Verb::Set] {
+            for protocol in [Protocol::Native, Protocol::Resp, Protocol::Memcached, Protocol::Echo] {
+                let mut template = Template::new(protocol, verb, PairForm::Random, 64);
+                let records: Vec<u64> = (0..64).map(|place| place * place).collect();
+                bytes.extend_from_slice(template.fill(&records));
+                bytes.extend_from_slice(&template.reply(&records));
+            }
+        }
+        assert_eq!(format!("{:016x}", rapidhash::v3::rapidhash_v3(&bytes)), "efab3047487f31f8");
+    }
+}
