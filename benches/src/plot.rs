@@ -101,28 +101,28 @@ impl Plot {
         let area = SVGBackend::new(path, (WIDTH as u32, height as u32)).into_drawing_area();
         area.fill(&RGBColor(0xff, 0xff, 0xff))?;
         let style = |size| -> TextStyle<'_> { ("sans-serif", size).into_font().color(&INK) };
-        area.draw(&Text::new(self.title.clone(), (MARGIN, MARGIN), style(17)))?;
+        area.draw(&Text::new(self.title.clone(), (MARGIN, MARGIN), style(21)))?;
         let mut y = MARGIN + TITLE;
         for group in &self.groups {
-            area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(14)))?;
+            area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(17)))?;
             y += GROUP_GAP - 8;
             let largest = group.bars.iter().map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
             for (place, (name, number)) in group.bars.iter().enumerate() {
                 let length = (number / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN)) as i32;
                 let colour = if name.starts_with("skep") { OURS } else { OTHERS };
-                area.draw(&Text::new(name.clone(), (MARGIN + 12, y + 3), style(12)))?;
+                area.draw(&Text::new(name.clone(), (MARGIN + 12, y + 3), style(15)))?;
                 let corners = [(BAR_START, y + 2), (BAR_START + length.max(1), y + BAR - 2)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
                 let digits = if *number < 10.0 { 2 } else { 1 };
                 let text = format!("{number:.digits$}");
-                area.draw(&Text::new(text, (BAR_START + length + 6, y + 3), style(12)))?;
+                area.draw(&Text::new(text, (BAR_START + length + 6, y + 3), style(15)))?;
                 y += BAR;
                 if place + 1 == group.bars.len() {
                     y += 8;
                 }
             }
         }
-        area.draw(&Text::new(self.note.clone(), (MARGIN, y + 10), style(11)))?;
+        area.draw(&Text::new(self.note.clone(), (MARGIN, y + 10), style(14)))?;
         area.present()?;
         Ok(())
     }
@@ -136,6 +136,16 @@ fn millions(count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What was saved is read back, and every case has a bar for everyone.
+    #[test]
+    fn a_saved_result_can_be_drawn() {
+        let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
+        let saved = serde_json::to_string(&maps::run(&plan, "the test's").unwrap()).unwrap();
+        let plot = Plot::of_maps(&serde_json::from_str(&saved).unwrap());
+        assert_eq!(plot.groups.len(), maps::Case::ALL.len() + 1);
+        assert!(plot.groups.iter().all(|group| group.bars.len() == maps::KINDS.len()));
+    }
 
     #[test]
     fn bars_are_drawn_to_scale() {
