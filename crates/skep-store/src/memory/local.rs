@@ -81,7 +81,6 @@ pub struct LocalMemory {
     /// The first byte of the region, aligned to a huge page.
     base: NonNull<u8>,
     size: usize,
-    huge_pages_asked: bool,
     visited: Cell<bool>,
 }
 
@@ -108,20 +107,9 @@ impl LocalMemory {
         // SAFETY: `offset` is below the huge page's size, by which the mapping exceeds the region.
         let base = unsafe { mapping.cast::<u8>().add(offset) };
         // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
-        let advised = unsafe { madvise(base.as_ptr().cast(), region_size, Advice::LinuxHugepage) };
-        Ok(LocalMemory {
-            mapping,
-            mapping_size,
-            base,
-            size: region_size,
-            huge_pages_asked: advised.is_ok(),
-            visited: Cell::new(false),
-        })
-    }
-
-    /// Whether the kernel took the wish for huge pages.
-    pub fn huge_pages_asked(&self) -> bool {
-        self.huge_pages_asked
+        // A kernel that refuses changes speed only.
+        let _ = unsafe { madvise(base.as_ptr().cast(), region_size, Advice::LinuxHugepage) };
+        Ok(LocalMemory { mapping, mapping_size, base, size: region_size, visited: Cell::new(false) })
     }
 
     /// Touches every page, so that no operation waits for one later.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All futures are of one type and lie in an array on the stack: no allocation, no dynamic call. They are polled in
-//! waves until all have ended; a place is not filled again before. Operations of a wave are at the same stage, so the
+//! waves until all have ended; a place is filled again only if its future ended before the first wave. Operations of a wave are at the same stage, so the
 //! processor predicts their branches.
 #![expect(unsafe_code, reason = "futures in an array that starts uninitialised, pinned where they are")]
 

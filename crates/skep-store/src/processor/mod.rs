@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! requests ─▶ admission ──▶ reservation station ──▶ interleaver ──▶ hash table ─▶ memory
-//!             validate,     chains of dependent      a future for each chain,
-//!             hash,         requests                 polled in waves
+//!             validate,     chains of dependent      a future for each chain
+//!             hash,         requests                 that waits, in waves
 //!             prefetch
 //! ```
 //!
 //! A batch is worked off in parts of up to 256 requests, the most that may be under way. Admission is one tight loop
-//! over a part: prefetches that stand close together overlap their page walks. Operations on large values come after the
-//! waves, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
+//! over a part: prefetches that stand close together overlap their page walks. What a chain's first line answers, on a
+//! memory that has it at hand, is answered without a future; the rest goes in waves. Operations on large values come
+//! after them, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
 //! between batches.
 
 mod chain;
