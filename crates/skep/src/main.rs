@@ -1,4 +1,4 @@
-//! The `skep` program: the server, a client for single commands, and benchmarks.
+//! The `skep` program: the server, a client for single commands, benchmarks, and the paper's evaluation on a model.
 //!
 //! Every failure is one line on standard error, `skep: what is wrong: what to do`, and an exit code: 2 for the
 //! command line and the configuration file, 1 for everything else.
@@ -6,6 +6,7 @@
 mod bench;
 mod cli;
 mod failure;
+mod paper;
 mod serve;
 mod size;
 
@@ -36,6 +37,8 @@ enum Command {
     Cli(cli::Arguments),
     /// Measure a server, or the store alone, under a YCSB workload.
     Bench(bench::Arguments),
+    /// Reproduce figures and tables of the KV-Direct paper on a model of its NIC.
+    Paper(paper::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
             Command::Serve(arguments) => serve::run(&arguments),
             Command::Cli(arguments) => cli::run(arguments),
             Command::Bench(arguments) => bench::run(&arguments),
+            Command::Paper(arguments) => paper::run(&arguments),
         },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp

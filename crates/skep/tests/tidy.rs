@@ -27,8 +27,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("skep-wire", &["skep-store"]),
     ("skep-server", &["skep-store", "skep-wire"]),
     ("skep-client", &["skep-store", "skep-wire"]),
-    ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client"]),
-    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep"]),
+    ("skep-nic", &["skep-store"]),
+    ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic"]),
+    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep"]),
 ];
 
 /// The pages that a newcomer reads first.

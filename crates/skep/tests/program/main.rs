@@ -2,5 +2,6 @@
 
 mod bench;
 mod cli;
+mod paper;
 mod process;
 mod serve;

@@ -1,0 +1,194 @@
+//! The discrete-event engine: a clock that jumps from event to event.
+//!
+//! ```text
+//! now ──▶ (at, sequence, waker) ──▶ (at, sequence, waker) ──▶ …        a heap; the sequence decides between equals
+//! ```
+//!
+//! An operation is a future. What takes time registers an event and waits for it; [`run`] polls what an event has
+//! woken, and when all wait, advances the clock to the next event. Operations stand in a ring whose places are
+//! refilled one by one, because in hardware completions arrive in any order.
+//!
+//! Nothing depends on addresses, threads or real time, so a run is a function of its inputs. Every future here checks
+//! its condition whenever it is polled: a driver that polls all futures after each [`Clock::advance`], and ignores
+//! wakers, gets the same results.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::time::Time;
+
+/// Virtual time and what is due in it.
+#[derive(Debug, Default)]
+pub struct Clock {
+    now: Cell<Time>,
+    sequence: Cell<u64>,
+    events: RefCell<BinaryHeap<Reverse<Event>>>,
+}
+
+#[derive(Debug)]
+struct Event {
+    at: Time,
+    sequence: u64,
+    waker: Waker,
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Event {}
+
+impl Clock {
+    /// The moment.
+    pub fn now(&self) -> Time {
+        self.now.get()
+    }
+
+    /// Waits until a moment; not at all if it has passed.
+    pub async fn until(&self, at: Time) {
+        let mut registered = false;
+        poll_fn(|context| {
+            if self.now() >= at {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut registered, true) {
+                let sequence = self.sequence.replace(self.sequence.get() + 1);
+                self.events.borrow_mut().push(Reverse(Event { at, sequence, waker: context.waker().clone() }));
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits for a span.
+    pub async fn after(&self, span: Time) {
+        self.until(self.now() + span).await;
+    }
+
+    /// Jumps to the next event and wakes who waits for it; answers whether there was one.
+    pub fn advance(&self) -> bool {
+        let Some(Reverse(event)) = self.events.borrow_mut().pop() else {
+            return false;
+        };
+        self.now.set(event.at);
+        event.waker.wake();
+        true
+    }
+}
+
+/// The places that were woken, in the order in which they were.
+type Woken = Arc<Mutex<VecDeque<usize>>>;
+
+struct Place {
+    index: usize,
+    woken: Woken,
+}
+
+impl Wake for Place {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().expect("no thread panics with the lock").push_back(self.index);
+    }
+}
+
+/// Runs all the work, `width` futures at a time; where one ends, the next begins.
+///
+/// # Panics
+/// If all futures in flight wait and no event is due: they wait for each other.
+pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoIterator<Item = F>) {
+    let mut work = work.into_iter();
+    let woken = Woken::default();
+    let mut ring: Vec<Option<Pin<Box<F>>>> = Vec::new();
+    let mut wakers: Vec<Waker> = Vec::new();
+    for (index, future) in work.by_ref().take(width).enumerate() {
+        let waker = Waker::from(Arc::new(Place { index, woken: Arc::clone(&woken) }));
+        waker.wake_by_ref();
+        ring.push(Some(Box::pin(future)));
+        wakers.push(waker);
+    }
+    let mut in_flight = ring.len();
+    while in_flight > 0 {
+        let next = woken.lock().expect("no thread panics with the lock").pop_front();
+        let Some(index) = next else {
+            assert!(clock.advance(), "{in_flight} operations wait, and no event is due");
+            continue;
+        };
+        let Some(future) = &mut ring[index] else {
+            continue;
+        };
+        if future.as_mut().poll(&mut Context::from_waker(&wakers[index])).is_ready() {
+            // The box is used again, so that a long run does not allocate for each operation.
+            match work.next() {
+                Some(next) => {
+                    future.set(next);
+                    wakers[index].wake_by_ref();
+                }
+                None => {
+                    ring[index] = None;
+                    in_flight -= 1;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for all of these at once, as hardware does with the parts of one transfer.
+pub async fn all<F: Future<Output = ()>>(parts: impl IntoIterator<Item = F>) {
+    let mut waiting: Vec<Pin<Box<F>>> = parts.into_iter().map(Box::pin).collect();
+    poll_fn(|context| {
+        waiting.retain_mut(|part| part.as_mut().poll(context).is_pending());
+        if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_happen_in_the_order_of_their_times() {
+        let clock = Clock::default();
+        let order = RefCell::new(Vec::new());
+        let wait = async |name: u32, ns: f64| {
+            clock.after(Time::from_ns(ns)).await;
+            order.borrow_mut().push((name, clock.now()));
+        };
+        run(&clock, 3, [(1, 30.0), (2, 10.0), (3, 30.0), (4, 5.0)].map(|(name, ns)| wait(name, ns)));
+        // The fourth takes the place of the second. Of two that are due together, the first registered is first.
+        let expected = [(2, 10.0), (4, 15.0), (1, 30.0), (3, 30.0)].map(|(name, ns)| (name, Time::from_ns(ns)));
+        assert_eq!(*order.borrow(), expected);
+        assert!(!clock.advance());
+    }
+
+    #[test]
+    fn parts_run_side_by_side() {
+        let clock = Clock::default();
+        run(&clock, 1, [all([3.0, 9.0, 6.0].map(|ns| clock.after(Time::from_ns(ns))))]);
+        assert_eq!(clock.now(), Time::from_ns(9.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "no event is due")]
+    fn waiting_for_nothing_is_noticed() {
+        run(&Clock::default(), 1, [std::future::pending::<()>()]);
+    }
+}

@@ -1,0 +1,378 @@
+//! A typed description of the hardware that is modelled, its TOML form, and the paper's boards.
+//!
+//! Every constant of the model stands here, in units that its name ends with. What the paper gives and what was fitted
+//! is said beside the values, in `boards/kv-direct.toml`, which is also the pattern for a board of one's own.
+//!
+//! A description is checked as a whole before anything runs: the first field that cannot be is named, with the reason.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// A NIC and the server that it sits in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// What to call it in reports.
+    pub name: String,
+    /// The pipeline that works on operations.
+    pub processor: Processor,
+    /// The way to the host's memory.
+    pub pcie: Pcie,
+    /// Memory on the NIC.
+    pub nic_dram: NicDram,
+    /// Memory of the host.
+    pub host_dram: HostDram,
+    /// A core of the host that works for the NIC.
+    pub host_cpu: HostCpu,
+    /// The way to the clients.
+    pub network: Network,
+}
+
+/// The pipeline: one operation a cycle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Its clock.
+    pub clock_mhz: f64,
+    /// Operations under way at most.
+    pub operations_in_flight: u32,
+}
+
+/// PCIe links, all alike, and the DMA engine before each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pcie {
+    /// Links of this NIC.
+    pub links: u32,
+    /// Of each link, in each direction.
+    pub bandwidth_gb_per_s: f64,
+    /// Header and padding of a transaction-layer packet (TLP).
+    pub tlp_overhead_bytes: u32,
+    /// What the receiver of a TLP sends back for it: acknowledgement and credits.
+    pub link_packet_bytes: u32,
+    /// Most bytes of payload in one TLP, and most that one read asks for.
+    pub payload_max_bytes: u32,
+    /// Reads that can be told apart while they are under way.
+    pub read_tags: u32,
+    /// Reads that the host accepts before it gives credits back.
+    pub nonposted_credits: u32,
+    /// Writes that the host accepts before it gives credits back.
+    pub posted_credits: u32,
+    /// Of a packet and its answer, without DMA engine and memory.
+    pub round_trip_ns: f64,
+    /// A read of 64 bytes from the processor's cache over an idle link, with everything.
+    pub read_cached_ns: f64,
+    /// The same from memory, as points of the distribution: percentile and latency, from 0 to 100 %.
+    pub read_uncached_ns: Vec<(f64, f64)>,
+    /// Between the pipeline and the link.
+    pub dma_engine: DmaEngine,
+}
+
+/// The path between the pipeline and a link. It is half duplex: what was read and what is to be written take turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DmaEngine {
+    /// Its clock.
+    pub clock_mhz: f64,
+    /// Payload of a cycle.
+    pub word_bytes: u32,
+    /// Cycles for a written TLP besides those of its payload.
+    pub write_header_cycles: u32,
+    /// Cycles for a TLP that answers a read, besides those of its payload.
+    pub read_header_cycles: u32,
+    /// Cycles lost between a read and a write.
+    pub turnaround_cycles: u32,
+}
+
+/// Memory on the NIC: a direct-mapped cache of host lines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NicDram {
+    /// Its size.
+    pub size_gib: f64,
+    /// Of all channels.
+    pub bandwidth_gb_per_s: f64,
+    /// Of one line when nothing else is under way.
+    pub latency_ns: f64,
+    /// Bits of a line's ECC that can hold its tag and its dirty flag.
+    pub spare_bits: u32,
+}
+
+/// Memory of the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostDram {
+    /// The part that holds keys and values.
+    pub size_gib: f64,
+    /// What the NIC's accesses share.
+    pub bandwidth_gb_per_s: f64,
+}
+
+/// A core that gathers and scatters for the NIC (section 6.1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostCpu {
+    /// A random access to one line, with as many others under way as the core can have.
+    pub first_line_ns: f64,
+    /// Each line that follows it.
+    pub next_line_ns: f64,
+    /// Copying a line between two queues that are in the cache.
+    pub copy_line_ns: f64,
+    /// Operations that are announced together.
+    pub doorbell_operations: u32,
+}
+
+/// The network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// In each direction.
+    pub bandwidth_gb_per_s: f64,
+    /// From client to server without any queue.
+    pub delay_us: f64,
+    /// Header and padding of a packet.
+    pub header_bytes: u32,
+    /// A packet with its header.
+    pub packet_max_bytes: u32,
+    /// Header of an operation.
+    pub operation_header_bytes: u32,
+    /// The same if sizes are those of the operation before.
+    pub repeated_header_bytes: u32,
+}
+
+/// Why a description is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HardwareError {
+    /// A field is missing, unknown or of another type.
+    #[error("{0}")]
+    Form(String),
+    /// A value that cannot be, alone or beside others.
+    #[error("{field}: {reason}")]
+    Value {
+        /// Its name, with that of its table.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The board of the paper.
+const KV_DIRECT: &str = include_str!("../boards/kv-direct.toml");
+
+impl Hardware {
+    /// The paper's NIC with both of its PCIe links (section 4).
+    pub fn kv_direct() -> Self {
+        Hardware::from_toml(KV_DIRECT).expect("the board that comes with the crate is valid")
+    }
+
+    /// The paper's NIC with one link: Figure 3, section 6.1, and each of the ten of section 6.2.
+    pub fn kv_direct_one_link() -> Self {
+        let mut board = Hardware::kv_direct();
+        board.name += "-one-link";
+        board.pcie.links = 1;
+        board
+    }
+
+    /// Reads a description and checks it.
+    pub fn from_toml(text: &str) -> Result<Self, HardwareError> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| form(&error))?;
+        let hardware: Hardware = table.try_into().map_err(|error| form(&error))?;
+        hardware.check()?;
+        Ok(hardware)
+    }
+
+    /// Writes the description as it can be read again.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("numbers and text are always valid TOML")
+    }
+
+    /// NIC memory over host memory: k of section 3.3.4.
+    pub fn memory_ratio(&self) -> f64 {
+        self.nic_dram.size_gib / self.host_dram.size_gib
+    }
+
+    /// Refuses what cannot be.
+    pub fn check(&self) -> Result<(), HardwareError> {
+        let Hardware { processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
+        let engine = &pcie.dma_engine;
+        for (field, value) in [
+            ("processor.clock_mhz", processor.clock_mhz),
+            ("pcie.bandwidth_gb_per_s", pcie.bandwidth_gb_per_s),
+            ("pcie.round_trip_ns", pcie.round_trip_ns),
+            ("pcie.read_cached_ns", pcie.read_cached_ns),
+            ("pcie.dma_engine.clock_mhz", engine.clock_mhz),
+            ("nic_dram.size_gib", nic_dram.size_gib),
+            ("nic_dram.bandwidth_gb_per_s", nic_dram.bandwidth_gb_per_s),
+            ("nic_dram.latency_ns", nic_dram.latency_ns),
+            ("host_dram.size_gib", host_dram.size_gib),
+            ("host_dram.bandwidth_gb_per_s", host_dram.bandwidth_gb_per_s),
+            ("host_cpu.first_line_ns", host_cpu.first_line_ns),
+            ("host_cpu.next_line_ns", host_cpu.next_line_ns),
+            ("host_cpu.copy_line_ns", host_cpu.copy_line_ns),
+            ("network.bandwidth_gb_per_s", network.bandwidth_gb_per_s),
+            ("network.delay_us", network.delay_us),
+        ] {
+            // Beyond a billion of any of these units, sums of picoseconds could overflow.
+            if !(value > 0.0 && value <= 1e9) {
+                return refuse(field, format!("{value} is not between 0 and a billion"));
+            }
+        }
+        for (field, value) in [
+            ("processor.operations_in_flight", processor.operations_in_flight),
+            ("pcie.links", pcie.links),
+            ("pcie.read_tags", pcie.read_tags),
+            ("pcie.nonposted_credits", pcie.nonposted_credits),
+            ("pcie.posted_credits", pcie.posted_credits),
+            ("host_cpu.doorbell_operations", host_cpu.doorbell_operations),
+        ] {
+            if !(1..=1 << 16).contains(&value) {
+                return refuse(field, format!("{value} is not between 1 and 65536"));
+            }
+        }
+        for (field, value) in [
+            ("pcie.tlp_overhead_bytes", pcie.tlp_overhead_bytes),
+            ("pcie.link_packet_bytes", pcie.link_packet_bytes),
+            ("pcie.dma_engine.write_header_cycles", engine.write_header_cycles),
+            ("pcie.dma_engine.read_header_cycles", engine.read_header_cycles),
+            ("pcie.dma_engine.turnaround_cycles", engine.turnaround_cycles),
+            ("network.operation_header_bytes", network.operation_header_bytes),
+            ("network.packet_max_bytes", network.packet_max_bytes),
+        ] {
+            if value > 1 << 16 {
+                return refuse(field, format!("{value} is more than 65536"));
+            }
+        }
+        self.check_together()
+    }
+
+    /// Values that are possible alone and contradict each other.
+    fn check_together(&self) -> Result<(), HardwareError> {
+        let Hardware { pcie, nic_dram, host_dram, network, .. } = self;
+        let payload = pcie.payload_max_bytes;
+        if !(64..=4096).contains(&payload) || !payload.is_power_of_two() {
+            return refuse("pcie.payload_max_bytes", format!("{payload} is not one of 64, 128, … 4096"));
+        }
+        if !pcie.dma_engine.word_bytes.is_power_of_two() || pcie.dma_engine.word_bytes > payload {
+            let word = pcie.dma_engine.word_bytes;
+            return refuse("pcie.dma_engine.word_bytes", format!("{word} is not a power of two up to {payload}"));
+        }
+        let points = &pcie.read_uncached_ns;
+        let ends = (points.first().map(|point| point.0), points.last().map(|point| point.0));
+        if ends != (Some(0.0), Some(100.0)) {
+            return refuse("pcie.read_uncached_ns", "the percentiles do not go from 0 to 100".to_owned());
+        }
+        if let Some(pair) = points.windows(2).find(|pair| !(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)) {
+            return refuse("pcie.read_uncached_ns", format!("{:?} does not come before {:?}", pair[0], pair[1]));
+        }
+        let own = self.idle_read_of_the_engine().as_ns();
+        let fastest = points[0].1.min(pcie.read_cached_ns);
+        if !(fastest > own && points[points.len() - 1].1 <= 1e9) {
+            let reason = format!("{fastest} ns for 64 bytes, of which the link and its engine alone take {own:.1} ns");
+            return refuse("pcie.read_uncached_ns", reason);
+        }
+        if pcie.round_trip_ns > fastest {
+            let reason = format!("{} is more than the {fastest} ns of a whole read", pcie.round_trip_ns);
+            return refuse("pcie.round_trip_ns", reason);
+        }
+        let ratio = host_dram.size_gib / nic_dram.size_gib;
+        if ratio < 1.0 {
+            return refuse("nic_dram.size_gib", format!("{} is more than host_dram.size_gib", nic_dram.size_gib));
+        }
+        let tag_bits = ratio.ceil().log2().ceil() as u32;
+        if nic_dram.spare_bits > 16 || tag_bits + 1 > nic_dram.spare_bits {
+            let reason = format!(
+                "{} of at most 16, where {tag_bits} bits of tag and a dirty flag are needed",
+                nic_dram.spare_bits
+            );
+            return refuse("nic_dram.spare_bits", reason);
+        }
+        if network.header_bytes + network.operation_header_bytes >= network.packet_max_bytes {
+            let reason = format!("{} leaves no room for an operation", network.packet_max_bytes);
+            return refuse("network.packet_max_bytes", reason);
+        }
+        if network.repeated_header_bytes > network.operation_header_bytes {
+            let reason = format!("{} is more than operation_header_bytes", network.repeated_header_bytes);
+            return refuse("network.repeated_header_bytes", reason);
+        }
+        Ok(())
+    }
+
+    /// What a read of 64 bytes spends in the engine and on an idle link. The rest of its latency is the host's.
+    pub(crate) fn idle_read_of_the_engine(&self) -> Time {
+        let pcie = &self.pcie;
+        let bytes = 2 * (pcie.tlp_overhead_bytes + pcie.link_packet_bytes) + 64;
+        let cycles = pcie.dma_engine.read_header_cycles + 64_u32.div_ceil(pcie.dma_engine.word_bytes.max(1));
+        Time::of_bytes(bytes.into(), pcie.bandwidth_gb_per_s)
+            + Time::cycle(pcie.dma_engine.clock_mhz) * u64::from(cycles)
+    }
+}
+
+fn refuse(field: &'static str, reason: String) -> Result<(), HardwareError> {
+    Err(HardwareError::Value { field, reason })
+}
+
+/// The first line says what is wrong, the last in which table.
+fn form(error: &toml::de::Error) -> HardwareError {
+    let text = error.to_string();
+    HardwareError::Form(text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(from: &str, to: &str) -> String {
+        assert!(KV_DIRECT.contains(from), "{from}");
+        Hardware::from_toml(&KV_DIRECT.replacen(from, to, 1)).expect_err(to).to_string()
+    }
+
+    #[test]
+    fn the_board_is_valid_and_read_back() {
+        let board = Hardware::kv_direct();
+        assert_eq!(Hardware::from_toml(&board.to_toml()), Ok(board.clone()));
+        assert_eq!(board.memory_ratio(), 1.0 / 16.0);
+        assert_eq!(Hardware::kv_direct_one_link().check(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_missing_unknown_or_of_another_type_is_named_with_its_table() {
+        for (from, to, parts) in [
+            ("read_tags = 64", "", ["read_tags", "missing", "pcie"]),
+            ("word_bytes = 32", "", ["word_bytes", "missing", "pcie.dma_engine"]),
+            ("read_tags = 64", "read_tags = 64\nread_tag = 64", ["read_tag", "unknown", "pcie"]),
+            ("posted_credits = 88", "posted_credits = -88", ["posted_credits", "-88", "pcie"]),
+            ("[network]", "[netwerk]", ["netwerk", "unknown", "network"]),
+            ("links = 2", "links = \"two\"", ["links", "two", "pcie"]),
+            ("delay_us = 2.0", "delay_us = ", ["delay_us", "", ""]),
+        ] {
+            let refusal = refusal(from, to);
+            assert!(parts.iter().all(|part| refusal.contains(part)), "{to}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_field_and_the_reason() {
+        for (from, to, field, reason) in [
+            ("clock_mhz = 180.0", "clock_mhz = -180.0", "processor.clock_mhz", "-180"),
+            ("clock_mhz = 180.0", "clock_mhz = nan", "processor.clock_mhz", "NaN"),
+            ("delay_us = 2.0", "delay_us = inf", "network.delay_us", "inf"),
+            ("links = 2", "links = 0", "pcie.links", "between 1"),
+            ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
+            ("payload_max_bytes = 256", "payload_max_bytes = 100", "pcie.payload_max_bytes", "100"),
+            ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),
+            ("word_bytes = 32", "word_bytes = 512", "pcie.dma_engine.word_bytes", "up to 256"),
+            ("[0, 748]", "[1, 748]", "pcie.read_uncached_ns", "from 0 to 100"),
+            ("[10, 836]", "[10, 700]", "pcie.read_uncached_ns", "does not come before"),
+            ("[0, 748], [5, 780]", "[0, 20], [5, 780]", "pcie.read_uncached_ns", "link and its engine"),
+            ("round_trip_ns = 500.0", "round_trip_ns = 900.0", "pcie.round_trip_ns", "whole read"),
+            ("size_gib = 4.0", "size_gib = 65.0", "nic_dram.size_gib", "host_dram.size_gib"),
+            ("spare_bits = 6", "spare_bits = 4", "nic_dram.spare_bits", "4 bits of tag"),
+            ("packet_max_bytes = 1500", "packet_max_bytes = 91", "network.packet_max_bytes", "no room"),
+            ("repeated_header_bytes = 1", "repeated_header_bytes = 9", "network.repeated_header_bytes", "9 is more"),
+        ] {
+            let refusal = refusal(from, to);
+            assert!(refusal.starts_with(field) && refusal.contains(reason), "{to}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Figure 3a: random DMA requests a second over one link, by payload.
+//!
+//! What runs: as many requests as the DMA engine can have, and more that wait, all of one size, on one link.
+
+use std::rc::Rc;
+
+use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use crate::clock::{Clock, run};
+use crate::hardware::Hardware;
+use crate::pcie::{HostMemory, Link, Residence};
+use crate::resource::Meter;
+
+pub(super) const ITEM: Item = Item {
+    name: "fig03a",
+    title: "Random DMA over one PCIe Gen3 x8 link",
+    paper: include_str!("../../papers/fig03a-pcie-dma-throughput.csv"),
+    x: Axis::logarithmic("payload (B)"),
+    y: Axis::linear("requests (million/s)"),
+    tolerance: Tolerance::Relative(0.15),
+    run: measure,
+};
+
+/// Requests that are wanted at any time; more than there are tags and credits.
+const WIDTH: usize = 256;
+const REQUESTS: u32 = 40_000;
+
+fn measure(context: &mut Context<'_>) -> Findings {
+    let hardware = Hardware::kv_direct_one_link();
+    let references = ITEM.references();
+    let mut points = Vec::new();
+    for (done, reference) in references.iter().enumerate() {
+        context.progress(done, references.len());
+        let mops = requests_per_us(&hardware, reference.series == "write", reference.x() as u32, context.seed);
+        points.push(Point::new(reference, mops));
+    }
+    let pcie = &hardware.pcie;
+    let sizes: Vec<f64> = points.iter().filter(|point| point.series == "read").map(|point| point.x).collect();
+    let engine = &pcie.dma_engine;
+    let cycles = |size: f64| {
+        (size / f64::from(pcie.payload_max_bytes)).ceil() * f64::from(engine.write_header_cycles)
+            + size / f64::from(engine.word_bytes)
+    };
+    let writes = sizes.iter().map(|size| (*size, engine.clock_mhz / cycles(*size))).collect();
+    let reads = sizes.iter().map(|size| (*size, (64e3 / 974.0_f64).min(6980.0 / size))).collect();
+    Findings {
+        points,
+        curves: vec![
+            Curve {
+                name: "closed form, write: 250 MHz / (2 for each TLP + payload / 32 B)".to_owned(),
+                points: writes,
+            },
+            Curve { name: "closed form, read: 64 tags / 974 ns, at most 6.98 GB/s".to_owned(), points: reads },
+        ],
+        setting: format!(
+            "{REQUESTS} requests of each size, {WIDTH} wanted at a time, on the board {}. The cycles of the DMA engine \
+             were fitted to this figure's writes; tags, credits, latencies and packet sizes are the paper's.",
+            hardware.name
+        ),
+        explanation: String::new(),
+    }
+}
+
+/// Millions of requests a second, when more are wanted than the link can carry.
+pub(super) fn requests_per_us(hardware: &Hardware, writes: bool, bytes: u32, seed: u64) -> f64 {
+    let clock = Rc::new(Clock::default());
+    let host = Rc::new(HostMemory::new(&hardware.host_dram));
+    let link = Link::new(Rc::clone(&clock), host, hardware, seed);
+    let meter = Meter::default();
+    let request = async |_: u32| {
+        if writes {
+            link.write(bytes).await;
+        } else {
+            link.read(bytes, Residence::Memory).await;
+        }
+        meter.count(&clock);
+    };
+    run(&clock, WIDTH, (0..REQUESTS).map(request));
+    meter.mops()
+}

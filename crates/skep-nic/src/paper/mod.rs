@@ -1,0 +1,183 @@
+//! The figures and tables of KV-Direct's evaluation, measured on the model.
+//!
+//! An [`Item`] is one of them, in a file of its own that says what runs. Its [`Findings`] are the paper's points with
+//! ours beside them, and further curves: a closed form that a plot turns out to lie on, or what another run of the model
+//! says. Ours is always measured on a model that runs; a closed form never is its source.
+//!
+//! The same seed gives the same findings, bit for bit. Items named after figures in which nothing but time is measured
+//! on this machine would be the exception, and say so.
+//!
+//! To add one: copy its CSV into `papers/`, write `paper/NAME.rs` with a `pub(super) const ITEM: Item`, and put it into
+//! [`ITEMS`].
+
+mod fig03a;
+mod reference;
+
+pub use reference::{Reference, references, source};
+
+/// All that are built, in the order of the paper.
+pub const ITEMS: &[Item] = &[fig03a::ITEM];
+
+/// One figure or table.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    /// Its name, that of its CSV: `fig03a`.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// The published numbers, as their file.
+    pub paper: &'static str,
+    /// What lies across.
+    pub x: Axis,
+    /// What lies upwards.
+    pub y: Axis,
+    /// How far ours may be from the paper's without a word of explanation.
+    pub tolerance: Tolerance,
+    /// Measures.
+    pub run: fn(&mut Context<'_>) -> Findings,
+}
+
+/// One axis of a plot.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// What it counts, with the unit.
+    pub label: &'static str,
+    /// Whether equal ratios are equally far apart.
+    pub logarithmic: bool,
+}
+
+/// A distance from the paper's number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// As a share of it.
+    Relative(f64),
+    /// In its own unit.
+    Absolute(f64),
+}
+
+/// What a run is given: its seed, and whom to tell how far it is.
+pub struct Context<'a> {
+    /// Everything random comes from it.
+    pub seed: u64,
+    progress: &'a mut dyn FnMut(f64),
+}
+
+/// What an item found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// The paper's points, with ours.
+    pub points: Vec<Point>,
+    /// Curves beside them.
+    pub curves: Vec<Curve>,
+    /// What was run: sizes, where they are smaller than the paper's, and what was not measured.
+    pub setting: String,
+    /// What the deviations come from, and who is right. It is there if a point is beyond the tolerance.
+    pub explanation: String,
+}
+
+/// A point of the paper, and ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Its curve.
+    pub series: String,
+    /// Where on the x axis; several series of one table may use 0, 1, 2 for its columns.
+    pub x: f64,
+    /// The published figure.
+    pub paper: f64,
+    /// The measured one.
+    pub ours: f64,
+}
+
+/// A curve of which the paper has no points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// What it is: `closed form: …`, or which other run of the model.
+    pub name: String,
+    /// Its points from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Axis {
+    /// An axis on which equal differences are equally far apart.
+    pub const fn linear(label: &'static str) -> Self {
+        Axis { label, logarithmic: false }
+    }
+
+    /// An axis on which equal ratios are equally far apart.
+    pub const fn logarithmic(label: &'static str) -> Self {
+        Axis { label, logarithmic: true }
+    }
+}
+
+impl Point {
+    /// A published point and ours.
+    pub fn new(paper: &Reference, ours: f64) -> Self {
+        Point { series: paper.series.clone(), x: paper.x(), paper: paper.y, ours }
+    }
+
+    /// Its name within the item: `read 64`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.series, self.x)
+    }
+
+    /// Ours over the paper's, less one.
+    pub fn deviation(&self) -> f64 {
+        self.ours / self.paper - 1.0
+    }
+
+    /// Whether ours is near enough.
+    pub fn is_within(&self, tolerance: Tolerance) -> bool {
+        match tolerance {
+            Tolerance::Relative(share) => self.deviation().abs() <= share,
+            Tolerance::Absolute(distance) => (self.ours - self.paper).abs() <= distance,
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Says that so many of all steps are done.
+    pub fn progress(&mut self, done: usize, steps: usize) {
+        (self.progress)(done as f64 / steps as f64);
+    }
+}
+
+impl Item {
+    /// The item of this name.
+    pub fn named(name: &str) -> Option<&'static Item> {
+        ITEMS.iter().find(|item| item.name == name)
+    }
+
+    /// Measures it. `progress` hears the share that is done.
+    pub fn measure(&self, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
+        (self.run)(&mut Context { seed, progress })
+    }
+
+    /// The published points.
+    pub fn references(&self) -> Vec<Reference> {
+        references(self.paper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_has_its_points_and_explains_what_is_beyond_its_tolerance() {
+        for item in ITEMS {
+            assert!(source(item.paper).starts_with("KV-Direct"), "{}", item.name);
+            let findings = item.measure(1, &mut |_| ());
+            assert_eq!(findings.points.len(), item.references().len(), "{}", item.name);
+            let beyond: Vec<_> = findings.points.iter().filter(|point| !point.is_within(item.tolerance)).collect();
+            assert!(beyond.is_empty() || !findings.explanation.is_empty(), "{}: {beyond:?}", item.name);
+            assert!(findings.points.iter().all(|point| point.ours.is_finite()), "{}", item.name);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_findings() {
+        for item in ITEMS {
+            assert_eq!(item.measure(7, &mut |_| ()), item.measure(7, &mut |_| ()), "{}", item.name);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Virtual time: whole picoseconds, so that sums are exact and a run can be repeated bit for bit.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Mul, Sub};
+
+/// A moment since the start of a run, or a span between two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The start, or no time at all.
+    pub const ZERO: Time = Time(0);
+
+    /// So many picoseconds.
+    pub const fn from_ps(picoseconds: u64) -> Self {
+        Time(picoseconds)
+    }
+
+    /// So many nanoseconds, rounded to picoseconds. Negative ones are none.
+    pub fn from_ns(nanoseconds: f64) -> Self {
+        Time((nanoseconds * 1e3).round() as u64)
+    }
+
+    /// A cycle of a clock.
+    pub fn cycle(mhz: f64) -> Self {
+        Time::from_ns(1e3 / mhz)
+    }
+
+    /// What this many bytes take on a path of this bandwidth. A GB is 10⁹ bytes.
+    pub fn of_bytes(bytes: u64, gb_per_s: f64) -> Self {
+        Time::from_ns(bytes as f64 / gb_per_s)
+    }
+
+    /// In picoseconds.
+    pub fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// In nanoseconds.
+    pub fn as_ns(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// In microseconds.
+    pub fn as_us(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// The first edge of a clock at this moment or after it.
+    pub fn next_edge(self, cycle: Time) -> Time {
+        Time(self.0.next_multiple_of(cycle.0.max(1)))
+    }
+
+    /// What is left after taking away `earlier`, or nothing.
+    pub fn saturating_sub(self, earlier: Time) -> Time {
+        Time(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Time {
+    type Output = Time;
+
+    fn add(self, span: Time) -> Time {
+        Time(self.0 + span.0)
+    }
+}
+
+impl AddAssign for Time {
+    fn add_assign(&mut self, span: Time) {
+        self.0 += span.0;
+    }
+}
+
+impl Sub for Time {
+    type Output = Time;
+
+    fn sub(self, earlier: Time) -> Time {
+        Time(self.0 - earlier.0)
+    }
+}
+
+impl Mul<u64> for Time {
+    type Output = Time;
+
+    fn mul(self, count: u64) -> Time {
+        Time(self.0 * count)
+    }
+}
+
+impl Sum for Time {
+    fn sum<I: Iterator<Item = Time>>(spans: I) -> Time {
+        spans.fold(Time::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} ns", self.as_ns())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Time;
+
+    #[test]
+    fn units_agree() {
+        assert_eq!(Time::cycle(250.0), Time::from_ns(4.0));
+        assert_eq!(Time::of_bytes(64, 12.8), Time::from_ps(5000));
+        assert_eq!(Time::from_ns(4.001).next_edge(Time::from_ns(4.0)), Time::from_ns(8.0));
+        assert_eq!(Time::from_ns(8.0).next_edge(Time::from_ns(4.0)), Time::from_ns(8.0));
+        assert_eq!(Time::from_ns(1500.0).as_us(), 1.5);
+    }
+}

@@ -1,0 +1,229 @@
+//! An item as an SVG: the paper's points as rings on thin lines, ours as discs on thick ones, other curves dashed.
+//!
+//! ```text
+//! title
+//! y ┤      ○──●
+//!   │  ○──●             one colour for each series, the same for the paper and for us
+//!   └──────────── x
+//! ○ ● series   ┄ other curve
+//! ```
+
+use plotters::backend::SVGBackend;
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{Circle, DashedPathElement, PathElement, Text};
+use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
+use skep_nic::paper::{Axis, Findings, Item};
+
+type Pixel = (i32, i32);
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+const WIDTH: i32 = 860;
+const LEFT: i32 = 76;
+const RIGHT: i32 = 24;
+const TOP: i32 = 56;
+const PLOT_HEIGHT: i32 = 380;
+const BELOW_PLOT: i32 = 56;
+const LEGEND_LINE: i32 = 22;
+const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+const GRID: RGBColor = RGBColor(0xe2, 0xe4, 0xe6);
+/// Of the series, in their order; told apart by people who see few colours, too.
+const SERIES: [RGBColor; 8] = [
+    RGBColor(0xc2, 0x6a, 0x00),
+    RGBColor(0x00, 0x6b, 0xa6),
+    RGBColor(0x2a, 0x85, 0x4e),
+    RGBColor(0xa3, 0x2a, 0x6b),
+    RGBColor(0x6b, 0x5b, 0xc4),
+    RGBColor(0x6e, 0x6e, 0x6e),
+    RGBColor(0x9c, 0x8a, 0x00),
+    RGBColor(0x00, 0x8f, 0x9c),
+];
+/// Of the other curves.
+const CURVES: [RGBColor; 4] =
+    [RGBColor(0x55, 0x55, 0x55), RGBColor(0x8a, 0x9a, 0xa8), RGBColor(0xb0, 0x80, 0x80), RGBColor(0x80, 0xb0, 0x80)];
+
+/// Draws it. Fails only if the drawing library does.
+pub(super) fn svg(item: &Item, findings: &Findings) -> Result<String, String> {
+    let mut text = String::new();
+    draw(&mut text, item, findings).map_err(|error| format!("cannot draw {}: {error}", item.name))?;
+    Ok(text)
+}
+
+/// An axis with the figures that lie on it.
+struct Scale {
+    logarithmic: bool,
+    from: f64,
+    to: f64,
+    ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// Room for all figures. Few different ones are ticks themselves.
+    fn new(axis: Axis, figures: impl Iterator<Item = f64>, from_zero: bool) -> Self {
+        let mut distinct: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
+        distinct.sort_by(f64::total_cmp);
+        distinct.dedup();
+        let (mut from, mut to) =
+            (distinct.first().copied().unwrap_or_default(), distinct.last().copied().unwrap_or(1.0));
+        if from_zero && from > 0.0 && !axis.logarithmic {
+            from = 0.0;
+        }
+        if from >= to {
+            to = from + 1.0;
+        }
+        let ticks = if !from_zero && distinct.len() <= 12 {
+            distinct
+        } else if axis.logarithmic {
+            (-12..=12).map(|power| 10_f64.powi(power)).filter(|tick| (from..=to).contains(tick)).collect()
+        } else {
+            let rough = (to - from) / 6.0;
+            let power = 10_f64.powf(rough.log10().floor());
+            let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough);
+            let step = step.unwrap_or(rough);
+            let first = (from / step).ceil() as i64;
+            (first..).map(|number| number as f64 * step).take_while(|tick| *tick <= to * (1.0 + 1e-9)).collect()
+        };
+        Scale { logarithmic: axis.logarithmic, from, to, ticks }
+    }
+
+    /// Where a figure lies, from 0 to 1.
+    fn share(&self, figure: f64) -> f64 {
+        let place = |figure: f64| if self.logarithmic { figure.max(f64::MIN_POSITIVE).ln() } else { figure };
+        (place(figure) - place(self.from)) / (place(self.to) - place(self.from))
+    }
+}
+
+fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<dyn std::error::Error>> {
+    let mut series: Vec<&str> = Vec::new();
+    for point in &findings.points {
+        if !series.contains(&point.series.as_str()) {
+            series.push(&point.series);
+        }
+    }
+    let legend_lines = series.len() + findings.curves.len();
+    let height = TOP + PLOT_HEIGHT + BELOW_PLOT + legend_lines as i32 * LEGEND_LINE + 12;
+    let area = SVGBackend::with_string(text, (WIDTH as u32, height as u32)).into_drawing_area();
+    area.fill(&RGBColor(0xff, 0xff, 0xff))?;
+
+    let others = || findings.curves.iter().flat_map(|curve| curve.points.iter());
+    let xs = findings.points.iter().map(|point| point.x).chain(others().map(|point| point.0));
+    let ys = findings.points.iter().flat_map(|point| [point.paper, point.ours]).chain(others().map(|point| point.1));
+    let (x, y) = (Scale::new(item.x, xs, false), Scale::new(item.y, ys, true));
+    let pixel = |figures: (f64, f64)| -> Pixel {
+        let across = x.share(figures.0) * f64::from(WIDTH - LEFT - RIGHT - 24);
+        let up = y.share(figures.1) * f64::from(PLOT_HEIGHT - 12);
+        (LEFT + 12 + across.round() as i32, TOP + PLOT_HEIGHT - up.round() as i32)
+    };
+    frame(&area, item, &x, &y, &pixel)?;
+
+    for (curve, colour) in findings.curves.iter().zip(CURVES.iter().cycle()) {
+        let path: Vec<Pixel> = curve.points.iter().map(|point| pixel(*point)).collect();
+        area.draw(&DashedPathElement::new(path, 6, 4, colour.stroke_width(2)))?;
+    }
+    for (name, colour) in series.iter().zip(SERIES.iter().cycle()) {
+        let mut points: Vec<_> = findings.points.iter().filter(|point| point.series == *name).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let paper: Vec<Pixel> = points.iter().map(|point| pixel((point.x, point.paper))).collect();
+        let ours: Vec<Pixel> = points.iter().map(|point| pixel((point.x, point.ours))).collect();
+        area.draw(&PathElement::new(paper.clone(), colour.mix(0.5).stroke_width(1)))?;
+        area.draw(&PathElement::new(ours.clone(), colour.stroke_width(2)))?;
+        let size = if points.len() > 40 { 2 } else { 4 };
+        for (paper, ours) in paper.into_iter().zip(ours) {
+            area.draw(&Circle::new(ours, size, colour.filled()))?;
+            area.draw(&Circle::new(paper, size + 2, colour.stroke_width(1)))?;
+        }
+    }
+
+    let mut line = TOP + PLOT_HEIGHT + BELOW_PLOT;
+    for (name, colour) in series.iter().zip(SERIES.iter().cycle()) {
+        area.draw(&Circle::new((LEFT + 6, line + 7), 6, colour.stroke_width(1)))?;
+        area.draw(&Circle::new((LEFT + 28, line + 7), 4, colour.filled()))?;
+        area.draw(&Text::new(format!("{name}: paper, ours"), (LEFT + 44, line), style(15)))?;
+        line += LEGEND_LINE;
+    }
+    for (curve, colour) in findings.curves.iter().zip(CURVES.iter().cycle()) {
+        let path = [(LEFT, line + 7), (LEFT + 34, line + 7)];
+        area.draw(&DashedPathElement::new(path, 6, 4, colour.stroke_width(2)))?;
+        area.draw(&Text::new(curve.name.clone(), (LEFT + 44, line), style(15)))?;
+        line += LEGEND_LINE;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// Title, grid, ticks and names of the axes.
+fn frame(
+    area: &Area<'_>,
+    item: &Item,
+    x: &Scale,
+    y: &Scale,
+    pixel: &impl Fn((f64, f64)) -> Pixel,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let line = |from: Pixel, to: Pixel, style: ShapeStyle| PathElement::new([from, to], style);
+    let (bottom, right) = (TOP + PLOT_HEIGHT, WIDTH - RIGHT);
+    area.draw(&Text::new(format!("{}: {}", item.name, item.title), (LEFT - 60, 12), style(19)))?;
+    area.draw(&Text::new(item.y.label, (LEFT - 60, TOP - 18), style(14)))?;
+    for tick in &y.ticks {
+        let (_, height) = pixel((x.from, *tick));
+        area.draw(&line((LEFT, height), (right, height), GRID.into()))?;
+        area.draw(&Text::new(tick_text(*tick), (LEFT - 60, height - 7), style(14)))?;
+    }
+    for tick in &x.ticks {
+        let (across, _) = pixel((*tick, y.from));
+        area.draw(&line((across, TOP), (across, bottom), GRID.into()))?;
+        let text = tick_text(*tick);
+        area.draw(&Text::new(text.clone(), (across - 4 * text.chars().count() as i32, bottom + 8), style(14)))?;
+    }
+    area.draw(&line((LEFT, bottom), (right, bottom), INK.into()))?;
+    area.draw(&line((LEFT, TOP), (LEFT, bottom), INK.into()))?;
+    area.draw(&Text::new(item.x.label, (LEFT + (right - LEFT) / 2 - 60, bottom + 30), style(14)))?;
+    Ok(())
+}
+
+/// Small shares of two as the fractions that they are, all else in few digits.
+fn tick_text(tick: f64) -> String {
+    let whole = 1.0 / tick;
+    if tick > 0.0 && tick < 0.1 && whole.fract() == 0.0 {
+        return format!("1/{whole}");
+    }
+    let rounded = (tick * 1e6).round() / 1e6;
+    rounded.to_string()
+}
+
+fn style(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Scale, svg, tick_text};
+    use skep_nic::paper::{Axis, Curve, Findings, Item, Point};
+
+    #[test]
+    fn every_point_and_curve_is_drawn_and_named() {
+        let point = |series: &str, x, paper, ours| Point { series: series.to_owned(), x, paper, ours };
+        let findings = Findings {
+            points: vec![point("a & b", 1.0, 10.0, 11.0), point("a & b", 2.0, 20.0, 20.0), point("c", 2.0, 5.0, 6.0)],
+            curves: vec![Curve { name: "closed form".to_owned(), points: vec![(1.0, 10.0), (2.0, 20.0)] }],
+            ..Findings::default()
+        };
+        let item = Item::named("fig03a").unwrap();
+        let svg = svg(item, &findings).unwrap();
+        // A ring and a disc for each point, and for each series in the legend.
+        assert_eq!(svg.matches("<circle").count(), 2 * 3 + 2 * 2, "{svg}");
+        for text in [item.title, item.x.label, item.y.label, "a &amp; b: paper, ours", "closed form"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+    }
+
+    #[test]
+    fn figures_lie_where_they_belong() {
+        let linear = Scale::new(Axis::linear(""), [10.0, 40.0].into_iter(), true);
+        assert_eq!((linear.share(0.0), linear.share(20.0), linear.share(40.0)), (0.0, 0.5, 1.0));
+        assert_eq!(linear.ticks, [0.0, 10.0, 20.0, 30.0, 40.0]);
+        let logarithmic = Scale::new(Axis::logarithmic(""), [1.0, 4.0, 16.0].into_iter(), false);
+        assert!((logarithmic.share(4.0) - 0.5).abs() < 1e-9);
+        assert_eq!(logarithmic.ticks, [1.0, 4.0, 16.0]);
+        assert_eq!([0.0625, 0.25, 64.0, 0.1 + 0.2].map(tick_text), ["1/16", "0.25", "64", "0.3"]);
+    }
+}
