@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -150,12 +150,33 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
     }
 }
 
-/// Waits for all of these at once, as hardware does with the parts of one transfer.
-pub async fn all<F: Future<Output = ()>>(parts: impl IntoIterator<Item = F>) {
-    let mut waiting: Vec<Pin<Box<F>>> = parts.into_iter().map(Box::pin).collect();
+/// Waits for all of these, of which up to `width` are under way together, as the parts of one transfer are in hardware.
+pub async fn all<F: Future<Output = ()>>(width: usize, parts: impl IntoIterator<Item = F>) {
+    let mut parts = parts.into_iter().fuse();
+    let mut waiting: Vec<Pin<Box<F>>> = Vec::new();
     poll_fn(|context| {
         waiting.retain_mut(|part| part.as_mut().poll(context).is_pending());
+        while waiting.len() < width
+            && let Some(part) = parts.next()
+        {
+            let mut part = Box::pin(part);
+            if part.as_mut().poll(context).is_pending() {
+                waiting.push(part);
+            }
+        }
         if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Waits for both.
+pub async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let (mut one_done, mut other_done) = (false, false);
+    poll_fn(|context| {
+        one_done = one_done || one.as_mut().poll(context).is_ready();
+        other_done = other_done || other.as_mut().poll(context).is_ready();
+        if one_done && other_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
@@ -182,8 +203,10 @@ mod tests {
     #[test]
     fn parts_run_side_by_side() {
         let clock = Clock::default();
-        run(&clock, 1, [all([3.0, 9.0, 6.0].map(|ns| clock.after(Time::from_ns(ns))))]);
+        run(&clock, 1, [all(2, [3.0, 9.0, 4.0].map(|ns| clock.after(Time::from_ns(ns))))]);
         assert_eq!(clock.now(), Time::from_ns(9.0));
+        run(&clock, 1, [both(clock.after(Time::from_ns(2.0)), clock.after(Time::from_ns(4.0)))]);
+        assert_eq!(clock.now(), Time::from_ns(13.0));
     }
 
     #[test]

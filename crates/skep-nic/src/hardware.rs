@@ -83,6 +83,8 @@ pub struct DmaEngine {
     pub read_header_cycles: u32,
     /// Cycles lost between a read and a write.
     pub turnaround_cycles: u32,
+    /// Queues among which reads take turns. In each of them answers are delivered in the order of the requests.
+    pub ordered_queues: u32,
 }
 
 /// Memory on the NIC: a direct-mapped cache of host lines.
@@ -224,6 +226,7 @@ impl Hardware {
             ("pcie.read_tags", pcie.read_tags),
             ("pcie.nonposted_credits", pcie.nonposted_credits),
             ("pcie.posted_credits", pcie.posted_credits),
+            ("pcie.dma_engine.ordered_queues", engine.ordered_queues),
             ("host_cpu.doorbell_operations", host_cpu.doorbell_operations),
         ] {
             if !(1..=1 << 16).contains(&value) {

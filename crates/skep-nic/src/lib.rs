@@ -8,11 +8,24 @@
 //! | [`hardware`] | every constant, as a TOML file and checked | sections 2.4, 4 |
 //! | [`time`], [`clock`], [`resource`] | virtual time, events, what is waited for | |
 //! | [`pcie`] | links: tags, credits, packets, latency; the DMA engine | section 2.4, Fig. 3 |
+//! | [`dispatcher`], [`cache`] | NIC DRAM as a cache for a share of the lines | section 3.3.4, Fig. 7 |
+//! | [`memory`] | the store's memory on all that | |
+//! | [`balance`] | the best load dispatch ratio | section 6.3.1, Tables 5, 6 |
+//! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
+//! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
+//! | [`popularity`] | uniform and long-tail accesses | section 5 |
 //! | [`paper`] | the figures and tables, measured | sections 5, 6 |
 
+pub mod balance;
+pub mod cache;
 pub mod clock;
+pub mod dispatcher;
 pub mod hardware;
+pub mod memory;
+pub mod network;
 pub mod paper;
 pub mod pcie;
+pub mod popularity;
 pub mod resource;
+pub mod scatter_gather;
 pub mod time;

@@ -3,7 +3,7 @@
 //! ```text
 //!              ┌ DMA engine ┐         ┌── link ──┐
 //! read   ─ tag ┼────────────┼─ credit ┼── up ────┼▶ host: latency, memory
-//!        ◀─────┼─ words ◀───┼─────────┼── down ◀─┤   one TLP for up to 256 bytes
+//!        ◀─────┼─ words ◀───┼─ order ◀┼── down ◀─┤   one TLP for up to 256 bytes
 //! write  ──────┼─ words ────┼─ credit ┼── up ────┼▶
 //!              └ half duplex┘         └──────────┘
 //! ```
@@ -19,7 +19,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::{self, Clock};
 use crate::hardware::{Hardware, HostDram, Pcie};
-use crate::resource::{Credits, Path, Slots};
+use crate::resource::{Credits, Order, Path, Slots};
 use crate::time::Time;
 
 /// Where the host has the bytes that a read asks for.
@@ -59,6 +59,9 @@ pub struct Link {
     spec: Pcie,
     cycle: Time,
     tags: Slots,
+    /// Reads take turns among them; in each, answers leave in the order of the requests.
+    queues: Vec<Order>,
+    next_queue: Cell<usize>,
     nonposted: Credits,
     posted: Credits,
     up: Path,
@@ -88,6 +91,8 @@ impl Link {
             host,
             cycle: Time::cycle(spec.dma_engine.clock_mhz),
             tags: Slots::new(spec.read_tags),
+            queues: (0..spec.dma_engine.ordered_queues).map(|_| Order::default()).collect(),
+            next_queue: Cell::new(0),
             nonposted: Credits::new(spec.nonposted_credits),
             posted: Credits::new(spec.posted_credits),
             up: Path::default(),
@@ -113,7 +118,8 @@ impl Link {
         if bytes <= self.spec.payload_max_bytes {
             self.read_request(bytes, residence).await;
         } else {
-            clock::all(self.parts(bytes).map(|part| self.read_request(part, residence))).await;
+            let width = self.spec.read_tags as usize;
+            clock::all(width, self.parts(bytes).map(|part| self.read_request(part, residence))).await;
         }
         self.under_way.set(self.under_way.get() - 1);
     }
@@ -141,6 +147,9 @@ impl Link {
 
     async fn read_request(&self, bytes: u32, residence: Residence) {
         let _tag = self.tags.take().await;
+        let queue = &self.queues[self.next_queue.get()];
+        self.next_queue.set((self.next_queue.get() + 1) % self.queues.len());
+        let number = queue.join();
         // The request makes room for the answer to the data, and the data for the answer to the request.
         let request = || self.send(&self.up, self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes);
         let sent = self.nonposted.spend(&self.clock, self.round_trip(), request).await;
@@ -151,6 +160,7 @@ impl Link {
         self.clock.until(ready).await;
         let data = bytes + self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes;
         self.clock.until(self.send(&self.down, data)).await;
+        queue.leave(number).await;
         self.clock.until(self.through_engine(Direction::Read, bytes)).await;
     }
 

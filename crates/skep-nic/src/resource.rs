@@ -1,4 +1,6 @@
-//! What operations of the model wait for: paths that carry one thing after the other, credits, tags.
+//! What operations of the model wait for: paths that carry one thing after the other, credits, tags, their turn.
+//!
+//! Who waits must go on waiting: a future that is dropped before its turn would take it along.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -14,7 +16,6 @@ use crate::time::Time;
 #[derive(Debug, Default)]
 pub struct Path {
     free_at: Cell<Time>,
-    busy: Cell<Time>,
 }
 
 impl Path {
@@ -22,13 +23,7 @@ impl Path {
     pub fn reserve(&self, now: Time, span: Time) -> Time {
         let end = self.free_at.get().max(now) + span;
         self.free_at.set(end);
-        self.busy.set(self.busy.get() + span);
         end
-    }
-
-    /// How long it has carried something.
-    pub fn busy(&self) -> Time {
-        self.busy.get()
     }
 }
 
@@ -121,6 +116,47 @@ impl Drop for Slot<'_> {
     }
 }
 
+/// A line in which everybody leaves in the order of joining: what restores the order of answers.
+#[derive(Debug, Default)]
+pub struct Order {
+    /// Who has joined and not left; the front has the number `left`.
+    line: RefCell<VecDeque<Option<Waker>>>,
+    left: Cell<u64>,
+}
+
+/// A place in an [`Order`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "who does not leave holds up all who come later"]
+pub struct OrderNumber(u64);
+
+impl Order {
+    /// Takes the next place.
+    pub fn join(&self) -> OrderNumber {
+        self.line.borrow_mut().push_back(None);
+        OrderNumber(self.left.get() + self.line.borrow().len() as u64 - 1)
+    }
+
+    /// Waits until all who joined before have left, and leaves.
+    pub async fn leave(&self, number: OrderNumber) {
+        poll_fn(|context| {
+            let place = number.0 - self.left.get();
+            if place == 0 {
+                return Poll::Ready(());
+            }
+            let mut line = self.line.borrow_mut();
+            line[usize::try_from(place).expect("a line fits into memory")] = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        let mut line = self.line.borrow_mut();
+        line.pop_front();
+        self.left.set(self.left.get() + 1);
+        if let Some(Some(waker)) = line.front() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
 /// Counts completions, and says how fast they came.
 #[derive(Debug, Default)]
 pub struct Meter {
@@ -155,7 +191,6 @@ mod tests {
         assert_eq!(path.reserve(ns(0.0), ns(5.0)), ns(5.0));
         assert_eq!(path.reserve(ns(2.0), ns(5.0)), ns(10.0));
         assert_eq!(path.reserve(ns(30.0), ns(5.0)), ns(35.0));
-        assert_eq!(path.busy(), ns(15.0));
     }
 
     #[test]
@@ -183,5 +218,20 @@ mod tests {
         run(&clock, 5, (1..=5).map(hold));
         assert_eq!(*ends.borrow(), [(1, 10.0), (2, 10.0), (3, 20.0), (4, 20.0), (5, 30.0)]);
         assert_eq!(slots.free.get(), 2);
+    }
+
+    #[test]
+    fn an_order_is_restored() {
+        let clock = Clock::default();
+        let order = Order::default();
+        let ends = RefCell::new(Vec::new());
+        let pass = async |(name, ns): (u32, f64)| {
+            let number = order.join();
+            clock.after(Time::from_ns(ns)).await;
+            order.leave(number).await;
+            ends.borrow_mut().push((name, clock.now().as_ns()));
+        };
+        run(&clock, 3, [(1, 20.0), (2, 5.0), (3, 40.0), (4, 1.0)].map(pass));
+        assert_eq!(*ends.borrow(), [(1, 20.0), (2, 20.0), (3, 40.0), (4, 40.0)]);
     }
 }

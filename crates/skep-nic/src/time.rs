@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Mul, Sub};
+use std::ops::{Add, Mul, Sub};
 
 /// A moment since the start of a run, or a span between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,12 +63,6 @@ impl Add for Time {
 
     fn add(self, span: Time) -> Time {
         Time(self.0 + span.0)
-    }
-}
-
-impl AddAssign for Time {
-    fn add_assign(&mut self, span: Time) {
-        self.0 += span.0;
     }
 }
 

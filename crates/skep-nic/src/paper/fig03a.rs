@@ -33,30 +33,45 @@ fn measure(context: &mut Context<'_>) -> Findings {
         let mops = requests_per_us(&hardware, reference.series == "write", reference.x() as u32, context.seed);
         points.push(Point::new(reference, mops));
     }
-    let pcie = &hardware.pcie;
     let sizes: Vec<f64> = points.iter().filter(|point| point.series == "read").map(|point| point.x).collect();
-    let engine = &pcie.dma_engine;
-    let cycles = |size: f64| {
-        (size / f64::from(pcie.payload_max_bytes)).ceil() * f64::from(engine.write_header_cycles)
-            + size / f64::from(engine.word_bytes)
+    let reads_with = |queues: u32| {
+        let mut other = hardware.clone();
+        other.pcie.dma_engine.ordered_queues = queues;
+        let at = |size: f64| requests_per_us(&other, false, size as u32, context.seed);
+        sizes.iter().map(|size| (*size, at(*size))).collect()
     };
-    let writes = sizes.iter().map(|size| (*size, engine.clock_mhz / cycles(*size))).collect();
-    let reads = sizes.iter().map(|size| (*size, (64e3 / 974.0_f64).min(6980.0 / size))).collect();
+    let tags = hardware.pcie.read_tags;
+    let curves = vec![
+        Curve { name: "running model, reads answered in one order".to_owned(), points: reads_with(1) },
+        Curve { name: "running model, reads answered in any order".to_owned(), points: reads_with(tags) },
+        closed_form_of_writes(&hardware, &sizes),
+        Curve {
+            name: "closed form, read: 64 tags / 974 ns, at most 6.98 GB/s".to_owned(),
+            points: sizes.iter().map(|size| (*size, (64e3 / 974.0_f64).min(6980.0 / size))).collect(),
+        },
+    ];
     Findings {
         points,
-        curves: vec![
-            Curve {
-                name: "closed form, write: 250 MHz / (2 for each TLP + payload / 32 B)".to_owned(),
-                points: writes,
-            },
-            Curve { name: "closed form, read: 64 tags / 974 ns, at most 6.98 GB/s".to_owned(), points: reads },
-        ],
+        curves,
         setting: format!(
-            "{REQUESTS} requests of each size, {WIDTH} wanted at a time, on the board {}. The cycles of the DMA engine \
-             were fitted to this figure's writes; tags, credits, latencies and packet sizes are the paper's.",
-            hardware.name
+            "{REQUESTS} requests of each size, {WIDTH} wanted at a time, on the board {}. Tags, credits, latencies and packet \
+             sizes are the paper's. Fitted to this figure: the DMA engine's cycles for a TLP, and in how many queues ({}) it \
+             restores the order of answers; dashed is what one queue and one for each tag would reach. What limits: writes, \
+             the engine; reads up to 64 B, the tags; larger ones, the link.",
+            hardware.name, hardware.pcie.dma_engine.ordered_queues
         ),
         explanation: String::new(),
+    }
+}
+
+fn closed_form_of_writes(hardware: &Hardware, sizes: &[f64]) -> Curve {
+    let engine = &hardware.pcie.dma_engine;
+    let packets = |size: f64| (size / f64::from(hardware.pcie.payload_max_bytes)).ceil();
+    let cycles =
+        |size: f64| packets(size) * f64::from(engine.write_header_cycles) + size / f64::from(engine.word_bytes);
+    Curve {
+        name: "closed form, write: 250 MHz / (2 for each TLP + payload / 32 B)".to_owned(),
+        points: sizes.iter().map(|size| (*size, engine.clock_mhz / cycles(*size))).collect(),
     }
 }
 

@@ -91,7 +91,7 @@ fn list() -> Result<(), Failure> {
 
 /// The items of these names, each once, in the order of the paper.
 fn chosen(names: &[String]) -> Result<Vec<&'static Item>, Failure> {
-    for name in names.iter().filter(|name| *name != "all" && Item::named(name).is_none()) {
+    if let Some(name) = names.iter().find(|name| *name != "all" && Item::named(name).is_none()) {
         let known: Vec<_> = ITEMS.iter().map(|item| item.name).collect();
         return Err(Failure::Usage(format!("no item `{name}`: write all, {}", known.join(", "))));
     }

@@ -1,6 +1,6 @@
 //! One page with all items: plot, figures, deviations, and what they come from. It needs no other file.
 
-use skep_nic::paper::source;
+use skep_nic::paper::{Point, source};
 
 use super::{Measured, number, percent, tolerance};
 
@@ -14,14 +14,14 @@ pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String
     let mut body = format!(
         "<h1>KV-Direct's evaluation, reproduced</h1>\n<p>The paper's figures and tables (SOSP 2017), measured by skep {} on \
          its model of the programmable NIC, seed {seed}. Rings are the paper's points, discs are ours; dashed curves are \
-         closed forms and other runs. Ours is always measured on the running model.</p>\n",
+         closed forms and other runs.</p>\n",
         env!("CARGO_PKG_VERSION")
     );
     body +=
         "<table>\n<tr><th>item</th><th>points</th><th>within</th><th>tolerance</th><th>largest deviation</th></tr>\n";
     for Measured { item, findings } in measured {
         let within = findings.points.iter().filter(|point| point.is_within(item.tolerance)).count();
-        let deviations = findings.points.iter().map(|point| point.deviation());
+        let deviations = findings.points.iter().map(Point::deviation);
         let largest = deviations.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or_default();
         let count = findings.points.len();
         body += &format!(

@@ -1,0 +1,164 @@
+//! The NIC's DRAM as a direct-mapped cache of host lines, and where its metadata lie (KV-Direct, section 4).
+//!
+//! ```text
+//! line      word 0     word 1     …  word 7       of 8 bytes
+//! ECC       hhhhhhh p  hhhhhhh p  …  hhhhhhh p    7 bits of Hamming code and a parity bit for each
+//!                   └─────────────┬──────────┘
+//! widened from 64 to 256 bits, parity needs 2 of the 8: 6 are spare
+//!
+//! spare     bit 0    bits 1–5
+//!           dirty    tag: the host line's number over the number of sets
+//! ```
+//!
+//! No valid bit: only the NIC uses this memory, and at the start every set holds the line of tag 0, whose bytes were
+//! copied there. A lookup therefore costs one access of the line, which brings the spare bits along, and never more.
+//!
+//! The model holds metadata only; the bytes of a line are in one place, behind [`crate::memory::NicMemory`].
+
+/// The spare bits of one line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SpareBits(u16);
+
+const DIRTY_BITS: u32 = 1;
+const DIRTY: u16 = (1 << DIRTY_BITS) - 1;
+/// Parity bits of the words of a line, less those of two halves: the paper's six.
+const SPARE_BITS_OF_ECC: u32 = 8 - 2;
+const TAG_BITS_OF_ECC: u32 = SPARE_BITS_OF_ECC - DIRTY_BITS;
+
+// 64 GiB behind 4 GiB take 4 bits of tag; with the dirty flag they leave one of the six bits unused.
+const _: () = assert!(1 << (TAG_BITS_OF_ECC - 1) == (64 / 4) && SPARE_BITS_OF_ECC <= u16::BITS);
+
+impl SpareBits {
+    fn new(tag: u16, dirty: bool) -> Self {
+        SpareBits(tag << DIRTY_BITS | u16::from(dirty))
+    }
+
+    fn tag(self) -> u16 {
+        self.0 >> DIRTY_BITS
+    }
+
+    fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+}
+
+/// Number of a line of the host's memory.
+pub type HostLine = u64;
+
+/// What a lookup found, or put there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The line is there.
+    Hit,
+    /// Another one was, and has made room.
+    Miss {
+        /// What was there, if it has to be written back.
+        write_back: Option<HostLine>,
+    },
+}
+
+/// The metadata of all lines.
+#[derive(Debug)]
+pub struct Cache {
+    sets: Vec<SpareBits>,
+}
+
+impl Cache {
+    /// A cache of so many lines for a memory of so many, which holds the first lines of the memory.
+    ///
+    /// # Panics
+    /// If a tag takes more bits than there are.
+    pub fn new(line_count: u64, host_line_count: u64, spare_bits: u32) -> Self {
+        let tags = host_line_count.div_ceil(line_count);
+        assert!(tags <= 1 << (spare_bits - DIRTY_BITS), "{tags} tags do not fit into {spare_bits} spare bits");
+        let count = usize::try_from(line_count).expect("a cache that is modelled fits into memory");
+        Cache { sets: vec![SpareBits::default(); count] }
+    }
+
+    /// Whether the line is there.
+    pub fn holds(&self, line: HostLine) -> bool {
+        let (set, tag) = self.place(line);
+        self.sets[set].tag() == tag
+    }
+
+    /// Makes sure that the line is there, and marks it dirty if it is to be changed.
+    pub fn look_up(&mut self, line: HostLine, changes: bool) -> Lookup {
+        let (set, tag) = self.place(line);
+        let before = self.sets[set];
+        if before.tag() == tag {
+            self.sets[set] = SpareBits::new(tag, before.is_dirty() || changes);
+            return Lookup::Hit;
+        }
+        self.sets[set] = SpareBits::new(tag, changes);
+        let write_back = before.is_dirty().then(|| u64::from(before.tag()) * self.sets.len() as u64 + set as u64);
+        Lookup::Miss { write_back }
+    }
+
+    fn place(&self, line: HostLine) -> (usize, u16) {
+        let sets = self.sets.len() as u64;
+        ((line % sets) as usize, (line / sets) as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    /// Two copies of every line, moved as the lookups say: no read ever sees an old one.
+    #[test]
+    fn no_change_is_lost() {
+        const HOST: u64 = 512;
+        for seed in 0..20 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut cache = Cache::new(32, HOST, 6);
+            let mut truth = vec![0_u64; HOST as usize];
+            let mut host = truth.clone();
+            let mut near: HashMap<u64, u64> = (0..32).map(|line| (line, 0)).collect();
+            for version in 1..5000 {
+                let line = random.random_range(0..HOST);
+                let changes = random.random_bool(0.3);
+                let held = cache.holds(line);
+                match cache.look_up(line, changes) {
+                    Lookup::Hit => assert!(held, "seed {seed}"),
+                    Lookup::Miss { write_back } => {
+                        assert!(!held, "seed {seed}");
+                        let victims: Vec<u64> = near.keys().copied().filter(|other| other % 32 == line % 32).collect();
+                        assert_eq!(victims.len(), 1, "seed {seed}");
+                        let bytes = near.remove(&victims[0]).unwrap();
+                        if let Some(victim) = write_back {
+                            assert_eq!(victim, victims[0], "seed {seed}");
+                            host[victim as usize] = bytes;
+                        }
+                        near.insert(line, host[line as usize]);
+                    }
+                }
+                assert_eq!(near[&line], truth[line as usize], "seed {seed}, line {line}");
+                if changes {
+                    near.insert(line, version);
+                    truth[line as usize] = version;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_changed_lines_are_written_back() {
+        let mut cache = Cache::new(4, 64, 6);
+        assert_eq!(cache.look_up(3, false), Lookup::Hit);
+        assert_eq!(cache.look_up(7, true), Lookup::Miss { write_back: None });
+        assert_eq!(cache.look_up(7, false), Lookup::Hit);
+        assert_eq!(cache.look_up(63, false), Lookup::Miss { write_back: Some(7) });
+        assert_eq!(cache.look_up(7, false), Lookup::Miss { write_back: None });
+    }
+
+    #[test]
+    #[should_panic(expected = "64 tags")]
+    fn a_tag_must_fit() {
+        Cache::new(1, 64, 6);
+    }
+}

@@ -1,0 +1,212 @@
+//! The store's memory as the NIC sees it: each await takes the virtual time that the hardware would.
+//!
+//! The bytes lie in one [`LocalMemory`]; the model moves metadata and time. A read shows the bytes, and a write changes
+//! them, at the end of the access. So what an operation does is what it does on this machine, and only the moment is
+//! another one.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use skep_store::memory::{Effect, Line, LocalMemory, Memory, Pointer, Span};
+
+use crate::clock::Clock;
+use crate::dispatcher::{Dispatcher, LINE_BYTES};
+use crate::time::Time;
+
+/// Memory behind a dispatcher.
+#[derive(Debug)]
+pub struct NicMemory {
+    bytes: LocalMemory,
+    clock: Rc<Clock>,
+    dispatcher: Rc<Dispatcher>,
+    /// A turn for other operations is a cycle of the pipeline.
+    cycle: Time,
+}
+
+impl NicMemory {
+    /// The dispatcher's extent should be that of the bytes.
+    pub fn new(bytes: LocalMemory, clock: Rc<Clock>, dispatcher: Rc<Dispatcher>, cycle: Time) -> Self {
+        NicMemory { bytes, clock, dispatcher, cycle }
+    }
+
+    async fn fetch(&self, span: Span) {
+        self.dispatcher.read(span.pointer().byte_offset() as u64, size_of_span(span)).await;
+    }
+
+    async fn put_back(&self, span: Span) {
+        self.dispatcher.write(span.pointer().byte_offset() as u64, size_of_span(span)).await;
+    }
+}
+
+fn size_of_span(span: Span) -> u32 {
+    u32::try_from(span.size()).expect("a span is shorter than 4 GiB")
+}
+
+/// What an access of local memory answers. It takes turns, and no time.
+fn at_once<F: Future>(access: F) -> F::Output {
+    let mut access = pin!(access);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = access.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+}
+
+impl Memory for NicMemory {
+    fn size(&self) -> u64 {
+        self.bytes.size()
+    }
+
+    /// The pipeline has no prefetch: what is needed is asked for.
+    fn announce(&self, _span: Span) {}
+
+    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+        let span = pointer.span(LINE_BYTES as usize);
+        self.fetch(span).await;
+        let (effect, result) = self.bytes.with_line(pointer, visit);
+        if effect == Effect::Changed {
+            self.put_back(span).await;
+        }
+        result
+    }
+
+    async fn read_line(&self, pointer: Pointer) -> Line {
+        self.fetch(pointer.span(LINE_BYTES as usize)).await;
+        self.bytes.with_line(pointer, |line| *line)
+    }
+
+    async fn write_line(&self, pointer: Pointer, line: &Line) {
+        self.put_back(pointer.span(LINE_BYTES as usize)).await;
+        self.bytes.with_line(pointer, |bytes| *bytes = *line);
+    }
+
+    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+        self.fetch(span).await;
+        at_once(self.bytes.read(span, visit))
+    }
+
+    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+        self.fetch(span).await;
+        let mut effect = Effect::Unchanged;
+        let result = at_once(self.bytes.update(span, |bytes| {
+            let (this, result) = visit(bytes);
+            effect = this;
+            (this, result)
+        }));
+        if effect == Effect::Changed {
+            self.put_back(span).await;
+        }
+        result
+    }
+
+    async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
+        self.put_back(span).await;
+        at_once(self.bytes.write(span, fill));
+    }
+
+    async fn pause(&self) {
+        self.clock.after(self.cycle).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+    use crate::clock::run;
+    use crate::dispatcher::{Extent, Policy};
+    use crate::hardware::Hardware;
+
+    const LINES: u64 = 1 << 10;
+
+    fn nic_memory(ratio: f64, seed: u64) -> (NicMemory, Rc<Clock>) {
+        let clock = Rc::new(Clock::default());
+        let hardware = Hardware::kv_direct();
+        let extent = Extent::scaled(&hardware, LINES);
+        let dispatcher = Rc::new(Dispatcher::new(&clock, &hardware, extent, Policy::Dispatch(ratio), seed));
+        let bytes = LocalMemory::new(LINES * u64::from(LINE_BYTES)).unwrap();
+        let cycle = Time::cycle(hardware.processor.clock_mhz);
+        (NicMemory::new(bytes, Rc::clone(&clock), dispatcher, cycle), clock)
+    }
+
+    /// One access of each kind, by a number that decides everything about it; what it saw.
+    async fn access(memory: &impl Memory, number: u64) -> Vec<u8> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(number);
+        let size: usize = random.random_range(1..=300);
+        let last = LINES as u32 * 2 - 1 - size.div_ceil(32) as u32;
+        let span = Pointer::new(random.random_range(0..last)).span(size);
+        let line = Pointer::to_line(random.random_range(0..LINES));
+        let fill: u8 = random.random();
+        match random.random_range(0..6) {
+            0 => memory.read_line(line).await.0.to_vec(),
+            1 => {
+                memory.write_line(line, &Line([fill; 64])).await;
+                Vec::new()
+            }
+            2 => memory.read(span, <[u8]>::to_vec).await,
+            3 => {
+                memory.write(span, |bytes| bytes.fill(fill)).await;
+                Vec::new()
+            }
+            4 => {
+                let change = |bytes: &mut [u8]| {
+                    let before = bytes.to_vec();
+                    let changes = before[0].is_multiple_of(2);
+                    if changes {
+                        bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(fill | 1));
+                    }
+                    (if changes { Effect::Changed } else { Effect::Unchanged }, before)
+                };
+                memory.update(span, change).await
+            }
+            _ => {
+                let change = |bytes: &mut Line| (Effect::Changed, std::mem::replace(&mut bytes.0, [fill; 64]).to_vec());
+                memory.update_announced_line(line, change).await
+            }
+        }
+    }
+
+    #[test]
+    fn it_holds_the_same_bytes_as_local_memory() {
+        for (seed, ratio) in [(1, 0.0), (2, 0.5), (3, 1.0)] {
+            let (nic, clock) = nic_memory(ratio, seed);
+            let local = LocalMemory::new(LINES * u64::from(LINE_BYTES)).unwrap();
+            for number in 0..3000 {
+                let number = seed << 32 | number;
+                let mut seen = Vec::new();
+                run(&clock, 1, [async { seen = access(&nic, number).await }]);
+                assert_eq!(seen, at_once(access(&local, number)), "access {number}");
+            }
+            for line in (0..LINES).map(Pointer::to_line) {
+                let byte = nic.bytes.with_line(line, |bytes| *bytes);
+                assert_eq!(byte, local.with_line(line, |bytes| *bytes), "seed {seed}");
+            }
+            assert!(nic.dispatcher.counts().lines > 6000 && clock.now() > Time::from_ns(1e6), "seed {seed}");
+        }
+    }
+
+    /// Operations that are under way together keep to their own bytes, also of a line that two of them share.
+    #[test]
+    fn operations_side_by_side_do_not_disturb_each_other() {
+        let (nic, clock) = nic_memory(0.5, 4);
+        let operation = async |place: u32| {
+            let span = Pointer::new(place).span(32);
+            for round in 1..=20_u8 {
+                let before = nic.update(span, |bytes| {
+                    let before = bytes[0];
+                    bytes.fill(round);
+                    (Effect::Changed, before)
+                });
+                assert_eq!(before.await, round - 1);
+                assert_eq!(nic.read(span, |bytes| bytes[31]).await, round);
+                nic.pause().await;
+            }
+        };
+        run(&clock, 200, (0..2000).map(operation));
+        assert_eq!(nic.size(), LINES * 64);
+    }
+}

@@ -1,0 +1,94 @@
+//! The network: packets of one or many operations (KV-Direct, section 4, "Vector Operation Decoder", Fig. 15).
+//!
+//! ```text
+//! packet   ┌ 88 B header ┬ 3 B ┬ key, value ┬ 1 B ┬ key, value ┬ 1 B ┬ …      up to 1500 B
+//!          └             └ operation header └ the same with the flag for "sizes as before"
+//!
+//! client ─ fill ─▶ wire, 5 GB/s ─▶ 2 µs ─▶ decoder, one operation a cycle
+//! ```
+
+use std::rc::Rc;
+
+use crate::clock::Clock;
+use crate::hardware::{Hardware, Network};
+use crate::resource::Path;
+use crate::time::Time;
+
+/// One direction, from clients to the decoder.
+#[derive(Debug)]
+pub struct NetworkPath {
+    clock: Rc<Clock>,
+    spec: Network,
+    cycle: Time,
+    wire: Path,
+    decoder: Path,
+}
+
+impl NetworkPath {
+    /// An idle path.
+    pub fn new(clock: Rc<Clock>, hardware: &Hardware) -> Self {
+        NetworkPath {
+            clock,
+            spec: hardware.network.clone(),
+            cycle: Time::cycle(hardware.processor.clock_mhz),
+            wire: Path::default(),
+            decoder: Path::default(),
+        }
+    }
+
+    /// Carries a packet of operations with keys and values of this many bytes; answers when each of them is decoded, the
+    /// last of which is now.
+    pub async fn carry(&self, operations: u32, kv_bytes: u32) -> impl Iterator<Item = Time> + use<> {
+        let bytes = u64::from(packet_bytes(&self.spec, operations, kv_bytes));
+        let sent = self.wire.reserve(self.clock.now(), Time::of_bytes(bytes, self.spec.bandwidth_gb_per_s));
+        self.clock.until(sent + Time::from_ns(self.spec.delay_us * 1e3)).await;
+        let decoded = self.decoder.reserve(self.clock.now(), self.cycle * u64::from(operations));
+        self.clock.until(decoded).await;
+        let cycle = self.cycle;
+        (0..operations).rev().map(move |behind| decoded - cycle * u64::from(behind))
+    }
+}
+
+/// Bytes of a packet, header and all.
+pub fn packet_bytes(spec: &Network, operations: u32, kv_bytes: u32) -> u32 {
+    let repeated = operations.saturating_sub(1);
+    spec.header_bytes + spec.operation_header_bytes + kv_bytes + repeated * (spec.repeated_header_bytes + kv_bytes)
+}
+
+/// Most operations of one size that a packet holds; one at least.
+pub fn operations_per_packet(spec: &Network, kv_bytes: u32) -> u32 {
+    let room = spec.packet_max_bytes.saturating_sub(packet_bytes(spec, 1, kv_bytes));
+    1 + room / (spec.repeated_header_bytes + kv_bytes).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::run;
+
+    #[test]
+    fn packets_are_filled() {
+        let spec = Hardware::kv_direct().network;
+        for (kv_bytes, operations) in [(8, 156), (64, 21), (256, 5), (2000, 1)] {
+            assert_eq!(operations_per_packet(&spec, kv_bytes), operations);
+            let full = packet_bytes(&spec, operations, kv_bytes);
+            assert!(operations == 1 || (1500 - kv_bytes..=1500).contains(&full), "{full}");
+        }
+        assert_eq!(packet_bytes(&spec, 1, 8), 99);
+    }
+
+    #[test]
+    fn a_packet_takes_wire_delay_and_decoder_one_after_the_other() {
+        let clock = Rc::new(Clock::default());
+        let path = NetworkPath::new(Rc::clone(&clock), &Hardware::kv_direct());
+        let carry = async |_: u32| {
+            let decoded: Vec<Time> = path.carry(2, 8).await.collect();
+            assert_eq!(decoded[1], clock.now());
+            assert_eq!(decoded[1] - decoded[0], Time::cycle(180.0));
+        };
+        run(&clock, 2, (0..2).map(carry));
+        // 108 bytes a packet: the second waits for the wire of the first, not for its delay.
+        let wire = Time::of_bytes(108, 5.0);
+        assert_eq!(clock.now(), wire * 2 + Time::from_ns(2000.0) + Time::cycle(180.0) * 2);
+    }
+}
