@@ -8,9 +8,9 @@
 //! woken, and when all wait, advances the clock to the next event. Operations stand in a ring whose places are
 //! refilled one by one, because in hardware completions arrive in any order.
 //!
-//! Nothing depends on addresses, threads or real time, so a run is a function of its inputs. Every future here checks
-//! its condition whenever it is polled: a driver that polls all futures after each [`Clock::advance`], and ignores
-//! wakers, gets the same results.
+//! Nothing depends on addresses, threads or real time, so a run is a function of its inputs. Every future of the model
+//! checks its condition whenever it is polled, so a driver of its own, which polls all futures after each
+//! [`Clock::advance`] and ignores wakers, works as well.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;

@@ -209,4 +209,20 @@ mod tests {
         run(&clock, 200, (0..2000).map(operation));
         assert_eq!(nic.size(), LINES * 64);
     }
+
+    /// The store's own drivers know no wakers: they poll whatever waits.
+    #[test]
+    fn operations_need_no_waker() {
+        let (nic, clock) = nic_memory(0.5, 6);
+        let mut waiting: Vec<_> = (0..300).map(|number| Box::pin(access(&nic, number))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            waiting.retain_mut(|operation| operation.as_mut().poll(&mut context).is_pending());
+            if !clock.advance() {
+                break;
+            }
+        }
+        assert_eq!(waiting.len(), 0);
+        assert!(clock.now() > Time::from_ns(2000.0), "{}", clock.now());
+    }
 }

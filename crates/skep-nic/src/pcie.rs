@@ -127,12 +127,16 @@ impl Link {
     /// Writes adjacent bytes of the host; ends when they have left. Answers when they arrive.
     pub async fn write(&self, bytes: u32) -> Time {
         self.under_way.set(self.under_way.get() + 1);
-        let mut sent = self.clock.now();
-        for part in self.parts(bytes) {
-            sent = self.write_packet(part).await;
+        let arrival = Cell::new(Time::ZERO);
+        let packet = async |part: u32| arrival.set(self.write_packet(part).await + self.one_way());
+        if bytes <= self.spec.payload_max_bytes {
+            packet(bytes).await;
+        } else {
+            // While one packet is on the link, the words of the next pass the engine.
+            clock::all(2, self.parts(bytes).map(packet)).await;
         }
         self.under_way.set(self.under_way.get() - 1);
-        sent + self.one_way()
+        arrival.get()
     }
 
     /// From one end of the link to the other.
@@ -203,5 +207,88 @@ impl Link {
         let (from, to) = (self.host_uncached[above - 1], self.host_uncached[above]);
         let part = (drawn - from.0) / (to.0 - from.0);
         from.1 + Time::from_ns((to.1 - from.1).as_ns() * part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::run;
+
+    fn link(hardware: &Hardware) -> (Link, Rc<Clock>) {
+        let clock = Rc::new(Clock::default());
+        let host = Rc::new(HostMemory::new(&hardware.host_dram));
+        (Link::new(Rc::clone(&clock), host, hardware, 5), clock)
+    }
+
+    /// How long transfers take that are all wanted at once.
+    fn span(hardware: &Hardware, bytes: u32, count: usize, writes: bool) -> Time {
+        let (link, clock) = link(hardware);
+        let transfer = async |_: usize| {
+            if writes {
+                link.write(bytes).await;
+            } else {
+                link.read(bytes, Residence::Cache).await;
+            }
+        };
+        run(&clock, count, (0..count).map(transfer));
+        assert_eq!(link.under_way(), 0);
+        clock.now()
+    }
+
+    #[test]
+    fn an_idle_read_takes_what_the_board_says() {
+        assert_eq!(span(&Hardware::kv_direct(), 64, 1, false), Time::from_ns(800.0));
+        let (link, clock) = link(&Hardware::kv_direct());
+        for _ in 0..1000 {
+            let begun = clock.now();
+            run(&clock, 1, [link.read(64, Residence::Memory)]);
+            let latency = (clock.now() - begun).as_ns();
+            // The end waits for an edge of the engine's clock.
+            assert!((748.0..=1372.0).contains(&latency) && latency % 4.0 == 0.0, "{latency}");
+        }
+    }
+
+    #[test]
+    fn tags_and_credits_bound_what_is_under_way() {
+        let mut board = Hardware::kv_direct();
+        let many = span(&board, 64, 640, false);
+        assert!((8.0..9.5).contains(&many.as_us()), "ten rounds of 64 tags: {many}");
+        board.pcie.read_tags = 16;
+        let few = span(&board, 64, 640, false);
+        assert!((32.0..35.0).contains(&few.as_us()), "forty rounds of 16 tags: {few}");
+        let mut board = Hardware::kv_direct();
+        board.pcie.nonposted_credits = 8;
+        let few = span(&board, 64, 640, false);
+        assert!((40.0..42.0).contains(&few.as_us()), "eighty round trips of the link: {few}");
+        board.pcie.posted_credits = 8;
+        let few = span(&board, 64, 640, true);
+        assert!((40.0..42.0).contains(&few.as_us()), "eighty round trips of the link: {few}");
+    }
+
+    #[test]
+    fn long_transfers_are_packets_of_at_most_256_bytes() {
+        let board = Hardware::kv_direct();
+        // The engine turns to writing and passes two full packets of 2 + 8 cycles; the last 32 bytes pass while the second
+        // packet is on the link.
+        let link = Time::of_bytes(256 + 26, 7.87) + Time::of_bytes(32 + 26, 7.87);
+        assert_eq!(span(&board, 512 + 32, 1, true), Time::cycle(250.0) * (1 + 10 + 10) + link);
+        let (whole, parts) = (span(&board, 1024, 1, false), span(&board, 256, 4, false));
+        assert_eq!(whole, parts, "a long read is as many short ones");
+    }
+
+    #[test]
+    fn reads_and_writes_take_turns_in_the_engine() {
+        let board = Hardware::kv_direct();
+        let (link, clock) = link(&board);
+        let cycles = |direction, payload| {
+            let before = clock.now();
+            run(&clock, 1, [async { clock.until(link.through_engine(direction, payload)).await }]);
+            (clock.now() - before).as_ps() / 4000
+        };
+        assert_eq!(cycles(Direction::Read, 64), 1 + 2);
+        assert_eq!(cycles(Direction::Write, 64), 1 + 2 + 2);
+        assert_eq!(cycles(Direction::Write, 256), 2 + 8);
+        assert_eq!(cycles(Direction::Read, 32), 1 + 1 + 1);
     }
 }

@@ -61,7 +61,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
             context.progress(references.len() + number * get_shares.len() + place, steps);
             points.push((get_share, mean(&hardware, policy, true, get_share / 100.0, context.seed).mops));
         }
-        findings.curves.push(Curve { name: name.to_owned(), points });
+        findings.curves.push(Curve::new(name, points));
     }
     let tail = long_tail.expect("the paper has the point");
     // The text's billion keys.
@@ -93,7 +93,7 @@ fn mean(hardware: &Hardware, policy: Policy, is_long: bool, read_share: f64, see
                 policy,
                 popularity: &popularity,
                 read_share,
-                count: 15_000,
+                count: 12_000,
                 warm_per_line: 2.0,
                 seed,
             };

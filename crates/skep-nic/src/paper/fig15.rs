@@ -60,10 +60,11 @@ fn measure_throughput(context: &mut Context<'_>) -> Findings {
     let gains = (gain(|point| point.paper), gain(|point| point.ours));
     Findings {
         points,
-        curves: vec![Curve {
-            name: "closed form, batching: min(180 million/s, 5 GB/s / (size + 1 B))".to_owned(),
-            points: sizes.map(|size| (size, (5e3 / (size + 1.0)).min(180.0))).to_vec(),
-        }],
+        curves: vec![Curve::beside(
+            "batching",
+            "closed form: min(180 million/s, 5 GB/s / (size + 1 B))",
+            sizes.map(|size| (size, (5e3 / (size + 1.0)).min(180.0))).to_vec(),
+        )],
         setting: format!(
             "{PACKETS} packets of each kind. Batches are packets of up to {} B. The largest gain is {:.2}, the paper's {:.2}. \
              The paper's batches pay no packet header (5 GB/s / (size + 1 B)); ours do, which is the difference from 32 B \
@@ -94,10 +95,8 @@ fn measure_latency(context: &mut Context<'_>) -> Findings {
             let rate = (5e3 / f64::from(kv_bytes + if operations > 1 { 1 } else { 91 })).min(180.0);
             (reference.x(), 2.0 + f64::from(bytes) / 5e3 + rate / 180.0)
         };
-        Curve {
-            name: format!("closed form, {series}: 2 µs + packet / 5 GB/s + rate / (180 million/s) µs"),
-            points: references.iter().filter(|reference| reference.series == series).map(of).collect(),
-        }
+        let points = references.iter().filter(|reference| reference.series == series).map(of).collect();
+        Curve::beside(series, "closed form: 2 µs + packet / 5 GB/s + rate / (180 million/s) µs", points)
     };
     let curves = vec![closed("no-batching"), closed("batching")];
     let most = points.iter().map(|point| point.ours).fold(0.0, f64::max);

@@ -7,7 +7,7 @@ use super::Context;
 use crate::cache::{Cache, Lookup};
 use crate::popularity::Popularity;
 
-const LINE_BITS: u32 = 17;
+const LINE_BITS: u32 = 16;
 /// Of the draws, the first part warms the cache.
 const DRAWS_PER_LINE: u64 = 3;
 /// Values of l at which it is measured; between them it is interpolated.

@@ -111,6 +111,8 @@ pub struct Point {
 pub struct Curve {
     /// What it is: `closed form: …`, or which other run of the model.
     pub name: String,
+    /// The series that it stands beside, if it is one, and is coloured like.
+    pub series: Option<String>,
     /// Its points from left to right.
     pub points: Vec<(f64, f64)>,
 }
@@ -124,6 +126,18 @@ impl Axis {
     /// An axis on which equal ratios are equally far apart.
     pub const fn logarithmic(label: &'static str) -> Self {
         Axis { label, logarithmic: true }
+    }
+}
+
+impl Curve {
+    /// A curve that stands for itself.
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Curve { name: name.into(), series: None, points }
+    }
+
+    /// A curve that stands beside a series, whose name it begins with.
+    pub fn beside(series: &str, what: &str, points: Vec<(f64, f64)>) -> Self {
+        Curve { name: format!("{series}, {what}"), series: Some(series.to_owned()), points }
     }
 }
 

@@ -44,9 +44,9 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let series = each(points.iter().map(|point| point.series.as_str()));
     let ks = each(points.iter().map(|point| point.x));
     let hit_rates = HitRates::measure(&ks, context);
-    let curve = |series: &str| Curve {
-        name: format!("{series}, hit rates of the running cache"),
-        points: ks.iter().map(|k| (*k, solve(throughput_ratio(series), 1e-3, |l| hit_rates.at(*k, l)))).collect(),
+    let curve = |series: &str| {
+        let at = |k: f64| solve(throughput_ratio(series), 1e-3, |l| hit_rates.at(k, l));
+        Curve::beside(series, "hit rates of the running cache", ks.iter().map(|k| (*k, at(*k))).collect())
     };
     let corpus =
         |reference: &super::Reference| (of(1e9, &reference.series, reference.x()).dispatch_ratio() - reference.y).abs();

@@ -23,7 +23,7 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-const LINE_BITS: u32 = 17;
+const LINE_BITS: u32 = 16;
 
 fn measure(context: &mut Context<'_>) -> Findings {
     let references = ITEM.references();
@@ -52,8 +52,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
             running.push((*k, dispatched / partitioned));
             lowest = lowest.min(dispatched / partitioned / board.gain_as_printed());
         }
-        curves.push(Curve { name: format!("{series}, as physics allows"), points: possible });
-        curves.push(Curve { name: format!("{series}, running model"), points: running });
+        curves.push(Curve::beside(series, "as physics allows", possible));
+        curves.push(Curve::beside(series, "running model", running));
     }
     let saturated = |reference: &&super::Reference| board(&reference.series, reference.x()).dispatch_ratio() == 1.0;
     let possible =
@@ -98,7 +98,7 @@ fn mops(hardware: &Hardware, memory_ratio: f64, policy: Policy, seed: u64) -> f6
         policy,
         popularity: &Popularity::long_tail(LINE_BITS, seed),
         read_share: 1.0,
-        count: 15_000,
+        count: 12_000,
         warm_per_line: 1.5,
         seed,
     };

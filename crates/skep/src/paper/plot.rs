@@ -1,4 +1,5 @@
-//! An item as an SVG: the paper's points as rings on thin lines, ours as discs on thick ones, other curves dashed.
+//! An item as an SVG: the paper's points as rings on thin lines, ours as discs on thick ones, other curves dashed, each
+//! after the first of a series with shorter dashes.
 //!
 //! ```text
 //! title
@@ -38,9 +39,8 @@ const SERIES: [RGBColor; 8] = [
     RGBColor(0x9c, 0x8a, 0x00),
     RGBColor(0x00, 0x8f, 0x9c),
 ];
-/// Of the other curves.
-const CURVES: [RGBColor; 4] =
-    [RGBColor(0x55, 0x55, 0x55), RGBColor(0x8a, 0x9a, 0xa8), RGBColor(0xb0, 0x80, 0x80), RGBColor(0x80, 0xb0, 0x80)];
+/// Of curves that belong to no series.
+const OTHERS: [RGBColor; 3] = [RGBColor(0x33, 0x33, 0x33), RGBColor(0x8a, 0x9a, 0xa8), RGBColor(0xb0, 0x80, 0x80)];
 
 /// Draws it. Fails only if the drawing library does.
 pub(super) fn svg(item: &Item, findings: &Findings) -> Result<String, String> {
@@ -116,9 +116,10 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
     };
     frame(&area, item, &x, &y, &pixel)?;
 
-    for (curve, colour) in findings.curves.iter().zip(CURVES.iter().cycle()) {
+    let looks = looks(findings, &series);
+    for (curve, (colour, dash)) in findings.curves.iter().zip(&looks) {
         let path: Vec<Pixel> = curve.points.iter().map(|point| pixel(*point)).collect();
-        area.draw(&DashedPathElement::new(path, 6, 4, colour.stroke_width(2)))?;
+        area.draw(&DashedPathElement::new(path, *dash, 4, colour.stroke_width(2)))?;
     }
     for (name, colour) in series.iter().zip(SERIES.iter().cycle()) {
         let mut points: Vec<_> = findings.points.iter().filter(|point| point.series == *name).collect();
@@ -141,14 +142,27 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
         area.draw(&Text::new(format!("{name}: paper, ours"), (LEFT + 44, line), style(15)))?;
         line += LEGEND_LINE;
     }
-    for (curve, colour) in findings.curves.iter().zip(CURVES.iter().cycle()) {
+    for (curve, (colour, dash)) in findings.curves.iter().zip(&looks) {
         let path = [(LEFT, line + 7), (LEFT + 34, line + 7)];
-        area.draw(&DashedPathElement::new(path, 6, 4, colour.stroke_width(2)))?;
+        area.draw(&DashedPathElement::new(path, *dash, 4, colour.stroke_width(2)))?;
         area.draw(&Text::new(curve.name.clone(), (LEFT + 44, line), style(15)))?;
         line += LEGEND_LINE;
     }
     area.present()?;
     Ok(())
+}
+
+/// Colour and length of the dashes of each curve.
+fn looks(findings: &Findings, series: &[&str]) -> Vec<(RGBColor, u32)> {
+    let look = |place: usize| {
+        let of = &findings.curves[place].series;
+        let before = findings.curves[..place].iter().filter(|curve| curve.series == *of).count();
+        match of.as_deref().and_then(|of| series.iter().position(|series| *series == of)) {
+            Some(series) => (SERIES[series % SERIES.len()], if before == 0 { 8 } else { 2 }),
+            None => (OTHERS[before % OTHERS.len()], 8),
+        }
+    };
+    (0..findings.curves.len()).map(look).collect()
 }
 
 /// Title, grid, ticks and names of the axes.
@@ -196,7 +210,7 @@ fn style(size: i32) -> TextStyle<'static> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Scale, svg, tick_text};
+    use super::{OTHERS, SERIES, Scale, svg, tick_text};
     use skep_nic::paper::{Axis, Curve, Findings, Item, Point};
 
     #[test]
@@ -204,14 +218,19 @@ mod tests {
         let point = |series: &str, x, paper, ours| Point { series: series.to_owned(), x, paper, ours };
         let findings = Findings {
             points: vec![point("a & b", 1.0, 10.0, 11.0), point("a & b", 2.0, 20.0, 20.0), point("c", 2.0, 5.0, 6.0)],
-            curves: vec![Curve { name: "closed form".to_owned(), points: vec![(1.0, 10.0), (2.0, 20.0)] }],
+            curves: vec![
+                Curve::new("closed form", vec![(1.0, 10.0), (2.0, 20.0)]),
+                Curve::beside("c", "first", vec![(1.0, 10.0)]),
+                Curve::beside("c", "second", vec![(1.0, 10.0)]),
+            ],
             ..Findings::default()
         };
         let item = Item::named("fig03a").unwrap();
         let svg = svg(item, &findings).unwrap();
         // A ring and a disc for each point, and for each series in the legend.
         assert_eq!(svg.matches("<circle").count(), 2 * 3 + 2 * 2, "{svg}");
-        for text in [item.title, item.x.label, item.y.label, "a &amp; b: paper, ours", "closed form"] {
+        assert_eq!(super::looks(&findings, &["a & b", "c"]), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
+        for text in [item.title, item.x.label, item.y.label, "a &amp; b: paper, ours", "closed form", "c, second"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
     }
