@@ -234,26 +234,25 @@ impl<M: Memory> HashTable<M> {
         {
             return (effect, FirstLine::Visited);
         }
-        self.look_beyond(bucket, found, key, home, edit(found.is_some()))
+        if found.is_none()
+            && let Some((_, slab)) = self.search.slab(bucket, SecondaryHash::from_hash(home.hash.0), 0)
+        {
+            return (Effect::Unchanged, FirstLine::Slab(slab));
+        }
+        self.look_beyond(bucket, found, key, edit(found.is_some()))
     }
 
-    /// What the first line shows beside an inline pair whose visit did all that was to be done.
+    /// What the first line shows beside a visit that did all, and a slab.
     #[inline(never)]
     fn look_beyond(
         &self,
         bucket: &mut Bucket,
         found: Option<InlinePair>,
         key: &[u8],
-        home: Home,
         edit: Edit<'_>,
     ) -> (Effect, FirstLine) {
-        if found.is_none() {
-            if let Some((_, slab)) = self.search.slab(bucket, SecondaryHash::from_hash(home.hash.0), 0) {
-                return (Effect::Unchanged, FirstLine::Slab(slab));
-            }
-            if bucket.chain().is_some() {
-                return (Effect::Unchanged, FirstLine::Elsewhere);
-            }
+        if found.is_none() && bucket.chain().is_some() {
+            return (Effect::Unchanged, FirstLine::Elsewhere);
         }
         if self.edit_in_place(bucket, found, key, edit) {
             return (Effect::Changed, FirstLine::Edited);
@@ -268,19 +267,19 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Looks at an announced slab. Whether it holds the pair, and `visit` did all that was to be done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn visit_slab_at_hand(
         &self,
         slab: SlabSlot,
         key: &[u8],
         visit: impl FnOnce(&mut [u8]) -> Visit,
     ) -> bool {
-        let look = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
-            Some(Object::Value(range)) => match visit(&mut bytes[range]) {
-                Visit::Done(effect) => (effect, true),
-                Visit::Left => (Effect::Unchanged, false),
-            },
-            _ => (Effect::Unchanged, false),
+        let look = |bytes: &mut [u8]| {
+            let value = object::find_value(slab.class, bytes, key);
+            match value.map(|range| visit(&mut bytes[range])) {
+                Some(Visit::Done(effect)) => (effect, true),
+                Some(Visit::Left) | None => (Effect::Unchanged, false),
+            }
         };
         self.memory.update_at_hand(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
     }

@@ -217,9 +217,10 @@ impl Memory for LocalMemory {
 
     #[inline]
     fn announce(&self, span: Span) {
-        let start = self.base.as_ptr().wrapping_add(span.pointer().byte_offset());
-        for line in 0..span.line_count() {
-            prefetch(start.wrapping_add(line * LINE_SIZE));
+        let start = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
+        let end = span.pointer().byte_offset() + span.size();
+        for offset in (start..end).step_by(LINE_SIZE) {
+            prefetch(self.base.as_ptr().wrapping_add(offset));
         }
     }
 

@@ -85,6 +85,7 @@ impl Pointer {
     }
 
     /// The `size` bytes from here on.
+    #[inline]
     pub fn span(self, size: usize) -> Span {
         Span { pointer: self, size: u32::try_from(size).expect("a span is shorter than 4 GiB") }
     }
@@ -99,11 +100,13 @@ pub struct Span {
 
 impl Span {
     /// Where it begins.
+    #[inline]
     pub fn pointer(self) -> Pointer {
         self.pointer
     }
 
     /// Its bytes.
+    #[inline]
     pub fn size(self) -> usize {
         self.size as usize
     }
