@@ -30,9 +30,9 @@ use std::cell::{Cell, RefCell};
 use self::at_hand::Stages;
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::station::Station;
+use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabTraffic};
-use crate::hash::{BucketIndex, HashTable, Home, Settings};
+use crate::hash::{HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::operation::{Reply, Request};
 
@@ -100,19 +100,33 @@ impl<M: Memory> Processor<M> {
     /// When the reply budget is used up, or too much of large values was read or written for one batch, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
     /// key is, so are all later ones of the same key, but for those that are invalid on any value.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
-        self.execute_dependent(requests, replies, |home| home.bucket);
+        self.execute_admitted_by(requests, replies, |home| Admission::To(home.bucket));
     }
 
-    /// Executes all requests; those for which `station_bucket` is the same bucket depend on each other.
-    fn execute_dependent(
+    /// Executes requests that do not depend on each other, without the reservation station: the difference to
+    /// [`Processor::execute`] is what the station costs.
+    ///
+    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only read.
+    /// Otherwise one may undo what the other does.
+    pub fn execute_independent(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.execute_admitted_by(requests, replies, |_| Admission::Alone);
+    }
+
+    /// The bucket of the index that a key belongs to.
+    pub fn home_bucket(&self, key: &[u8]) -> u32 {
+        self.table.locate(key).bucket.0
+    }
+
+    /// Executes all requests; those admitted to the same bucket depend on each other.
+    fn execute_admitted_by(
         &mut self,
         requests: &[Request<'_>],
         replies: &mut Replies,
-        station_bucket: impl Fn(&Home) -> BucketIndex + Copy,
+        admission: impl Fn(&Home) -> Admission + Copy,
     ) {
         replies.reset(requests.len());
         for (part, requests) in requests.chunks(IN_FLIGHT_MAX).enumerate() {
-            self.admit(requests, part * IN_FLIGHT_MAX, replies, station_bucket);
+            self.admit(requests, part * IN_FLIGHT_MAX, replies, admission);
             let deferred = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
             // A later request could overtake one of its key that was left for later.
             if deferred || !replies.within_budget() {
@@ -186,7 +200,7 @@ impl<M: Memory> Processor<M> {
         requests: &[Request<'_>],
         first_reply: usize,
         replies: &mut Replies,
-        station_bucket: impl Fn(&Home) -> BucketIndex,
+        admission: impl Fn(&Home) -> Admission,
     ) {
         self.station.reset();
         self.homes.clear();
@@ -204,10 +218,10 @@ impl<M: Memory> Processor<M> {
         self.station.admit(homes.len(), |place| {
             let home = &homes[place];
             if home.bucket == Home::NOWHERE.bucket {
-                return None;
+                return Admission::None;
             }
             self.table.announce(home.bucket);
-            Some(station_bucket(home))
+            admission(home)
         });
     }
 }

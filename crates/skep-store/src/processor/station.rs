@@ -51,6 +51,17 @@ impl Waiting {
     }
 }
 
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Admission {
+    /// It is not carried out.
+    None,
+    /// It depends on no other.
+    Alone,
+    /// It depends on the others of this bucket.
+    To(BucketIndex),
+}
+
 /// The chains of dependent requests.
 #[derive(Debug)]
 pub(super) struct Station {
@@ -89,20 +100,24 @@ impl Station {
         }
     }
 
-    /// Lets requests wait behind those that they depend on. `bucket_at` gives the bucket of each place; `None`: there is
-    /// nothing to admit.
+    /// Lets requests wait behind those that they depend on.
     #[inline]
-    pub(super) fn admit(&mut self, count: usize, bucket_at: impl Fn(usize) -> Option<BucketIndex>) {
+    pub(super) fn admit(&mut self, count: usize, admission_at: impl Fn(usize) -> Admission) {
         let Lists { slots, next, fronts } = &mut *self.lists;
         let batch = self.batch << PLACE_BITS;
         let mut chain_count = self.chain_count;
         for place in 0..count {
-            let Some(bucket) = bucket_at(place) else { continue };
-            let slot = &mut slots[bucket.0 as usize % SLOT_COUNT];
-            let last = std::mem::replace(slot, batch | place as u32) ^ batch;
+            let before = match admission_at(place) {
+                Admission::None => continue,
+                Admission::Alone => IN_FLIGHT_MAX,
+                Admission::To(bucket) => {
+                    let slot = &mut slots[bucket.0 as usize % SLOT_COUNT];
+                    let last = std::mem::replace(slot, batch | place as u32) ^ batch;
+                    (last as usize).min(IN_FLIGHT_MAX)
+                }
+            };
             // Whether a request depends on another is chance: a branch would be guessed wrong too often.
-            let depends = (last as usize) < IN_FLIGHT_MAX;
-            let before = (last as usize).min(IN_FLIGHT_MAX);
+            let depends = before < IN_FLIGHT_MAX;
             next[before].set(place as u16);
             next[place % IN_FLIGHT_MAX].set(NONE);
             fronts[chain_count % IN_FLIGHT_MAX].set(place as u16);
@@ -158,7 +173,7 @@ mod tests {
         let mut station = Station::new();
         for round in 0..2 {
             let buckets = [7, 8, 7, 7 + 1024, 8];
-            station.admit(buckets.len(), |place| Some(BucketIndex(buckets[place])));
+            station.admit(buckets.len(), |place| Admission::To(BucketIndex(buckets[place])));
             // 1024 buckets apart is the same slot.
             assert_eq!(chains(&station), [vec![0, 2, 3], vec![1, 4]], "round {round}");
             station.reset();
@@ -169,7 +184,7 @@ mod tests {
     #[test]
     fn a_request_can_retire_from_anywhere() {
         let mut station = Station::new();
-        station.admit(5, |request| (request != 4).then_some(BucketIndex(5)));
+        station.admit(5, |request| if request == 4 { Admission::None } else { Admission::To(BucketIndex(5)) });
         let chain = station.chains().next().unwrap();
         station.retire(chain, Some(Waiting(1)), Waiting(2));
         assert_eq!(chains(&station), [[0, 1, 3]]);
@@ -185,7 +200,7 @@ mod tests {
         let mut station = Station::new();
         station.batch = (1 << (u32::BITS - PLACE_BITS)) - 1;
         for _ in 0..3 {
-            station.admit(IN_FLIGHT_MAX, |place| Some(BucketIndex(place as u32)));
+            station.admit(IN_FLIGHT_MAX, |place| Admission::To(BucketIndex(place as u32)));
             assert_eq!(chains(&station), (0..IN_FLIGHT_MAX).map(|place| vec![place]).collect::<Vec<_>>());
             station.reset();
         }

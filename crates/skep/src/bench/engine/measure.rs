@@ -20,7 +20,7 @@ use super::corpus::Corpus;
 use super::limit::{BareLoop, Ideal};
 
 /// What is measured without a break.
-const SLICE: Duration = Duration::from_millis(10);
+pub(super) const SLICE: Duration = Duration::from_millis(10);
 /// What the store runs unmeasured before that.
 const WARM_UP: Duration = Duration::from_millis(10);
 /// Operations over which accesses are counted.
@@ -40,7 +40,7 @@ impl Work {
     }
 
     /// Seconds for an operation.
-    fn seconds(self) -> f64 {
+    pub(super) fn seconds(self) -> f64 {
         self.spent.as_secs_f64() / self.operations.max(1) as f64
     }
 }

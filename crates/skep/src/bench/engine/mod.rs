@@ -9,6 +9,7 @@ mod case;
 mod corpus;
 mod limit;
 mod measure;
+mod station;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use self::case::{CASES, Case, Draw};
 use self::corpus::{Corpus, Shape};
 use self::limit::BareLoop;
 use self::measure::{count, limits, median, round};
+use self::station::{Cost, costs};
 use super::distribution::Distribution;
 use super::report::{grouped, machine};
 use crate::failure::Failure;
@@ -77,6 +79,8 @@ struct Report {
     /// Random lines read and written a second.
     limit_rmw: f64,
     cases: Vec<Figures>,
+    /// What the reservation station costs.
+    station: Vec<Cost>,
 }
 
 /// The figures of a case.
@@ -144,6 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     }
 
+    let station = costs(&mut corpus, &mut draw, batch, arguments.rounds, at_least);
     let counted_settings = settings(COUNTED_MEMORY_SIZE)?;
     let counted_memory = LocalMemory::new(COUNTED_MEMORY_SIZE).map_err(|error| runtime(error.to_string()))?;
     let counted_memory = CountingMemory::new(counted_memory);
@@ -170,6 +175,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         limit_read: median(&reads).0,
         limit_rmw: median(&writes).0,
         cases: cases.iter().zip(&rounds).map(figures).collect(),
+        station,
     };
     let text = if arguments.json { report.json() } else { report.table() };
     writeln!(io::stdout(), "{text}")?;
@@ -207,9 +213,12 @@ impl Report {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+        let costs: Vec<_> =
+            self.station.iter().map(|cost| format!("{} {:+.0} %", cost.case, 100.0 * cost.cost)).collect();
         format!(
-            "{table}\nlimit: {} random lines/s read, {} read and written\n\
+            "{table}\nreservation station: {}\nlimit: {} random lines/s read, {} read and written\n\
              {} B pairs fill {:.2} of {}, hash index ratio {:.3}; batches of {}; medians of {} rounds\n{}",
+            costs.join(", "),
             grouped(self.limit_read),
             grouped(self.limit_rmw),
             self.kv_size,
