@@ -54,6 +54,11 @@ impl NativeChunk {
         Ok((operation_count, false))
     }
 
+    /// Bytes of the input that the frames take.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     /// Whether all answers are in the output.
     pub(crate) fn is_finished(&self) -> bool {
         self.frame == self.frames.len()
