@@ -111,7 +111,7 @@ impl Chunk {
         }
     }
 
-    /// Gives the operations whose answers are not in the output to `visit`, in order, until it answers `false`. Each
+    /// Gives the operations whose answers are not in the output to `visit`, in order, until it wants no more. Each
     /// comes with its part in what is answered as one: an operation of a frame has an answer of its own.
     pub(crate) fn visit<'a>(
         &'a self,

@@ -35,8 +35,8 @@ const SUBMISSION_SIZE_MAX: usize = 1 << 20;
 /// Fewest and most bytes taken from a socket before its requests are worked on, unless an incomplete request is longer.
 const READ_MIN: usize = 4 << 10;
 const READ_MAX: usize = 256 << 10;
-/// What an operation is taken to have before any has arrived, in bytes.
-const OPERATION_SIZE: usize = 64;
+/// What an operation is taken to have before any has arrived, in bytes: little, or the first read would bring too many.
+const OPERATION_SIZE: usize = 8;
 /// How long a closed connection still swallows input.
 const LINGER: Duration = Duration::from_millis(500);
 /// How many bytes it swallows.
@@ -240,10 +240,10 @@ impl Connection {
         let mut size = 0;
         let mut refused = false;
         let remaining = self.round.remaining();
+        if remaining == 0 || left == 0 {
+            return;
+        }
         self.chunk.visit(self.input.bytes(), |part, operation| {
-            if ahead == remaining || left == 0 || size >= SUBMISSION_SIZE_MAX {
-                return false;
-            }
             if part.index == 0 {
                 refused = is_late && self.round.is_untouched(ahead, part.count);
             }
@@ -255,7 +255,7 @@ impl Connection {
                 left -= 1;
             }
             ahead += 1;
-            true
+            ahead < remaining && left > 0 && size < SUBMISSION_SIZE_MAX
         });
     }
 

@@ -269,12 +269,13 @@ impl Shard {
     fn gather(&mut self, now: Instant) {
         let mut operation_count = 0;
         while operation_count < self.window.limit()
-            && let Some(token) = self.next_ready()
+            && let Some((token, has_waited)) = self.next_ready()
         {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
             let Some(connection) = self.connections.get_mut(token) else { continue };
             connection.queued = false;
-            let is_held = connection.would_read() && !self.window.has_room();
+            let is_next = has_waited || self.held.is_empty();
+            let is_held = connection.would_read() && !(is_next && self.window.has_room());
             if is_held {
                 metrics.held_back.add(1);
             } else {
@@ -288,16 +289,19 @@ impl Shard {
             let Some(connection) = self.connections.get_mut(token) else { continue };
             recount(connection, &mut self.window);
             if connection.wants_submission() {
-                operation_count += connection.operation_count();
+                operation_count += connection.operation_count().min(self.window.share());
             }
             self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_held, goes_on: false });
         }
     }
 
-    /// Those that were held back go first.
-    fn next_ready(&mut self) -> Option<Token> {
-        let held = if self.window.has_room() { self.held.pop_front() } else { None };
-        held.or_else(|| self.ready.pop_front())
+    /// The next connection, and whether it was held back: those that have begun go first, then those that have waited to
+    /// be read. Whoever is to be read and has not waited comes behind them.
+    fn next_ready(&mut self) -> Option<(Token, bool)> {
+        if let Some(token) = self.ready.pop_front() {
+            return Some((token, false));
+        }
+        if self.window.has_room() { self.held.pop_front().map(|token| (token, true)) } else { None }
     }
 
     /// Runs the operations of all connections of the batch, and of the inbox, whose keys belong to this shard, in
@@ -319,7 +323,7 @@ impl Shard {
             }
             let start = places.len();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now);
-            connection.visit(window.limit(), is_late, |operation| {
+            connection.visit(window.share(), is_late, |operation| {
                 let request = match operation {
                     Ok(request) => request,
                     Err(error) => {

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. Whoever has much in
-//! flight, and there is no limit to what one frame may ask for, counts for a quarter of the window at most, so that one
-//! connection does not shut the others out. What such frames hold beyond the window is refused when it comes near the bound:
-//! the last quarter is kept for the work that is begun.
+//! flight, and there is no limit to what one frame may ask for, counts for a quarter of the window at most, and is worked
+//! off by as much in a turn, so that one connection does not shut the others out. What such frames hold beyond the window is
+//! refused when it comes near the bound: the last quarter is kept for the work that is begun.
 
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ impl Window {
         self.in_flight < self.limit
     }
 
-    /// What one connection may count for, and may read at a time, in operations.
+    /// What one connection may count for, may read at a time and may have in a batch, in operations.
     pub(crate) fn share(&self) -> usize {
         self.limit / SHARE
     }
