@@ -54,7 +54,17 @@ servers *arguments:
     cargo build --release -p skep -p skep-benches
     target/release/servers {{arguments}}
 
-# Draw the results that were saved.
+# Measure one and two shards in one process: just shards --save
+shards *arguments:
+    cargo build --release -p skep-benches
+    target/release/shards {{arguments}}
+
+# Keep what `skep bench engine` prints: just engine --save -- --kv-size 62
+engine *arguments:
+    cargo build --release -p skep -p skep-benches
+    target/release/engine {{arguments}}
+
+# Write docs/performance.md and its pictures from the results that were saved.
 plots:
     cargo run -p skep-benches --bin plots
 

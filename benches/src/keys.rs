@@ -115,6 +115,12 @@ fn mix(record: u64) -> u64 {
     bits ^ bits >> 24
 }
 
+/// The record that is so popular, the most popular one being of rank 0.
+#[inline]
+pub fn record_of_rank(rank: u64, record_count: u64) -> u64 {
+    (u128::from(rank) * u128::from(SCATTER) % u128::from(record_count)) as u64
+}
+
 /// Draws records, all alike or by Zipf's law.
 #[derive(Clone, Debug)]
 pub struct Draw {
@@ -143,7 +149,7 @@ impl Draw {
             None => self.random.random_range(0..self.record_count),
             Some(zipf) => {
                 let rank = (zipf.sample(&mut self.random) as u64).clamp(1, self.record_count) - 1;
-                (u128::from(rank) * u128::from(SCATTER) % u128::from(self.record_count)) as u64
+                record_of_rank(rank, self.record_count)
             }
         }
     }

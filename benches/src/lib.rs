@@ -5,7 +5,9 @@
 //! | `cargo bench -p skep-benches` | the parts alone: bucket, slabs, station, codecs, functions |
 //! | `cargo run --release -p skep-benches --bin maps` | the store beside Rust's maps: speed, and memory from the same fill |
 //! | `cargo run --release -p skep-benches --bin servers` | both doors of the server beside redis-server, memcached and a bare echo |
-//! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results |
+//! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and how hot the hottest is |
+//! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, to keep what it prints |
+//! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
 //!
 //! Every workload also runs in the tests, tiny, and is held to a hash of its work, so that none of them rots. A figure
 //! is the median of several rounds in which all contenders take turns; its spread is (largest − smallest) / median.
@@ -13,11 +15,15 @@
 //!
 //! This crate is apart from the others so that none of them depends on a peer.
 
+pub mod engine;
 pub mod figures;
 pub mod keys;
 pub mod maps;
 pub mod micro;
+pub mod page;
 pub mod plot;
 pub mod process;
 pub mod results;
 pub mod servers;
+pub mod shards;
+pub mod tables;

@@ -14,8 +14,7 @@ use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
-use crate::maps;
-use crate::servers;
+use crate::{engine, maps, servers, shards};
 
 const WIDTH: i32 = 860;
 const MARGIN: i32 = 24;
@@ -87,6 +86,42 @@ impl Plot {
             millions(keys),
             report.connections
         );
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
+    /// The picture of the store against the limit.
+    pub fn of_engine(report: &engine::Report) -> Self {
+        let engine = &report.engine;
+        let bars = |of: fn(&engine::Case) -> f64| {
+            engine.cases.iter().map(|case| (format!("skep, {}", case.case), of(case))).collect()
+        };
+        let groups = vec![
+            Group { name: "share of the limit".to_owned(), bars: bars(|case| case.of_limit) },
+            Group { name: "million/s".to_owned(), bars: bars(|case| case.ops_per_s / 1e6) },
+        ];
+        let title = format!(
+            "Pairs of {} B fill {} of {} MiB, one core",
+            engine.kv_size,
+            engine.utilization,
+            engine.memory >> 20
+        );
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
+    /// The picture of one and two shards.
+    pub fn of_shards(report: &shards::Report) -> Self {
+        let names = ["skep, 1 shard", "skep, 2 shards"];
+        let mut groups = Vec::new();
+        for row in &report.rows {
+            let bars = names.iter().zip(&row.ops_per_s);
+            let bars = bars.map(|(name, figure)| ((*name).to_owned(), figure.median / 1e6)).collect();
+            groups.push(Group { name: format!("{} (million/s)", row.case), bars });
+        }
+        let bars = report.hottest.iter();
+        let bars =
+            bars.map(|hottest| (format!("skep, {} shards", hottest.shards), hottest.over_average.median)).collect();
+        groups.push(Group { name: "load of the hottest shard / average, Zipf".to_owned(), bars });
+        let title = format!("{} million pairs of 8 + 2 B, a core for each shard", millions(report.pairs));
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 

@@ -13,13 +13,20 @@ pub struct Origin {
     pub machine: String,
     /// Version of Skep.
     pub skep: String,
+    /// The command that measured it.
+    pub command: String,
 }
 
 impl Origin {
     /// Now and here.
     pub fn here() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Origin { date: date_of(now), machine: machine(), skep: env!("CARGO_PKG_VERSION").to_owned() }
+        Origin {
+            date: date_of(now),
+            machine: machine(),
+            skep: env!("CARGO_PKG_VERSION").to_owned(),
+            command: command_of(std::env::args()),
+        }
     }
 
     /// Writes a result to `benches/results/<date>-<machine>-<kind>.json` and answers the path.
@@ -35,9 +42,27 @@ impl Origin {
     }
 }
 
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}; version {}", self.machine, self.date, self.skep)
+    }
+}
+
 /// The folder of the results that are kept.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("results")
+}
+
+/// A command as one types it, wherever the program lies.
+fn command_of(mut arguments: impl Iterator<Item = String>) -> String {
+    let program = arguments.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
+    let quoted =
+        arguments.map(|argument| match argument.contains(|c: char| c.is_whitespace() || "'\"$`\\*?".contains(c)) {
+            true => format!("'{}'", argument.replace('\'', r"'\''")),
+            false => argument,
+        });
+    std::iter::once(format!("target/release/{}", name.unwrap_or_default())).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
 fn machine() -> String {
@@ -75,6 +100,12 @@ mod tests {
         ] {
             assert_eq!(date_of(days * 86_400 + 86_399), date);
         }
+    }
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let arguments = ["/somewhere/maps", "--pairs", "20", "a b"].map(str::to_owned);
+        assert_eq!(command_of(arguments.into_iter()), "target/release/maps --pairs 20 'a b'");
     }
 
     #[test]

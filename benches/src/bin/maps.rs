@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
         match arguments.json {
             true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-            false => println!("{}", report.table()),
+            false => println!("{}\n{}", report.tables().text(), report.origin),
         }
         if arguments.save {
             eprintln!("saved {}", report.origin.save("maps", &report)?.display());

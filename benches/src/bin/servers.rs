@@ -67,7 +67,7 @@ fn compare(arguments: &Arguments) -> Result<(), String> {
     let report = run(&plan, |step| eprintln!("{step}"))?;
     match arguments.json {
         true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-        false => println!("{}", report.table()),
+        false => println!("{}\n{}", report.tables().text(), report.origin),
     }
     if arguments.save {
         eprintln!("saved {}", report.origin.save("servers", &report)?.display());

@@ -18,6 +18,7 @@ mod sequential;
 mod store;
 
 pub use run::{Case, Plan, Report, Row, run};
+pub(crate) use store::Store;
 
 /// One that holds pairs. Batches are slices of equal length; every key is there once [`Contender::put`] has filled it.
 pub trait Contender {

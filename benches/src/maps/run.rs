@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -12,6 +10,7 @@ use crate::figures::{Figure, millions, percent};
 use crate::keys::{Draw, THETA, random_key, random_value};
 use crate::process::{available_size, huge_page_policy, huge_page_size, resident_size};
 use crate::results::Origin;
+use crate::tables::{Tables, table};
 
 /// Pairs of one step of the fill.
 const FILL_STEP: usize = 1 << 16;
@@ -216,36 +215,31 @@ impl Drawn {
 
 impl Report {
     /// The table, and below it what it was measured with.
-    pub fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["map", "get M/s", "put M/s", "fetch-add M/s", "get, Zipf M/s", "B/pair", "huge pages"]);
+    pub fn tables(&self) -> Tables {
+        let speed = |figure: &Figure| format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0));
+        let mut rows: Vec<Vec<String>> = Vec::new();
         for row in &self.rows {
-            let speed = |figure: &Figure| format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0));
             let mut cells = vec![row.name.clone()];
             cells.extend(row.ops_per_s.iter().map(speed));
             cells.extend([format!("{:.1}", row.bytes_per_pair), percent(row.huge_pages)]);
-            table.add_row(cells);
+            rows.push(cells);
         }
         let mut cells = vec!["skep / best of any size".to_owned()];
         cells.extend(self.over_best.iter().map(|figure| format!("{:.2}", figure.median)));
         cells.extend([format!("1 / {:.2}", self.memory_over_ours), String::new()]);
-        table.add_row(cells);
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        format!(
-            "{table}\n{} pairs of 8 + 2 B, batches of {}, medians of {} rounds; store {} full; uniform, and Zipf {THETA}\n\
-             maps: {}; all hash with rapidhash\n{}; {}; work {:016x}",
+        rows.push(cells);
+        let header = ["map", "get M/s", "put M/s", "fetch-add M/s", "get, Zipf M/s", "B/pair", "huge pages"];
+        let note = format!(
+            "{} pairs of 8 + 2 B, batches of {}, medians of {} rounds; store {} full; uniform, and Zipf {THETA}. Maps: {}; all \
+             hash with rapidhash. Work {:016x}.",
             self.pairs,
             self.batch,
             self.rounds,
             percent(self.utilization),
             self.allocator,
-            self.origin.machine,
-            self.origin.date,
             self.work,
-        )
+        );
+        Tables { tables: vec![table(&header, 1, rows)], note }
     }
 }
 
@@ -260,6 +254,6 @@ mod tests {
         let report = run(&plan, "the test's").unwrap();
         assert_eq!(format!("{:016x}", report.work), "3e2eca015e5c1f3e");
         assert_eq!(report.rows.len(), KINDS.len());
-        assert!(report.table().contains("papaya"));
+        assert!(report.tables().text().contains("papaya"));
     }
 }

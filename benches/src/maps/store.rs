@@ -15,14 +15,14 @@ const KV_SIZE: usize = 10;
 const MEMORY_SIZE_MIN: u64 = 1 << 20;
 
 /// The store.
-pub(super) struct Store {
+pub(crate) struct Store {
     processor: Processor,
     replies: Replies,
 }
 
 impl Store {
     /// An empty store with a memory of which so many pairs are the share `utilization`.
-    pub(super) fn new(pairs: usize, utilization: f64) -> Result<Self, String> {
+    pub(crate) fn new(pairs: usize, utilization: f64) -> Result<Self, String> {
         let memory = ((pairs * KV_SIZE) as f64 / utilization) as u64;
         let settings = Settings::for_kv_size(memory.max(MEMORY_SIZE_MIN), KV_SIZE, 1);
         let processor = Processor::new(&settings).map_err(|error| error.to_string())?;

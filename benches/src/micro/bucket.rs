@@ -1,5 +1,6 @@
 //! A bucket: finding keys in it, and its entries coming and going (KV-Direct, section 3.3.1).
 
+use skep_store::hash::Search;
 use skep_store::hash::bucket::{Bucket, SecondaryHash, SlabSlot};
 use skep_store::hash::slab::SlabClass;
 use skep_store::memory::Pointer;
@@ -17,6 +18,7 @@ const SLABS: u64 = 10;
 const ABSENT: u64 = 99;
 
 pub(super) fn workloads() -> Vec<Workload> {
+    let search = Search::new();
     let inline: Vec<Bucket> = (0..BUCKETS).map(inline_bucket).collect();
     let pair_of = |bucket: u64| u64::from(random_value(bucket)[0]);
     let hits = (0..BUCKETS).map(|bucket| random_key(bucket * PAIRS + pair_of(bucket) % PAIRS));
@@ -42,7 +44,7 @@ pub(super) fn workloads() -> Vec<Workload> {
             hash: 0x6e32_463c_92a1_ec40,
             run: Box::new(move || {
                 slabs.iter().fold(0, |hash, (bucket, wanted)| {
-                    fold(hash, bucket.find_slab(*wanted, 0).map_or(ABSENT, |(slot, _)| slot as u64))
+                    fold(hash, search.slab(bucket, *wanted, 0).map_or(ABSENT, |(slot, _)| slot as u64))
                 })
             }),
         },
@@ -58,9 +60,10 @@ pub(super) fn workloads() -> Vec<Workload> {
 /// Looks a key up in each bucket; a hash of the slots.
 fn find_inline(buckets: &[Bucket], keys: impl Iterator<Item = [u8; 8]>) -> Box<dyn FnMut() -> u64> {
     let places: Vec<(Bucket, [u8; 8])> = buckets.iter().copied().zip(keys).collect();
+    let search = Search::new();
     Box::new(move || {
         places.iter().fold(0, |hash, (bucket, key)| {
-            fold(hash, bucket.find_inline(key).map_or(ABSENT, |pair| u64::from(pair.slot)))
+            fold(hash, search.inline_pair(bucket, key).map_or(ABSENT, |pair| u64::from(pair.slot)))
         })
     })
 }

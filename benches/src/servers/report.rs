@@ -1,13 +1,11 @@
 //! What the comparison of servers found, as a table and as JSON.
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
-
 use super::redis_benchmark::BenchmarkRow;
 use super::run::DEPTHS;
 use super::template::Verb;
 use crate::figures::{Figure, millions, percent};
 use crate::results::Origin;
+use crate::tables::{Tables, table};
 
 /// What was found.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -116,76 +114,51 @@ impl Report {
     }
 
     /// The tables, and below them what they were measured with.
-    pub fn table(&self) -> String {
+    pub fn tables(&self) -> Tables {
         let bytes =
             |row: &Row| if row.bytes_per_pair > 0.0 { format!("{:.0}", row.bytes_per_pair) } else { "-".into() };
-        let mut speeds = new_table(["M/s".to_owned(), String::new(), "B/pair".to_owned()]);
-        let mut loads = new_table(["server / client / waiting".to_owned(), String::new()]);
         let depths = self.rows.first().map_or(&[][..], |row| &row.depths);
-        let names = |first: &[&str]| -> Vec<String> {
-            let names = first.iter().map(|name| (*name).to_owned());
-            names.chain(depths.iter().map(|figures| format!("depth {}", figures.depth))).collect()
+        let depths: Vec<String> = depths.iter().map(|figures| format!("depth {}", figures.depth)).collect();
+        let header = |first: &[&'static str]| -> Vec<&str> {
+            first.iter().copied().chain(depths.iter().map(String::as_str)).collect()
         };
-        speeds.set_header(names(&["M/s", "", "B/pair"]));
-        loads.set_header(names(&["CPU: server / client, client waiting", ""]));
-        for row in &self.rows {
-            let speed = |figures: &DepthFigures| {
-                let figure = figures.ops_per_s;
-                format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0))
-            };
-            let load = |figures: &DepthFigures| {
-                let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
-                format!("{} / {}, {}", shares[0], shares[1], shares[2])
-            };
-            let name = [row.server.clone(), format!("{:?}", row.verb)];
-            speeds.add_row(name.iter().cloned().chain([bytes(row)]).chain(row.depths.iter().map(speed)));
-            loads.add_row(name.into_iter().chain(row.depths.iter().map(load)));
-        }
-        let mut benchmark = new_table(["redis-benchmark", "", "depth", "M/s", "server", "client"].map(str::to_owned));
-        for row in &self.redis_benchmark {
-            benchmark.add_row([
+        let name = |row: &Row| vec![row.server.clone(), format!("{:?}", row.verb)];
+        let speed = |figures: &DepthFigures| {
+            let figure = figures.ops_per_s;
+            format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0))
+        };
+        let load = |figures: &DepthFigures| {
+            let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
+            format!("{} / {}, {}", shares[0], shares[1], shares[2])
+        };
+        let speeds =
+            self.rows.iter().map(|row| [name(row), vec![bytes(row)], row.depths.iter().map(speed).collect()].concat());
+        let loads = self.rows.iter().map(|row| [name(row), row.depths.iter().map(load).collect()].concat());
+        let benchmark = self.redis_benchmark.iter().map(|row| {
+            let depth = row.depth.to_string();
+            let verb = format!("{:?}", row.verb);
+            vec![
                 row.server.clone(),
-                format!("{:?}", row.verb),
-                row.depth.to_string(),
+                verb,
+                depth,
                 millions(row.ops_per_s),
                 percent(row.server_cpu),
                 percent(row.client_cpu),
-            ]);
-        }
-        let mut ratios = new_table(["ratio".to_owned(), "×".to_owned()]);
-        for ratio in &self.ratios {
-            ratios.add_row([ratio.name.clone(), format!("{:.2}", ratio.ratio)]);
-        }
-        align(&mut speeds, 2);
-        align(&mut loads, 2);
-        align(&mut benchmark, 2);
-        align(&mut ratios, 1);
-        format!(
-            "{speeds}\n{loads}\n{benchmark}\n{ratios}\n{} pairs of 8 + 2 B, uniform; {} connections, one batch under way on \
-             each; medians of {} rounds, {} s together\nservers on core {}, client on core {}; memcached: one get of many \
-             keys; the echo sends as many bytes as Skep\n{}; {}",
-            self.keys,
-            self.connections,
-            self.rounds,
-            self.seconds,
-            self.cores[0],
-            self.cores[1],
-            self.origin.machine,
-            self.origin.date,
-        )
-    }
-}
-
-fn new_table<const COLUMNS: usize>(header: [String; COLUMNS]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(header);
-    table
-}
-
-fn align(table: &mut Table, first: usize) {
-    for column in table.column_iter_mut().skip(first) {
-        column.set_cell_alignment(CellAlignment::Right);
+            ]
+        });
+        let ratios = self.ratios.iter().map(|ratio| vec![ratio.name.clone(), format!("{:.2}", ratio.ratio)]);
+        let note = format!(
+            "{} pairs of 8 + 2 B, uniform; {} connections, one batch under way on each; medians of {} rounds, {} s together. \
+             Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
+            self.keys, self.connections, self.rounds, self.seconds, self.cores[0], self.cores[1],
+        );
+        let tables = vec![
+            table(&header(&["M/s", "", "B/pair"]), 2, speeds),
+            table(&header(&["CPU: server / client, client waiting", ""]), 2, loads),
+            table(&["redis-benchmark", "", "depth", "M/s", "server", "client"], 2, benchmark),
+            table(&["ratio", "×"], 1, ratios),
+        ];
+        Tables { tables, note }
     }
 }
 

@@ -12,8 +12,6 @@ use std::io::{ErrorKind, Read, Result, Write};
 
 /// What an input buffer begins with, and the least room a read is given.
 const ROOM_MIN: usize = 16 << 10;
-/// Most bytes taken from a socket before its requests are worked on.
-const READ_MAX: usize = 256 << 10;
 /// Bytes that an empty buffer keeps.
 const KEPT_SIZE_MAX: usize = 64 << 10;
 /// Bytes that a nearly empty buffer keeps: enough for a stream of the largest values.
@@ -67,12 +65,13 @@ impl Input {
         self.buffer.capacity()
     }
 
-    /// Reads what the source has, up to [`READ_MAX`].
-    pub(crate) fn read(&mut self, mut source: impl Read) -> Result<Moved> {
+    /// Reads what the source has, up to `size_max`.
+    pub(crate) fn read(&mut self, mut source: impl Read, size_max: usize) -> Result<Moved> {
         let mut size = 0;
-        while size < READ_MAX {
+        while size < size_max {
             self.make_room();
-            let room = &mut self.buffer[self.end..];
+            let end = self.buffer.len().min(self.end + size_max - size);
+            let room = &mut self.buffer[self.end..end];
             match source.read(room) {
                 Ok(0) => return Ok(Moved { size, more: false, ended: true }),
                 Ok(count) => {
@@ -164,7 +163,9 @@ impl Output {
 mod tests {
     use std::io::{ErrorKind, Read, Result, Write};
 
-    use super::{Input, KEPT_SIZE_MAX, Output, READ_MAX, ROOM_MIN};
+    use super::{Input, KEPT_SIZE_MAX, Output, ROOM_MIN};
+
+    const READ_MAX: usize = 256 << 10;
 
     /// Gives and takes `step` bytes a call, `calls` times, then would block.
     struct Socket {
@@ -207,11 +208,11 @@ mod tests {
     #[test]
     fn input_grows_with_what_arrives_only() {
         let mut input = Input::default();
-        let moved = input.read(socket(100, 1)).unwrap();
+        let moved = input.read(socket(100, 1), READ_MAX).unwrap();
         assert_eq!((moved.size, moved.more, input.bytes().len()), (100, false, 100));
         assert!(input.capacity() <= ROOM_MIN);
-        let moved = input.read(socket(1 << 20, 100)).unwrap();
-        assert!(moved.more && moved.size >= READ_MAX);
+        let moved = input.read(socket(1 << 20, 100), READ_MAX).unwrap();
+        assert_eq!((moved.more, moved.size), (true, READ_MAX));
         assert!(input.capacity() <= 2 * (input.bytes().len() + ROOM_MIN));
         assert!(input.bytes().iter().all(|&byte| byte == 7));
         input.consume(input.bytes().len() - 1);

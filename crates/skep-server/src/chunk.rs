@@ -29,6 +29,13 @@ pub(crate) enum Chunk {
     Resp(RespChunk),
 }
 
+/// Which of so many operations that are answered as one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+}
+
 /// What was found in the input.
 pub(crate) enum Decoded {
     /// The hello of a native connection has not arrived.
@@ -39,6 +46,8 @@ pub(crate) enum Decoded {
     Requests {
         /// Operations of the first round.
         round_size: usize,
+        /// Operations, or commands if these are more.
+        request_count: usize,
         /// Whether what is left in the input is not complete.
         exhausted: bool,
     },
@@ -53,11 +62,15 @@ impl Chunk {
             }
             Chunk::Native(chunk) => {
                 let (round_size, exhausted) = chunk.decode(input)?;
-                Ok(Decoded::Requests { round_size, exhausted })
+                Ok(Decoded::Requests { round_size, request_count: round_size, exhausted })
             }
             Chunk::Resp(chunk) => {
                 let exhausted = chunk.decode(input);
-                Ok(Decoded::Requests { round_size: chunk.round_size(), exhausted })
+                Ok(Decoded::Requests {
+                    round_size: chunk.round_size(),
+                    request_count: chunk.request_count(),
+                    exhausted,
+                })
             }
         }
     }
@@ -71,6 +84,24 @@ impl Chunk {
         }
     }
 
+    /// Bytes of the input that the requests take.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Chunk::Hello => 0,
+            Chunk::Native(chunk) => chunk.size(),
+            Chunk::Resp(chunk) => chunk.size(),
+        }
+    }
+
+    /// Operations whose answers are not in the output; `round` is the one that the chunk is in.
+    pub(crate) fn operations_left(&self, round: &Round) -> usize {
+        match self {
+            Chunk::Hello => 0,
+            Chunk::Native(_) => round.remaining(),
+            Chunk::Resp(chunk) => chunk.operations_left(),
+        }
+    }
+
     /// Forgets the finished requests; answers how many bytes of the input they took.
     pub(crate) fn finish(&mut self) -> usize {
         match self {
@@ -80,13 +111,18 @@ impl Chunk {
         }
     }
 
-    /// Gives the operations whose answers are not in the output to `visit`, in order, until it answers `false`.
-    pub(crate) fn visit<'a>(&'a self, input: &'a [u8], visit: impl FnMut(Result<Request<'a>, WireError>) -> bool) {
+    /// Gives the operations whose answers are not in the output to `visit`, in order, until it wants no more. Each
+    /// comes with its part in what is answered as one: an operation of a frame has an answer of its own.
+    pub(crate) fn visit<'a>(
+        &'a self,
+        input: &'a [u8],
+        mut visit: impl FnMut(Part, Result<Request<'a>, WireError>) -> bool,
+    ) {
         match self {
             Chunk::Hello => {}
-            Chunk::Native(chunk) => chunk.visit(input, visit),
+            Chunk::Native(chunk) => chunk.visit(input, |operation| visit(Part { index: 0, count: 1 }, operation)),
             Chunk::Resp(chunk) => {
-                chunk.operations(input).map(Ok).all(visit);
+                chunk.operations(input).all(|(part, operation)| visit(part, Ok(operation)));
             }
         }
     }

@@ -6,7 +6,9 @@
 //!
 //! A connection holds at most one incomplete request and one read of input, and reads no more while a chunk is
 //! worked on or while its output has more than [`OUTPUT_SIZE_MAX`] to send: a client that does not read its replies
-//! stops itself, and nobody else.
+//! stops itself, and nobody else. One read brings no more than its share of the shard's window, so what it holds complete
+//! was all completed by its last read. That is the moment from which its delay counts, or, if its client let it
+//! wait for room in the output, the moment when there was room again.
 //!
 //! A connection that ends on our side first says so to the peer and then swallows what the peer still sends, for a
 //! while: closing at once would destroy the last reply on its way.
@@ -26,12 +28,15 @@ use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
 use crate::round::Round;
 
-/// Most operations that are submitted at a time. A frame may have sixteen times as many, and all of them on long values.
-const SUBMISSION_OPERATIONS_MAX: usize = 4096;
 /// Operations that are submitted at a time have no more bytes than this and those of the last one. They may have more
 /// than arrived: the copy flags let a frame name one value tens of thousands of times, and each that travels to
 /// another shard is copied.
 const SUBMISSION_SIZE_MAX: usize = 1 << 20;
+/// Fewest and most bytes taken from a socket before its requests are worked on, unless an incomplete request is longer.
+const READ_MIN: usize = 4 << 10;
+const READ_MAX: usize = 256 << 10;
+/// What an operation is taken to have before any has arrived, in bytes: little, or the first read would bring too many.
+const OPERATION_SIZE: usize = 8;
 /// How long a closed connection still swallows input.
 const LINGER: Duration = Duration::from_millis(500);
 /// How many bytes it swallows.
@@ -58,6 +63,16 @@ pub(crate) struct Connection {
     ended: bool,
     /// Whether nothing of the input is a complete request.
     exhausted: bool,
+    /// From when on the requests at hand have waited for us.
+    read_at: Instant,
+    /// Whether they wait for the client to take replies.
+    stalled: bool,
+    /// About how many operations lie in the input behind the chunk.
+    undecoded: usize,
+    /// About how many bytes an operation of this connection takes.
+    operation_size: usize,
+    /// What it counts for in the window of its shard.
+    pub(crate) counted: usize,
     /// Whether it closes when the output is empty, whatever else arrives.
     closing: bool,
     /// Whether it is of no more use.
@@ -100,6 +115,11 @@ impl Connection {
             peer_finished: false,
             ended: false,
             exhausted: true,
+            read_at: Instant::now(),
+            stalled: false,
+            undecoded: 0,
+            operation_size: OPERATION_SIZE,
+            counted: 0,
             closing: false,
             broken: false,
             lingering: None,
@@ -119,28 +139,36 @@ impl Connection {
     }
 
     /// Takes what has arrived, also since epoll was asked, and reads no more after that: the server stops.
-    pub(crate) fn end_input(&mut self, metrics: &Metrics) {
+    pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant) {
         if !self.ended && !self.closing {
-            self.read_socket(metrics);
+            self.read_socket(metrics, READ_MAX, now);
         }
         self.ended = true;
         self.exhausted = false;
     }
 
-    /// Reads the socket if the next chunk can begin and has not arrived.
-    pub(crate) fn read(&mut self, metrics: &Metrics) {
+    /// Whether the next chunk can begin and has to be read.
+    pub(crate) fn would_read(&self) -> bool {
+        let wanted = self.exhausted && self.chunk.is_finished() && self.has_room() && !self.ended && !self.closing;
+        wanted && self.readable
+    }
+
+    /// Reads the socket if the next chunk can begin and has not arrived: about as many operations as `share`, or what
+    /// an incomplete request may take to be complete.
+    pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant) {
         if let Some(linger) = &mut self.lingering {
             self.broken |= swallow(&self.stream, linger);
             return;
         }
-        let wanted = self.exhausted && self.chunk.is_finished() && self.has_room() && !self.ended && !self.closing;
-        if wanted && self.readable {
-            self.read_socket(metrics);
+        if self.would_read() {
+            let size = (share * self.operation_size).max(READ_MIN).max(self.input.bytes().len());
+            self.read_socket(metrics, size.min(READ_MAX), now);
         }
     }
 
-    fn read_socket(&mut self, metrics: &Metrics) {
-        match self.input.read(&self.stream) {
+    fn read_socket(&mut self, metrics: &Metrics, size_max: usize, now: Instant) {
+        self.read_at = now;
+        match self.input.read(&self.stream, size_max) {
             Ok(moved) => {
                 metrics.input_bytes.add(moved.size as u64);
                 // The end was announced together with the last bytes, so it must be looked for.
@@ -158,11 +186,17 @@ impl Connection {
             return None;
         }
         match self.chunk.decode(self.input.bytes_mut()) {
-            Ok(Decoded::Requests { round_size, exhausted }) => {
+            Ok(Decoded::Requests { round_size, request_count, exhausted }) => {
                 if matches!(self.chunk, Chunk::Native(_)) {
                     metrics.operations_native.add(round_size as u64);
                 }
                 self.exhausted = exhausted;
+                let size = self.chunk.size();
+                if size > 0 {
+                    self.operation_size = (size / request_count.max(1)).max(1);
+                }
+                let behind = self.input.bytes().len() - size;
+                self.undecoded = if exhausted { 0 } else { behind / self.operation_size };
                 self.round.begin(round_size);
                 self.finish_chunk();
             }
@@ -189,28 +223,54 @@ impl Connection {
 
     /// How many operations that may be.
     pub(crate) fn operation_count(&self) -> usize {
-        self.round.remaining().min(SUBMISSION_OPERATIONS_MAX)
+        self.round.remaining()
     }
 
-    /// Gives the operations that are to be submitted to `visit`, in order. The others are submitted when these are
-    /// answered.
-    pub(crate) fn visit<'a>(&'a self, mut visit: impl FnMut(Result<Request<'a>, WireError>)) {
+    /// Gives at most `count_max` operations that are to be submitted to `visit`, in order. The others are submitted
+    /// when these are answered. If it is too late for what has not been begun, that is refused: a command of many
+    /// keys as a whole or not at all, and only if its operations are all of this round.
+    pub(crate) fn visit<'a>(
+        &'a self,
+        count_max: usize,
+        is_late: bool,
+        mut visit: impl FnMut(Result<Request<'a>, WireError>),
+    ) {
         let mut ahead = 0;
-        let mut left = self.round.submission_max().min(SUBMISSION_OPERATIONS_MAX);
+        let mut left = self.round.submission_max().min(count_max);
         let mut size = 0;
+        let mut refused = false;
         let remaining = self.round.remaining();
-        self.chunk.visit(self.input.bytes(), |operation| {
-            if ahead == remaining || left == 0 || size >= SUBMISSION_SIZE_MAX {
-                return false;
+        if remaining == 0 || left == 0 {
+            return;
+        }
+        self.chunk.visit(self.input.bytes(), |part, operation| {
+            if part.index == 0 {
+                refused = is_late && self.round.is_untouched(ahead, part.count);
             }
-            if self.round.is_unanswered(ahead) {
+            if refused {
+                visit(Err(WireError::Busy));
+            } else if self.round.is_unanswered(ahead) {
                 size += operation.as_ref().map_or(0, operation_size);
                 visit(operation);
                 left -= 1;
             }
             ahead += 1;
-            true
+            ahead < remaining && left > 0 && size < SUBMISSION_SIZE_MAX
         });
+    }
+
+    /// From when on the requests at hand have waited for us.
+    pub(crate) fn read_at(&self) -> Instant {
+        self.read_at
+    }
+
+    /// About how many operations were read and are not answered. Those that wait for the client to take replies are
+    /// not for us to hurry with.
+    pub(crate) fn in_flight(&self) -> usize {
+        if self.broken || self.closing || !self.has_room() {
+            return 0;
+        }
+        self.chunk.operations_left(&self.round) + self.undecoded
     }
 
     /// The answers that the connection waits for.
@@ -218,14 +278,17 @@ impl Connection {
         &mut self.round
     }
 
-    /// Writes the answers that are there to the output, in order, and keeps the others.
-    pub(crate) fn encode(&mut self, replies: &Replies, context: &mut Context<'_>) {
+    /// Writes the answers that are there to the output, in order, and keeps the others; answers how many were there.
+    pub(crate) fn encode(&mut self, replies: &Replies, context: &mut Context<'_>) -> usize {
+        let before = self.chunk.operations_left(&self.round);
         let waiting = self.output.waiting();
         let input = self.input.bytes();
         self.chunk.encode(&mut self.round, replies, input, self.output.buffer(), waiting, context);
         self.round.keep(replies);
+        let after = self.chunk.operations_left(&self.round);
         self.closing |= context.closing;
         self.finish_chunk();
+        before - after
     }
 
     /// Writes the output to the socket, and says what is next.
@@ -239,6 +302,10 @@ impl Connection {
                 Err(_) => self.broken = true,
             }
         }
+        if self.stalled && self.has_room() {
+            self.read_at = now;
+        }
+        self.stalled = !self.has_room();
         if self.broken {
             // Parcels that are under way find nobody when they come back.
             return Next::Close;

@@ -18,6 +18,7 @@ mod buffer;
 mod chunk;
 mod connection;
 mod connections;
+mod delays;
 mod exchange;
 mod listen;
 mod memory_available;
@@ -30,6 +31,7 @@ mod settings;
 mod shard;
 mod shared;
 mod threads;
+mod window;
 
 pub use settings::{ServerSettings, StartError};
 

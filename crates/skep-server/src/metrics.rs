@@ -1,10 +1,13 @@
 //! What each shard counts. Only the shard writes its counters, so they cost a plain store; whoever asks sums up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use skep_store::processor::Statistics;
 
+use crate::delays::Delays;
 use crate::resp_command::COMMAND_COUNT;
+use crate::window::Window;
 
 /// A number that one thread writes and all may read.
 #[derive(Debug, Default)]
@@ -61,6 +64,19 @@ pub(crate) struct Metrics {
     pub(crate) hits: Counter,
     /// Gets that did not.
     pub(crate) misses: Counter,
+    /// Operations that may be in flight, and that are.
+    pub(crate) window: Counter,
+    pub(crate) in_flight: Counter,
+    /// The running average, the smallest and the largest of the delays, in nanoseconds.
+    pub(crate) delay: Counter,
+    pub(crate) delay_min: Counter,
+    pub(crate) delay_max: Counter,
+    /// How often a socket was not read because the window was full.
+    pub(crate) held_back: Counter,
+    /// Operations answered `BUSY`.
+    pub(crate) refused: Counter,
+    /// Delays of all operations.
+    pub(crate) delays: Delays,
     commands: [Counter; COMMAND_COUNT],
 }
 
@@ -75,6 +91,20 @@ impl Metrics {
         self.commands[command].get()
     }
 
+    /// `count` operations were answered, with this delay.
+    pub(crate) fn answered(&self, count: u64, delay: Duration) {
+        self.delays.add(delay, count);
+        self.delay_max.set(self.delay_max.get().max(nanoseconds(delay)));
+    }
+
+    /// Takes over where the window stands.
+    pub(crate) fn publish_window(&self, window: &Window) {
+        self.window.set(window.limit() as u64);
+        self.in_flight.set(window.in_flight() as u64);
+        self.delay.set(nanoseconds(window.delay()));
+        self.delay_min.set(nanoseconds(window.delay_min()));
+    }
+
     /// Takes over what the store counts.
     pub(crate) fn publish(&self, statistics: &Statistics) {
         self.pairs.set(statistics.pairs);
@@ -83,4 +113,8 @@ impl Metrics {
         self.hits.set(statistics.hits);
         self.misses.set(statistics.misses);
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

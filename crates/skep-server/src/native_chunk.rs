@@ -1,11 +1,14 @@
 //! A chunk of a native connection: whole request frames, worked on in one round.
 //!
-//! The frames stay where they arrived. They are decoded when their operations are submitted; the few operations
-//! that a store deferred are found again by decoding once more.
+//! The frames stay where they arrived. They are decoded when their operations are submitted. A frame of tens of thousands
+//! of operations is submitted in parts: where the last part began and ended is kept, so that the next one, and the few
+//! operations that a store deferred, are found without decoding all that precedes them.
+
+use std::cell::Cell;
 
 use skep_store::operation::Request;
 use skep_store::processor::Replies;
-use skep_wire::native::{ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError};
+use skep_wire::native::{Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError};
 
 use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
 use crate::round::Round;
@@ -22,6 +25,15 @@ pub(crate) struct NativeChunk {
     /// The frame, and in it the operation, of the first answer that is not in the output.
     frame: usize,
     operation: usize,
+    /// Where the last submission began and ended.
+    visited: Cell<[Place; 2]>,
+}
+
+/// A place in a frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    frame: usize,
+    position: Position,
 }
 
 /// Where a frame lies in the input.
@@ -54,6 +66,11 @@ impl NativeChunk {
         Ok((operation_count, false))
     }
 
+    /// Bytes of the input that the frames take.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     /// Whether all answers are in the output.
     pub(crate) fn is_finished(&self) -> bool {
         self.frame == self.frames.len()
@@ -64,20 +81,35 @@ impl NativeChunk {
         self.frames.clear();
         self.frames.shrink_to(CHUNK_OPERATIONS_MAX);
         (self.frame, self.operation) = (0, 0);
+        self.visited.take();
         std::mem::take(&mut self.size)
     }
 
-    /// Gives the operations whose answers are not in the output to `visit`, in order, until it answers `false`.
+    /// Gives the operations whose answers are not in the output to `visit`, in order, until it wants no more.
     pub(crate) fn visit<'a>(&'a self, input: &'a [u8], mut visit: impl FnMut(Result<Request<'a>, WireError>) -> bool) {
-        let mut skipped = self.operation;
-        for place in &self.frames[self.frame..] {
+        // The last place that is not behind the first operation whose answer is not in the output.
+        let mut begin = Place { frame: self.frame, position: Position::default() };
+        for place in self.visited.get() {
+            if place.frame == self.frame && (begin.position.count()..=self.operation).contains(&place.position.count())
+            {
+                begin = place;
+            }
+        }
+        let mut skipped = self.operation - begin.position.count();
+        let mut position = begin.position;
+        for (index, place) in self.frames.iter().enumerate().skip(self.frame) {
             let Ok(Some((frame, _))) = RequestFrame::decode(&input[place.start..]) else {
                 unreachable!("the frame was decoded from these bytes before")
             };
             let known = frame.space == SPACE;
-            for operation in frame.operations().skip(std::mem::take(&mut skipped)) {
+            let mut operations = frame.operations_from(std::mem::take(&mut position));
+            for _ in 0..std::mem::take(&mut skipped) {
+                operations.next();
+            }
+            while let Some(operation) = operations.next() {
                 if !visit(if known { operation } else { Err(WireError::UnknownSpace) }) {
-                    return;
+                    let end = Place { frame: index, position: frame.position(&operations) };
+                    return self.visited.set([begin, end]);
                 }
             }
         }

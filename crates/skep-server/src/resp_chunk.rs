@@ -9,7 +9,7 @@ use skep_store::operation::Request;
 use skep_store::processor::Replies;
 use skep_wire::resp::{Argument, ReplyWriter, RequestParser, Version};
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX, Part};
 use crate::resp_command::{Action, Arguments, Context, Progress};
 use crate::round::Round;
 
@@ -80,6 +80,21 @@ impl RespChunk {
         self.ended
     }
 
+    /// Bytes of the input that the commands take.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Operations whose answers are not in the output.
+    pub(crate) fn operations_left(&self) -> usize {
+        self.operations_left
+    }
+
+    /// What has just been decoded: operations, or commands if these are more.
+    pub(crate) fn request_count(&self) -> usize {
+        self.operations_left.max(self.commands.len())
+    }
+
     /// Whether all answers are in the output.
     pub(crate) fn is_finished(&self) -> bool {
         self.command == self.commands.len()
@@ -102,14 +117,14 @@ impl RespChunk {
         std::mem::take(&mut self.size)
     }
 
-    /// The operations whose answers are not in the output.
-    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = Request<'a>> {
+    /// The operations whose answers are not in the output, each with its part in its command.
+    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Request<'a>)> {
         // A command of a million keys is submitted a thousand times: what is answered must not be walked through.
         let mut first = self.operation;
         self.commands[self.command..].iter().flat_map(move |command| {
             let arguments = command.arguments(input, &self.arguments);
             (std::mem::take(&mut first)..command.operation_count)
-                .map(move |index| command.action.request(arguments, &self.operands, index))
+                .map(move |index| (command.part(index), command.action.request(arguments, &self.operands, index)))
         })
     }
 
@@ -150,6 +165,10 @@ impl RespChunk {
 }
 
 impl Command {
+    fn part(&self, index: usize) -> Part {
+        Part { index, count: self.operation_count }
+    }
+
     fn arguments<'a>(&self, input: &'a [u8], places: &'a [Argument]) -> Arguments<'a> {
         Arguments::new(&input[self.start..], &places[self.first_argument..][..self.argument_count])
     }

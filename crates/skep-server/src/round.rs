@@ -98,6 +98,12 @@ impl Round {
         self.slots[self.encoded + ahead] == Slot::Unanswered
     }
 
+    /// Whether all these operations are of this round and none of them has been done or is under way.
+    pub(crate) fn is_untouched(&self, ahead: usize, count: usize) -> bool {
+        let slots = self.slots[self.encoded + ahead..].get(..count);
+        slots.is_some_and(|slots| slots.iter().all(|slot| *slot == Slot::Unanswered))
+    }
+
     /// Says where the unanswered operations went, in order, and in how many parcels. Local ones that the store
     /// deferred stay unanswered.
     pub(crate) fn place(&mut self, places: &[Slot], parcel_count: usize, replies: &Replies) {

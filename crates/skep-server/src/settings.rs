@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
@@ -10,6 +11,9 @@ use crate::memory_available::memory_available;
 
 /// Most shards of a server. Each pair of them has rings, so their number is kept within reason.
 const SHARDS_MAX: u16 = 256;
+/// Bounds of the delay. A batch of the smallest window takes a part of a millisecond.
+const DELAY_MAX_MIN: Duration = Duration::from_millis(1);
+const DELAY_MAX_MAX: Duration = Duration::from_secs(60);
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -31,6 +35,9 @@ pub struct ServerSettings {
     /// Most connections at a time; fewer if the system grants fewer file descriptors. Each may hold a few MiB of
     /// requests and replies.
     pub connections_max: usize,
+    /// Longest time from the read of a request to its reply, between a millisecond and a minute. The window of
+    /// operations in flight follows from it; what was read and would take longer is answered `BUSY`.
+    pub delay_max: Duration,
     /// Whether memory is touched at the start, and not when it is first used.
     pub prefault: bool,
     /// Whether each shard stays on a core of its own, if there are enough cores.
@@ -38,7 +45,7 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// One shard of 1 GiB for pairs of 64 bytes, 10,000 connections, on the loopback ports 7379 and 6379.
+    /// One shard of 1 GiB for pairs of 64 bytes, 10,000 connections, delays up to 100 ms, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
@@ -49,6 +56,7 @@ impl Default for ServerSettings {
             hash_index_ratio: None,
             inline_threshold: None,
             connections_max: 10_000,
+            delay_max: Duration::from_millis(100),
             prefault: false,
             pin_threads: true,
         }
@@ -61,6 +69,9 @@ pub enum StartError {
     /// Too few or too many shards.
     #[error("{0} shards: choose a number from 1 to {SHARDS_MAX}")]
     Shards(u16),
+    /// A bound of the delay that cannot be kept, or that is none.
+    #[error("a delay of at most {0:?}: choose one from {DELAY_MAX_MIN:?} to {DELAY_MAX_MAX:?}")]
+    Delay(Duration),
     /// A setting of the store out of its limits.
     #[error("{0}")]
     Store(String),
@@ -106,6 +117,9 @@ impl ServerSettings {
     pub(crate) fn check(&self) -> Result<(), StartError> {
         if !(1..=SHARDS_MAX).contains(&self.shards) {
             return Err(StartError::Shards(self.shards));
+        }
+        if !(DELAY_MAX_MIN..=DELAY_MAX_MAX).contains(&self.delay_max) {
+            return Err(StartError::Delay(self.delay_max));
         }
         self.store(0).validate().map_err(StartError::Store)?;
         match memory_available(Path::new("/")) {

@@ -14,8 +14,9 @@
 //! The requests of a batch borrow from the input buffers of all connections that take part and from the parcels of
 //! other shards, so nothing of these changes between `gather` and the end of `execute`.
 
+mod intake;
+
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,24 +28,22 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use skep_store::operation::{KEY_SIZE_MAX, Reply, Request};
 use skep_store::processor::{Processor, Replies};
-use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
+use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
 use crate::batch::Answer;
-use crate::chunk::Chunk;
-use crate::connection::{Connection, Next, addresses};
+use crate::connection::{Connection, Next};
 use crate::connections::{Connections, Token};
 use crate::exchange::{Parcel, Peer, Waker};
 use crate::listen::{Door, Listeners};
 use crate::metrics::Metrics;
-use crate::resp_chunk::RespChunk;
 use crate::resp_command::Context;
 use crate::round::Slot;
 use crate::shared::Shared;
+use crate::window::Window;
 
-/// A batch has no more operations of this shard's connections than this and those of the last one, and no more of
-/// each other shard than this and those of its last parcel.
-const BATCH_OPERATIONS_MAX: usize = 4096;
+/// A batch has no more operations of each other shard than this and those of its last parcel.
+const INBOX_OPERATIONS_MAX: usize = 4096;
 /// Bytes of large values that the answers to a batch may take, and one value more.
 const REPLY_BUDGET: usize = 1 << 20;
 /// How long a shard looks for work before it sleeps.
@@ -92,6 +91,9 @@ pub(crate) struct Shard {
     connections: Connections,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
+    /// Connections that are not read until the window has room.
+    held: VecDeque<Token>,
+    window: Window,
     /// Connections that say goodbye.
     lingering: Vec<Token>,
     /// Requests of other shards, by shard.
@@ -104,6 +106,8 @@ pub(crate) struct Shard {
     requests: Vec<Request<'static>>,
     outgoing: Vec<Outgoing>,
     replies: Replies,
+    /// How many operations of the turn were answered, and when they were read.
+    answered: Vec<(usize, Instant)>,
     /// When lingering connections are looked at again.
     next_tick: Instant,
     /// Set when the server stops: until when output is flushed.
@@ -118,6 +122,8 @@ struct Submission {
     /// Its part of [`Shard::places`].
     places: Range<usize>,
     parcel_count: usize,
+    /// Whether it is not read until the window has room.
+    is_held: bool,
     /// Whether it can go on at once, behind those that had to stand back.
     goes_on: bool,
 }
@@ -139,12 +145,17 @@ impl Shard {
             listeners.register(&epoll, door_word)?;
         }
         let peer_count = parts.peers.len();
-        parts.shared.metrics(usize::from(parts.index)).publish(&parts.processor.statistics());
+        let window = Window::new(parts.shared.settings.delay_max, Instant::now());
+        let metrics = parts.shared.metrics(usize::from(parts.index));
+        metrics.publish(&parts.processor.statistics());
+        metrics.publish_window(&window);
         Ok(Shard {
             parts,
             epoll,
             connections: Connections::default(),
             ready: VecDeque::new(),
+            held: VecDeque::new(),
+            window,
             lingering: Vec::new(),
             inbox: Vec::new(),
             batch: Vec::new(),
@@ -152,6 +163,7 @@ impl Shard {
             requests: Vec::new(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: Replies::with_budget(REPLY_BUDGET),
+            answered: Vec::new(),
             next_tick: Instant::now(),
             stop_until: None,
             finished: false,
@@ -168,6 +180,7 @@ impl Shard {
             let worked = self.turn(&mut events, now);
             now = Instant::now();
             if worked {
+                self.measure(now);
                 spin_until = now + SPIN;
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
@@ -185,13 +198,18 @@ impl Shard {
         self.poll(events, Some(Duration::ZERO));
         self.adopt();
         self.receive();
-        let worked = !self.ready.is_empty() || !self.inbox.is_empty();
+        let worked = self.has_work();
         if worked {
-            self.gather();
-            self.execute();
+            self.gather(now);
+            self.execute(now);
             self.reply(now);
         }
         worked
+    }
+
+    fn has_work(&self) -> bool {
+        let may_read = !self.held.is_empty() && self.window.has_room();
+        may_read || !self.ready.is_empty() || !self.inbox.is_empty()
     }
 
     /// Asks epoll what has happened, and waits for it no longer than `timeout`.
@@ -220,81 +238,12 @@ impl Shard {
         }
     }
 
-    /// Accepts connections.
-    fn accept(&mut self, door: Door) {
-        let Some(mut listeners) = self.parts.listeners.take() else { return };
-        let mut streams = Vec::new();
-        listeners.accept(&self.epoll, door, |stream| streams.push(stream));
-        self.parts.listeners = Some(listeners);
-        for stream in streams {
-            self.welcome_stream(stream, door);
-        }
-    }
-
-    /// Gives an accepted connection to the shard where it begins.
-    fn welcome_stream(&mut self, stream: TcpStream, door: Door) {
-        let shared = &self.parts.shared;
-        if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
-            self.metrics().connections_refused.add(1);
-            if door == Door::Resp {
-                // The socket is new: this fits, or the peer is gone.
-                let _ = std::io::Write::write(&mut &stream, b"-ERR max number of clients reached\r\n");
-            }
-            return;
-        }
-        let Ok((address, local_address)) = addresses(&stream) else { return };
-        let (protocol, chunk, shard) = match door {
-            Door::Native => (0, Chunk::Hello, self.parts.index),
-            Door::Resp => (2, Chunk::Resp(RespChunk::default()), shared.any_shard()),
-        };
-        let number = shared.enter(address, local_address, protocol);
-        self.metrics().connections_accepted.add(1);
-        self.hand_over(Box::new(Connection::new(stream, number, chunk)), shard);
-    }
-
-    /// Gives a connection to a shard.
-    fn hand_over(&mut self, connection: Box<Connection>, shard: u16) {
-        if shard == self.parts.index {
-            self.take(connection);
-            return;
-        }
-        let handover = &self.parts.handovers[usize::from(shard)];
-        match handover.sender.send(connection) {
-            Ok(()) => handover.waker.wake(),
-            Err(refused) => self.parts.shared.leave(refused.0.number),
-        }
-    }
-
-    /// Takes the connections that other shards hand over.
-    fn adopt(&mut self) {
-        while let Ok(connection) = self.parts.adopted.try_recv() {
-            self.take(connection);
-        }
-    }
-
-    /// Makes a connection one of this shard's.
-    fn take(&mut self, connection: Box<Connection>) {
-        let number = connection.number;
-        let token = self.connections.insert(connection);
-        let Some(connection) = self.connections.get_mut(token) else { return };
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        if epoll::add(&self.epoll, connection.stream(), EventData::new_u64(token.to_u64()), flags).is_err() {
-            self.connections.remove(token);
-            self.parts.shared.leave(number);
-            return;
-        }
-        if self.stop_until.is_some() {
-            connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)));
-        }
-        self.queue(token);
-    }
-
     /// Takes what other shards sent: answers go to the connections that wait for them, requests into the inbox.
     fn receive(&mut self) {
         for shard in 0..self.parts.peers.len() {
             let mut inbox_operations = 0;
             let Some(peer) = &mut self.parts.peers[shard] else { continue };
-            while inbox_operations < BATCH_OPERATIONS_MAX
+            while inbox_operations < INBOX_OPERATIONS_MAX
                 && let Some(parcel) = peer.receive_requests()
             {
                 inbox_operations += parcel.requests.len();
@@ -315,58 +264,51 @@ impl Shard {
         }
     }
 
-    /// Reads and decodes the connections that are ready, until there is enough for a batch. What other shards ask for
-    /// does not count, or they could keep the connections of this one waiting for ever.
-    fn gather(&mut self) {
+    /// Reads and decodes the connections that are ready, as far as the window has room, until there is enough for a
+    /// batch. What other shards ask for does not count, or they could keep the connections of this one waiting for ever.
+    fn gather(&mut self, now: Instant) {
         let mut operation_count = 0;
-        while operation_count < BATCH_OPERATIONS_MAX
-            && let Some(token) = self.ready.pop_front()
+        while operation_count < self.window.limit()
+            && let Some((token, has_waited)) = self.next_ready()
         {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
             let Some(connection) = self.connections.get_mut(token) else { continue };
             connection.queued = false;
-            connection.read(metrics);
+            let is_next = has_waited || self.held.is_empty();
+            let is_held = connection.would_read() && !(is_next && self.window.has_room());
+            if is_held {
+                metrics.held_back.add(1);
+            } else {
+                connection.read(metrics, self.window.share(), now);
+            }
             if let Some(hello) = connection.decode(metrics)
                 && self.greet(token, &hello)
             {
                 continue;
             }
-            let Some(connection) = self.connections.get(token) else { continue };
+            let Some(connection) = self.connections.get_mut(token) else { continue };
+            recount(connection, &mut self.window);
             if connection.wants_submission() {
-                operation_count += connection.operation_count();
+                operation_count += connection.operation_count().min(self.window.share());
             }
-            self.batch.push(Submission { token, places: 0..0, parcel_count: 0, goes_on: false });
+            self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_held, goes_on: false });
         }
     }
 
-    /// Answers the hello of a native connection; answers whether that moved it to another shard.
-    fn greet(&mut self, token: Token, hello: &Hello) -> bool {
-        let shared = self.parts.shared.clone();
-        let shard_count = shared.settings.shards;
-        let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
-        let Some(connection) = self.connections.get_mut(token) else { return true };
-        connection.welcome(&Welcome {
-            shard_count,
-            shard,
-            frame_size_max: REQUEST_FRAME_SIZE_MAX as u32,
-            partition_seed: shared.partition_seed,
-        });
-        if shard == self.parts.index {
-            // The next turn decodes what came with the hello.
-            return false;
+    /// The next connection, and whether it was held back: those that have begun go first, then those that have waited to
+    /// be read. Whoever is to be read and has not waited comes behind them.
+    fn next_ready(&mut self) -> Option<(Token, bool)> {
+        if let Some(token) = self.ready.pop_front() {
+            return Some((token, false));
         }
-        // The only failure is a socket that is not registered.
-        let _ = epoll::delete(&self.epoll, connection.stream());
-        if let Some(connection) = self.connections.remove(token) {
-            self.hand_over(connection, shard);
-        }
-        true
+        if self.window.has_room() { self.held.pop_front().map(|token| (token, true)) } else { None }
     }
 
     /// Runs the operations of all connections of the batch, and of the inbox, whose keys belong to this shard, in
-    /// one go; sends the others to the shards that own their keys.
-    fn execute(&mut self) {
-        let Shard { parts, connections, inbox, batch, places, outgoing, replies, .. } = self;
+    /// one go; sends the others to the shards that own their keys. What would come too late is refused, unless the
+    /// server stops: then nobody waits behind it.
+    fn execute(&mut self, now: Instant) {
+        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, processor, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
         let mut requests = recycle(std::mem::take(&mut self.requests));
@@ -380,10 +322,14 @@ impl Shard {
                 continue;
             }
             let start = places.len();
-            connection.visit(|operation| {
+            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now);
+            connection.visit(window.share(), is_late, |operation| {
                 let request = match operation {
                     Ok(request) => request,
-                    Err(error) => return places.push(Slot::Kept(Answer::Unserved(error))),
+                    Err(error) => {
+                        metrics.refused.add(u64::from(error == WireError::Busy));
+                        return places.push(Slot::Kept(Answer::Unserved(error)));
+                    }
                 };
                 // A request that is refused anyway need not travel for it.
                 let owner = if request.key.len() > KEY_SIZE_MAX { *index } else { partition.shard_of(request.key) };
@@ -439,16 +385,29 @@ impl Shard {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         for index in 0..self.batch.len() {
-            let Submission { token, ref places, parcel_count, .. } = self.batch[index];
+            let Submission { token, ref places, parcel_count, is_held, .. } = self.batch[index];
             let Some(connection) = self.connections.get_mut(token) else { continue };
             let stood_back = stood_back(&self.places[places.clone()], &self.replies);
             if !places.is_empty() {
                 connection.round_mut().place(&self.places[places.clone()], parcel_count, &self.replies);
             }
             let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
-            connection.encode(&self.replies, &mut context);
+            let answered = connection.encode(&self.replies, &mut context);
+            if answered > 0 {
+                self.answered.push((answered, connection.read_at()));
+            }
             let next = connection.write(shared.metrics(shard), now);
+            recount(connection, &mut self.window);
             match next {
+                Next::Work if is_held => {
+                    connection.queued = true;
+                    self.held.push_back(token);
+                }
+                // What is to be refused is to be told so soon.
+                Next::Work if connection.counted > 0 && self.window.is_late(connection.read_at(), now) => {
+                    connection.queued = true;
+                    self.ready.push_front(token);
+                }
                 Next::Work if stood_back => self.queue(token),
                 Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
@@ -465,9 +424,21 @@ impl Shard {
         self.batch.clear();
     }
 
+    /// Lets the window follow how long it took until the replies of the turn were written.
+    fn measure(&mut self, now: Instant) {
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        for (count, read_at) in self.answered.drain(..) {
+            metrics.answered(count as u64, now.saturating_duration_since(read_at));
+            self.window.answered(count as u64, read_at, now);
+        }
+        self.window.adjust(now);
+        metrics.publish_window(&self.window);
+    }
+
     /// Drops a connection.
     fn close(&mut self, token: Token) {
         if let Some(connection) = self.connections.remove(token) {
+            self.window.recount(connection.counted, 0);
             self.parts.shared.leave(connection.number);
         }
     }
@@ -513,7 +484,7 @@ impl Shard {
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
                 if let Some(connection) = self.connections.get_mut(token) {
-                    connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)));
+                    connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)), now);
                 }
                 self.queue(token);
             }
@@ -546,7 +517,7 @@ impl Shard {
         self.adopt();
         self.receive();
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
-        if self.ready.is_empty() && self.inbox.is_empty() && stops == self.stop_until.is_some() {
+        if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.lingering.is_empty();
             self.poll(events, ticking.then_some(TICK));
@@ -564,6 +535,13 @@ impl Shard {
 fn stood_back(places: &[Slot], replies: &Replies) -> bool {
     let first = places.iter().find_map(|place| if let Slot::Fresh(index) = *place { Some(index) } else { None });
     first.is_some_and(|index| replies.get(index) == Reply::Deferred)
+}
+
+/// Tells the window what a connection has in flight now: no more than its share, or one could shut out the others.
+fn recount(connection: &mut Connection, window: &mut Window) {
+    let after = connection.in_flight().min(window.share());
+    window.recount(connection.counted, after);
+    connection.counted = after;
 }
 
 fn door_word(door: Door) -> u64 {

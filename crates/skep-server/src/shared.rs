@@ -75,6 +75,11 @@ impl Shared {
         &self.metrics[shard]
     }
 
+    /// The counters of all shards, in their order.
+    pub(crate) fn all_metrics(&self) -> impl Iterator<Item = &Metrics> {
+        self.metrics.iter()
+    }
+
     /// The sum of a counter over all shards.
     pub(crate) fn sum(&self, counter: fn(&Metrics) -> &Counter) -> u64 {
         self.metrics.iter().map(|metrics| counter(metrics).get()).sum()

@@ -130,6 +130,32 @@ fn greetings() {
 }
 
 #[test]
+fn delays_are_shown() {
+    let server = server(2, SMALL);
+    let mut resp = Resp::connect(&server);
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
+        line.unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    let idle = resp.text("INFO congestion");
+    assert_eq!(field(&idle, "skep_delay_bound_usec"), "60000000.000");
+    assert_eq!(field(&idle, "skep_delay_buckets_usec"), "");
+    resp.expect("SET a 1\r\nMGET a b c\r\n", "+OK\r\n*3\r\n$1\r\n1\r\n$-1\r\n$-1\r\n");
+    let text = resp.text("INFO congestion");
+    let buckets = field(&text, "skep_delay_buckets_usec");
+    let counts = buckets.split(',').map(|bucket| bucket.split_once('=').unwrap().1.parse::<u64>().unwrap());
+    assert_eq!(counts.sum::<u64>(), 4, "{text}");
+    let max: f64 = field(&text, "skep_delay_max_usec").parse().unwrap();
+    assert!(max > 0.0 && field(&text, "skep_delay_p999_usec").parse::<f64>().unwrap() > 0.0, "{text}");
+    assert_eq!((&field(&text, "skep_operations_refused")[..], &field(&text, "skep_reads_held_back")[..]), ("0", "0"));
+    for shard in ["skep_shard0", "skep_shard1"] {
+        let line = field(&text, shard);
+        let window = line.strip_prefix("window=").and_then(|rest| rest.split_once(',')?.0.parse().ok());
+        assert!(window.is_some_and(|window: u64| window >= 256) && line.contains(",in_flight=0,"), "{text}");
+    }
+}
+
+#[test]
 fn introspection() {
     let server = server(2, SMALL);
     let mut resp = Resp::connect(&server);

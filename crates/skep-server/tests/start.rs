@@ -23,6 +23,7 @@ fn refused(settings: &ServerSettings, sentence: &str) -> StartError {
 #[test]
 fn bad_settings() {
     refused(&ServerSettings { shards: 0, ..settings() }, "choose a number from 1 to");
+    refused(&ServerSettings { delay_max: std::time::Duration::ZERO, ..settings() }, "choose one from 1ms to 60s");
     refused(&ServerSettings { memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { memory: 100, ..settings() }, "larger --memory");
     refused(&ServerSettings { hash_index_ratio: Some(1.5), ..settings() }, "hash index ratio");

@@ -211,6 +211,7 @@ impl OperationError {
 
 impl Request<'_> {
     /// Whether the request could be carried out on some value: checks everything that does not depend on it.
+    #[inline]
     pub fn validate(&self) -> Result<(), OperationError> {
         match self.key.len() {
             0 => return Err(OperationError::KeyEmpty),
@@ -218,6 +219,7 @@ impl Request<'_> {
             _ => return Err(OperationError::KeyTooLong),
         }
         match &self.operation {
+            Operation::Get => Ok(()),
             Operation::Put { value, .. } if value.len() > VALUE_SIZE_MAX => Err(OperationError::ValueTooLong),
             Operation::Update(update) => update.validate(),
             Operation::Reduce(reduce) => reduce.validate(),
@@ -249,10 +251,12 @@ impl Update<'_> {
     }
 
     /// Whether the update can be carried out on a value of `value_size` bytes. Expects a valid update.
+    #[inline]
     pub fn validate_value(&self, value_size: usize) -> Result<(), OperationError> {
         let width = self.element.width();
         match self.shape {
             Shape::ScalarToScalar if value_size != width => Err(OperationError::NotScalar),
+            Shape::ScalarToScalar => Ok(()),
             _ if !value_size.is_multiple_of(width) => Err(OperationError::ElementWidth),
             Shape::VectorToVector if self.operand.len() != value_size * self.function.operand_count() => {
                 Err(OperationError::OperandLength)

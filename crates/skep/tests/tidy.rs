@@ -12,7 +12,11 @@ use std::fs;
 use std::path::Path;
 
 /// The modules that may hold `unsafe`. CONTRIBUTING.md lists the same ones, and says what each is for.
-const UNSAFE: &[&str] = &["crates/skep-store/src/memory/local.rs", "crates/skep-store/src/processor/interleaver.rs"];
+const UNSAFE: &[&str] = &[
+    "crates/skep-store/src/hash/find.rs",
+    "crates/skep-store/src/memory/local.rs",
+    "crates/skep-store/src/processor/interleaver.rs",
+];
 
 /// The longest a source file may be, in lines, unless [`LONG`] names it.
 const LINES_MAX: usize = 600;

@@ -2,19 +2,22 @@
 //! that we could not tell truthfully is left out.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::table::COMMANDS;
 use super::{Arguments, REDIS_VERSION};
+use crate::delays::DelayCounts;
 use crate::shared::Shared;
 
 type Section = (&'static str, fn(&mut String, &Shared));
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
     ("Persistence", persistence),
     ("Stats", stats),
+    ("Congestion", congestion),
     ("Replication", replication),
     ("CPU", cpu),
     ("Commandstats", command_stats),
@@ -121,6 +124,42 @@ fn stats(text: &mut String, shared: &Shared) {
         "skep_operations" shared.sum(|metrics| &metrics.operations)
         "skep_operations_forwarded" shared.sum(|metrics| &metrics.operations_forwarded)
         "skep_protocol_errors" shared.sum(|metrics| &metrics.protocol_errors)
+    }
+}
+
+/// How long operations take from the read of their socket to their reply, and what was done about it. The buckets
+/// count delays up to so many microseconds, since the start, so that whoever looks twice knows what came between.
+fn congestion(text: &mut String, shared: &Shared) {
+    let microseconds = |delay: Duration| format!("{:.3}", delay.as_nanos() as f64 / 1000.0);
+    let of_counter = |nanoseconds: u64| microseconds(Duration::from_nanos(nanoseconds));
+    let mut delays = DelayCounts::default();
+    shared.all_metrics().for_each(|metrics| metrics.delays.add_to(&mut delays));
+    let buckets: Vec<String> =
+        delays.buckets().map(|(delay, count)| format!("{}={count}", microseconds(delay))).collect();
+    fields! { text
+        "skep_delay_bound_usec" microseconds(shared.settings.delay_max)
+        "skep_delay_p50_usec" microseconds(delays.quantile(0.5))
+        "skep_delay_p99_usec" microseconds(delays.quantile(0.99))
+        "skep_delay_p999_usec" microseconds(delays.quantile(0.999))
+        "skep_delay_max_usec" of_counter(shared.all_metrics().map(|metrics| metrics.delay_max.get()).max().unwrap_or(0))
+        "skep_delay_buckets_usec" buckets.join(",")
+        "skep_reads_held_back" shared.sum(|metrics| &metrics.held_back)
+        "skep_operations_refused" shared.sum(|metrics| &metrics.refused)
+    }
+    for (index, metrics) in shared.all_metrics().enumerate() {
+        write!(
+            text,
+            "skep_shard{index}:window={},in_flight={},delay_usec={},delay_min_usec={},delay_max_usec={},\
+             reads_held_back={},operations_refused={}\r\n",
+            metrics.window.get(),
+            metrics.in_flight.get(),
+            of_counter(metrics.delay.get()),
+            of_counter(metrics.delay_min.get()),
+            of_counter(metrics.delay_max.get()),
+            metrics.held_back.get(),
+            metrics.refused.get(),
+        )
+        .expect("a String takes every text");
     }
 }
 

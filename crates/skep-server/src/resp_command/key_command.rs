@@ -15,7 +15,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::table::CommandName;
 use super::vector_command::{write_elements, write_number, write_value};
-use super::{Arguments, Progress, store_error, vector_command, wrong_argument_count};
+use super::{Arguments, Progress, store_error, vector_command, wire_error, wrong_argument_count};
 
 /// A command on keys; ranges are places of binary operands.
 #[derive(Debug, PartialEq)]
@@ -144,13 +144,20 @@ impl KeyCommand {
         progress: &mut Progress,
         writer: &mut ReplyWriter<'_>,
     ) {
+        let reply = match response {
+            Ok(reply) => reply,
+            // A command is refused as a whole, and is answered once.
+            Err(error) => {
+                if index == 0 {
+                    writer.error(&wire_error(error));
+                }
+                progress.refused = true;
+                return;
+            }
+        };
         if *self == KeyCommand::GetMany && index == 0 {
             writer.array(self.operation_count(argument_count));
         }
-        let reply = match response {
-            Ok(reply) => reply,
-            Err(error) => return writer.error(&format!("ERR {error}")),
-        };
         if let Reply::Failed(error) = reply {
             progress.error = progress.error.or(Some(error));
             if !self.is_summed_up() {
@@ -180,6 +187,7 @@ impl KeyCommand {
     /// Writes the reply of a command whose answers are summed up.
     pub(super) fn finish(&self, progress: &Progress, writer: &mut ReplyWriter<'_>) {
         match (self, progress.error) {
+            _ if progress.refused => {}
             (_, Some(error)) if self.is_summed_up() => writer.error(&store_error(error)),
             (KeyCommand::SetMany, _) => writer.simple("OK"),
             (KeyCommand::Delete | KeyCommand::Exists, _) => writer.integer(progress.done),

@@ -19,7 +19,7 @@ mod vector_command;
 pub(crate) use table::COMMAND_COUNT;
 
 use skep_store::operation::{OperationError, Request};
-use skep_wire::native::Response;
+use skep_wire::native::{Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
 use crate::shared::Shared;
@@ -106,6 +106,8 @@ pub(crate) struct Progress {
     done: i64,
     /// The first error.
     error: Option<OperationError>,
+    /// Whether nothing was done, and the answer says so already.
+    refused: bool,
 }
 
 impl Action {
@@ -183,7 +185,7 @@ impl Action {
         match self {
             Action::Keys(name, command) => {
                 metrics.command(*name as usize);
-                if progress.error.is_some() {
+                if progress.error.is_some() || progress.refused {
                     metrics.error_replies.add(1);
                 }
                 command.finish(progress, &mut ReplyWriter::new(output, *version));
@@ -216,6 +218,14 @@ fn store_error(error: OperationError) -> String {
         OperationError::IndexFull | OperationError::SlabFull => {
             format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
         }
+        _ => format!("ERR {error}"),
+    }
+}
+
+/// The sentence for an operation that never reached a store.
+fn wire_error(error: WireError) -> String {
+    match error {
+        WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
         _ => format!("ERR {error}"),
     }
 }

@@ -34,7 +34,7 @@ const TYPE_BITS: usize = 3;
 const TYPES_BITS: usize = SLOT_COUNT * TYPE_BITS;
 const MARKS_BITS: usize = SLOT_COUNT * SLOT_SIZE;
 const CHAIN_BITS: usize = Pointer::BITS as usize + 1;
-const SLOTS_OFFSET: usize = (CHAIN_BITS + TYPES_BITS + MARKS_BITS) / 8;
+pub(super) const SLOTS_OFFSET: usize = (CHAIN_BITS + TYPES_BITS + MARKS_BITS) / 8;
 const SECONDARY_HASH_BITS: usize = 9;
 
 const _: () = assert!(CHAIN_BITS + TYPES_BITS + MARKS_BITS == SLOTS_OFFSET * 8);
@@ -42,23 +42,30 @@ const _: () = assert!(SLOTS_OFFSET + SLOT_COUNT * SLOT_SIZE == LINE_SIZE);
 const _: () = assert!(Pointer::BITS as usize + SECONDARY_HASH_BITS == SLOT_SIZE * 8);
 const _: () = assert!(SlabClass::COUNT < TYPE_INLINE_BEGIN as usize);
 
+const TYPE_MASK: u32 = (1 << TYPE_BITS) - 1;
 const TYPES_MASK: u32 = (1 << TYPES_BITS) - 1;
 const CHAIN_VALID: u32 = 1 << Pointer::BITS;
 const MARKS_LOW_BITS: usize = 48;
 
 const TYPE_INLINE_BEGIN: u32 = 6;
 const TYPE_INLINE_MORE: u32 = 7;
-/// The lowest bit of each slot's type.
-const TYPE_LOWEST: u32 = 0o11_1111_1111;
 
 /// The second hash of a key, by which a slot is told from most others without reading its slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecondaryHash(u16);
 
 impl SecondaryHash {
+    /// The bits of a secondary hash.
+    pub(super) const MASK: u64 = (1 << SECONDARY_HASH_BITS) - 1;
+
     /// Takes the lowest nine bits.
     pub fn from_hash(hash: u64) -> Self {
-        SecondaryHash((hash & ((1 << SECONDARY_HASH_BITS) - 1)) as u16)
+        SecondaryHash((hash & Self::MASK) as u16)
+    }
+
+    /// The hash as a number.
+    pub(super) fn bits(self) -> u64 {
+        u64::from(self.0)
     }
 }
 
@@ -149,56 +156,6 @@ impl Bucket {
         SLOT_COUNT - self.used_slot_count()
     }
 
-    /// The inline pair with this key.
-    ///
-    /// All ten slots are compared with the key's first eight bytes at once, without a branch; as a rule at most one is
-    /// left to look at.
-    #[inline]
-    pub fn find_inline(&self, key: &[u8]) -> Option<InlinePair> {
-        let types = self.types();
-        let begins = (types >> 2) & (types >> 1) & !types & TYPE_LOWEST;
-        let (prefix, mask) = key_prefix(key);
-        let mut candidates = begins & self.slots_where(|word| word & mask == prefix);
-        while candidates != 0 {
-            let slot = candidates.trailing_zeros() as usize / TYPE_BITS;
-            let pair = self.inline_pair(slot);
-            if usize::from(pair.key_size) == key.len() && (key.len() <= 8 || *self.inline_key(pair) == *key) {
-                return Some(pair);
-            }
-            candidates &= candidates - 1;
-        }
-        None
-    }
-
-    /// The first slot from `from` on that points to a slab and has this secondary hash.
-    #[inline]
-    pub fn find_slab(&self, secondary: SecondaryHash, from: usize) -> Option<(usize, SlabSlot)> {
-        let types = self.types();
-        let inline = (types >> 2) & (types >> 1);
-        let slabs = (types | types >> 1 | types >> 2) & !inline & TYPE_LOWEST;
-        let hash = u64::from(secondary.0);
-        let hash_mask = (1 << SECONDARY_HASH_BITS) - 1;
-        let candidates = slabs & self.slots_where(|word| word >> Pointer::BITS & hash_mask == hash);
-        let candidates = candidates & TYPES_MASK.checked_shl((from * TYPE_BITS) as u32).unwrap_or(0);
-        let slot = candidates.trailing_zeros() as usize / TYPE_BITS;
-        if candidates == 0 { None } else { Some((slot, self.slab_slot(slot)?)) }
-    }
-
-    /// The lowest type bit of every slot for which the test holds. The test sees the eight bytes from the slot on, or as
-    /// many as there are, as a little-endian number.
-    #[inline]
-    fn slots_where(&self, test: impl Fn(u64) -> bool) -> u32 {
-        let mut slots = 0;
-        for slot in 0..SLOT_COUNT {
-            // The last slot ends with the line: its bytes are the upper ones of the line's last eight.
-            let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
-            let start = offset.min(LINE_SIZE - 8);
-            let word = u64::from_le_bytes(self.0.0[start..start + 8].try_into().expect("eight bytes"));
-            slots |= u32::from(test(word >> (8 * (offset - start)))) << (slot * TYPE_BITS);
-        }
-        slots
-    }
-
     /// What the slot points to, if it points to a slab.
     pub fn slab_slot(&self, slot: usize) -> Option<SlabSlot> {
         let class = SlabClass::from_code(self.slot_type(slot))?;
@@ -235,7 +192,7 @@ impl Bucket {
             let first = slot;
             let entry = match self.slab_slot(slot) {
                 Some(slab) => Entry::Slab(slab),
-                None => Entry::Inline(self.inline_pair(slot)),
+                None => Entry::Inline(self.inline_pair(slot).expect("a slot in use is of a slab or a pair")),
             };
             slot += entry.slot_count();
             Some((first, entry))
@@ -288,7 +245,7 @@ impl Bucket {
     pub fn remove(&mut self, slot: usize) {
         let slot_count = match self.slab_slot(slot) {
             Some(_) => 1,
-            None => self.inline_pair(slot).slot_count(),
+            None => self.inline_pair(slot).map_or(0, InlinePair::slot_count),
         };
         let used = self.used_slot_count();
         let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
@@ -311,20 +268,24 @@ impl Bucket {
         self.set_chain(next.chain());
     }
 
-    /// The inline pair that begins at `slot`.
-    fn inline_pair(&self, slot: usize) -> InlinePair {
-        debug_assert_eq!(self.slot_type(slot), TYPE_INLINE_BEGIN);
+    /// The inline pair that begins at `slot`, if one does.
+    #[inline(always)]
+    pub(super) fn inline_pair(&self, slot: usize) -> Option<InlinePair> {
+        let types = self.types() >> (slot * TYPE_BITS);
+        if types & TYPE_MASK != TYPE_INLINE_BEGIN {
+            return None;
+        }
         // Further slots have all type bits set; the first slot after them has not.
-        let further = self.types() >> ((slot + 1) * TYPE_BITS);
-        let slot_count = 1 + (!further).trailing_zeros() as usize / TYPE_BITS;
+        let slot_count = 1 + (!(types >> TYPE_BITS)).trailing_zeros() as usize / TYPE_BITS;
         let marks = (self.marks() >> (slot * SLOT_SIZE)) & ((1 << (slot_count * SLOT_SIZE)) - 1);
         let key_size = marks.trailing_zeros() as u8 + 1;
         let pair_size = 64 - marks.leading_zeros() as u8;
-        InlinePair { slot: slot as u8, key_size, value_size: pair_size - key_size }
+        Some(InlinePair { slot: slot as u8, key_size, value_size: pair_size - key_size })
     }
 
+    #[inline]
     fn slot_type(&self, slot: usize) -> u32 {
-        (self.types() >> (slot * TYPE_BITS)) & 7
+        (self.types() >> (slot * TYPE_BITS)) & TYPE_MASK
     }
 
     fn types(&self) -> u32 {
@@ -375,17 +336,6 @@ impl Entry {
     }
 }
 
-/// The first eight bytes of a key as a little-endian number, and the mask of those that there are.
-#[inline]
-fn key_prefix(key: &[u8]) -> (u64, u64) {
-    if let Some(first) = key.first_chunk() {
-        return (u64::from_le_bytes(*first), u64::MAX);
-    }
-    let mut first = [0; 8];
-    first[..key.len()].copy_from_slice(key);
-    (u64::from_le_bytes(first), (1 << (8 * key.len())) - 1)
-}
-
 /// Removes `width` bits from `start` on; higher bits move down.
 fn close_gap(bits: u64, start: usize, width: usize) -> u64 {
     let below = (1 << start) - 1;
@@ -395,6 +345,7 @@ fn close_gap(bits: u64, start: usize, width: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::Search;
 
     fn slab(grain: u32, hash: u64) -> SlabSlot {
         SlabSlot {
@@ -427,10 +378,10 @@ mod tests {
         }
         assert_eq!(bucket.free_slot_count(), 0);
         for i in 0..5u8 {
-            let pair = bucket.find_inline(&[b'k', i, 0, 0, 0, 0, 0, 0]).unwrap();
+            let pair = Search::new().inline_pair(&bucket, &[b'k', i, 0, 0, 0, 0, 0, 0]).unwrap();
             assert_eq!(bucket.inline_value_mut(pair), [i, i]);
         }
-        assert_eq!(bucket.find_inline(b"k"), None);
+        assert_eq!(Search::new().inline_pair(&bucket, b"k"), None);
     }
 
     #[test]
@@ -440,10 +391,10 @@ mod tests {
             let (key, value) = pair.split_at(key_size);
             let mut bucket = Bucket::EMPTY;
             bucket.push_inline(key, value);
-            let found = bucket.find_inline(key).unwrap();
+            let found = Search::new().inline_pair(&bucket, key).unwrap();
             assert_eq!((found.key_size as usize, found.value_size as usize), (key.len(), value.len()));
             bucket.set_chain(Some(Pointer::new((1 << 31) - 1)));
-            assert_eq!(bucket.find_inline(key), Some(found));
+            assert_eq!(Search::new().inline_pair(&bucket, key), Some(found));
             assert_eq!(bucket.chain(), Some(Pointer::new((1 << 31) - 1)));
             bucket.remove(0);
             bucket.set_chain(None);
@@ -457,9 +408,9 @@ mod tests {
         for i in 0..10u32 {
             bucket.push_slab(slab((1 << 31) - 1 - i, 511 - u64::from(i)));
         }
-        let (slot, found) = bucket.find_slab(SecondaryHash::from_hash(505), 0).unwrap();
+        let (slot, found) = Search::new().slab(&bucket, SecondaryHash::from_hash(505), 0).unwrap();
         assert_eq!((slot, found), (6, slab((1 << 31) - 7, 505)));
-        assert_eq!(bucket.find_slab(SecondaryHash::from_hash(505), 7), None);
+        assert_eq!(Search::new().slab(&bucket, SecondaryHash::from_hash(505), 7), None);
     }
 
     /// Random insertions and removals against a vector of what should be there.

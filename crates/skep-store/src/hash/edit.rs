@@ -7,10 +7,10 @@
 //! A chain grows at its end, by a bucket from slab memory. It shrinks when a removal leaves a bucket empty, or so empty
 //! that the next one fits into it.
 
-use super::bucket::{Bucket, INLINE_SIZE_MAX, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
+use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
 use super::object;
 use super::slab::SlabClass;
-use super::table::{HashTable, Home, Location, Place};
+use super::table::{Edit, HashTable, Home, Location, Place};
 use crate::memory::{Memory, Pointer};
 use crate::operation::OperationError;
 
@@ -51,6 +51,41 @@ impl Location {
 }
 
 impl<M: Memory> HashTable<M> {
+    /// Makes an edit of the inline pair that was found in a bucket, or of none, if that takes nothing but this bucket.
+    /// Whether it did.
+    #[inline]
+    pub(super) fn edit_in_place(
+        &self,
+        bucket: &mut Bucket,
+        found: Option<InlinePair>,
+        key: &[u8],
+        edit: Edit<'_>,
+    ) -> bool {
+        let old_size = found.map(|pair| key.len() + usize::from(pair.value_size));
+        let old_slots = found.map_or(0, InlinePair::slot_count);
+        let (new_size, new_slots) = match (&edit, found) {
+            // What is behind may fit into a bucket that has lost a pair.
+            (Edit::Remove, Some(_)) if bucket.chain().is_none() => (None, 0),
+            (Edit::Store(value), _) if self.is_inline(key.len(), value.len()) => {
+                let new_size = key.len() + value.len();
+                (Some(new_size), slots_for(new_size))
+            }
+            _ => return false,
+        };
+        if bucket.free_slot_count() + old_slots < new_slots {
+            return false;
+        }
+        if let Some(pair) = found {
+            bucket.remove(usize::from(pair.slot));
+        }
+        if let Edit::Store(value) = edit {
+            bucket.push_inline(key, value);
+        }
+        self.count_pairs(i64::from(new_size.is_some()) - i64::from(old_size.is_some()));
+        self.count_pair_size(new_size.unwrap_or(0) as i64 - old_size.unwrap_or(0) as i64);
+        true
+    }
+
     /// Stores a pair of which the value is not large. `finish` may change the value before it is written.
     pub(crate) async fn store(
         &self,

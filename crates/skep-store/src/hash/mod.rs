@@ -2,14 +2,17 @@
 
 pub mod bucket;
 mod edit;
+mod find;
 mod large;
 mod object;
 mod settings;
 pub mod slab;
 mod table;
 
+pub use find::Search;
 pub use settings::Settings;
 pub use table::HashTable;
 
+pub(crate) use bucket::SlabSlot;
 pub(crate) use object::PAIR_SIZE_MAX;
-pub(crate) use table::{BucketIndex, Home, Location, Visit};
+pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, Location, Visit};

@@ -69,15 +69,38 @@ pub(super) fn class_for_root(key_size: usize, pointer_count: usize) -> SlabClass
     class_for_pair(key_size, 4 + pointer_count * POINTER_SIZE).expect("a root fits a slab")
 }
 
-/// What the slab holds if its key is this one.
-pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object> {
+/// Where the value lies, if the slab holds a pair with this key and the value in one piece.
+#[inline(always)]
+pub(super) fn find_value(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Range<usize>> {
     let (key_start, key_size, value_size, is_root) = header(class, bytes);
     let value_start = key_start + key_size;
-    if key_size != key.len() || bytes[key_start..value_start] != *key {
-        return None;
+    let is_it = !is_root && key_size == key.len() && is_same_key(&bytes[key_start..value_start], key);
+    is_it.then(|| value_start..value_start + value_size)
+}
+
+/// Whether two keys of one length are equal. A call to compare few bytes costs more than comparing them.
+#[inline(always)]
+fn is_same_key(key: &[u8], other: &[u8]) -> bool {
+    let ends = |key: &[u8]| {
+        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        Some((word(key.first_chunk()?), word(key.last_chunk()?)))
+    };
+    match (ends(key), ends(other)) {
+        (Some(ends), Some(other_ends)) if ends != other_ends => false,
+        (Some(_), Some(_)) if key.len() <= 16 => true,
+        _ => key == other,
     }
-    if !is_root {
-        return Some(Object::Value(value_start..value_start + value_size));
+}
+
+/// What the slab holds if its key is this one.
+pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object> {
+    if let Some(range) = find_value(class, bytes, key) {
+        return Some(Object::Value(range));
+    }
+    let (key_start, key_size, _, is_root) = header(class, bytes);
+    let value_start = key_start + key_size;
+    if !is_root || bytes[key_start..value_start] != *key {
+        return None;
     }
     let word = |place: usize| {
         let start = value_start + place * POINTER_SIZE;
@@ -111,6 +134,7 @@ pub(super) fn write_root(class: SlabClass, bytes: &mut [u8], key: &[u8], root: &
 }
 
 /// Where the key begins, its size, the value's, and whether this is a root.
+#[inline(always)]
 fn header(class: SlabClass, bytes: &[u8]) -> (usize, usize, usize, bool) {
     if class < SlabClass::LARGEST {
         (SHORT_HEADER_SIZE, usize::from(bytes[0]), usize::from(bytes[1]), bytes[1] == SHORT_ROOT)

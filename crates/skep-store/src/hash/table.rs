@@ -18,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
+use super::find::Search;
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, Shortage, SlabAllocator, SlabClass, SlabTraffic};
@@ -32,8 +33,9 @@ pub(crate) struct KeyHash(pub(crate) u64);
 pub(crate) struct BucketIndex(pub(crate) u32);
 
 impl BucketIndex {
+    #[inline]
     pub(super) fn pointer(self) -> Pointer {
-        Pointer::to_line(u64::from(self.0))
+        Pointer::to_line_below_end(self.0)
     }
 }
 
@@ -47,6 +49,33 @@ pub(crate) enum Location {
     Large { place: Place, slot: usize, slab: SlabSlot, root: LargeRoot },
     /// No such key. The place is the first bucket with the wanted room, or the end of the chain.
     Missing { place: Place, has_room: bool },
+}
+
+/// What the first line of a search has shown.
+pub(crate) enum FirstLine {
+    /// The value, and its visit did all that was to be done.
+    Visited,
+    /// Room for the edit, which was made.
+    Edited,
+    /// That there is no such key.
+    Absent,
+    /// The inline pair, to which more is to be done.
+    Inline(InlinePair),
+    /// The first slab that may hold the pair.
+    Slab(SlabSlot),
+    /// Neither the pair nor that there is none.
+    Elsewhere,
+}
+
+/// What is to be done to a pair as a whole, if its bucket alone can hold the outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Edit<'a> {
+    /// Nothing of the kind.
+    None,
+    /// It goes.
+    Remove,
+    /// It gets another value.
+    Store(&'a [u8]),
 }
 
 /// What was done to a value that was found.
@@ -72,10 +101,15 @@ pub(crate) struct Place {
 }
 
 /// A key's place in the index, found out by [`HashTable::locate`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) hash: KeyHash,
     pub(crate) bucket: BucketIndex,
+}
+
+impl Home {
+    /// The place of what has none: no index has as many buckets.
+    pub(crate) const NOWHERE: Home = Home { hash: KeyHash(0), bucket: BucketIndex(u32::MAX) };
 }
 
 /// A hash table and the memory it lies in.
@@ -85,6 +119,7 @@ pub struct HashTable<M> {
     bucket_count: u32,
     inline_threshold: usize,
     secrets: RapidSecrets,
+    search: Search,
     slabs: RefCell<SlabAllocator>,
     pair_count: Cell<u64>,
     pair_size: Cell<u64>,
@@ -101,6 +136,7 @@ impl<M: Memory> HashTable<M> {
             bucket_count,
             inline_threshold: settings.inline_threshold.min(INLINE_SIZE_MAX),
             secrets: RapidSecrets::seed(settings.seed),
+            search: Search::new(),
             slabs: RefCell::new(SlabAllocator::new(slab_start, slab_end)),
             pair_count: Cell::new(0),
             pair_size: Cell::new(0),
@@ -157,10 +193,10 @@ impl<M: Memory> HashTable<M> {
         Home { hash: KeyHash(hash), bucket: BucketIndex(bucket as u32) }
     }
 
-    /// Says that the key's bucket will be read soon.
+    /// Says that a bucket will be read soon.
     #[inline]
-    pub(crate) fn announce(&self, home: Home) {
-        self.memory.announce_line(home.bucket.pointer());
+    pub(crate) fn announce(&self, bucket: BucketIndex) {
+        self.memory.announce_line(bucket.pointer());
     }
 
     /// Slots of a bucket that a pair takes.
@@ -168,46 +204,113 @@ impl<M: Memory> HashTable<M> {
         if self.is_inline(key_size, value_size) { slots_for(key_size + value_size) } else { 1 }
     }
 
-    /// What [`HashTable::seek`] does first, where the memory has the line at hand: if the pair is inline in the key's own
-    /// bucket, and `visit` does all that is to be done, that is all. Otherwise nothing has happened.
-    #[inline]
-    pub(crate) fn visit_at_hand(&self, key: &[u8], home: Home, visit: impl FnOnce(&mut [u8]) -> Visit) -> bool {
-        let look = |line: &mut Line| {
-            let bucket = Bucket::from_line_mut(line);
-            let Some(pair) = bucket.find_inline(key) else { return (Effect::Unchanged, false) };
-            match visit(bucket.inline_value_mut(pair)) {
-                Visit::Done(effect) => (effect, true),
-                Visit::Left => (Effect::Unchanged, false),
-            }
-        };
-        self.memory.update_line_at_hand(home.bucket.pointer(), look).unwrap_or(false)
+    /// What [`HashTable::seek`] does first, where the memory has the announced line at hand; `None` where it has not.
+    #[inline(always)]
+    pub(crate) fn look_at_hand<'e>(
+        &self,
+        key: &[u8],
+        home: Home,
+        visit: impl FnOnce(&mut [u8]) -> Visit,
+        edit: impl FnOnce(bool) -> Edit<'e>,
+    ) -> Option<FirstLine> {
+        let look = |line: &mut Line| self.look(Bucket::from_line_mut(line), key, home, visit, edit);
+        self.memory.update_line_at_hand(home.bucket.pointer(), look)
     }
 
-    /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `None`: the
-    /// visit did all that was to be done. Otherwise, where the search ended; if the key does not exist, with room for
-    /// `needed_slots` where there is some; zero: none is needed.
+    /// Looks at the first line of a search. If the pair is inline, `visit` sees its value. If that leaves something to be
+    /// done, or there is no pair in this bucket nor behind it, `edit` says what, given whether the key was found.
+    #[inline(always)]
+    fn look<'e>(
+        &self,
+        bucket: &mut Bucket,
+        key: &[u8],
+        home: Home,
+        visit: impl FnOnce(&mut [u8]) -> Visit,
+        edit: impl FnOnce(bool) -> Edit<'e>,
+    ) -> (Effect, FirstLine) {
+        let found = self.search.inline_pair(bucket, key);
+        if let Some(pair) = found
+            && let Visit::Done(effect) = visit(bucket.inline_value_mut(pair))
+        {
+            return (effect, FirstLine::Visited);
+        }
+        if found.is_none()
+            && let Some((_, slab)) = self.search.slab(bucket, SecondaryHash::from_hash(home.hash.0), 0)
+        {
+            return (Effect::Unchanged, FirstLine::Slab(slab));
+        }
+        self.look_beyond(bucket, found, key, edit(found.is_some()))
+    }
+
+    /// What the first line shows beside a visit that did all, and a slab.
+    #[inline(never)]
+    fn look_beyond(
+        &self,
+        bucket: &mut Bucket,
+        found: Option<InlinePair>,
+        key: &[u8],
+        edit: Edit<'_>,
+    ) -> (Effect, FirstLine) {
+        if found.is_none() && bucket.chain().is_some() {
+            return (Effect::Unchanged, FirstLine::Elsewhere);
+        }
+        if self.edit_in_place(bucket, found, key, edit) {
+            return (Effect::Changed, FirstLine::Edited);
+        }
+        (Effect::Unchanged, found.map_or(FirstLine::Absent, FirstLine::Inline))
+    }
+
+    /// Says that a slab will be looked at soon.
     #[inline]
-    pub(crate) async fn seek(
+    pub(crate) fn announce_slab(&self, slab: SlabSlot) {
+        self.memory.announce(slab.pointer.span(slab.class.size()));
+    }
+
+    /// Looks at an announced slab. Whether it holds the pair, and `visit` did all that was to be done.
+    #[inline(always)]
+    pub(crate) fn visit_slab_at_hand(
+        &self,
+        slab: SlabSlot,
+        key: &[u8],
+        visit: impl FnOnce(&mut [u8]) -> Visit,
+    ) -> bool {
+        let look = |bytes: &mut [u8]| {
+            let value = object::find_value(slab.class, bytes, key);
+            match value.map(|range| visit(&mut bytes[range])) {
+                Some(Visit::Done(effect)) => (effect, true),
+                Some(Visit::Left) | None => (Effect::Unchanged, false),
+            }
+        };
+        self.memory.update_at_hand(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
+    }
+
+    /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `Err`: the
+    /// first line sufficed, or a visit did all that was to be done. Otherwise, where the search ended; if the key does not
+    /// exist, with room for `needed_slots` where there is some; zero: none is needed.
+    #[inline]
+    pub(crate) async fn seek<'e>(
         &self,
         key: &[u8],
         home: Home,
         needed_slots: usize,
         mut visit: impl FnMut(&mut [u8]) -> Visit,
-    ) -> Option<Location> {
+        edit: impl FnOnce(bool) -> Edit<'e>,
+    ) -> Result<Location, FirstLine> {
         let look = |line: &mut Line| {
             let bucket = Bucket::from_line_mut(line);
-            match bucket.find_inline(key).map(|pair| (pair, visit(bucket.inline_value_mut(pair)))) {
-                Some((_, Visit::Done(effect))) => (effect, None),
-                Some((pair, Visit::Left)) => (Effect::Unchanged, Some((*bucket, Some(pair)))),
-                None => (Effect::Unchanged, Some((*bucket, None))),
-            }
+            let (effect, first) = self.look(bucket, key, home, &mut visit, edit);
+            (effect, (first, *bucket))
         };
         let at = home.bucket.pointer();
-        let (bucket, pair) = self.memory.update_announced_line(at, look).await?;
+        let (first, bucket) = self.memory.update_announced_line(at, look).await;
         let place = Place { at, bucket };
-        match pair {
-            Some(pair) => Some(Location::Inline { place, pair }),
-            None => self.seek_on(place, key, home, needed_slots, visit).await,
+        match first {
+            FirstLine::Visited | FirstLine::Edited => Err(first),
+            FirstLine::Absent if needed_slots == 0 => Err(first),
+            FirstLine::Inline(pair) => Ok(Location::Inline { place, pair }),
+            FirstLine::Absent | FirstLine::Slab(_) | FirstLine::Elsewhere => {
+                self.seek_on(place, key, home, needed_slots, visit).await.ok_or(FirstLine::Visited)
+            }
         }
     }
 
@@ -224,7 +327,7 @@ impl<M: Memory> HashTable<M> {
         let mut room = None;
         loop {
             let mut from = 0;
-            while let Some((slot, slab)) = place.bucket.find_slab(secondary, from) {
+            while let Some((slot, slab)) = self.search.slab(&place.bucket, secondary, from) {
                 let look = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
                     Some(Object::Value(range)) => {
                         let value_size = range.len();
@@ -252,7 +355,7 @@ impl<M: Memory> HashTable<M> {
                 return Some(Location::Missing { place: room.unwrap_or(place), has_room });
             };
             place = Place { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
-            if let Some(pair) = place.bucket.find_inline(key) {
+            if let Some(pair) = self.search.inline_pair(&place.bucket, key) {
                 return match visit(place.bucket.inline_value_mut(pair)) {
                     Visit::Done(effect) => {
                         if effect == Effect::Changed {

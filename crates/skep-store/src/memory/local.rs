@@ -8,7 +8,7 @@
 //! Transparent huge pages are asked for; a kernel that refuses changes speed, not behaviour. Pages arrive zeroed.
 //!
 //! One thread uses a region at a time: it can be sent to another thread, not shared. While a closure looks at bytes,
-//! `visited` is set and every other access panics, so no two references to the same byte ever meet.
+//! nothing is accessible and every other access panics, so no two references to the same byte ever meet.
 #![expect(unsafe_code, reason = "the region is raw memory from the kernel; this module makes it safe to use")]
 
 use std::cell::Cell;
@@ -81,7 +81,8 @@ pub struct LocalMemory {
     /// The first byte of the region, aligned to a huge page.
     base: NonNull<u8>,
     size: usize,
-    visited: Cell<bool>,
+    /// `size`, or zero while a closure looks at bytes: so one comparison checks both.
+    accessible: Cell<usize>,
 }
 
 // SAFETY: the region belongs to this value alone and is reached through it only, so it may move to another thread
@@ -109,7 +110,7 @@ impl LocalMemory {
         // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
         // A kernel that refuses changes speed only.
         let _ = unsafe { madvise(base.as_ptr().cast(), region_size, Advice::LinuxHugepage) };
-        Ok(LocalMemory { mapping, mapping_size, base, size: region_size, visited: Cell::new(false) })
+        Ok(LocalMemory { mapping, mapping_size, base, size: region_size, accessible: Cell::new(region_size) })
     }
 
     /// Touches every page, so that no operation waits for one later.
@@ -117,7 +118,7 @@ impl LocalMemory {
     /// # Panics
     /// If a closure that looks at the memory calls it.
     pub fn prefault(&self) {
-        assert!(!self.visited.get(), "a closure that looks at memory used the memory");
+        assert!(self.accessible.get() == self.size, "a closure that looks at memory used the memory");
         // SAFETY: the range is the region; populating does not change its content.
         let populated = unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) };
         if populated.is_err() {
@@ -133,21 +134,30 @@ impl LocalMemory {
         }
     }
 
-    /// Address of the span's first byte, checked against the end of the region.
+    /// Address of the span's first byte, checked against what is accessible.
     #[inline]
     fn address(&self, pointer: Pointer, size: usize) -> *mut u8 {
         let offset = pointer.byte_offset();
-        assert!(offset + size <= self.size, "an access ends beyond the memory");
-        assert!(!self.visited.get(), "a closure that looks at memory used the memory");
+        if offset + size > self.accessible.get() {
+            self.refuse();
+        }
         // SAFETY: the offset was checked against the region's size.
         unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Says which promise was broken.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self) -> ! {
+        assert!(self.accessible.get() == self.size, "a closure that looks at memory used the memory");
+        panic!("an access ends beyond the memory");
     }
 
     /// Shows a line, which may be changed. A line that was not announced is waited for.
     #[inline]
     pub fn with_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> R) -> R {
         let address = self.line_address(pointer);
-        let _visited = Visited::begin(&self.visited);
+        let _visited = Visited::begin(self);
         // SAFETY: the line lies within the region, aligned and initialised. As in `visit`, nothing else refers to it until
         // `_visited` is dropped.
         visit(unsafe { &mut *address })
@@ -163,7 +173,7 @@ impl LocalMemory {
     #[inline]
     fn visit<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> R) -> R {
         let address = self.address(span.pointer(), span.size());
-        let _visited = Visited::begin(&self.visited);
+        let _visited = Visited::begin(self);
         // SAFETY: the bytes lie within the region and are initialised (the kernel zeroes them). The region is reached
         // by this thread only, and through `address` only, which panics until `_visited` is dropped: the slice is the
         // only reference to them.
@@ -171,21 +181,24 @@ impl LocalMemory {
     }
 }
 
-/// Marks the memory as looked at for as long as it lives, also when the closure panics.
-struct Visited<'a>(&'a Cell<bool>);
+/// Leaves nothing of the memory accessible for as long as it lives, also when the closure panics.
+struct Visited<'a> {
+    accessible: &'a Cell<usize>,
+    /// Zero for a visit of no bytes within another: that one must not end early.
+    before: usize,
+}
 
 impl<'a> Visited<'a> {
     #[inline]
-    fn begin(flag: &'a Cell<bool>) -> Self {
-        flag.set(true);
-        Visited(flag)
+    fn begin(memory: &'a LocalMemory) -> Self {
+        Visited { accessible: &memory.accessible, before: memory.accessible.replace(0) }
     }
 }
 
 impl Drop for Visited<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.set(false);
+        self.accessible.set(self.before);
     }
 }
 
@@ -204,9 +217,10 @@ impl Memory for LocalMemory {
 
     #[inline]
     fn announce(&self, span: Span) {
-        let start = self.base.as_ptr().wrapping_add(span.pointer().byte_offset());
-        for line in 0..span.line_count() {
-            prefetch(start.wrapping_add(line * LINE_SIZE));
+        let start = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
+        let end = span.pointer().byte_offset() + span.size();
+        for offset in (start..end).step_by(LINE_SIZE) {
+            prefetch(self.base.as_ptr().wrapping_add(offset));
         }
     }
 
@@ -218,6 +232,11 @@ impl Memory for LocalMemory {
     #[inline]
     fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
         Some(self.with_line(pointer, visit).1)
+    }
+
+    #[inline]
+    fn update_at_hand<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
+        Some(self.visit(span, visit).1)
     }
 
     #[inline]
@@ -312,6 +331,17 @@ mod tests {
     fn a_closure_cannot_reach_the_memory_again() {
         let memory = LocalMemory::new(4096).unwrap();
         drive(memory.read(Pointer::new(0).span(8), |_| drive(memory.write(Pointer::new(0).span(8), |_| ()))));
+    }
+
+    #[test]
+    #[should_panic(expected = "used the memory")]
+    fn not_even_after_looking_at_no_bytes() {
+        let memory = LocalMemory::new(4096).unwrap();
+        let nothing = Pointer::new(0).span(0);
+        drive(memory.read(Pointer::new(0).span(8), |_| {
+            drive(memory.read(nothing, |_| ()));
+            drive(memory.read(Pointer::new(0).span(8), |_| ()));
+        }));
     }
 
     /// Where the kernel cannot populate, prefaulting writes: beside a closure's slice that would be undefined.

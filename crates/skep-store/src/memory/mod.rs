@@ -64,17 +64,28 @@ impl Pointer {
         Pointer::new(u32::try_from(grain).expect("the line lies within 64 GiB"))
     }
 
+    /// The pointer to a line below 2³⁰, which is where a memory ends.
+    ///
+    /// A larger number names some other line: a check here would be one more for every operation.
+    #[inline]
+    pub(crate) fn to_line_below_end(line_index: u32) -> Self {
+        Pointer((line_index << 1) & ((1 << Self::BITS) - 1))
+    }
+
     /// Number of the grain.
+    #[inline]
     pub fn grain(self) -> u32 {
         self.0
     }
 
     /// Bytes from the start of the memory.
+    #[inline]
     pub fn byte_offset(self) -> usize {
         self.0 as usize * GRAIN_SIZE
     }
 
     /// The `size` bytes from here on.
+    #[inline]
     pub fn span(self, size: usize) -> Span {
         Span { pointer: self, size: u32::try_from(size).expect("a span is shorter than 4 GiB") }
     }
@@ -89,11 +100,13 @@ pub struct Span {
 
 impl Span {
     /// Where it begins.
+    #[inline]
     pub fn pointer(self) -> Pointer {
         self.pointer
     }
 
     /// Its bytes.
+    #[inline]
     pub fn size(self) -> usize {
         self.size as usize
     }
@@ -136,6 +149,12 @@ pub trait Memory {
     /// then as [`Memory::update_announced_line`], for an operation that has nothing else to wait for.
     fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
         let _ = (pointer, visit);
+        None
+    }
+
+    /// Shows an announced span in the same way.
+    fn update_at_hand<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
+        let _ = (span, visit);
         None
     }
 

@@ -15,11 +15,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::execution::{InPlace, execute_in_place};
+use super::execution::{InPlace, execute_in_place, update_in_place};
 use super::replies::Replies;
-use super::station::{Station, StationSlot, Waiting};
+use super::station::{ChainIndex, Station, Waiting};
 use crate::function::{DecimalText, update};
-use crate::hash::{HashTable, Home, Location, PAIR_SIZE_MAX, Visit};
+use crate::hash::{Edit, FirstLine, HashTable, Home, Location, PAIR_SIZE_MAX, Visit};
 use crate::memory::{Effect, Memory};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
@@ -39,29 +39,22 @@ pub(super) struct Batch<'a, M> {
 }
 
 impl<M: Memory> Batch<'_, M> {
-    /// Works off the front of a chain as far as that can be done at once. Whether the chain is empty.
-    #[inline]
-    pub(super) fn run_at_hand(&self, slot: StationSlot) -> bool {
-        while let Some(first) = self.front(slot) {
-            let request = &self.requests[first.index()];
-            let mut sum = None;
-            let visit = |value: &mut [u8]| self.forward(slot, first, value, &mut sum);
-            if !self.table.visit_at_hand(request.key, self.homes[first.index()], visit) {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Works off a chain, until it is empty or an operation on a large value is its first.
-    pub(super) async fn run_chain(&self, slot: StationSlot) {
-        while let Some(first) = self.front(slot) {
+    pub(super) async fn run_chain(&self, chain: ChainIndex) {
+        while let Some(first) = self.front(chain) {
             let request = &self.requests[first.index()];
             let home = self.homes[first.index()];
             let mut sum = None;
-            let visit = |value: &mut [u8]| self.forward(slot, first, value, &mut sum);
-            let sought = self.table.seek(request.key, home, self.needed_slots(request), visit).await;
-            let Some(location) = sought else { continue };
+            let visit =
+                |value: &mut [u8]| self.forward(chain, first, request, value, &mut sum, &mut self.replies.borrow_mut());
+            let edit = |found| edit_of(request, found);
+            let location = match self.table.seek(request.key, home, self.needed_slots(request), visit, edit).await {
+                Ok(location) => location,
+                Err(first_line) => {
+                    self.answer_first_line(chain, first, &first_line, &mut self.replies.borrow_mut());
+                    continue;
+                }
+            };
             if matches!(location, Location::Large { .. }) || stored_size(request) > PAIR_SIZE_MAX {
                 return;
             }
@@ -69,41 +62,75 @@ impl<M: Memory> Batch<'_, M> {
             if let Err(error) = outcome {
                 self.answer(first, Reply::Failed(error));
             }
-            self.station.retire(slot, None, first);
+            self.station.retire(chain, None, first);
         }
+    }
+
+    /// Answers the first request of a chain, if the first line was enough for it and no visit has answered. Whether the
+    /// first line was enough.
+    #[inline]
+    pub(super) fn answer_first_line(
+        &self,
+        chain: ChainIndex,
+        first: Waiting,
+        first_line: &FirstLine,
+        replies: &mut Replies,
+    ) -> bool {
+        let request = &self.requests[first.index()];
+        let reply = match first_line {
+            FirstLine::Visited => return true,
+            FirstLine::Edited => Reply::Done,
+            FirstLine::Absent if !creates(request) => Reply::NotFound,
+            _ => return false,
+        };
+        self.answer_in(replies, first, reply);
+        self.station.retire(chain, None, first);
+        true
     }
 
     #[inline]
-    pub(super) fn front(&self, slot: StationSlot) -> Option<Waiting> {
-        self.station.front(slot)
+    pub(super) fn front(&self, chain: ChainIndex) -> Option<Waiting> {
+        self.station.front(chain)
     }
 
     pub(super) fn answer(&self, request: Waiting, reply: Reply<'_>) {
+        self.answer_in(&mut self.replies.borrow_mut(), request, reply);
+    }
+
+    fn answer_in(&self, replies: &mut Replies, request: Waiting, reply: Reply<'_>) {
         if let (Operation::Get, Reply::NotFound) = (&self.requests[request.index()].operation, reply) {
             self.misses.set(self.misses.get() + 1);
         }
-        self.replies.borrow_mut().set(self.first_reply + request.index(), reply);
+        replies.set(self.first_reply + request.index(), reply);
     }
 
     /// Executes the first request of a chain on its value, and those behind it that have the same key, in order, up to
     /// one that cannot be done in place.
-    #[inline]
-    fn forward(&self, slot: StationSlot, first: Waiting, value: &mut [u8], sum: &mut Option<DecimalText>) -> Visit {
-        let mut replies = self.replies.borrow_mut();
-        let InPlace::Answered(effect) = self.execute(first, value, &mut replies, sum) else { return Visit::Left };
+    #[inline(always)]
+    pub(super) fn forward(
+        &self,
+        chain: ChainIndex,
+        first: Waiting,
+        request: &Request<'_>,
+        value: &mut [u8],
+        sum: &mut Option<DecimalText>,
+        replies: &mut Replies,
+    ) -> Visit {
+        let InPlace::Answered(effect) = self.execute(first, request, value, replies, sum) else { return Visit::Left };
         let next = self.station.after(first);
-        self.station.retire(slot, None, first);
+        self.station.retire(chain, None, first);
         let forwarded = match next {
-            Some(next) => self.forward_on(slot, first, next, value, &mut replies),
+            Some(next) => self.forward_on(chain, first, next, value, replies),
             None => Effect::Unchanged,
         };
         Visit::Done(if forwarded == Effect::Changed { forwarded } else { effect })
     }
 
     /// Executes what waits from `next` on and has the key of `first`.
+    #[inline(never)]
     fn forward_on(
         &self,
-        slot: StationSlot,
+        chain: ChainIndex,
         first: Waiting,
         next: Waiting,
         value: &mut [u8],
@@ -114,33 +141,41 @@ impl<M: Memory> Batch<'_, M> {
         let (mut before, mut at) = (None, Some(next));
         while let Some(waiting) = at {
             at = self.station.after(waiting);
-            if !is_same(self.requests[waiting.index()].key, key) {
+            let request = &self.requests[waiting.index()];
+            if !is_same(request.key, key) {
                 before = Some(waiting);
                 continue;
             }
             // A number whose text changes its length takes the main path when its turn comes.
-            let InPlace::Answered(changed) = self.execute(waiting, value, replies, &mut None) else { break };
+            let InPlace::Answered(changed) = self.execute(waiting, request, value, replies, &mut None) else { break };
             if changed == Effect::Changed {
                 effect = changed;
             }
-            self.station.retire(slot, before, waiting);
+            self.station.retire(chain, before, waiting);
         }
         effect
     }
 
     /// Executes a request on the value of its key, if that can be done in place.
-    #[inline]
+    #[inline(always)]
     fn execute(
         &self,
         waiting: Waiting,
+        request: &Request<'_>,
         value: &mut [u8],
         replies: &mut Replies,
         sum: &mut Option<DecimalText>,
     ) -> InPlace {
-        let request = &self.requests[waiting.index()];
-        let is_get = matches!(request.operation, Operation::Get);
-        self.hits.set(self.hits.get() + u64::from(is_get));
-        execute_in_place(request, value, self.first_reply + waiting.index(), replies, sum)
+        let place = self.first_reply + waiting.index();
+        match &request.operation {
+            Operation::Get => {
+                self.hits.set(self.hits.get() + 1);
+                replies.set_value(place, value);
+                InPlace::Answered(Effect::Unchanged)
+            }
+            Operation::Update(operation) => update_in_place(operation, value, place, replies),
+            _ => execute_in_place(request, value, place, replies, sum),
+        }
     }
 
     /// Carries out an operation that finds no key, removes it, or changes the size of its value.
@@ -209,6 +244,26 @@ fn is_same(key: &[u8], other: &[u8]) -> bool {
                 && (rest.is_empty() || rest == other_rest)
         }
         _ => key == other,
+    }
+}
+
+/// What the request does to a pair as a whole, as far as that is known without its value.
+#[inline]
+pub(super) fn edit_of<'a>(request: &Request<'a>, found: bool) -> Edit<'a> {
+    match request.operation {
+        Operation::Delete => Edit::Remove,
+        Operation::Put { value, condition } if found || condition != PutCondition::IfPresent => Edit::Store(value),
+        _ => Edit::None,
+    }
+}
+
+/// Whether the request stores a pair where there is none.
+fn creates(request: &Request<'_>) -> bool {
+    match &request.operation {
+        Operation::Put { condition, .. } => *condition != PutCondition::IfPresent,
+        Operation::Update(operation) => operation.initial.is_some(),
+        Operation::AddDecimal { .. } => true,
+        _ => false,
     }
 }
 

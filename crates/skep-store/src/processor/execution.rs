@@ -7,7 +7,7 @@
 use super::replies::Replies;
 use crate::function::{DecimalText, add_decimal, filter, reduce, update};
 use crate::memory::Effect;
-use crate::operation::{Operation, PutCondition, Reply, Request};
+use crate::operation::{Operation, PutCondition, Reply, Request, Update};
 
 /// Whether an operation could be carried out on the value where it lies.
 pub(super) enum InPlace {
@@ -19,7 +19,7 @@ pub(super) enum InPlace {
 
 /// Carries out the operation on the value of its key, if it can be done in place. Otherwise, for a decimal number, `sum`
 /// is its new text.
-#[inline]
+#[inline(never)]
 pub(super) fn execute_in_place(
     request: &Request<'_>,
     value: &mut [u8],
@@ -32,18 +32,11 @@ pub(super) fn execute_in_place(
         Operation::Contains => (Reply::Done, Effect::Unchanged),
         Operation::Put { condition: PutCondition::IfAbsent, .. } => (Reply::Exists, Effect::Unchanged),
         Operation::Put { value: new, .. } if new.len() == value.len() => {
-            value.copy_from_slice(new);
+            overwrite(value, new);
             (Reply::Done, Effect::Changed)
         }
         Operation::Put { .. } | Operation::Delete => return InPlace::MainPath,
-        Operation::Update(operation) => match operation.validate_value(value.len()) {
-            Err(error) => (Reply::Failed(error), Effect::Unchanged),
-            Ok(()) => {
-                replies.set(place, if operation.return_old { Reply::Value(value) } else { Reply::Done });
-                update(operation.function, operation.element, operation.shape, operation.operand, value);
-                return InPlace::Answered(Effect::Changed);
-            }
-        },
+        Operation::Update(operation) => return update_in_place(operation, value, place, replies),
         Operation::Reduce(operation) => match operation.validate_value(value.len()) {
             Err(error) => (Reply::Failed(error), Effect::Unchanged),
             Ok(()) => {
@@ -81,4 +74,46 @@ pub(super) fn execute_in_place(
     };
     replies.set(place, reply);
     InPlace::Answered(effect)
+}
+
+/// Carries out an atomic update.
+#[inline(never)]
+pub(super) fn update_in_place(
+    operation: &Update<'_>,
+    value: &mut [u8],
+    place: usize,
+    replies: &mut Replies,
+) -> InPlace {
+    if let Err(error) = operation.validate_value(value.len()) {
+        replies.set(place, Reply::Failed(error));
+        return InPlace::Answered(Effect::Unchanged);
+    }
+    if operation.return_old {
+        replies.set_value(place, value);
+    } else {
+        replies.set(place, Reply::Done);
+    }
+    update(operation.function, operation.element, operation.shape, operation.operand, value);
+    InPlace::Answered(Effect::Changed)
+}
+
+/// Copies a value over another of the same size. Up to sixteen bytes go as two words that may overlap: a call costs more.
+#[inline(always)]
+fn overwrite(value: &mut [u8], new: &[u8]) {
+    #[inline(always)]
+    fn by_words<const N: usize>(value: &mut [u8], new: &[u8]) -> Option<()> {
+        let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);
+        *value.first_chunk_mut()? = first;
+        *value.last_chunk_mut()? = last;
+        Some(())
+    }
+    let copied = match new.len() {
+        2..=3 => by_words::<2>(value, new),
+        4..=7 => by_words::<4>(value, new),
+        8..=16 => by_words::<8>(value, new),
+        _ => None,
+    };
+    if copied.is_none() {
+        value.copy_from_slice(new);
+    }
 }

@@ -7,20 +7,20 @@
 //! without being answered. When either is used up, the rest of the chain is left for later, untouched.
 
 use super::chain::{Batch, stored_size};
-use super::station::{StationSlot, Waiting};
+use super::station::{ChainIndex, Waiting};
 use crate::function::{filter, operand_piece, reduce, update};
-use crate::hash::{Home, Location, PAIR_SIZE_MAX, Visit};
+use crate::hash::{Edit, Home, Location, PAIR_SIZE_MAX, Visit};
 use crate::memory::Memory;
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape};
 
 impl<M: Memory> Batch<'_, M> {
     /// Carries out the first operation of a chain, which finds or stores a large value.
-    pub(super) async fn run_large(&self, slot: StationSlot, first: Waiting) {
+    pub(super) async fn run_large(&self, chain: ChainIndex, first: Waiting) {
         let request = &self.requests[first.index()];
         if !self.replies.borrow().may_touch_large(answers_much(&request.operation)) {
             let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
             self.deferred.set(self.deferred.get() + left);
-            self.station.clear(slot);
+            self.station.clear(chain);
             return;
         }
         let home = self.homes[first.index()];
@@ -28,13 +28,14 @@ impl<M: Memory> Batch<'_, M> {
         if let Err(error) = self.large_path(request, home, location, first).await {
             self.answer(first, Reply::Failed(error));
         }
-        self.station.retire(slot, None, first);
+        self.station.retire(chain, None, first);
     }
 
     /// Where the key is, or would be.
     async fn locate(&self, request: &Request<'_>, home: Home) -> Location {
-        let sought = self.table.seek(request.key, home, self.needed_slots(request), |_| Visit::Left).await;
-        sought.expect("nothing was done to the value")
+        let slots = self.needed_slots(request).max(1);
+        let sought = self.table.seek(request.key, home, slots, |_| Visit::Left, |_| Edit::None).await;
+        sought.unwrap_or_else(|_| unreachable!("nothing was done to the value"))
     }
 
     async fn large_path(

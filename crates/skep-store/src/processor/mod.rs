@@ -13,6 +13,7 @@
 //! after them, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
 //! between batches.
 
+mod at_hand;
 mod chain;
 mod execution;
 mod interleaver;
@@ -26,11 +27,12 @@ pub(crate) use interleaver::drive;
 
 use std::cell::{Cell, RefCell};
 
+use self::at_hand::Stages;
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::station::{Station, StationSlot};
+use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabTraffic};
-use crate::hash::{BucketIndex, HashTable, Home, Settings};
+use crate::hash::{HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::operation::{Reply, Request};
 
@@ -40,6 +42,7 @@ pub struct Processor<M = LocalMemory> {
     table: HashTable<M>,
     station: Station,
     homes: Vec<Home>,
+    stages: Stages,
     operations: u64,
     hits: u64,
     misses: u64,
@@ -84,6 +87,7 @@ impl<M: Memory> Processor<M> {
             table: HashTable::new(memory, settings)?,
             station: Station::new(),
             homes: Vec::with_capacity(IN_FLIGHT_MAX),
+            stages: Stages::default(),
             operations: 0,
             hits: 0,
             misses: 0,
@@ -96,19 +100,33 @@ impl<M: Memory> Processor<M> {
     /// When the reply budget is used up, or too much of large values was read or written for one batch, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
     /// key is, so are all later ones of the same key, but for those that are invalid on any value.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
-        self.execute_dependent(requests, replies, |home| home.bucket);
+        self.execute_admitted_by(requests, replies, |home| Admission::To(home.bucket));
     }
 
-    /// Executes all requests; those for which `station_bucket` is the same bucket depend on each other.
-    fn execute_dependent(
+    /// Executes requests that do not depend on each other, without the reservation station: the difference to
+    /// [`Processor::execute`] is what the station costs.
+    ///
+    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only read.
+    /// Otherwise one may undo what the other does.
+    pub fn execute_independent(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.execute_admitted_by(requests, replies, |_| Admission::Alone);
+    }
+
+    /// The bucket of the index that a key belongs to.
+    pub fn home_bucket(&self, key: &[u8]) -> u32 {
+        self.table.locate(key).bucket.0
+    }
+
+    /// Executes all requests; those admitted to the same bucket depend on each other.
+    fn execute_admitted_by(
         &mut self,
         requests: &[Request<'_>],
         replies: &mut Replies,
-        station_bucket: impl Fn(&Home) -> BucketIndex + Copy,
+        admission: impl Fn(&Home) -> Admission + Copy,
     ) {
         replies.reset(requests.len());
         for (part, requests) in requests.chunks(IN_FLIGHT_MAX).enumerate() {
-            self.admit(requests, part * IN_FLIGHT_MAX, replies, station_bucket);
+            self.admit(requests, part * IN_FLIGHT_MAX, replies, admission);
             let deferred = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
             // A later request could overtake one of its key that was left for later.
             if deferred || !replies.within_budget() {
@@ -146,7 +164,6 @@ impl<M: Memory> Processor<M> {
 
     /// Executes the requests that were admitted. Whether some were left for later.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
-        let chain_count = self.station.chain_count();
         let batch = Batch {
             table: &self.table,
             requests,
@@ -158,21 +175,16 @@ impl<M: Memory> Processor<M> {
             misses: Cell::new(0),
             deferred: Cell::new(0),
         };
-        let slot_of = |chain: usize| -> StationSlot { batch.station.chain_slot(chain) };
-        // As a rule the line is there and holds the pair. A future is made for what has to wait.
-        let mut waiting = [0u16; IN_FLIGHT_MAX];
-        let mut waiting_count = 0;
-        for chain in 0..chain_count {
-            waiting[waiting_count] = chain as u16;
-            waiting_count += usize::from(!batch.run_at_hand(slot_of(chain)));
-        }
-        interleave(waiting_count, |place| batch.run_chain(slot_of(usize::from(waiting[place]))));
-        // What is left in the station begins with an operation on a large value.
-        for chain in 0..chain_count {
-            let slot = slot_of(chain);
-            while let Some(first) = batch.front(slot) {
-                drive(batch.run_large(slot, first));
-                drive(batch.run_chain(slot));
+        batch.run_at_hand(&mut self.stages);
+        let waiting = &self.stages.waiting;
+        if !waiting.is_empty() {
+            interleave(waiting.len(), |place| batch.run_chain(waiting[place]));
+            // What is left in the station begins with an operation on a large value.
+            for chain in waiting {
+                while let Some(first) = batch.front(*chain) {
+                    drive(batch.run_large(*chain, first));
+                    drive(batch.run_chain(*chain));
+                }
             }
         }
         let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
@@ -188,22 +200,29 @@ impl<M: Memory> Processor<M> {
         requests: &[Request<'_>],
         first_reply: usize,
         replies: &mut Replies,
-        station_bucket: impl Fn(&Home) -> BucketIndex,
+        admission: impl Fn(&Home) -> Admission,
     ) {
         self.station.reset();
         self.homes.clear();
-        self.homes.extend(requests.iter().map(|request| self.table.locate(request.key)));
-        // Nothing but prefetches: a prefetch that misses the TLB keeps what follows from retiring, so page walks overlap
-        // only if they stand within one window of the processor.
-        for home in &self.homes {
-            self.table.announce(*home);
-        }
-        for (place, (request, home)) in requests.iter().zip(&self.homes).enumerate() {
-            match request.validate() {
-                Ok(()) => self.station.admit(place, station_bucket(home)),
-                Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
+        let locate = |(place, request): (usize, &Request<'_>)| match request.validate() {
+            Ok(()) => self.table.locate(request.key),
+            Err(error) => {
+                replies.set(first_reply + place, Reply::Failed(error));
+                Home::NOWHERE
             }
-        }
+        };
+        self.homes.extend(requests.iter().enumerate().map(locate));
+        // Little but prefetches: a prefetch that misses the TLB keeps what follows from retiring, so page walks overlap
+        // only if they stand within one window of the processor.
+        let homes = self.homes.as_slice();
+        self.station.admit(homes.len(), |place| {
+            let home = &homes[place];
+            if home.bucket == Home::NOWHERE.bucket {
+                return Admission::None;
+            }
+            self.table.announce(home.bucket);
+            admission(home)
+        });
     }
 }
 

@@ -52,7 +52,7 @@ impl Entry {
     const FAILED: u64 = 5;
 
     fn value(start: usize, size: usize) -> Self {
-        assert!(start <= u32::MAX as usize, "the answers to one batch take less than 4 GiB");
+        debug_assert!(start <= u32::MAX as usize, "the budget and what may go beyond it");
         Entry((start as u64) << START_SHIFT | (size as u64) << SIZE_SHIFT | Self::VALUE)
     }
 
@@ -136,17 +136,21 @@ impl Replies {
     #[inline]
     pub(crate) fn set(&mut self, index: usize, reply: Reply<'_>) {
         self.entries[index] = match reply {
-            Reply::Value(value) => {
-                let start = self.bytes.len();
-                self.append(value);
-                Entry::value(start, value.len())
-            }
+            Reply::Value(value) => return self.set_value(index, value),
             Reply::Done => Entry::DONE,
             Reply::NotFound => Entry::NOT_FOUND,
             Reply::Exists => Entry::EXISTS,
             Reply::Failed(error) => Entry::failed(error),
             Reply::Deferred => Entry::DEFERRED,
         };
+    }
+
+    /// Answers a value, which is copied.
+    #[inline]
+    pub(crate) fn set_value(&mut self, index: usize, value: &[u8]) {
+        let start = self.bytes.len();
+        self.append(value);
+        self.entries[index] = Entry::value(start, value.len());
     }
 
     /// Appends bytes. Up to eight go as one word: a call to copy two bytes costs more than the rest of the answer.

@@ -1,18 +1,20 @@
 //! The reservation station: which operations under way depend on each other (KV-Direct, section 3.3.3).
 //!
 //! ```text
-//! slots, 1024     heads ─┐                    chains of a batch's requests, by their place in it
-//!   0  empty             │
-//!   1  ──────────────────▶ 4 ─▶ 17 ─▶ 18      4 is under way, 17 and 18 wait for it
-//!   2  empty
-//!   3  ──────────────────▶ 9
+//! slots, 1024          chains                         requests, by their place in the batch
+//!   0  of an earlier   ┌─────────────┐
+//!   1  18 ─────────┐   │ 0  front 4 ─┼─▶ 4 ─▶ 17 ─▶ 18    4 is next, 17 and 18 wait for it
+//!   2  of an earlier└──┼──── last ───┼───────────────┘
+//!   3  9               │ 1  front 9 ─┼─▶ 9
 //! ```
 //!
 //! A request's slot follows from the number of its bucket. Two keys of one bucket, or of its chain, therefore depend on
 //! each other: nothing else may come between reading a bucket's line and writing it. Requests of different buckets that
 //! share a slot depend on each other too, needlessly but harmlessly; a dependency is never missed.
 //!
-//! One operation of a chain is under way; the others of the same key get its value forwarded, see [`super::chain`].
+//! A slot holds its last request and the number of the batch: so nothing needs to be emptied between batches. While
+//! chains are worked off, requests only leave. One operation of a chain is under way; the others of the same key get its
+//! value forwarded, see [`super::chain`].
 
 use std::cell::Cell;
 
@@ -23,100 +25,137 @@ use crate::hash::BucketIndex;
 const SLOT_COUNT: usize = 1024;
 /// No request.
 const NONE: u16 = u16::MAX;
+/// In a slot, bits of the request's place; above them is the number of the batch.
+const PLACE_BITS: u32 = IN_FLIGHT_MAX.ilog2();
 
 const _: () = assert!(SLOT_COUNT.is_power_of_two() && IN_FLIGHT_MAX < NONE as usize);
+const _: () = assert!(IN_FLIGHT_MAX.is_power_of_two());
 
-/// Number of a slot of the station.
+/// Number of a chain, in the order of first requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StationSlot(u16);
+pub(super) struct ChainIndex(u16);
 
 /// Place of a request in the part of the batch that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting(u16);
 
 impl Waiting {
+    #[inline]
     pub(super) fn index(self) -> usize {
         usize::from(self.0)
     }
 
+    #[inline]
     fn some(raw: u16) -> Option<Self> {
         (raw != NONE).then_some(Waiting(raw))
     }
 }
 
-/// The chains of dependent requests. Admission builds them; while they are worked off, requests only leave.
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Admission {
+    /// It is not carried out.
+    None,
+    /// It depends on no other.
+    Alone,
+    /// It depends on the others of this bucket.
+    To(BucketIndex),
+}
+
+/// The chains of dependent requests.
 #[derive(Debug)]
 pub(super) struct Station {
-    heads: Box<[Cell<u16>; SLOT_COUNT]>,
-    tails: Box<[u16; SLOT_COUNT]>,
-    next: Box<[Cell<u16>; IN_FLIGHT_MAX]>,
-    /// The slots that are not empty, in the order of their first request.
-    occupied: Vec<StationSlot>,
+    lists: Box<Lists>,
+    batch: u32,
+    chain_count: usize,
+}
+
+/// In one piece, so that one register reaches all.
+#[derive(Debug)]
+struct Lists {
+    slots: [u32; SLOT_COUNT],
+    /// Behind each request, the next of its chain. The last place is nobody's.
+    next: [Cell<u16>; IN_FLIGHT_MAX + 1],
+    /// Of each chain, the request that is next.
+    fronts: [Cell<u16>; IN_FLIGHT_MAX],
 }
 
 impl Station {
     pub(super) fn new() -> Self {
-        Station {
-            heads: Box::new([const { Cell::new(NONE) }; SLOT_COUNT]),
-            tails: Box::new([NONE; SLOT_COUNT]),
-            next: Box::new([const { Cell::new(NONE) }; IN_FLIGHT_MAX]),
-            occupied: Vec::with_capacity(IN_FLIGHT_MAX),
-        }
+        let lists = Lists {
+            slots: [0; SLOT_COUNT],
+            next: [const { Cell::new(NONE) }; IN_FLIGHT_MAX + 1],
+            fronts: [const { Cell::new(NONE) }; IN_FLIGHT_MAX],
+        };
+        Station { lists: Box::new(lists), batch: 1, chain_count: 0 }
     }
 
     /// Empties the station.
     pub(super) fn reset(&mut self) {
-        for slot in self.occupied.drain(..) {
-            self.heads[usize::from(slot.0)].set(NONE);
+        self.chain_count = 0;
+        self.batch += 1;
+        if self.batch >> (u32::BITS - PLACE_BITS) != 0 {
+            self.lists.slots.fill(0);
+            self.batch = 1;
         }
     }
 
-    /// Lets a request wait behind those that it depends on.
-    pub(super) fn admit(&mut self, request_index: usize, bucket: BucketIndex) {
-        let slot = bucket.0 as usize % SLOT_COUNT;
-        let request = request_index as u16;
-        self.next[request_index].set(NONE);
-        if self.heads[slot].get() == NONE {
-            self.heads[slot].set(request);
-            self.occupied.push(StationSlot(slot as u16));
-        } else {
-            self.next[usize::from(self.tails[slot])].set(request);
+    /// Lets requests wait behind those that they depend on.
+    #[inline]
+    pub(super) fn admit(&mut self, count: usize, admission_at: impl Fn(usize) -> Admission) {
+        let Lists { slots, next, fronts } = &mut *self.lists;
+        let batch = self.batch << PLACE_BITS;
+        let mut chain_count = self.chain_count;
+        for place in 0..count {
+            let before = match admission_at(place) {
+                Admission::None => continue,
+                Admission::Alone => IN_FLIGHT_MAX,
+                Admission::To(bucket) => {
+                    let slot = &mut slots[bucket.0 as usize % SLOT_COUNT];
+                    let last = std::mem::replace(slot, batch | place as u32) ^ batch;
+                    (last as usize).min(IN_FLIGHT_MAX)
+                }
+            };
+            // Whether a request depends on another is chance: a branch would be guessed wrong too often.
+            let depends = before < IN_FLIGHT_MAX;
+            next[before].set(place as u16);
+            next[place % IN_FLIGHT_MAX].set(NONE);
+            fronts[chain_count % IN_FLIGHT_MAX].set(place as u16);
+            chain_count += usize::from(!depends);
         }
-        self.tails[slot] = request;
+        self.chain_count = chain_count;
     }
 
-    /// How many chains there are.
-    pub(super) fn chain_count(&self) -> usize {
-        self.occupied.len()
-    }
-
-    /// The slot of a chain, by its number in the order of first requests.
-    pub(super) fn chain_slot(&self, chain: usize) -> StationSlot {
-        self.occupied[chain]
+    /// The chains, in the order of their first requests.
+    pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> + use<> {
+        (0..self.chain_count as u16).map(ChainIndex)
     }
 
     /// The first request of a chain.
-    pub(super) fn front(&self, slot: StationSlot) -> Option<Waiting> {
-        Waiting::some(self.heads[usize::from(slot.0)].get())
+    #[inline]
+    pub(super) fn front(&self, chain: ChainIndex) -> Option<Waiting> {
+        Waiting::some(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get())
     }
 
     /// The request behind this one.
+    #[inline]
     pub(super) fn after(&self, request: Waiting) -> Option<Waiting> {
-        Waiting::some(self.next[request.index()].get())
+        Waiting::some(self.lists.next[request.index() % IN_FLIGHT_MAX].get())
     }
 
     /// Takes a request out of its chain; `before` is the one before it, `None` if it is the first.
-    pub(super) fn retire(&self, slot: StationSlot, before: Option<Waiting>, request: Waiting) {
-        let next = self.next[request.index()].get();
+    #[inline]
+    pub(super) fn retire(&self, chain: ChainIndex, before: Option<Waiting>, request: Waiting) {
+        let next = self.lists.next[request.index() % IN_FLIGHT_MAX].get();
         match before {
-            Some(before) => self.next[before.index()].set(next),
-            None => self.heads[usize::from(slot.0)].set(next),
+            Some(before) => self.lists.next[before.index()].set(next),
+            None => self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(next),
         }
     }
 
     /// Takes all requests out of a chain.
-    pub(super) fn clear(&self, slot: StationSlot) {
-        self.heads[usize::from(slot.0)].set(NONE);
+    pub(super) fn clear(&self, chain: ChainIndex) {
+        self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(NONE);
     }
 }
 
@@ -124,37 +163,47 @@ impl Station {
 mod tests {
     use super::*;
 
-    fn chain(station: &Station, slot: StationSlot) -> Vec<usize> {
-        std::iter::successors(station.front(slot), |request| station.after(*request)).map(Waiting::index).collect()
+    fn chains(station: &Station) -> Vec<Vec<usize>> {
+        let requests = |chain| std::iter::successors(station.front(chain), |request| station.after(*request));
+        station.chains().map(|chain| requests(chain).map(Waiting::index).collect()).collect()
     }
 
     #[test]
     fn requests_of_one_bucket_wait_in_order_whatever_their_keys() {
         let mut station = Station::new();
         for round in 0..2 {
-            for (request, bucket) in [(0, 7), (1, 8), (2, 7), (3, 7 + 1024), (4, 8)] {
-                station.admit(request, BucketIndex(bucket));
-            }
-            assert_eq!(station.chain_count(), 2, "round {round}");
-            assert_eq!(chain(&station, station.chain_slot(0)), [0, 2, 3], "1024 buckets apart is the same slot");
-            assert_eq!(chain(&station, station.chain_slot(1)), [1, 4]);
+            let buckets = [7, 8, 7, 7 + 1024, 8];
+            station.admit(buckets.len(), |place| Admission::To(BucketIndex(buckets[place])));
+            // 1024 buckets apart is the same slot.
+            assert_eq!(chains(&station), [vec![0, 2, 3], vec![1, 4]], "round {round}");
             station.reset();
-            assert_eq!(station.chain_count(), 0);
+            assert!(chains(&station).is_empty());
         }
     }
 
     #[test]
     fn a_request_can_retire_from_anywhere() {
         let mut station = Station::new();
-        for request in 0..4 {
-            station.admit(request, BucketIndex(5));
+        station.admit(5, |request| if request == 4 { Admission::None } else { Admission::To(BucketIndex(5)) });
+        let chain = station.chains().next().unwrap();
+        station.retire(chain, Some(Waiting(1)), Waiting(2));
+        assert_eq!(chains(&station), [[0, 1, 3]]);
+        station.retire(chain, None, Waiting(0));
+        assert_eq!(chains(&station), [[1, 3]]);
+        station.clear(chain);
+        assert_eq!(station.front(chain), None);
+    }
+
+    /// A slot remembers the last batch that used it; the numbers of batches must not meet again.
+    #[test]
+    fn a_full_station_forgets_its_batches_when_their_numbers_end() {
+        let mut station = Station::new();
+        station.batch = (1 << (u32::BITS - PLACE_BITS)) - 1;
+        for _ in 0..3 {
+            station.admit(IN_FLIGHT_MAX, |place| Admission::To(BucketIndex(place as u32)));
+            assert_eq!(chains(&station), (0..IN_FLIGHT_MAX).map(|place| vec![place]).collect::<Vec<_>>());
+            station.reset();
         }
-        let slot = station.chain_slot(0);
-        station.retire(slot, Some(Waiting(1)), Waiting(2));
-        assert_eq!(chain(&station, slot), [0, 1, 3]);
-        station.retire(slot, None, Waiting(0));
-        assert_eq!(chain(&station, slot), [1, 3]);
-        station.clear(slot);
-        assert_eq!(station.front(slot), None);
+        assert!(station.batch < 4);
     }
 }

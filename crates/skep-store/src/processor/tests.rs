@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 
+use super::station::Admission;
 use super::{Processor, Replies};
 use crate::function::{Element, UpdateFunction};
 use crate::hash::{BucketIndex, Home, Settings};
@@ -81,7 +82,7 @@ impl Memory for WaywardMemory {
 }
 
 /// Runs random batches over few buckets; the first answer that differs from the naive store's, if one does.
-fn run_wayward(seed: u64, station_bucket: impl Fn(&Home) -> BucketIndex + Copy) -> Result<(), String> {
+fn run_wayward(seed: u64, admission: impl Fn(&Home) -> Admission + Copy) -> Result<(), String> {
     let settings = Settings { memory: 256 << 10, hash_index_ratio: 0.001, inline_threshold: 24, seed };
     let memory = WaywardMemory::new(settings.memory, seed);
     let mut processor = Processor::with_memory(memory, &settings).unwrap();
@@ -92,7 +93,7 @@ fn run_wayward(seed: u64, station_bucket: impl Fn(&Home) -> BucketIndex + Copy) 
     for batch in 0..40 {
         let batch_requests: Vec<OwnedRequest> = generator.by_ref().take(256).collect();
         let requests: Vec<Request<'_>> = batch_requests.iter().map(OwnedRequest::as_request).collect();
-        processor.execute_dependent(&requests, &mut replies, station_bucket);
+        processor.execute_admitted_by(&requests, &mut replies, admission);
         for (request, reply) in requests.iter().zip(replies.iter()) {
             naive
                 .check(request, reply)
@@ -105,7 +106,7 @@ fn run_wayward(seed: u64, station_bucket: impl Fn(&Home) -> BucketIndex + Copy) 
 #[test]
 fn operations_on_one_bucket_do_not_interleave() {
     for seed in 0..40 {
-        run_wayward(seed, |home| home.bucket).unwrap();
+        run_wayward(seed, |home| Admission::To(home.bucket)).unwrap();
     }
 }
 
@@ -113,11 +114,31 @@ fn operations_on_one_bucket_do_not_interleave() {
 #[test]
 fn a_station_that_tells_keys_apart_instead_of_buckets_is_caught() {
     let caught = (0..40).any(|seed| {
-        let run = || run_wayward(seed, |home| BucketIndex((home.hash.0 >> 20) as u32));
+        let run = || run_wayward(seed, |home| Admission::To(BucketIndex((home.hash.0 >> 20) as u32)));
         // Torn buckets may also end in a panic.
         std::panic::catch_unwind(run).map_or(true, |result| result.is_err())
     });
     assert!(caught);
+}
+
+/// Requests of different buckets need no station.
+#[test]
+fn independent_requests_have_the_same_answers_without_a_station() {
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+    let memories = [2, 4].map(|seed| WaywardMemory::new(settings.memory, seed));
+    let [mut with, mut without] = memories.map(|memory| Processor::with_memory(memory, &settings).unwrap());
+    let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
+    let settings = GeneratorSettings { seed: 5, key_count: 300, key_size: 4..=20, ..Default::default() };
+    let mut generator = Generator::new(settings);
+    for batch in 0..100 {
+        let mut buckets = std::collections::HashSet::new();
+        let requests: Vec<OwnedRequest> = generator.by_ref().take(256).collect();
+        let requests = requests.iter().map(OwnedRequest::as_request);
+        let requests: Vec<_> = requests.filter(|request| buckets.insert(with.home_bucket(request.key))).collect();
+        with.execute(&requests, &mut expected);
+        without.execute_independent(&requests, &mut replies);
+        assert!(replies.iter().eq(expected.iter()), "batch {batch}");
+    }
 }
 
 fn put(value: &[u8]) -> Operation<'_> {

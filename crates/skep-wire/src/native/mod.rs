@@ -31,7 +31,7 @@ mod tests;
 pub use hello::{Hello, Welcome};
 pub use operation::operation_size;
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
-pub use request::{Operations, RequestFrame, RequestFrameWriter};
+pub use request::{Operations, Position, RequestFrame, RequestFrameWriter};
 
 use skep_store::operation::{Reply, VALUE_SIZE_MAX};
 

@@ -92,6 +92,41 @@ pub(super) struct DecoderRegisters<'a> {
     operand: Option<&'a [u8]>,
 }
 
+/// The same without the bytes: the operand is a range of the frame's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SavedRegisters {
+    key_size: Option<u16>,
+    operand_size: Option<u32>,
+    initial_size: Option<u32>,
+    /// Start and size.
+    operand: Option<(usize, usize)>,
+}
+
+impl<'a> DecoderRegisters<'a> {
+    /// What is to be remembered of a frame whose operations are these bytes.
+    pub(super) fn save(&self, operations: &'a [u8]) -> SavedRegisters {
+        let start = |operand: &[u8]| operand.as_ptr() as usize - operations.as_ptr() as usize;
+        SavedRegisters {
+            key_size: self.key_size,
+            operand_size: self.operand_size,
+            initial_size: self.initial_size,
+            operand: self.operand.map(|operand| (start(operand), operand.len())),
+        }
+    }
+}
+
+impl SavedRegisters {
+    /// What was remembered.
+    pub(super) fn restore<'a>(&self, operations: &'a [u8]) -> DecoderRegisters<'a> {
+        DecoderRegisters {
+            key_size: self.key_size,
+            operand_size: self.operand_size,
+            initial_size: self.initial_size,
+            operand: self.operand.map(|(start, size)| &operations[start..start + size]),
+        }
+    }
+}
+
 /// What the encoder remembers from operation to operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EncoderRegisters {

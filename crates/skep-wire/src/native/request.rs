@@ -10,7 +10,7 @@
 
 use skep_store::operation::Request;
 
-use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault};
+use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault, SavedRegisters};
 use super::{Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, frame_body};
 
 /// Bytes of the header, with the size field.
@@ -35,6 +35,17 @@ pub struct Operations<'a> {
     cursor: Cursor<'a>,
     registers: DecoderRegisters<'a>,
     remaining: u16,
+}
+
+/// A place between two operations of a frame, with what decoding has to remember there. It holds no bytes, so a frame that
+/// is worked off in parts can be decoded on from there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    /// Bytes of the operations before it.
+    size: usize,
+    /// Operations before it.
+    count: u16,
+    registers: SavedRegisters,
 }
 
 /// Writes a request frame behind what the buffer already holds.
@@ -69,6 +80,31 @@ impl<'a> RequestFrame<'a> {
             registers: DecoderRegisters::default(),
             remaining: self.count,
         }
+    }
+
+    /// The operations from a place on that [`position`](Self::position) found in this frame.
+    pub fn operations_from(&self, position: Position) -> Operations<'a> {
+        Operations {
+            cursor: Cursor { rest: &self.operations[position.size..] },
+            registers: position.registers.restore(self.operations),
+            remaining: self.count - position.count,
+        }
+    }
+
+    /// The place of the next operation of `operations`, which are those of this frame.
+    pub fn position(&self, operations: &Operations<'a>) -> Position {
+        Position {
+            size: self.operations.len() - operations.cursor.rest.len(),
+            count: self.count - operations.remaining,
+            registers: operations.registers.save(self.operations),
+        }
+    }
+}
+
+impl Position {
+    /// How many operations of the frame are before it.
+    pub fn count(&self) -> usize {
+        usize::from(self.count)
     }
 }
 

@@ -443,6 +443,21 @@ proptest! {
     }
 
     #[test]
+    fn decoding_goes_on_where_it_stopped(batch in batch()) {
+        let requests: Vec<_> = batch.iter().map(OwnedRequest::as_request).collect();
+        let bytes = encode(&requests);
+        let (frame, _) = RequestFrame::decode(&bytes).unwrap().unwrap();
+        let mut operations = frame.operations();
+        for count in 0..=requests.len() {
+            let position = frame.position(&operations);
+            prop_assert_eq!(position.count(), count);
+            let rest: Vec<_> = frame.operations_from(position).map(Result::unwrap).collect();
+            prop_assert_eq!(&rest[..], &requests[count..]);
+            operations.next();
+        }
+    }
+
+    #[test]
     fn a_frame_that_is_cut_is_incomplete_or_malformed_from_there(batch in batch()) {
         let requests: Vec<_> = batch.iter().map(OwnedRequest::as_request).collect();
         let bytes = encode(&requests);

@@ -2,7 +2,7 @@
 //!
 //! Operations are drawn before the clock runs. The latency of an operation is the time from handing its batch over
 //! to having all its answers. Each answer is checked: a read that does not find its record, or finds a value of
-//! another size, is an error.
+//! another size, is an error. What a server refuses because it is busy is none, and is counted by itself.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use skep::{Operation, PutCondition, Reply, Request, WireError};
 
 use super::target::Target;
-use super::workload::{Draw, Keys, Values, Workload, write};
+use super::workload::{Draw, Keys, Values, Workload, read, read_size, write};
 
 /// What all clients of a run have in common.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,10 @@ pub(crate) enum Limit {
 /// What one client found.
 pub(crate) struct Findings {
     pub(crate) operations: u64,
+    /// Operations that the server was too busy for; they are not among the others.
+    pub(crate) refused: u64,
+    /// Operations that were due and could not be sent.
+    pub(crate) unsent: u64,
     pub(crate) errors: u64,
     /// The first error, in words.
     pub(crate) first_error: Option<String>,
@@ -45,27 +49,43 @@ impl Findings {
     /// Nothing yet. Latencies are kept to three digits, from a nanosecond to an hour.
     pub(crate) fn new() -> Self {
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are valid");
-        Findings { operations: 0, errors: 0, first_error: None, latencies }
+        Findings { operations: 0, refused: 0, unsent: 0, errors: 0, first_error: None, latencies }
     }
 
     /// Takes in what another client found.
     pub(crate) fn add(&mut self, other: Findings) {
         self.operations += other.operations;
+        self.refused += other.refused;
+        self.unsent += other.unsent;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
         self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
     }
 
-    /// A batch of so many operations was answered after this time.
-    fn batch(&mut self, count: usize, latency: Duration) {
+    /// So many operations of a batch were carried out, and answered after this time.
+    pub(super) fn batch(&mut self, count: usize, latency: Duration) {
         self.operations += count as u64;
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.latencies.saturating_record_n(nanoseconds, count as u64);
     }
 
-    fn error(&mut self, count: usize, words: impl FnOnce() -> String) {
+    pub(super) fn error(&mut self, count: usize, words: impl FnOnce() -> String) {
         self.errors += count as u64;
         self.first_error.get_or_insert_with(words);
+    }
+
+    /// Compares the answer to an operation with what it has to be.
+    pub(super) fn check(&mut self, plan: &Plan, draw: Draw, answer: Result<Reply<'_>, WireError>) {
+        let expected = match (plan.workload, draw.is_write()) {
+            (Workload::F, true) => Some(plan.value_size),
+            (_, true) => None,
+            (_, false) => Some(read_size(plan.workload, plan.value_size)),
+        };
+        match answer {
+            Ok(Reply::Done) if expected.is_none() => {}
+            Ok(Reply::Value(value)) if expected == Some(value.len()) => {}
+            unexpected => self.error(1, || describe(unexpected)),
+        }
     }
 }
 
@@ -149,11 +169,12 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
     let mut keys = Vec::new();
     let mut batch = Vec::with_capacity(plan.batch);
     let mut next = 0;
+    let mut sent_count = 0;
     let begun = Instant::now();
     loop {
         let count = match limit {
             Limit::Operations(operations) => {
-                usize::try_from(operations - findings.operations).unwrap_or(usize::MAX).min(plan.batch)
+                usize::try_from(operations - sent_count).unwrap_or(usize::MAX).min(plan.batch)
             }
             Limit::Time(time) if begun.elapsed() >= time => 0,
             Limit::Time(_) => plan.batch,
@@ -168,13 +189,13 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
             next = if next + 1 == draws.len() { 0 } else { next + 1 };
             let key_start = keys.len();
             plan.keys.append(draw.record(), &mut keys);
-            batch.push((key_start..keys.len(), draw.is_write(), values.next_start()));
+            batch.push((key_start..keys.len(), draw, values.next_start()));
         }
         let requests: Vec<_> = batch
             .iter()
-            .map(|(key, is_write, value_start)| Request {
+            .map(|(key, draw, value_start)| Request {
                 key: &keys[key.clone()],
-                operation: if *is_write { write(plan.workload, values.at(*value_start)) } else { Operation::Get },
+                operation: operation(plan.workload, *draw, values.at(*value_start)),
             })
             .collect();
 
@@ -186,15 +207,22 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
             findings.error(count, || error);
             return findings;
         }
-        findings.batch(count, latency);
-        for (index, request) in requests.iter().enumerate() {
-            match (target.answer(index), &request.operation) {
-                (Ok(Reply::Done), Operation::Put { .. }) => {}
-                (Ok(Reply::Value(value)), Operation::Get | Operation::Update(_)) if value.len() == plan.value_size => {}
-                (unexpected, _) => findings.error(1, || describe(unexpected)),
+        sent_count += count as u64;
+        let mut refused = 0;
+        for (index, (_, draw, _)) in batch.iter().enumerate() {
+            match target.answer(index) {
+                Err(WireError::Busy) => refused += 1,
+                answer => findings.check(plan, *draw, answer),
             }
         }
+        findings.refused += refused as u64;
+        findings.batch(count - refused, latency);
     }
+}
+
+/// The operation that was drawn; `value` is what a put puts, and as long as all values are.
+pub(super) fn operation(workload: Workload, draw: Draw, value: &[u8]) -> Operation<'_> {
+    if draw.is_write() { write(workload, value) } else { read(workload, value.len()) }
 }
 
 fn describe(answer: Result<Reply<'_>, WireError>) -> String {

@@ -3,13 +3,18 @@
 //! With `--addr` every client is a thread with its own connections. With `--embedded` every client is a thread with
 //! a store of its own that holds its share of the records: what the shards of a server do, without the network.
 //!
+//! Clients send a batch when the last one is answered, which finds what a server can do, or, with `--rate`, when it is
+//! due, which finds how long everybody waits at half or four times of that.
+//!
 //! What a run has put into a server it deletes at its end, also when it fails. Runs of one seed have the same keys, so
 //! the next run takes along what one that was killed left behind.
 
 mod distribution;
 mod drive;
 mod engine;
+mod offer;
 mod report;
+mod server_delays;
 mod target;
 mod workload;
 
@@ -27,7 +32,9 @@ use crate::failure::Failure;
 use crate::size::MemorySize;
 use distribution::{Distribution, Generator};
 use drive::{Findings, Limit, Plan, drive, load, unload};
+use offer::Offerer;
 use report::{Report, machine, microseconds_at};
+use server_delays::{Look, ServerDelays};
 use target::{BATCH_BYTES_MAX, Target};
 use workload::{Keys, RECORD_BITS, Workload, draw};
 
@@ -37,7 +44,8 @@ use workload::{Keys, RECORD_BITS, Workload, draw};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
-    /// YCSB workload: a (half puts), b (5% puts), c (reads only), f (half atomic read-modify-writes).
+    /// YCSB workload: a (half puts), b (5% puts), c (reads only), f (half atomic read-modify-writes); or reduce (sums of
+    /// the elements of values: costly if these are large).
     #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
     workload: Workload,
     /// Which records are popular: a few by far (zipf), all alike (uniform), the last ones (latest).
@@ -58,6 +66,13 @@ pub(crate) struct Arguments {
     /// Seconds to run instead.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
+    /// Operations to offer a second, all clients together, whether earlier ones are answered or not; a latency is then
+    /// from when an operation was due [default: the next batch is sent when the last one is answered].
+    #[arg(long, value_name = "N", conflicts_with = "embedded", value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
+    /// RESP address of the same server, to show its own delays too, from the read of a request to its reply.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "embedded", value_parser = crate::cli::address)]
+    resp: Option<String>,
     /// Bytes of a key.
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     key_size: usize,
@@ -67,7 +82,7 @@ pub(crate) struct Arguments {
     /// Operations sent together; the latency of an operation is that of its batch.
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: usize,
-    /// Threads [default: 4, or 1 with --embedded].
+    /// Threads, or connections of one thread with --rate [default: 4, or 1 with --embedded].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: Option<u16>,
     /// Memory of all embedded stores together [default: enough for the records].
@@ -130,8 +145,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
     }
 
-    let (findings, seconds) = measure(arguments, plan, &mut targets, &shares);
+    let measured = measure_with_delays(arguments, plan, &mut targets, &shares);
     let cleaned_up = clean_up(arguments, plan.keys, &mut targets, &loaded);
+    let (findings, seconds, server) =
+        measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
     let report = Report {
         skep: env!("CARGO_PKG_VERSION"),
         workload: arguments.workload,
@@ -150,6 +167,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         p50_us: microseconds_at(&findings.latencies, 0.5),
         p99_us: microseconds_at(&findings.latencies, 0.99),
         p999_us: microseconds_at(&findings.latencies, 0.999),
+        max_us: microseconds_at(&findings.latencies, 1.0),
+        rate: arguments.rate,
+        refused: findings.refused,
+        unsent: findings.unsent,
+        server,
         errors: findings.errors,
     };
     let text = if arguments.json { report.json() } else { report.table() };
@@ -260,6 +282,42 @@ fn progress(record_count: u64) -> ProgressBar {
     ProgressBar::new(record_count).with_style(style.expect("the template is valid"))
 }
 
+/// Measures, and asks the server for its delays before and after if that is wished.
+fn measure_with_delays(
+    arguments: &Arguments,
+    plan: Plan,
+    targets: &mut [Target],
+    shares: &[Range<u64>],
+) -> Result<(Findings, f64, Option<ServerDelays>), String> {
+    let look = || arguments.resp.as_deref().map(Look::at).transpose();
+    let before = look()?;
+    let (findings, seconds) = match arguments.rate {
+        Some(rate) => {
+            let mut offerer = Offerer::connect(&arguments.addr, targets.len())?;
+            let generator = Generator::new(arguments.distribution, arguments.records);
+            let (limit, count) = limit(arguments, 0, 1);
+            let draws = draw(plan.workload, &generator, count, arguments.seed);
+            let begun = Instant::now();
+            let findings = offerer.offer(&plan, &draws, rate as f64, limit, arguments.seed);
+            (findings, begun.elapsed().as_secs_f64())
+        }
+        None => measure(arguments, plan, targets, shares),
+    };
+    let server = look()?.zip(before).map(|(after, before)| after.since(&before));
+    Ok((findings, seconds, server))
+}
+
+/// When the client of this number stops, and how many operations it draws.
+fn limit(arguments: &Arguments, number: u64, client_count: u64) -> (Limit, usize) {
+    match arguments.operations {
+        Some(operations) => {
+            let operations = operations / client_count + u64::from(number < operations % client_count);
+            (Limit::Operations(operations), operations.clamp(1, DRAW_COUNT_MAX) as usize)
+        }
+        None => (Limit::Time(Duration::from_secs(arguments.seconds)), DRAW_COUNT_MAX as usize),
+    }
+}
+
 /// Lets all clients begin at once; answers what they found and the seconds until the last one had ended.
 fn measure(arguments: &Arguments, plan: Plan, targets: &mut [Target], shares: &[Range<u64>]) -> (Findings, f64) {
     let client_count = targets.len() as u64;
@@ -272,12 +330,7 @@ fn measure(arguments: &Arguments, plan: Plan, targets: &mut [Target], shares: &[
         for (number, target) in (0u64..).zip(targets) {
             let (begin, all, whole) = (&begin, &all, &whole);
             let share = shares[usize::try_from(number).unwrap_or_default()].clone();
-            let limit = match arguments.operations {
-                Some(operations) => {
-                    Limit::Operations(operations / client_count + u64::from(number < operations % client_count))
-                }
-                None => Limit::Time(Duration::from_secs(arguments.seconds)),
-            };
+            let (limit, count) = limit(arguments, number, client_count);
             clients.push(scope.spawn(move || {
                 let own;
                 let generator = if arguments.embedded {
@@ -286,12 +339,8 @@ fn measure(arguments: &Arguments, plan: Plan, targets: &mut [Target], shares: &[
                 } else {
                     whole
                 };
-                let count = match limit {
-                    Limit::Operations(operations) => operations.clamp(1, DRAW_COUNT_MAX),
-                    Limit::Time(_) => DRAW_COUNT_MAX,
-                };
                 let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
-                let draws = draw(plan.workload, generator, usize::try_from(count).unwrap_or(usize::MAX), seed);
+                let draws = draw(plan.workload, generator, count, seed);
                 begin.wait();
                 let findings = drive(target, &plan, &draws, limit, seed);
                 all.lock().expect("no client panics with the lock").add(findings);

@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 
 use super::distribution::Distribution;
+use super::server_delays::ServerDelays;
 use super::workload::Workload;
 
 /// The settings of a run and what it found. The order of the fields is that of the JSON.
@@ -38,6 +39,15 @@ pub(crate) struct Report {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
+    pub(crate) max_us: f64,
+    /// Operations that were offered a second, if that was what was wished; latencies are then from when a batch was due.
+    pub(crate) rate: Option<u64>,
+    /// Operations that the server was too busy for.
+    pub(crate) refused: u64,
+    /// Operations that were due but not sent before the end, because the server held its clients back.
+    pub(crate) unsent: u64,
+    /// What the server says about its delays, if it was asked.
+    pub(crate) server: Option<ServerDelays>,
     /// Operations that were not answered as they should have been.
     pub(crate) errors: u64,
 }
@@ -67,7 +77,17 @@ impl Report {
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["workload", "distribution", "operations/s", "p50 µs", "p99 µs", "p99.9 µs", "errors"]);
+        table.set_header([
+            "workload",
+            "distribution",
+            "operations/s",
+            "p50 µs",
+            "p99 µs",
+            "p99.9 µs",
+            "max µs",
+            "refused",
+            "errors",
+        ]);
         table.add_row([
             name(&self.workload),
             name(&self.distribution),
@@ -75,6 +95,8 @@ impl Report {
             format!("{:.1}", self.p50_us),
             format!("{:.1}", self.p99_us),
             format!("{:.1}", self.p999_us),
+            format!("{:.1}", self.max_us),
+            self.refused.to_string(),
             self.errors.to_string(),
         ]);
         for column in table.column_iter_mut().skip(2) {
@@ -82,7 +104,7 @@ impl Report {
         }
         format!(
             "{table}\n{} operations in {:.2} s on {}; {} records of {} + {} B; {} client{}, batches of {}; seed {}\n{}\n\
-             A latency is that of the whole batch.",
+             A latency is that of the whole batch{}.{}",
             self.operations,
             self.seconds,
             self.target,
@@ -94,6 +116,34 @@ impl Report {
             self.batch,
             self.seed,
             self.machine,
+            if self.rate.is_some() { ", from when it was due" } else { "" },
+            self.offer() + &self.server_delays(),
+        )
+    }
+
+    /// What was offered and what became of it.
+    fn offer(&self) -> String {
+        let Some(rate) = self.rate else { return String::new() };
+        let held_back = match self.unsent {
+            0 => String::new(),
+            unsent => format!("; {unsent} were due and never sent, because the server held its clients back"),
+        };
+        format!("\nOffered were {} operations/s{held_back}.", grouped(rate as f64))
+    }
+
+    /// What the server says.
+    fn server_delays(&self) -> String {
+        let Some(server) = &self.server else { return String::new() };
+        format!(
+            "\nIn the server, from read to reply: p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} µs of at most {:.0}; {} \
+             refused, {} reads held back.",
+            server.p50_us,
+            server.p99_us,
+            server.p999_us,
+            server.max_us,
+            server.bound_us,
+            server.refused,
+            server.reads_held_back
         )
     }
 }

@@ -6,14 +6,18 @@
 //! | B | 95% | put of a new value |
 //! | C | 100% | |
 //! | F | 50% | read-modify-write |
+//! | reduce | 100%, of which only a sum is sent | |
 //!
 //! YCSB's client does a read-modify-write as a get and a put, which loses updates when two clients meet. Here it is
 //! one atomic update next to the data: every element of the value grows by one, and the old value is the answer.
+//!
+//! `reduce` is not one of YCSB's: the elements of the value are summed up next to the data. With values of some KiB it
+//! costs the store much and the network next to nothing, so it shows what a server does that is asked for too much.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, PutCondition, Shape, Update};
+use skep_store::function::{Element, Fold, UpdateFunction};
+use skep_store::operation::{Operation, PutCondition, Reduce, Shape, Update};
 
 use super::distribution::Generator;
 
@@ -29,6 +33,8 @@ pub(crate) enum Workload {
     C,
     // Half reads, half atomic read-modify-writes.
     F,
+    // The sum of each value's elements.
+    Reduce,
 }
 
 impl Workload {
@@ -36,7 +42,7 @@ impl Workload {
         match self {
             Workload::A | Workload::F => 0.5,
             Workload::B => 0.95,
-            Workload::C => 1.0,
+            Workload::C | Workload::Reduce => 1.0,
         }
     }
 }
@@ -162,10 +168,29 @@ impl Values {
     }
 }
 
+/// The read of a workload, of values of this size.
+pub(crate) fn read(workload: Workload, value_size: usize) -> Operation<'static> {
+    match workload {
+        Workload::A | Workload::B | Workload::C | Workload::F => Operation::Get,
+        Workload::Reduce => {
+            let element = widest_element(value_size);
+            let initial = &ZERO[..element.width()];
+            Operation::Reduce(Reduce { fold: Fold::Sum, element, initial, constants: &[] })
+        }
+    }
+}
+
+/// Bytes of the value that answers a read.
+pub(crate) fn read_size(workload: Workload, value_size: usize) -> usize {
+    if workload == Workload::Reduce { widest_element(value_size).width() } else { value_size }
+}
+
 /// The write of a workload; `value` is the new value of a put.
 pub(crate) fn write(workload: Workload, value: &[u8]) -> Operation<'_> {
     match workload {
-        Workload::A | Workload::B | Workload::C => Operation::Put { value, condition: PutCondition::Always },
+        Workload::A | Workload::B | Workload::C | Workload::Reduce => {
+            Operation::Put { value, condition: PutCondition::Always }
+        }
         Workload::F => {
             let element = widest_element(value.len());
             Operation::Update(Update {
@@ -180,6 +205,8 @@ pub(crate) fn write(workload: Workload, value: &[u8]) -> Operation<'_> {
     }
 }
 
+/// Zero in any width.
+const ZERO: [u8; 8] = [0; 8];
 /// One, little-endian, in any width.
 const ONE: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
@@ -193,15 +220,16 @@ fn widest_element(value_size: usize) -> Element {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{Keys, Values, Workload, draw, write};
+    use super::{Keys, Values, Workload, draw, read, write};
     use crate::bench::distribution::{Distribution, Generator};
     use skep_store::operation::Request;
 
     #[test]
     fn mixes_are_those_of_ycsb() {
         let generator = Generator::new(Distribution::Uniform, 1000);
-        for (workload, write_share) in [(Workload::A, 0.5), (Workload::B, 0.05), (Workload::C, 0.0), (Workload::F, 0.5)]
-        {
+        let shares =
+            [(Workload::A, 0.5), (Workload::B, 0.05), (Workload::C, 0.0), (Workload::F, 0.5), (Workload::Reduce, 0.0)];
+        for (workload, write_share) in shares {
             let draws = draw(workload, &generator, 100_000, 7);
             let writes = draws.iter().filter(|draw| draw.is_write()).count();
             assert!((writes as f64 / 100_000.0 - write_share).abs() < 0.01, "{workload:?}: {writes} (seed 7)");
@@ -236,6 +264,8 @@ mod tests {
                 let request = Request { key: b"k", operation: write(workload, values.at(start)) };
                 assert_eq!(request.validate(), Ok(()), "{workload:?} {size}");
             }
+            let request = Request { key: b"k", operation: read(Workload::Reduce, size) };
+            assert_eq!(request.validate(), Ok(()), "{size}");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use skep_server::ServerSettings;
 
@@ -43,6 +44,10 @@ pub(crate) struct Configuration {
     /// --kv-size].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
+    /// Longest time from the read of a request to its reply, 1ms to 60s; under overload clients are held back, and what
+    /// would take longer is answered BUSY [default: 100ms].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) delay_max: Option<DelayMax>,
     /// Touch all memory at the start: a slower start, no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
@@ -83,6 +88,11 @@ pub(crate) struct Ratio(f64);
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct InlineThreshold(usize);
+
+/// How long a request may take, 1 ms to a minute.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct DelayMax(Duration);
 
 impl Configuration {
     /// The defaults.
@@ -129,6 +139,7 @@ impl Configuration {
             kv_size: self.kv_size.or(other.kv_size),
             hash_index_ratio: self.hash_index_ratio.or(other.hash_index_ratio),
             inline_threshold: self.inline_threshold.or(other.inline_threshold),
+            delay_max: self.delay_max.or(other.delay_max),
             prefault: self.prefault.or(other.prefault),
         }
     }
@@ -151,6 +162,7 @@ impl Configuration {
             kv_size: complete.kv_size.expect(said).0,
             hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
             inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
+            delay_max: complete.delay_max.expect(said).0,
             prefault: complete.prefault.expect(said),
             ..ServerSettings::default()
         }
@@ -244,6 +256,25 @@ impl FromStr for InlineThreshold {
     }
 }
 
+/// The units of time; `ms` before `s`, which it ends with.
+const TIME_UNITS: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+/// What the server takes, in seconds.
+const DELAY_MAX_SECONDS: std::ops::RangeInclusive<f64> = 0.001..=60.0;
+
+impl FromStr for DelayMax {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unit = TIME_UNITS.into_iter().find_map(|(name, factor)| Some((text.strip_suffix(name)?, factor)));
+        match unit.and_then(|(number, factor)| Some(number.trim().parse::<f64>().ok()? * factor)) {
+            Some(seconds) if DELAY_MAX_SECONDS.contains(&seconds) => Ok(DelayMax(Duration::from_secs_f64(seconds))),
+            _ => {
+                Err(format!("`{text}` is not a bound for delays: write a number and a unit, 1ms to 60s, such as 100ms"))
+            }
+        }
+    }
+}
+
 /// The file's form of a setting, by the flag's: what stands in the file is read as if it had been typed. Text must be
 /// in quotes and numbers must not, as TOML has it.
 macro_rules! from_file {
@@ -267,6 +298,7 @@ from_file! {
     ShardCount: Number, "4, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";
     Ratio: Number, "0.5, a number without quotes";
+    DelayMax: Text, "\"100ms\"";
     InlineThreshold: Number, "20, a whole number of bytes without quotes";
 }
 
@@ -295,7 +327,9 @@ fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool
 
 #[cfg(test)]
 mod tests {
-    use super::{Configuration, ListenAddress, RespAddress, ShardCount};
+    use std::time::Duration;
+
+    use super::{Configuration, DelayMax, ListenAddress, RespAddress, ShardCount};
     use crate::size::MemorySize;
 
     #[test]
@@ -306,6 +340,7 @@ mod tests {
         assert_eq!(settings.memory, 1 << 30);
         assert_eq!(settings.shards, 3);
         assert_eq!(settings.kv_size, 64);
+        assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
         assert!(!settings.prefault);
     }
 
@@ -355,6 +390,10 @@ mod tests {
             ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
             ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
             ("inline-threshold = 51", ["line 1", "`inline-threshold`", "50"]),
+            ("delay-max = 100", ["line 1", "`delay-max`", "\"100ms\""]),
+            ("delay-max = \"100\"", ["line 1", "a unit", "1ms to 60s"]),
+            ("delay-max = \"999us\"", ["line 1", "`999us`", "1ms to 60s"]),
+            ("delay-max = \"infs\"", ["line 1", "`infs`", "1ms to 60s"]),
             ("prefault = \"yes\"", ["line 1", "`prefault`", "true or false"]),
             ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
             ("listen = ", ["line 1", "`listen`", "value"]),
@@ -366,6 +405,13 @@ mod tests {
                 assert!(problem.contains(part), "{text:?}: {problem:?} lacks {part:?}");
             }
             assert!(!problem.contains('\n'), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn delays_are_read() {
+        for (text, delay) in [("100ms", 100_000), ("1500us", 1500), ("0.002 s", 2000), ("60s", 60_000_000)] {
+            assert_eq!(text.parse(), Ok(DelayMax(Duration::from_micros(delay))), "{text}");
         }
     }
 

@@ -14,7 +14,7 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 
 #[test]
 fn every_workload_runs_embedded() {
-    for workload in ["a", "b", "c", "f"] {
+    for workload in ["a", "b", "c", "f", "reduce"] {
         for distribution in ["zipf", "uniform", "latest"] {
             let report = json(&["--embedded", "--workload", workload, "--distribution", distribution]);
             assert_eq!(report["errors"], 0, "{report}");
@@ -33,6 +33,32 @@ fn a_server_is_measured_by_several_clients() {
     let report = json(&["--addr", &server.native, "--workload", "F", "--clients", "3", "--value-size", "12"]);
     assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
     assert_eq!((&report["clients"], &report["target"]), (&3.into(), &server.native.as_str().into()));
+}
+
+/// Whatever the machine does meanwhile, each operation is carried out or refused.
+#[test]
+fn a_rate_is_offered() {
+    let server = Server::start(&[]);
+    let resp = server.resp.as_deref().expect("the server speaks RESP");
+    for (workload, batch) in [("reduce", "7"), ("A", "64"), ("f", "1")] {
+        let to_server = ["--addr", &server.native, "--resp", resp, "--rate", "200000"];
+        let report =
+            json(&[&to_server[..], &["--workload", workload, "--value-size", "400", "--batch", batch]].concat());
+        let count = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
+        assert_eq!((count("operations") + count("refused"), count("errors")), (5000, 0), "{report}");
+        assert_eq!((count("rate"), count("unsent")), (200_000, 0), "{report}");
+        // What came after the records were loaded and before they are deleted.
+        assert_eq!(report["server"]["operations"], 5000, "{report}");
+        assert_eq!(report["server"]["refused"], report["refused"], "{report}");
+        assert!(report["server"]["max_us"].as_f64() > Some(0.0) && report["max_us"].as_f64() > Some(0.0), "{report}");
+    }
+    assert_eq!(server.key_count(), 0);
+    let table =
+        output(&["bench", "--addr", &server.native, "--rate", "100000", "--records", "10", "--operations", "100"]);
+    assert!(text(&table.stdout).contains("Offered were 100 000 operations/s."), "{}", text(&table.stdout));
+    let silent = output(&["bench", "--addr", &server.native, "--resp", "127.0.0.1:1", "--records", "10"]);
+    assert_refusal(&silent, 1, &["no RESP server", "127.0.0.1:1"]);
+    assert_eq!(server.key_count(), 0);
 }
 
 #[test]
@@ -83,7 +109,7 @@ fn the_engine_is_measured_against_the_bare_loop() {
         "--memory",
         "16MiB",
         "--rounds",
-        "1",
+        "2",
         "--milliseconds",
         "2",
         "--batch",
@@ -97,8 +123,11 @@ fn the_engine_is_measured_against_the_bare_loop() {
     let cases = report["cases"].as_array().expect("a list");
     assert_eq!(cases.len(), 13, "{report}");
     for case in cases {
-        for figure in ["ops_per_s", "of_limit", "accesses", "lines", "spread"] {
+        for figure in ["ops_per_s", "of_limit", "of_limit_spread", "accesses", "lines", "spread"] {
             assert!(case[figure].as_f64().is_some_and(|figure| figure >= 0.0), "{figure} of {case}");
+        }
+        for figure in ["ops_per_s", "of_limit"] {
+            assert!(case[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure} of {case}");
         }
     }
     let accesses = |name: &str| {

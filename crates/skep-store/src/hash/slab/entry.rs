@@ -36,21 +36,25 @@ impl SlabClass {
     }
 
     /// Bytes of a slab.
+    #[inline]
     pub fn size(self) -> usize {
         GRAIN_SIZE << self.0
     }
 
     /// Number of the class, from 0 for 32 bytes.
+    #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
     /// The type in a slot of the index: 1 to 5.
+    #[inline]
     pub fn code(self) -> u32 {
         u32::from(self.0) + 1
     }
 
     /// The class with this type in a slot of the index.
+    #[inline]
     pub fn from_code(code: u32) -> Option<SlabClass> {
         (1..=Self::COUNT as u32).contains(&code).then(|| SlabClass(code as u8 - 1))
     }

@@ -75,12 +75,22 @@ impl Case {
     /// What an ideal store touches.
     pub(super) fn ideal(&self, is_inline: bool, kv_size: usize) -> Ideal {
         let dependent_lines = if is_inline { 0 } else { kv_size.div_ceil(LINE_SIZE) as u64 };
-        let (writes_in_256, all_write) = match self.kind {
-            Kind::Get => (0, false),
-            Kind::Mix(puts) => (puts, false),
-            Kind::Put | Kind::Delete | Kind::Add => (0, true),
+        let writes_in_256 = match self.kind {
+            Kind::Get => 0,
+            Kind::Mix(puts) => u16::from(puts),
+            Kind::Put | Kind::Delete | Kind::Add => 256,
         };
-        Ideal { dependent_lines, writes_in_256, all_write }
+        Ideal { dependent_lines, writes_in_256 }
+    }
+
+    /// Whether its keys run out: those of a case that puts new ones or deletes these again.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.keys == Keys::Fresh
+    }
+
+    /// Whether it restores the corpus.
+    pub(super) fn is_delete(&self) -> bool {
+        self.kind == Kind::Delete
     }
 }
 
@@ -98,8 +108,15 @@ impl Draw {
         Draw { random, zipf: Generator::new(Distribution::Zipf, pair_count), pair_count, fresh: [pair_count; 2] }
     }
 
-    /// The record numbers of a batch, and which of them are written. Fewer when there is nothing left to delete.
+    /// The record numbers of a batch, and which of them are written. Fewer when fresh keys run out: at most one pair of a
+    /// hundred is new at a time.
     pub(super) fn batch(&mut self, case: &Case, size: usize, records: &mut Vec<(u64, bool)>) {
+        let fresh_count = self.fresh[0] - self.fresh[1];
+        let size = match case.kind {
+            Kind::Delete => size.min(fresh_count as usize),
+            _ if case.is_fresh() => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
+            _ => size,
+        };
         records.clear();
         for _ in 0..size {
             let record = match case.keys {
@@ -119,11 +136,6 @@ impl Draw {
             };
             records.push((record, write));
         }
-    }
-
-    /// Fresh keys that were put and not deleted.
-    pub(super) fn fresh_count(&self) -> u64 {
-        self.fresh[0] - self.fresh[1]
     }
 }
 

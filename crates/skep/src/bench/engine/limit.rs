@@ -4,12 +4,17 @@
 //! and behind it, at an address that is only known when the line is there, one run of lines more.
 //!
 //! ```text
-//! batch   announce every first line │ read each, announce its run │ read or change each run
+//! batch   announce every first line │ read each, announce its run │ change some runs, read the others
 //! ```
+//!
+//! Where the lines lie and how many are changed is drawn before the clock runs. Those that are changed come first: a
+//! branch that cannot be predicted would be no part of a limit.
 
 use std::time::{Duration, Instant};
 
-use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, LocalMemory, Pointer};
+use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, LocalMemory, Memory, Pointer};
+
+use super::measure::Work;
 
 /// What an ideal store touches for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +22,7 @@ pub(super) struct Ideal {
     /// Lines of a pair outside its bucket: adjacent, at an address that the bucket holds. Zero for inline pairs.
     pub(super) dependent_lines: u64,
     /// Of 256 operations, those that change what they read.
-    pub(super) writes_in_256: u8,
-    /// Whether all are.
-    pub(super) all_write: bool,
+    pub(super) writes_in_256: u16,
 }
 
 /// The region of the bare loop.
@@ -29,72 +32,75 @@ pub(super) struct BareLoop {
 }
 
 impl BareLoop {
-    /// A region that is touched.
-    pub(super) fn new(memory: LocalMemory) -> Self {
+    /// A region that is touched. Its lines differ, as those of a store do: whoever runs this machine may keep pages of
+    /// zeros in one place.
+    pub(super) fn new(memory: LocalMemory, random: &mut impl FnMut() -> u64) -> Self {
         memory.prefault();
-        let line_count = skep_store::memory::Memory::size(&memory) / LINE_SIZE as u64;
+        let line_count = memory.size() / LINE_SIZE as u64;
+        for line in 0..line_count {
+            memory.with_line(Pointer::to_line(line), |line| line.0[8..16].copy_from_slice(&random().to_le_bytes()));
+        }
         BareLoop { memory, line_count }
     }
 
-    /// Runs batches over random lines, at least for this long; how long an operation took on average, in seconds.
-    pub(super) fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> f64 {
-        let (mut spent, mut operations, mut witness) = (Duration::ZERO, 0, 0);
+    /// Runs batches over random lines, at least for this long.
+    pub(super) fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> Work {
+        let mut work = Work::default();
+        let mut witness = 0;
         let mut first = vec![Pointer::new(0); batch];
         let mut second = first.clone();
-        let mut writes = vec![false; batch];
-        while spent < at_least {
+        while work.spent < at_least {
+            let mut write_count = 0;
             for place in 0..batch {
                 first[place] = self.line(random(), 1);
                 second[place] = self.line(random(), ideal.dependent_lines.max(1));
-                writes[place] = ideal.all_write || random() & 0xff < u64::from(ideal.writes_in_256);
+                write_count += usize::from(random() & 0xff < u64::from(ideal.writes_in_256));
             }
             let begun = Instant::now();
-            witness ^= self.touch(ideal, &first, &mut second, &writes);
-            spent += begun.elapsed();
-            operations += batch;
+            witness ^= self.touch(ideal.dependent_lines as u32, &first, &mut second, write_count);
+            work.add(begun.elapsed(), batch);
         }
         std::hint::black_box(witness);
-        spent.as_secs_f64() / operations as f64
+        work
     }
 
-    fn touch(&self, ideal: Ideal, first: &[Pointer], second: &mut [Pointer], writes: &[bool]) -> u64 {
-        use skep_store::memory::Memory;
-        let mut witness = 0;
+    fn touch(&self, dependent_lines: u32, first: &[Pointer], second: &mut [Pointer], write_count: usize) -> u64 {
         for pointer in first {
-            self.memory.announce(pointer.span(LINE_SIZE));
+            self.memory.announce_line(*pointer);
         }
-        if ideal.dependent_lines == 0 {
-            for (pointer, write) in first.iter().zip(writes) {
-                witness ^= self.visit(*pointer, *write);
-            }
-            return witness;
+        if dependent_lines == 0 {
+            let (written, read) = first.split_at(write_count);
+            return self.visit(written, 1, true) ^ self.visit(read, 1, false);
         }
-        let run_size = ideal.dependent_lines as usize * LINE_SIZE;
+        let run_size = dependent_lines as usize * LINE_SIZE;
         for (pointer, run) in first.iter().zip(second.iter_mut()) {
-            // The region holds zeros, which the compiler cannot know: the run's address depends on the line.
+            // The first byte of every line is zero, which the compiler cannot know: the run's address depends on the line.
             let held = self.memory.with_line(*pointer, |line| line.0[0]);
             *run = Pointer::new(run.grain() + u32::from(held));
             self.memory.announce(run.span(run_size));
         }
-        for (run, write) in second.iter().zip(writes) {
-            for line in 0..ideal.dependent_lines as u32 {
-                let grains = LINE_SIZE as u32 / GRAIN_SIZE as u32;
-                witness ^= self.visit(Pointer::new(run.grain() + line * grains), *write);
+        let (written, read) = second.split_at(write_count);
+        self.visit(written, dependent_lines, true) ^ self.visit(read, dependent_lines, false)
+    }
+
+    /// Reads a word of every line of the runs, and stores another if they are to be changed.
+    #[inline]
+    fn visit(&self, runs: &[Pointer], line_count: u32, write: bool) -> u64 {
+        const GRAINS: u32 = (LINE_SIZE / GRAIN_SIZE) as u32;
+        let mut witness = 0;
+        for run in runs {
+            for line in 0..line_count {
+                witness ^= self.memory.with_line(Pointer::new(run.grain() + line * GRAINS), |line| {
+                    let word: [u8; 8] = line.0[8..16].try_into().expect("eight bytes");
+                    let word = u64::from_le_bytes(word);
+                    if write {
+                        line.0[8..16].copy_from_slice(&word.wrapping_add(1).to_le_bytes());
+                    }
+                    word
+                });
             }
         }
         witness
-    }
-
-    /// Reads a word of a line, and stores it again if it is to be changed.
-    fn visit(&self, pointer: Pointer, write: bool) -> u64 {
-        self.memory.with_line(pointer, |line| {
-            let word: [u8; 8] = line.0[8..16].try_into().expect("eight bytes");
-            let word = u64::from_le_bytes(word);
-            if write {
-                line.0[8..16].copy_from_slice(&(word + 1).to_le_bytes());
-            }
-            word
-        })
     }
 
     /// A random line with `run` lines from it on.

@@ -1,0 +1,63 @@
+//! `shards`: one and two shards in one process, and how unequal the loads of more would be.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use skep_benches::process::cores;
+use skep_benches::shards::{Plan, run};
+
+/// Measures one and two shards in one process.
+#[derive(Parser)]
+struct Arguments {
+    /// Pairs of 8 + 2 bytes, all shards together.
+    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
+    pairs: u64,
+    /// Operations of a batch.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    batch: u64,
+    /// Rounds of every case.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=101))]
+    rounds: u64,
+    /// Operations of a case in a round, all shards together.
+    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: u64,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Keep the result in benches/results.
+    #[arg(long)]
+    save: bool,
+}
+
+/// Share of the memory that the pairs are.
+const UTILIZATION: f64 = 0.3;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let plan = Plan {
+        pairs: arguments.pairs as usize,
+        batch: arguments.batch as usize,
+        rounds: arguments.rounds as usize,
+        operations: arguments.operations as usize,
+        utilization: UTILIZATION,
+    };
+    let outcome =
+        cores().and_then(|cores| if cores.len() < 2 { Err("two shards want two cores".to_owned()) } else { Ok(()) });
+    let outcome = outcome.and_then(|()| run(&plan)).and_then(|report| {
+        match arguments.json {
+            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
+            false => println!("{}\n{}", report.tables().text(), report.origin),
+        }
+        if arguments.save {
+            eprintln!("saved {}", report.origin.save("shards", &report)?.display());
+        }
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

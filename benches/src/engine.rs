@@ -1,0 +1,101 @@
+//! What `skep bench engine` prints, with the day and the machine: the store alone, as a share of what the memory allows.
+//!
+//! The program measures; this only runs it and keeps what it says.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::figures::millions;
+use crate::results::Origin;
+use crate::tables::{Tables, table};
+
+/// What was found.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Report {
+    /// Always `engine`.
+    pub kind: String,
+    /// When and where.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// What the program printed.
+    pub engine: Engine,
+}
+
+/// The JSON of `skep bench engine`, as far as it is shown.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Engine {
+    /// Bytes of the store's memory; the bare loop has as many.
+    pub memory: u64,
+    /// Bytes of a pair.
+    pub kv_size: u64,
+    /// Share of the memory that is keys and values.
+    pub utilization: f64,
+    /// Operations of a batch.
+    pub batch: u64,
+    /// Rounds of a case.
+    pub rounds: u64,
+    /// Random lines that the bare loop reads a second.
+    pub limit_read: f64,
+    /// Random lines that it reads and writes a second.
+    pub limit_rmw: f64,
+    /// One for each case.
+    pub cases: Vec<Case>,
+}
+
+/// The figures of a case.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Case {
+    /// Its name.
+    pub case: String,
+    /// Operations a second.
+    pub ops_per_s: f64,
+    /// (Largest − smallest) / median of these.
+    pub spread: f64,
+    /// Operations a second over those of the bare loop.
+    pub of_limit: f64,
+    /// The spread of that.
+    pub of_limit_spread: f64,
+    /// Accesses of an operation.
+    pub accesses: f64,
+    /// Lines of an operation.
+    pub lines: f64,
+}
+
+/// Runs the program with these arguments of `skep bench engine`.
+pub fn run(skep: &Path, arguments: &[String]) -> Result<Report, String> {
+    let failed = |reason: &dyn std::fmt::Display| format!("{} bench engine: {reason}", skep.display());
+    let mut command = Command::new(skep);
+    command.args(["bench", "engine", "--json"]).args(arguments);
+    let output = command.output().map_err(|error| failed(&error))?;
+    if !output.status.success() {
+        return Err(failed(&String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let engine = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
+    Ok(Report { kind: "engine".to_owned(), origin: Origin::here(), engine })
+}
+
+impl Report {
+    /// The table, and below it what it was measured with.
+    pub fn tables(&self) -> Tables {
+        let engine = &self.engine;
+        let rows = engine.cases.iter().map(|case| {
+            let numbers = [case.spread, case.of_limit, case.of_limit_spread, case.accesses, case.lines];
+            let numbers = numbers.map(|number| format!("{number:.2}"));
+            [vec![case.case.clone(), millions(case.ops_per_s)], numbers.to_vec()].concat()
+        });
+        let header = ["case", "M/s", "spread", "of the limit", "spread", "accesses", "lines"];
+        let note = format!(
+            "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds. The bare loop reads {} M random \
+             lines/s, and reads and writes {} M; the limit of a case is that loop over the lines that an ideal store touches \
+             for it.",
+            engine.kv_size,
+            engine.utilization,
+            engine.memory >> 20,
+            engine.batch,
+            engine.rounds,
+            millions(engine.limit_read),
+            millions(engine.limit_rmw),
+        );
+        Tables { tables: vec![table(&header, 1, rows)], note }
+    }
+}

@@ -1,0 +1,201 @@
+//! The page of all saved results: their tables, pictures, machines and dates, and the commands that repeat them.
+//!
+//! ```text
+//! benches/results/*.json ─▶ docs/performance.md
+//!                         └▶ docs/plots/*.svg
+//! ```
+//!
+//! No number on the page is written by hand: it is the results and nothing else, so it can be written again at any time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::plot::Plot;
+use crate::results::Origin;
+use crate::tables::Tables;
+use crate::{engine, maps, servers, shards};
+
+/// The page, within the folder of documents.
+pub const PAGE: &str = "performance.md";
+/// The pictures, within the folder of documents.
+const PLOTS: &str = "plots";
+
+const HEAD: &str = "\
+# Performance
+
+Every figure of this page was measured by a command of this repository and saved by it; `just plots` writes the page from
+what was saved. Figures are medians with their spread, (largest − smallest) / median, or ± half of it; what is compared was
+measured by turns in one run. The commands want this first:
+
+```sh
+cargo build --release -p skep -p skep-benches
+```
+";
+
+/// A result that was saved, in the order of the page.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Saved {
+    Engine(engine::Report),
+    Maps(maps::Report),
+    Servers(servers::Report),
+    Shards(shards::Report),
+}
+
+impl Saved {
+    /// The place of its kind on the page, and its heading.
+    fn heading(&self) -> (usize, String) {
+        match self {
+            Saved::Engine(report) => {
+                (0, format!("The store against the memory's limit: pairs of {} B", report.engine.kv_size))
+            }
+            Saved::Maps(_) => (1, "The store beside Rust's maps".to_owned()),
+            Saved::Servers(_) => (2, "The server beside other servers".to_owned()),
+            Saved::Shards(_) => (3, "Several shards".to_owned()),
+        }
+    }
+
+    fn origin(&self) -> &Origin {
+        match self {
+            Saved::Engine(report) => &report.origin,
+            Saved::Maps(report) => &report.origin,
+            Saved::Servers(report) => &report.origin,
+            Saved::Shards(report) => &report.origin,
+        }
+    }
+
+    fn tables(&self) -> Tables {
+        match self {
+            Saved::Engine(report) => report.tables(),
+            Saved::Maps(report) => report.tables(),
+            Saved::Servers(report) => report.tables(),
+            Saved::Shards(report) => report.tables(),
+        }
+    }
+
+    fn plot(&self) -> Plot {
+        match self {
+            Saved::Engine(report) => Plot::of_engine(report),
+            Saved::Maps(report) => Plot::of_maps(report),
+            Saved::Servers(report) => Plot::of_servers(report),
+            Saved::Shards(report) => Plot::of_shards(report),
+        }
+    }
+}
+
+/// Writes the page and its pictures from a folder of results; what was written, nothing if there are no results.
+pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: &dyn std::fmt::Display| format!("{path}: {error}")
+    };
+    if !results.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(results).map_err(|error| failed(results)(&error))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort();
+    let mut all = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).map_err(|error| failed(&path)(&error))?;
+        let saved: Saved = serde_json::from_str(&text).map_err(|error| failed(&path)(&error))?;
+        all.push((saved.heading(), path, saved));
+    }
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A stable sort: those of one kind stay in the order of their dates.
+    all.sort_by_key(|((place, _), ..)| *place);
+    let plots = documents.join(PLOTS);
+    fs::create_dir_all(&plots).map_err(|error| failed(&plots)(&error))?;
+    let mut page = HEAD.to_owned();
+    let mut written = Vec::new();
+    for ((_, heading), path, saved) in &all {
+        let picture = path.with_extension("svg");
+        let picture = picture.file_name().unwrap_or_default();
+        saved.plot().write(&plots.join(picture))?;
+        written.push(plots.join(picture));
+        let origin = saved.origin();
+        page += &format!(
+            "\n## {heading}\n\n{origin}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}]({PLOTS}/{})\n",
+            origin.command,
+            saved.tables().markdown(),
+            picture.display(),
+        );
+    }
+    let path = documents.join(PAGE);
+    fs::write(&path, page).map_err(|error| failed(&path)(&error))?;
+    written.push(path);
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Case, Engine};
+
+    /// Made-up results of two kinds: everything that they say is on the page, and their pictures beside it.
+    #[test]
+    fn a_page_is_written_from_what_was_saved() {
+        let folder = std::env::temp_dir().join(format!("skep-page-{}", std::process::id()));
+        let (results, documents) = (folder.join("results"), folder.join("docs"));
+        assert_eq!(write(&results, &documents), Ok(Vec::new()), "there is no folder");
+        fs::create_dir_all(&results).unwrap();
+        assert_eq!(write(&results, &documents), Ok(Vec::new()), "there are no results");
+        let origin = Origin {
+            date: "2001-02-03".to_owned(),
+            machine: "abacus, 2 cores".to_owned(),
+            skep: "0.0.0".to_owned(),
+            command: "target/release/engine --save -- --kv-size 62".to_owned(),
+        };
+        let case = Case {
+            case: "get_uniform".to_owned(),
+            ops_per_s: 12_340_000.0,
+            spread: 0.11,
+            of_limit: 0.77,
+            of_limit_spread: 0.05,
+            accesses: 2.01,
+            lines: 2.02,
+        };
+        let engine = Engine {
+            memory: 1 << 30,
+            kv_size: 62,
+            utilization: 0.3,
+            batch: 256,
+            rounds: 9,
+            limit_read: 3e7,
+            limit_rmw: 2e7,
+            cases: vec![case],
+        };
+        let report = engine::Report { kind: "engine".to_owned(), origin, engine };
+        let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
+        let maps = maps::run(&plan, "the test's").unwrap();
+        let save = |name: &str, json: String| fs::write(results.join(name), json).unwrap();
+        save("1-engine-62.json", serde_json::to_string_pretty(&report).unwrap());
+        save("0-maps.json", serde_json::to_string_pretty(&maps).unwrap());
+
+        let written = write(&results, &documents).unwrap();
+        let page = fs::read_to_string(documents.join(PAGE)).unwrap();
+        assert_eq!(written.len(), 3);
+        assert!(written.iter().all(|path| path.is_file()));
+        for part in [
+            "## The store against the memory's limit: pairs of 62 B",
+            "abacus, 2 cores; 2001-02-03; version 0.0.0.",
+            "\n```sh\ntarget/release/engine --save -- --kv-size 62\n```\n",
+            "| get_uniform | 12.34 |",
+            "30.00 M random",
+            "(plots/1-engine-62.svg)",
+            "## The store beside Rust's maps",
+            "| papaya ",
+            "(plots/0-maps.svg)",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(page.find("memory's limit") < page.find("Rust's maps"), "{page}");
+
+        save("2-else.json", "{}".to_owned());
+        assert!(write(&results, &documents).is_err_and(|reason| reason.contains("2-else.json")));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

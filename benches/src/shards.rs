@@ -1,0 +1,300 @@
+//! Several shards in one process: what they do together, and how unequal their loads are.
+//!
+//! ```text
+//! keys ─ public partition hash ─▶ shard 0: thread, core, store      every thread works off its own operations,
+//!                               └▶ shard 1: thread, core, store      drawn and divided before the clock runs
+//! ```
+//!
+//! The rate is that of all operations until the last shard has ended, so a hot shard costs what it costs. How hot it is
+//! follows from the hash alone: the probabilities of all keys by Zipf's law, summed up for each shard. KV-Direct
+//! (section 6.2) names 1.5 times the average for ten NICs under a long tail.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_wire::partition::Partition;
+
+use crate::figures::{Figure, millions, percent};
+use crate::keys::{Draw, THETA, random_key, record_of_rank};
+use crate::maps::{Contender, Store};
+use crate::process::{cores, pin_to};
+use crate::results::Origin;
+use crate::tables::{Tables, table};
+
+/// Numbers of shards that are measured.
+const SHARD_COUNTS: [u16; 2] = [1, 2];
+/// Numbers of shards whose loads are compared.
+const LOAD_SHARD_COUNTS: [u16; 3] = [2, 4, 10];
+/// Seeds of the partition hash; a server draws its own.
+const SEED_COUNT: u64 = 9;
+/// Pairs of one step of the fill.
+const FILL_STEP: u64 = 1 << 16;
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Pairs, all shards together.
+    pub pairs: usize,
+    /// Operations of a batch.
+    pub batch: usize,
+    /// Rounds, at least one.
+    pub rounds: usize,
+    /// Operations of a case in a round, all shards together.
+    pub operations: usize,
+    /// Share of the stores' memory that the pairs are.
+    pub utilization: f64,
+}
+
+/// Cases: gets or puts of existing keys, uniform or by Zipf's law.
+const CASES: [(&str, bool, bool); 4] = [
+    ("get, uniform", false, false),
+    ("put, uniform", true, false),
+    ("get, Zipf", false, true),
+    ("put, Zipf", true, true),
+];
+
+/// What was found.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Report {
+    /// Always `shards`.
+    pub kind: String,
+    /// When and where.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// As in [`Plan`].
+    pub pairs: usize,
+    /// As in [`Plan`].
+    pub batch: usize,
+    /// As in [`Plan`].
+    pub rounds: usize,
+    /// As in [`Plan`].
+    pub utilization: f64,
+    /// One for each case.
+    pub rows: Vec<Row>,
+    /// The hottest shard under Zipf's law.
+    pub hottest: Vec<Hottest>,
+    /// A hash of the work that was done: the same for the same plan.
+    pub work: u64,
+}
+
+/// The figures of a case.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Row {
+    /// Which.
+    pub case: String,
+    /// Operations a second, all shards together: of one shard, and of two.
+    pub ops_per_s: [Figure; 2],
+    /// Two shards over one, round by round.
+    pub speedup: Figure,
+}
+
+/// How unequal the loads are.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Hottest {
+    /// Number of shards.
+    pub shards: u16,
+    /// Load of the hottest over the average: the median of several seeds of the partition hash, and their spread.
+    pub over_average: Figure,
+}
+
+/// Fills the stores and measures them. Where there are fewer cores than shards, shards share them.
+pub fn run(plan: &Plan) -> Result<Report, String> {
+    let cores = cores()?;
+    let mut groups = Vec::new();
+    for shard_count in SHARD_COUNTS {
+        groups.push(Group::new(plan, shard_count)?);
+    }
+    let mut rates = vec![[Vec::new(), Vec::new()]; CASES.len()];
+    let mut work = 0u64;
+    for round in 0..plan.rounds {
+        for ((_, is_put, is_zipf), rates) in CASES.iter().zip(&mut rates) {
+            let random = Xoshiro256PlusPlus::seed_from_u64(round as u64);
+            let mut draw = if *is_zipf { Draw::zipf } else { Draw::uniform }(random, plan.pairs as u64);
+            let records: Vec<u64> = (0..plan.operations).map(|_| draw.next_record()).collect();
+            let mut sums = Vec::new();
+            for (group, rates) in groups.iter_mut().zip(rates) {
+                let (sum, seconds) = group.execute(&records, *is_put, plan.batch, &cores)?;
+                sums.push(sum);
+                rates.push(plan.operations as f64 / seconds);
+            }
+            if sums[0] != sums[1] {
+                return Err("one shard and two have answered differently".to_owned());
+            }
+            work = work.rotate_left(9) ^ sums[0];
+        }
+    }
+    let row = |((name, _, _), rates): (&(&str, bool, bool), &[Vec<f64>; 2])| Row {
+        case: (*name).to_owned(),
+        ops_per_s: rates.each_ref().map(|rates| Figure::of(rates)),
+        speedup: Figure::of_ratio(&rates[1], &rates[0]),
+    };
+    Ok(Report {
+        kind: "shards".to_owned(),
+        origin: Origin::here(),
+        pairs: plan.pairs,
+        batch: plan.batch,
+        rounds: plan.rounds,
+        utilization: plan.utilization,
+        rows: CASES.iter().zip(&rates).map(row).collect(),
+        hottest: hottest(plan.pairs as u64),
+        work,
+    })
+}
+
+/// The shards of one server, without the server.
+struct Group {
+    partition: Partition,
+    stores: Vec<Store>,
+}
+
+impl Group {
+    /// Stores that hold all pairs.
+    fn new(plan: &Plan, shard_count: u16) -> Result<Self, String> {
+        let partition = Partition::new(1, shard_count);
+        // Shares differ by chance: a hundredth more room keeps the fuller one from running over.
+        let pairs = plan.pairs.div_ceil(usize::from(shard_count)) + plan.pairs / 100;
+        let stores = (0..shard_count).map(|_| Store::new(pairs, plan.utilization)).collect::<Result<_, _>>()?;
+        let mut group = Group { partition, stores };
+        for first in (0..plan.pairs as u64).step_by(FILL_STEP as usize) {
+            let records: Vec<u64> = (first..(first + FILL_STEP).min(plan.pairs as u64)).collect();
+            let keys = group.partition_keys(&records);
+            for (store, keys) in group.stores.iter_mut().zip(&keys) {
+                let [keys, values] = slices(keys);
+                store.put(&keys, &values, plan.batch);
+            }
+        }
+        Ok(group)
+    }
+
+    /// The keys of these records, by shard.
+    fn partition_keys(&self, records: &[u64]) -> Vec<Vec<[u8; 8]>> {
+        let mut keys = vec![Vec::new(); self.stores.len()];
+        for record in records {
+            let key = random_key(*record);
+            keys[usize::from(self.partition.shard_of(&key))].push(key);
+        }
+        keys
+    }
+
+    /// Every shard works off its operations; the sum of all answers, and the seconds until the last has ended.
+    fn execute(&mut self, records: &[u64], is_put: bool, batch: usize, cores: &[usize]) -> Result<(u64, f64), String> {
+        let keys = self.partition_keys(records);
+        let barrier = Barrier::new(self.stores.len());
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = self
+                .stores
+                .iter_mut()
+                .zip(&keys)
+                .zip(cores.iter().cycle())
+                .map(|((store, keys), core)| {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let pinned = pin_to(*core);
+                        let [keys, values] = slices(keys);
+                        barrier.wait();
+                        let begun = Instant::now();
+                        let mut sum = 0;
+                        match is_put {
+                            true => store.put(&keys, &values, batch),
+                            false => sum = store.get(&keys, batch),
+                        }
+                        pinned.map(|()| (sum, begun, Instant::now()))
+                    })
+                })
+                .collect();
+            workers.into_iter().map(|worker| worker.join().expect("a shard does not panic")).collect()
+        });
+        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, String>>()?;
+        let begun = outcomes.iter().map(|outcome| outcome.1).min().expect("there is a shard");
+        let ended = outcomes.iter().map(|outcome| outcome.2).max().expect("there is a shard");
+        let sum = outcomes.iter().fold(0u64, |sum, outcome| sum.wrapping_add(outcome.0));
+        Ok((sum, (ended - begun).as_secs_f64()))
+    }
+}
+
+/// The keys, and their values: the first two bytes of each.
+fn slices(keys: &[[u8; 8]]) -> [Vec<&[u8]>; 2] {
+    [keys.iter().map(|key| &key[..]).collect(), keys.iter().map(|key| &key[..2]).collect()]
+}
+
+/// The load of the hottest shard under Zipf's law, all probabilities summed up.
+fn hottest(pairs: u64) -> Vec<Hottest> {
+    let partitions: Vec<Vec<Partition>> = LOAD_SHARD_COUNTS
+        .iter()
+        .map(|&shards| (0..SEED_COUNT).map(|seed| Partition::new(seed, shards)).collect())
+        .collect();
+    let mut loads: Vec<Vec<Vec<f64>>> =
+        LOAD_SHARD_COUNTS.iter().map(|&shards| vec![vec![0.0; usize::from(shards)]; SEED_COUNT as usize]).collect();
+    let mut total = 0.0;
+    for rank in 0..pairs {
+        let weight = ((rank + 1) as f64).powf(-THETA);
+        total += weight;
+        let key = random_key(record_of_rank(rank, pairs));
+        for (partitions, loads) in partitions.iter().zip(&mut loads) {
+            for (partition, loads) in partitions.iter().zip(loads) {
+                loads[usize::from(partition.shard_of(&key))] += weight;
+            }
+        }
+    }
+    let over_average = |loads: &Vec<f64>| loads.iter().copied().fold(0.0, f64::max) * loads.len() as f64 / total;
+    let figures = loads.iter().map(|of_seeds| Figure::of(&of_seeds.iter().map(over_average).collect::<Vec<_>>()));
+    LOAD_SHARD_COUNTS.into_iter().zip(figures).map(|(shards, over_average)| Hottest { shards, over_average }).collect()
+}
+
+impl Report {
+    /// The tables, and below them what they were measured with.
+    pub fn tables(&self) -> Tables {
+        let cell = |figure: &Figure, number: String| format!("{number} ±{}", percent(figure.spread / 2.0));
+        let rows = self.rows.iter().map(|row| {
+            let [one, two] = row.ops_per_s.each_ref().map(|figure| cell(figure, millions(figure.median)));
+            vec![row.case.clone(), one, two, cell(&row.speedup, format!("{:.2}", row.speedup.median))]
+        });
+        let loads = self.hottest.iter().map(|hottest| {
+            let figure = &hottest.over_average;
+            vec![hottest.shards.to_string(), cell(figure, format!("{:.2}", figure.median))]
+        });
+        let note = format!(
+            "{} pairs of 8 + 2 B, stores {} full, batches of {}, medians of {} rounds; a thread and a core for each shard; \
+             uniform, and Zipf {THETA}. The hottest shard: medians of {SEED_COUNT} seeds of the partition hash; all keys' \
+             probabilities are summed up, nothing is drawn. Work {:016x}.",
+            self.pairs,
+            percent(self.utilization),
+            self.batch,
+            self.rounds,
+            self.work,
+        );
+        let tables = vec![
+            table(&["", "1 shard, M/s", "2 shards, M/s", "2 / 1"], 1, rows),
+            table(&["shards", "load of the hottest / average, Zipf"], 1, loads),
+        ];
+        Tables { tables, note }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One shard and two answer alike, and do what they did when this was written.
+    #[test]
+    fn the_comparison_runs() {
+        let plan = Plan { pairs: 3000, batch: 32, rounds: 2, operations: 1000, utilization: 0.3 };
+        let report = run(&plan).unwrap();
+        assert_eq!(format!("{:016x}", report.work), "03571a7be2e39cdc");
+        assert!(report.tables().text().contains("2 shards"));
+    }
+
+    /// The most popular of 100 000 keys has 8% of the load, and its shard of ten a tenth of the rest.
+    #[test]
+    fn the_hottest_shard_has_the_most_popular_key() {
+        let over_average: Vec<f64> = hottest(100_000).iter().map(|hottest| hottest.over_average.median).collect();
+        let zeta: f64 = (1..=100_000).map(|rank| f64::from(rank).powf(-THETA)).sum();
+        for (shards, over_average) in LOAD_SHARD_COUNTS.iter().zip(over_average) {
+            let of_one_key = 1.0 + f64::from(*shards - 1) / zeta;
+            assert!((of_one_key * 0.95..of_one_key * 1.3).contains(&over_average), "{shards}: {over_average}");
+        }
+    }
+}

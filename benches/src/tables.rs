@@ -1,0 +1,56 @@
+//! Tables of a result and what stands below them: as text for a terminal, and as Markdown for the page.
+
+use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, Table};
+
+/// The tables of a result.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// From above.
+    pub tables: Vec<Table>,
+    /// What was measured with which settings, in sentences.
+    pub note: String,
+}
+
+impl Tables {
+    /// For a terminal.
+    pub fn text(mut self) -> String {
+        let tables = self.tables.iter_mut().map(|table| table.load_style(UTF8_FULL_CONDENSED).to_string());
+        let mut parts: Vec<String> = tables.collect();
+        parts.push(self.note);
+        parts.join("\n")
+    }
+
+    /// For a page.
+    pub fn markdown(mut self) -> String {
+        let tables = self.tables.iter_mut().map(|table| table.load_style(ASCII_MARKDOWN).to_string());
+        let mut parts: Vec<String> = tables.collect();
+        parts.push(self.note);
+        parts.join("\n\n")
+    }
+}
+
+/// A table whose columns from `first` on hold numbers.
+pub fn table(header: &[&str], first: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_two_forms() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()]];
+        let tables = Tables { tables: vec![table(&["name", "M/s"], 1, rows)], note: "note".to_owned() };
+        let markdown = tables.clone().markdown();
+        assert_eq!(markdown, "| name | M/s |\n|------|-----|\n| a    |   1 |\n\nnote");
+        assert!(tables.text().ends_with("┘\nnote"));
+    }
+}

@@ -1,0 +1,118 @@
+//! How long operations were in a shard, counted so that anybody can look at any time.
+//!
+//! ```text
+//!   bucket 4·k + j holds delays from 2ᵏ · (4 + j) / 4 nanoseconds on, up to the next bucket
+//! ```
+//!
+//! A quarter of an octave is fine enough for a tail: what is read off is at most a fifth too large, never too small.
+
+use std::time::Duration;
+
+use crate::metrics::Counter;
+
+/// Buckets: up to 2³⁶ nanoseconds, over a minute. The last one holds all that is longer.
+const BUCKET_COUNT: usize = 36 * STEPS;
+/// Buckets of an octave.
+const STEPS: usize = 4;
+
+/// A histogram that one thread writes and all may read.
+#[derive(Debug)]
+pub(crate) struct Delays {
+    buckets: [Counter; BUCKET_COUNT],
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Delays { buckets: std::array::from_fn(|_| Counter::default()) }
+    }
+}
+
+impl Delays {
+    /// `count` operations had this delay; only for the thread that owns the histogram.
+    pub(crate) fn add(&self, delay: Duration, count: u64) {
+        self.buckets[bucket_of(delay)].add(count);
+    }
+
+    /// Adds what was counted to `sum`.
+    pub(crate) fn add_to(&self, sum: &mut DelayCounts) {
+        for (sum, bucket) in sum.0.iter_mut().zip(&self.buckets) {
+            *sum += bucket.get();
+        }
+    }
+}
+
+/// What histograms had counted at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct DelayCounts([u64; BUCKET_COUNT]);
+
+impl Default for DelayCounts {
+    fn default() -> Self {
+        DelayCounts([0; BUCKET_COUNT])
+    }
+}
+
+impl DelayCounts {
+    /// No more than this share of the operations took longer; zero if there were none.
+    pub(crate) fn quantile(&self, quantile: f64) -> Duration {
+        let total: u64 = self.0.iter().sum();
+        let wanted = (total as f64 * quantile).ceil() as u64;
+        let mut met = 0;
+        let found = self.0.iter().position(|count| {
+            met += count;
+            met > 0 && met >= wanted
+        });
+        found.map_or(Duration::ZERO, upper_end)
+    }
+
+    /// The buckets that are not empty: the delays in them are no longer than this, and so many.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        self.0.iter().enumerate().filter(|(_, count)| **count > 0).map(|(index, count)| (upper_end(index), *count))
+    }
+}
+
+fn bucket_of(delay: Duration) -> usize {
+    let nanoseconds = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).max(STEPS as u64);
+    let octave = nanoseconds.ilog2() as usize;
+    let step = (nanoseconds >> (octave - STEPS.ilog2() as usize)) as usize % STEPS;
+    (octave * STEPS + step).min(BUCKET_COUNT - 1)
+}
+
+/// Where the next bucket begins.
+fn upper_end(index: usize) -> Duration {
+    let (octave, step) = ((index + 1) / STEPS, (index + 1) % STEPS);
+    Duration::from_nanos((1 << octave) * (STEPS + step) as u64 / STEPS as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{BUCKET_COUNT, DelayCounts, Delays, bucket_of, upper_end};
+
+    #[test]
+    fn every_delay_lies_in_its_bucket() {
+        for nanoseconds in (4..10_000).chain([1 << 20, (1 << 30) - 1, 1 << 30, 60_000_000_000]) {
+            let delay = Duration::from_nanos(nanoseconds);
+            let bucket = bucket_of(delay);
+            assert!(delay < upper_end(bucket) && delay >= upper_end(bucket - 1), "{nanoseconds}");
+            assert!(upper_end(bucket) <= delay * 5 / 4 + Duration::from_nanos(1), "{nanoseconds}");
+        }
+        assert_eq!(bucket_of(Duration::MAX), BUCKET_COUNT - 1);
+        assert!(bucket_of(Duration::ZERO) < BUCKET_COUNT);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_all_shards() {
+        let shards = [Delays::default(), Delays::default()];
+        let mut sum = DelayCounts::default();
+        assert_eq!(sum.quantile(0.5), Duration::ZERO);
+        shards[0].add(Duration::from_micros(10), 990);
+        shards[1].add(Duration::from_millis(1), 10);
+        shards.iter().for_each(|shard| shard.add_to(&mut sum));
+        for (quantile, microseconds) in [(0.5, 10), (0.99, 10), (0.991, 1000), (1.0, 1000)] {
+            let (found, exact) = (sum.quantile(quantile), Duration::from_micros(microseconds));
+            assert!(found > exact && found <= exact * 5 / 4, "{quantile}: {found:?}");
+        }
+        assert_eq!(sum.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [990, 10]);
+    }
+}

@@ -1,0 +1,295 @@
+//! The client of a benchmark that offers a rate: it sends batches when they are due, whether earlier ones are answered or
+//! not.
+//!
+//! ```text
+//! due       │ 0 │ 1 │ 2 │ 3 │ …                 on each connection in turn
+//! socket    ──0──1───────2─3──▶                 later than due, if the server holds back
+//! answers   ─────────0──1─────────2──3─▶
+//! latency       └─ from the time when the batch was due ─┘
+//! ```
+//!
+//! A client that waits for answers before it sends more asks for less exactly when the server is slow, and then does not
+//! measure what the others would have waited ("coordinated omission"). This one measures from when a batch was due, also if
+//! the socket did not take it then.
+//!
+//! All connections are one thread's, so that on few cores the clients do not take the server's. It polls, because waking up
+//! would be the largest part of a latency. The connections go to the shards in turn; keys of other shards are forwarded by
+//! the server.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use skep::{Request, Response, WireError};
+use skep_wire::native::{Hello, ReplyFrame, RequestFrameWriter, Welcome};
+
+use crate::failure::reason;
+
+use super::drive::{Findings, Limit, Plan, operation};
+use super::workload::{Draw, Values};
+
+/// A batch is encoded when no more bytes than this wait for the socket.
+const OUTPUT_SIZE_MAX: usize = 64 << 10;
+/// Most bytes that are read at once.
+const INPUT_SIZE: usize = 256 << 10;
+/// How long the connection may be silent while answers are due.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Offers batches on its connections in turn.
+pub(crate) struct Offerer {
+    connections: Vec<Connection>,
+}
+
+impl Offerer {
+    /// Connects and says hello to the shards in turn.
+    pub(crate) fn connect(address: &str, connection_count: usize) -> Result<Self, String> {
+        let failed = |error| format!("cannot connect to {address}: {}", reason(&error));
+        let mut connections = Vec::new();
+        let mut shard_count = 1;
+        for number in 0..connection_count {
+            let shard = u16::try_from(number).unwrap_or(u16::MAX) % shard_count;
+            let (stream, welcome) = greet(address, shard).map_err(failed)?;
+            shard_count = welcome.shard_count.max(1);
+            connections.push(Connection {
+                stream,
+                output: Vec::new(),
+                sent: 0,
+                input: vec![0; INPUT_SIZE],
+                end: 0,
+                under_way: VecDeque::new(),
+            });
+        }
+        Ok(Offerer { connections })
+    }
+
+    /// Sends the operations, over and over if there are too few, when they are due, `rate` a second, until the limit; then
+    /// waits for the answers to what was sent.
+    pub(crate) fn offer(&mut self, plan: &Plan, draws: &[Draw], rate: f64, limit: Limit, seed: u64) -> Findings {
+        let mut findings = Findings::new();
+        let mut values = Values::new(plan.value_size, seed);
+        let connection_count = self.connections.len() as u64;
+        let schedule = Schedule { apart: plan.batch as f64 / rate };
+        let (batch_count, last_size) = match limit {
+            Limit::Operations(operations) => {
+                let batch_count = operations.div_ceil(plan.batch as u64);
+                (batch_count, operations - (batch_count - 1) * plan.batch as u64)
+            }
+            Limit::Time(time) => (schedule.due_count(time), plan.batch as u64),
+        };
+        let mut next_draw = 0;
+        // The next batch of each connection.
+        let mut next: Vec<u64> = (0..connection_count).collect();
+        let mut unsent = batch_count;
+        let begun = Instant::now();
+        let mut last_change = begun;
+        loop {
+            let now = Instant::now();
+            let is_over = unsent == 0 || matches!(limit, Limit::Time(time) if now - begun >= time);
+            let mut moved = false;
+            for (connection, next) in self.connections.iter_mut().zip(&mut next) {
+                let due = begun + schedule.due(*next);
+                if !is_over && *next < batch_count && now >= due && connection.output.len() < OUTPUT_SIZE_MAX {
+                    let count = if *next + 1 == batch_count { last_size as usize } else { plan.batch };
+                    connection.encode(plan, draws, next_draw, count, &mut values, due);
+                    next_draw = (next_draw + count) % draws.len();
+                    *next += connection_count;
+                    unsent -= 1;
+                }
+                match connection.exchange(plan, draws, &mut findings) {
+                    Ok(change) => moved |= change,
+                    Err(error) => {
+                        findings.error(plan.batch, || reason(&error));
+                        return findings;
+                    }
+                }
+            }
+            if moved {
+                last_change = now;
+                continue;
+            }
+            let is_answered = self.connections.iter().all(|connection| connection.under_way.is_empty());
+            if is_answered && is_over {
+                findings.unsent = unsent * plan.batch as u64;
+                return findings;
+            }
+            if !is_answered && now - last_change > PATIENCE {
+                findings.error(plan.batch, || "no more answers".to_owned());
+                return findings;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Batches that are evenly apart.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    /// Seconds from one to the next.
+    apart: f64,
+}
+
+impl Schedule {
+    /// When this batch is due, after the beginning.
+    fn due(self, batch: u64) -> Duration {
+        Duration::from_secs_f64(self.apart * batch as f64)
+    }
+
+    /// How many batches are due before this time.
+    fn due_count(self, time: Duration) -> u64 {
+        (time.as_secs_f64() / self.apart).ceil() as u64
+    }
+}
+
+/// A connection to a shard, that does not block.
+fn greet(address: &str, shard: u16) -> io::Result<(TcpStream, Welcome)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&Hello { shard: Some(shard) }.encode())?;
+    let mut bytes = [0; Welcome::SIZE];
+    stream.read_exact(&mut bytes)?;
+    let welcome = Welcome::decode(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    stream.set_nonblocking(true)?;
+    Ok((stream, welcome.ok_or(ErrorKind::InvalidData)?))
+}
+
+/// A batch that was handed to the socket, or waits for it.
+struct UnderWay {
+    due: Instant,
+    /// The place of its first operation among the draws.
+    draw: usize,
+    count: usize,
+    answered: usize,
+    executed: usize,
+}
+
+/// A connection and what is under way on it.
+struct Connection {
+    stream: TcpStream,
+    output: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    /// Bytes of the input that arrived.
+    end: usize,
+    under_way: VecDeque<UnderWay>,
+}
+
+impl Connection {
+    /// Appends a batch of `count` operations to the output.
+    fn encode(
+        &mut self,
+        plan: &Plan,
+        draws: &[Draw],
+        mut draw: usize,
+        count: usize,
+        values: &mut Values,
+        due: Instant,
+    ) {
+        let mut key = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let mut writer = RequestFrameWriter::new(&mut self.output, 0, skep::HASH_SPACE);
+            let frame_draw = draw;
+            while left > 0 {
+                key.clear();
+                plan.keys.append(draws[draw].record(), &mut key);
+                let value = values.next_start();
+                let operation = operation(plan.workload, draws[draw], values.at(value));
+                if !writer.push(&Request { key: &key, operation }) {
+                    break;
+                }
+                draw = (draw + 1) % draws.len();
+                left -= 1;
+            }
+            let count = usize::from(writer.count());
+            writer.finish();
+            self.under_way.push_back(UnderWay { due, draw: frame_draw, count, answered: 0, executed: 0 });
+        }
+    }
+
+    /// Writes and reads what the socket takes and has; whether that was anything.
+    fn exchange(&mut self, plan: &Plan, draws: &[Draw], findings: &mut Findings) -> io::Result<bool> {
+        let mut moved = false;
+        if self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(size) => {
+                    self.sent += size;
+                    moved |= size > 0;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error),
+            }
+            if self.sent == self.output.len() {
+                self.output.clear();
+                self.sent = 0;
+            }
+        }
+        if self.under_way.is_empty() {
+            return Ok(moved);
+        }
+        if self.end == self.input.len() {
+            self.input.resize(2 * self.end, 0);
+        }
+        match self.stream.read(&mut self.input[self.end..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(size) => {
+                self.end += size;
+                moved = true;
+                self.take_answers(plan, draws, findings)?;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(moved)
+    }
+
+    /// Takes the answers in the input to the batches that they belong to.
+    fn take_answers(&mut self, plan: &Plan, draws: &[Draw], findings: &mut Findings) -> io::Result<()> {
+        let malformed = |error| io::Error::new(ErrorKind::InvalidData, error);
+        let now = Instant::now();
+        let mut used = 0;
+        while let Some((frame, size)) = ReplyFrame::decode(&self.input[used..self.end]).map_err(malformed)? {
+            let Some(batch) = self.under_way.front_mut() else {
+                return Err(io::Error::new(ErrorKind::InvalidData, "an answer to nothing"));
+            };
+            for response in frame.replies() {
+                let response: Response<'_> = response.map_err(malformed)?;
+                let draw = draws[(batch.draw + batch.answered) % draws.len()];
+                batch.answered += 1;
+                if response == Err(WireError::Busy) {
+                    findings.refused += 1;
+                } else {
+                    batch.executed += 1;
+                    findings.check(plan, draw, response);
+                }
+            }
+            if batch.answered >= batch.count {
+                findings.batch(batch.executed, now - batch.due);
+                self.under_way.pop_front();
+            }
+            used += size;
+        }
+        self.input.copy_within(used..self.end, 0);
+        self.end -= used;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Schedule;
+
+    #[test]
+    fn batches_are_evenly_apart() {
+        let schedule = Schedule { apart: 100.0 / 1e6 };
+        for batch in [0, 1, 7, 100_000] {
+            assert_eq!(schedule.due(batch), Duration::from_micros(100 * batch));
+        }
+        for (microseconds, count) in [(0, 0), (1, 1), (100, 1), (101, 2), (950, 10)] {
+            assert_eq!(schedule.due_count(Duration::from_micros(microseconds)), count);
+        }
+    }
+}
