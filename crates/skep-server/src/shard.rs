@@ -106,6 +106,8 @@ pub(crate) struct Shard {
     requests: Vec<Request<'static>>,
     outgoing: Vec<Outgoing>,
     replies: Replies,
+    /// How many operations the processor had in the turn.
+    executed: usize,
     /// How many operations of the turn were answered, and when they were read.
     answered: Vec<(usize, Instant)>,
     /// When lingering connections are looked at again.
@@ -163,6 +165,7 @@ impl Shard {
             requests: Vec::new(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: Replies::with_budget(REPLY_BUDGET),
+            executed: 0,
             answered: Vec::new(),
             next_tick: Instant::now(),
             stop_until: None,
@@ -178,9 +181,9 @@ impl Shard {
         while !self.is_over() {
             self.tick(now);
             let worked = self.turn(&mut events, now);
-            now = Instant::now();
+            let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
-                self.measure(now);
+                self.measure(now, now - begun);
                 spin_until = now + SPIN;
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
@@ -322,7 +325,7 @@ impl Shard {
                 continue;
             }
             let start = places.len();
-            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now);
+            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
             connection.visit(window.share(), is_late, |operation| {
                 let request = match operation {
                     Ok(request) => request,
@@ -359,6 +362,7 @@ impl Shard {
                 }
             }
         }
+        self.executed = requests.len();
         if !requests.is_empty() {
             processor.execute(&requests, replies);
             // Those that are deferred will be submitted again.
@@ -404,7 +408,10 @@ impl Shard {
                     self.held.push_back(token);
                 }
                 // What is to be refused is to be told so soon.
-                Next::Work if connection.counted > 0 && self.window.is_late(connection.read_at(), now) => {
+                Next::Work
+                    if connection.counted > 0
+                        && self.window.is_late(connection.read_at(), now, connection.in_flight()) =>
+                {
                     connection.queued = true;
                     self.ready.push_front(token);
                 }
@@ -424,14 +431,15 @@ impl Shard {
         self.batch.clear();
     }
 
-    /// Lets the window follow how long it took until the replies of the turn were written.
-    fn measure(&mut self, now: Instant) {
+    /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
+    fn measure(&mut self, now: Instant, spent: Duration) {
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         for (count, read_at) in self.answered.drain(..) {
             metrics.answered(count as u64, now.saturating_duration_since(read_at));
             self.window.answered(count as u64, read_at, now);
         }
         self.window.adjust(now);
+        self.window.worked(self.executed, spent);
         metrics.publish_window(&self.window);
     }
 

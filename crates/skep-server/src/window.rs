@@ -17,7 +17,9 @@
 //! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. Whoever has much in
 //! flight, and there is no limit to what one frame may ask for, counts for a quarter of the window at most, and is worked
 //! off by as much in a turn, so that one connection does not shut the others out. What such frames hold beyond the window is
-//! refused when it comes near the bound: the last quarter is kept for the work that is begun.
+//! refused when it comes near the bound and is work for a while: the last quarter of the bound is kept for what is begun.
+//! Where little is left to do, as after a pause in which others had the processor, a refusal would come no sooner than
+//! the answer.
 
 use std::time::{Duration, Instant};
 
@@ -46,6 +48,8 @@ pub(crate) struct Window {
     /// Of the operations read since then: how many were answered now, and their delays together.
     answered: u64,
     delay_sum: Duration,
+    /// Running average of what an operation takes of a turn.
+    cost: Duration,
 }
 
 impl Window {
@@ -60,6 +64,7 @@ impl Window {
             since: now,
             answered: 0,
             delay_sum: Duration::ZERO,
+            cost: Duration::ZERO,
         }
     }
 
@@ -115,9 +120,19 @@ impl Window {
         self.limit / SHARE
     }
 
-    /// Whether what was read at `read_at`, and is not begun, would come too near the bound.
-    pub(crate) fn is_late(&self, read_at: Instant, now: Instant) -> bool {
-        now.saturating_duration_since(read_at) >= self.bound * 3 / 4
+    /// A turn with so many operations took so long. One in which the processor was taken away says little about the next.
+    pub(crate) fn worked(&mut self, operations: usize, spent: Duration) {
+        let Ok(operations @ 1..) = u32::try_from(operations) else { return };
+        let cost = spent / operations;
+        let cost = if self.cost.is_zero() { cost } else { cost.min(2 * self.cost) };
+        self.cost = self.cost - self.cost / GAIN + cost / GAIN;
+    }
+
+    /// Whether what was read at `read_at`, and is not begun, would come too near the bound. Its connection has `left`
+    /// operations in flight.
+    pub(crate) fn is_late(&self, read_at: Instant, now: Instant, left: usize) -> bool {
+        let work = self.cost.saturating_mul(u32::try_from(left.max(self.in_flight)).unwrap_or(u32::MAX));
+        now.saturating_duration_since(read_at) >= self.bound * 3 / 4 && work > self.bound / 16
     }
 
     /// The running average of the delay.
@@ -217,13 +232,23 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_the_bound_is_refused() {
+    fn only_what_is_near_the_bound_and_work_is_refused() {
         let now = Instant::now();
-        let window = Window::new(BOUND, now);
-        assert!(!window.is_late(now, now));
-        assert!(!window.is_late(now, now + BOUND / 2));
-        assert!(window.is_late(now, now + BOUND * 3 / 4));
-        assert!(window.is_late(now, now + BOUND));
+        let mut window = Window::new(BOUND, now);
+        let much = 100_000;
+        assert!(!window.is_late(now, now + BOUND, much), "nothing is known of the work");
+        (0..100).for_each(|_| window.worked(100, Duration::from_micros(100)));
+        assert!(!window.is_late(now, now, much));
+        assert!(!window.is_late(now, now + BOUND / 2, much));
+        assert!(window.is_late(now, now + BOUND * 3 / 4, much));
+        assert!(window.is_late(now, now + BOUND, much));
+        assert!(!window.is_late(now, now + BOUND, 1000), "a millisecond of work");
+        window.worked(100, 10 * BOUND);
+        assert!(!window.is_late(now, now + 10 * BOUND, 1000), "one pause changes little");
+        (0..20).for_each(|_| window.worked(100, Duration::from_millis(10)));
+        assert!(window.is_late(now, now + BOUND, 1000), "but work that has become dear does");
+        window.recount(0, 1000);
+        assert!(window.is_late(now, now + BOUND, 1), "what others have in flight counts");
     }
 
     #[test]
