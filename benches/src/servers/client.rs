@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use skep_wire::native::{Hello, Welcome};
+use skep_wire::native::{Hello, ReplyFrame, Welcome};
 
 use super::echo::PREFACE_SIZE;
 use super::template::{Protocol, Template};
@@ -71,6 +71,8 @@ struct Connection {
     /// Bytes of its answers that have arrived.
     received: usize,
     batches: u64,
+    /// What has arrived of native answers.
+    frames: Vec<u8>,
     /// What the answers must be, and what has arrived of them, for a batch that is compared.
     sample: Option<(Vec<u8>, Vec<u8>)>,
     /// The first bytes that arrived, for an error to show.
@@ -88,7 +90,8 @@ impl Client {
             let data = epoll::EventData::new_u64(place as u64);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(|error| failed(&error))?;
             let head = Vec::with_capacity(SHOWN);
-            connections.push(Connection { stream, is_waiting: false, received: 0, batches: 0, sample: None, head });
+            let (is_waiting, received, batches, frames, sample) = (false, 0, 0, Vec::new(), None);
+            connections.push(Connection { stream, is_waiting, received, batches, frames, sample, head });
         }
         Ok(Client { epoll, connections, template, records: Vec::new() })
     }
@@ -183,11 +186,23 @@ impl Client {
         if let Some((_, arrived)) = &mut connection.sample {
             arrived.extend_from_slice(&buffer[..size]);
         }
-        if connection.received < self.template.reply_size {
-            return Ok(false);
-        }
-        let is_right = connection.sample.take().is_none_or(|(expected, arrived)| arrived == expected);
-        if connection.received > self.template.reply_size || !is_right {
+        let is_right = if self.template.protocol == Protocol::Native {
+            connection.frames.extend_from_slice(&buffer[..size]);
+            if frames(&connection.frames).map(|frame| usize::from(frame.count)).sum::<usize>() < self.template.depth() {
+                return Ok(false);
+            }
+            let expected = connection.sample.take().map(|(expected, _)| expected);
+            let is_right = is_right(&connection.frames, self.template.reply_size, expected.as_deref());
+            connection.frames.clear();
+            is_right
+        } else {
+            if connection.received < self.template.reply_size {
+                return Ok(false);
+            }
+            let is_same = connection.sample.take().is_none_or(|(expected, arrived)| arrived == expected);
+            connection.received == self.template.reply_size && is_same
+        };
+        if !is_right {
             return Err(self.describe("wrong answers"));
         }
         connection.is_waiting = false;
@@ -202,6 +217,28 @@ impl Client {
             format!(": {} of {} bytes, beginning {head:?}", connection.received, self.template.reply_size)
         });
         format!("{what} over {:?}{seen}", self.template.protocol)
+    }
+}
+
+/// The reply frames that have arrived.
+fn frames(mut bytes: &[u8]) -> impl Iterator<Item = ReplyFrame<'_>> {
+    std::iter::from_fn(move || {
+        let (frame, size) = ReplyFrame::decode(bytes).ok()??;
+        bytes = &bytes[size..];
+        Some(frame)
+    })
+}
+
+/// Whether complete native answers are as they should be: of this size if they are in one frame, which they need not be;
+/// and, if the batch is compared, those that are expected.
+fn is_right(arrived: &[u8], reply_size: usize, expected: Option<&[u8]>) -> bool {
+    let answers = || frames(arrived).flat_map(|frame| frame.replies());
+    match expected {
+        Some(expected) => answers().eq(frames(expected).flat_map(|frame| frame.replies())),
+        None => {
+            arrived.len() == reply_size
+                || frames(arrived).count() > 1 && answers().all(|answer| matches!(answer, Ok(Ok(_))))
+        }
     }
 }
 

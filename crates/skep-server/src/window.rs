@@ -53,11 +53,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The smallest window, for delays below `bound`.
+    /// The largest window, for delays below `bound`: that they will be long is to be seen first.
     pub(crate) fn new(bound: Duration, now: Instant) -> Window {
         Window {
             bound,
-            limit: LIMIT_MIN,
+            limit: LIMIT_MAX,
             in_flight: 0,
             delay: None,
             delay_min: Duration::MAX,
