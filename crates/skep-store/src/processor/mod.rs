@@ -212,16 +212,15 @@ impl<M: Memory> Processor<M> {
             }
         };
         self.homes.extend(requests.iter().enumerate().map(locate));
-        // Little but prefetches: a prefetch that misses the TLB keeps what follows from retiring, so page walks overlap
-        // only if they stand within one window of the processor.
+        // Nothing but prefetches: one that misses the TLB keeps what follows from retiring, so page walks overlap only if
+        // they stand within one window of the processor. What has no place is announced too, which does no harm.
+        for home in &self.homes {
+            self.table.announce(home.bucket);
+        }
         let homes = self.homes.as_slice();
         self.station.admit(homes.len(), |place| {
             let home = &homes[place];
-            if home.bucket == Home::NOWHERE.bucket {
-                return Admission::None;
-            }
-            self.table.announce(home.bucket);
-            admission(home)
+            if home.bucket == Home::NOWHERE.bucket { Admission::None } else { admission(home) }
         });
     }
 }
