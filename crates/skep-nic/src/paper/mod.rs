@@ -11,15 +11,20 @@
 //! [`ITEMS`].
 
 mod accesses;
+mod corpus;
 mod fig03a;
 mod fig03b;
+mod fig13a;
+mod fig13b;
 mod fig14;
 mod fig15;
+mod fig16;
 mod fig18;
 mod hit_rates;
 mod reference;
 mod table5;
 mod table6;
+mod wire;
 
 pub use reference::{Reference, references, source};
 
@@ -27,9 +32,13 @@ pub use reference::{Reference, references, source};
 pub const ITEMS: &[Item] = &[
     fig03a::ITEM,
     fig03b::ITEM,
+    fig13a::ITEM,
+    fig13b::ITEM,
     fig14::ITEM,
     fig15::THROUGHPUT,
     fig15::LATENCY,
+    fig16::UNIFORM,
+    fig16::LONG_TAIL,
     fig18::READ,
     fig18::WRITE,
     table5::ITEM,
