@@ -13,7 +13,8 @@
 //! paper's begins after the scan: both keep one access of a key under way, and the engine is the bound in both.
 //!
 //! Without the reservation station ([`Hazard::Stalls`]) the decoder stops at an operation that depends on one in flight,
-//! as section 5.1.3 has it: one of the two is no read, and their keys are equal.
+//! as section 5.1.3 has it: one of the two is no read, and their keys are equal. Ours are if their buckets are, because the
+//! store needs that; the reads of one key then all go to memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -66,6 +67,10 @@ pub fn run_pipeline(
     let clock = std::rc::Rc::clone(processor.memory().clock());
     let start = clock.now();
     let in_flight = hardware.processor.operations_in_flight;
+    let buckets: Vec<u32> = match hazard {
+        Hazard::Waits => Vec::new(),
+        Hazard::Stalls => requests.iter().map(|request| processor.home_bucket(request.key)).collect(),
+    };
     let passages = processor.flow(requests, replies, |flow| {
         let pipeline = Pipeline {
             clock: &clock,
@@ -78,7 +83,8 @@ pub fn run_pipeline(
             engine: Path::default(),
             in_flight: Slots::new(in_flight),
             operations: requests.iter().map(|_| Under::default()).collect(),
-            by_key: RefCell::default(),
+            by_bucket: RefCell::default(),
+            buckets,
             stalled: RefCell::default(),
         };
         let arrival = |place: usize| start + arrivals.get(place).copied().unwrap_or_default();
@@ -108,8 +114,9 @@ struct Pipeline<'a, 'f> {
     engine: Path,
     in_flight: Slots,
     operations: Vec<Under>,
-    /// Of each key in flight, how many operations, and how many of them are no reads. For [`Hazard::Stalls`].
-    by_key: RefCell<HashMap<&'a [u8], (u32, u32)>>,
+    /// Of each bucket, how many operations are in flight, and how many of them are no reads. For [`Hazard::Stalls`].
+    by_bucket: RefCell<HashMap<u32, (u32, u32)>>,
+    buckets: Vec<u32>,
     stalled: RefCell<Option<Waker>>,
 }
 
@@ -132,6 +139,14 @@ impl Pipeline<'_, '_> {
         self.clock.until(self.decoder.reserve(self.clock.now(), self.cycle)).await;
         self.update(place, |passage| passage.decoded = self.clock.now());
         drop(turn);
+        if self.hazard == Hazard::Stalls {
+            match self.flow.admit_alone(place) {
+                // What it wrote has to be there before another may read.
+                Some(chain) => self.watch(chain).await,
+                None => self.take_answered(),
+            }
+            return self.answer(place, slot).await;
+        }
         match self.flow.admit(place) {
             Admitted::Begins(chain) => both(self.watch(chain), self.answer(place, slot)).await,
             Admitted::Waits => self.answer(place, slot).await,
@@ -182,8 +197,8 @@ impl Pipeline<'_, '_> {
         self.clock.until(operation.passage.get().answered).await;
         drop(slot);
         if self.hazard == Hazard::Stalls {
-            let mut by_key = self.by_key.borrow_mut();
-            let counts = by_key.get_mut(self.requests[place].key).expect("it is in flight");
+            let mut by_bucket = self.by_bucket.borrow_mut();
+            let counts = by_bucket.get_mut(&self.buckets[place]).expect("it is in flight");
             counts.0 -= 1;
             counts.1 -= u32::from(!reads(&self.requests[place]));
             if let Some(waker) = self.stalled.take() {
@@ -196,8 +211,8 @@ impl Pipeline<'_, '_> {
     async fn stall(&self, place: usize) {
         let request = &self.requests[place];
         poll_fn(|context| {
-            let mut by_key = self.by_key.borrow_mut();
-            let counts = by_key.entry(request.key).or_default();
+            let mut by_bucket = self.by_bucket.borrow_mut();
+            let counts = by_bucket.entry(self.buckets[place]).or_default();
             let conflicts = if reads(request) { counts.1 > 0 } else { counts.0 > 0 };
             if conflicts {
                 self.stalled.replace(Some(context.waker().clone()));
@@ -219,4 +234,87 @@ impl Pipeline<'_, '_> {
 
 fn reads(request: &Request<'_>) -> bool {
     matches!(request.operation, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use skep_store::hash::Settings;
+    use skep_store::memory::LocalMemory;
+    use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest, SizeWeights};
+    use skep_store::operation::{PutCondition, Reply};
+
+    use super::*;
+    use crate::dispatcher::{Dispatcher, Extent, Policy};
+
+    const MEMORY: u64 = 1 << 20;
+
+    fn nic(settings: &Settings, policy: Policy, seed: u64) -> Processor<NicMemory> {
+        let hardware = Hardware::kv_direct();
+        let clock = Rc::new(Clock::default());
+        let extent = Extent::scaled(&hardware, MEMORY / 64);
+        let dispatcher = Rc::new(Dispatcher::new(&clock, &hardware, extent, policy, seed));
+        let bytes = LocalMemory::new(MEMORY).unwrap();
+        let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
+        Processor::with_memory(memory, settings).unwrap()
+    }
+
+    /// Random operations of all kinds, on few keys and few buckets: the same answers as on local memory, in any case.
+    #[test]
+    fn the_same_operations_have_the_same_answers_as_on_local_memory() {
+        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.02, inline_threshold: 24, seed: 3 };
+        for (seed, hazard) in (0..8).map(|seed| (seed, if seed % 4 == 3 { Hazard::Stalls } else { Hazard::Waits })) {
+            let sizes = SizeWeights { empty: 1, inline: 6, slab: 3, large: 0 };
+            let generator =
+                GeneratorSettings { seed, key_count: 150, key_size: 4..=20, sizes, ..GeneratorSettings::default() };
+            let owned: Vec<OwnedRequest> = Generator::new(generator).take(6000).collect();
+            let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).filter(fits).collect();
+            let mut local = Processor::new(&settings).unwrap();
+            let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
+            local.execute(&requests, &mut expected);
+            let mut nic = nic(&settings, Policy::Dispatch(0.5), seed);
+            let passages = run_pipeline(&mut nic, &Hardware::kv_direct(), hazard, &requests, &[], &mut replies);
+            for (place, request) in requests.iter().enumerate() {
+                assert_eq!(replies.get(place), expected.get(place), "seed {seed}, {place}: {request:?}");
+            }
+            let (ours, theirs) = (nic.statistics(), local.statistics());
+            assert_eq!((ours.pairs, ours.pair_bytes, ours.hits), (theirs.pairs, theirs.pair_bytes, theirs.hits));
+            assert!(passages.iter().all(|passage| passage.answered >= passage.decoded));
+            assert_eq!(passages.iter().any(|passage| passage.forwarded), hazard == Hazard::Waits);
+        }
+    }
+
+    /// The pipeline has no values of more than one slab.
+    fn fits(request: &Request<'_>) -> bool {
+        let size = match &request.operation {
+            Operation::Put { value, .. } => value.len(),
+            Operation::Update(update) => update.initial.map_or(0, <[u8]>::len),
+            _ => 0,
+        };
+        request.key.len() + size <= 500
+    }
+
+    /// One key: with the station at the clock's rate, and never two accesses of it at a time; without, one after the other.
+    #[test]
+    fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station() {
+        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+        let values: Vec<[u8; 4]> = (0..2000_u32).map(u32::to_le_bytes).collect();
+        let put = |value| Request { key: b"key", operation: Operation::Put { value, condition: PutCondition::Always } };
+        let requests: Vec<_> = values.iter().map(|value| put(value)).collect();
+        let hardware = Hardware::kv_direct();
+        let cycle = Time::cycle(hardware.processor.clock_mhz);
+        for (hazard, span) in [(Hazard::Waits, 11.0..14.0), (Hazard::Stalls, 1600.0..2600.0)] {
+            let mut nic = nic(&settings, Policy::Dispatch(0.0), 5);
+            let mut replies = Replies::with_budget(usize::MAX);
+            let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, &[], &mut replies);
+            assert!(replies.iter().all(|reply| reply == Reply::Done));
+            let last = passages[1999].answered;
+            assert!(span.contains(&last.as_us()), "{hazard:?}: {last}");
+            assert!(passages.windows(2).all(|two| two[1].decoded >= two[0].decoded + cycle), "one is decoded a cycle");
+            let mut ends: Vec<Time> = passages.iter().filter(|one| one.forwarded).map(|one| one.answered).collect();
+            ends.sort_unstable();
+            assert!(ends.windows(2).all(|two| two[1] >= two[0] + cycle), "the engine answers one a cycle");
+        }
+    }
 }

@@ -19,6 +19,7 @@ mod fig13b;
 mod fig14;
 mod fig15;
 mod fig16;
+mod fig17;
 mod fig18;
 mod hit_rates;
 mod reference;
@@ -39,6 +40,8 @@ pub const ITEMS: &[Item] = &[
     fig15::LATENCY,
     fig16::UNIFORM,
     fig16::LONG_TAIL,
+    fig17::BATCHED,
+    fig17::NOT_BATCHED,
     fig18::READ,
     fig18::WRITE,
     table5::ITEM,

@@ -9,13 +9,16 @@ use crate::time::Time;
 pub(super) enum Packets {
     /// As many as wait and fit.
     Shared,
-    /// One for each operation.
-    Single,
+    /// There are none: nothing waits for a wire.
+    None,
 }
 
 /// When each transfer has passed the wire. They are in the order of the moments from which on they wait, with their
 /// bytes of key and value.
 pub(super) fn carry(spec: &Network, packets: Packets, waiting: &[(Time, u32)]) -> Vec<Time> {
+    if packets == Packets::None {
+        return waiting.iter().map(|(since, _)| *since).collect();
+    }
     let wire = Path::default();
     let mut ends = Vec::with_capacity(waiting.len());
     let mut free = Time::ZERO;
@@ -24,7 +27,7 @@ pub(super) fn carry(spec: &Network, packets: Packets, waiting: &[(Time, u32)]) -
         let (mut bytes, mut count) = (spec.header_bytes + spec.operation_header_bytes + first, 1);
         for (since, next) in &waiting[ends.len() + 1..] {
             let more = bytes + spec.repeated_header_bytes + next;
-            if packets == Packets::Single || *since > begin || more > spec.packet_max_bytes {
+            if *since > begin || more > spec.packet_max_bytes {
                 break;
             }
             (bytes, count) = (more, count + 1);
@@ -48,8 +51,7 @@ mod tests {
         let ends = carry(&spec, Packets::Shared, &waiting);
         assert_eq!(ends[..3], [bytes(99), bytes(99) + bytes(108), bytes(99) + bytes(108)]);
         assert_eq!(ends[3], Time::from_ns(900.0) + bytes(99));
-        let single = carry(&spec, Packets::Single, &waiting);
-        assert_eq!(single[2], bytes(99) * 3);
+        assert_eq!(carry(&spec, Packets::None, &waiting)[3], Time::from_ns(900.0));
         // 5 GB/s of packets that are full.
         let many = carry(&spec, Packets::Shared, &vec![(Time::ZERO, 62); 10_000]);
         let rate = 10_000.0 / many[9_999].as_us();

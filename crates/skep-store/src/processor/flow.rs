@@ -15,11 +15,15 @@ use std::cell::{Cell, RefCell};
 
 use super::Processor;
 use super::chain::Batch;
+use super::interleaver::IN_FLIGHT_MAX;
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, SLOT_COUNT, Waiting};
 use crate::hash::Home;
 use crate::memory::Memory;
 use crate::operation::{Reply, Request};
+
+/// Most requests past the station at a time.
+const ALONE_MAX: usize = 4 * IN_FLIGHT_MAX;
 
 /// Requests of which some are under way, see [`Processor::flow`].
 pub struct Flow<'a, M> {
@@ -96,22 +100,48 @@ impl<M: Memory> Flow<'_, M> {
     /// # Panics
     /// If there is no such request.
     pub fn admit(&self, place: usize) -> Admitted<impl Future<Output = ()> + '_> {
+        let Some(request) = self.receive(place) else { return Admitted::Refused };
+        let slot = (self.slot_of)(&self.batch.homes[place]) % SLOT_COUNT;
+        let chain = ChainIndex::at(slot as u16);
+        if self.batch.station.join(chain, request) { Admitted::Begins(self.work_off(chain)) } else { Admitted::Waits }
+    }
+
+    /// Admits the request at this place past the station, as [`Processor::execute_independent`] does: a pipeline without
+    /// one, which has to see to its hazards itself.
+    ///
+    /// The caller promises that nothing with the same [home bucket](Processor::home_bucket) is under way, unless both only
+    /// read. `None`: it is answered, because it is invalid on any value.
+    ///
+    /// # Panics
+    /// If there is no such request, or more than 1024 futures of this kind have not ended.
+    pub fn admit_alone(&self, place: usize) -> Option<impl Future<Output = ()> + '_> {
+        let station = self.batch.station;
+        let request = self.receive(place)?;
+        let slot = station.free.borrow_mut().pop().expect("few enough are under way");
+        let chain = ChainIndex::at(slot);
+        station.join(chain, request);
+        Some(async move {
+            self.work_off(chain).await;
+            station.free.borrow_mut().push(slot);
+        })
+    }
+
+    /// Calls `visit` with the place of every request that was answered since the last call, in the order of execution.
+    pub fn take_answered(&self, visit: impl FnMut(usize)) {
+        self.batch.station.answered.borrow_mut().drain(..).map(Waiting::index).for_each(visit);
+    }
+
+    /// Counts and checks a request. `None`: it is refused, and answered.
+    fn receive(&self, place: usize) -> Option<Waiting> {
         let station = self.batch.station;
         station.admitted.set(station.admitted.get() + 1);
         let request = Waiting::at(u32::try_from(place).expect("memory holds fewer requests"));
         if let Err(error) = self.batch.requests[place].validate() {
             self.batch.answer(request, Reply::Failed(error));
             station.answered.borrow_mut().push(request);
-            return Admitted::Refused;
+            return None;
         }
-        let slot = (self.slot_of)(&self.batch.homes[place]) % SLOT_COUNT;
-        let chain = ChainIndex::at(slot as u16);
-        if station.join(chain, request) { Admitted::Begins(self.work_off(chain)) } else { Admitted::Waits }
-    }
-
-    /// Calls `visit` with the place of every request that was answered since the last call, in the order of execution.
-    pub fn take_answered(&self, visit: impl FnMut(usize)) {
-        self.batch.station.answered.borrow_mut().drain(..).map(Waiting::index).for_each(visit);
+        Some(request)
     }
 
     async fn work_off(&self, chain: ChainIndex) {
@@ -124,7 +154,10 @@ impl<M: Memory> Flow<'_, M> {
 
 /// The station of a flow: a chain for each slot, joined while it is worked off.
 struct FlowStation {
+    /// Those of the station, and behind them those of requests that are alone.
     slots: Vec<Slot>,
+    /// Of the latter, those that are free.
+    free: RefCell<Vec<u16>>,
     /// Behind each request, the next of its chain.
     next: Vec<Cell<Option<Waiting>>>,
     admitted: Cell<u64>,
@@ -143,7 +176,8 @@ struct Slot {
 impl FlowStation {
     fn new(request_count: usize) -> Self {
         FlowStation {
-            slots: vec![Slot::default(); SLOT_COUNT],
+            slots: vec![Slot::default(); SLOT_COUNT + ALONE_MAX],
+            free: RefCell::new((SLOT_COUNT..SLOT_COUNT + ALONE_MAX).map(|slot| slot as u16).collect()),
             next: vec![Cell::new(None); request_count],
             admitted: Cell::new(0),
             answered: RefCell::default(),
