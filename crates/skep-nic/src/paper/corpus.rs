@@ -14,12 +14,12 @@ use skep_store::memory::LocalMemory;
 use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
-use super::wire::{Packets, carry};
+use super::wire::carry;
 use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
-use crate::pipeline::{Hazard, run_pipeline};
+use crate::pipeline::{Hazard, Passage, run_pipeline};
 use crate::resource::mops;
 use crate::time::Time;
 
@@ -60,8 +60,8 @@ pub(super) struct Outcome {
     pub(super) mops: f64,
     /// Of the same, between a wire for requests and one for answers, all in shared packets.
     pub(super) carried_mops: f64,
-    /// Mean, 5th and 95th percentile of what it takes from the client and back without the network's delay, in µs.
-    pub(super) latency_us: [f64; 3],
+    /// Of each operation, in the order of arrival.
+    pub(super) passages: Vec<Passage>,
     /// Share of operations that got their value from another.
     pub(super) forwarded_share: f64,
     /// Share of lines that the NIC's DRAM answered, and of those that it may hold.
@@ -114,11 +114,6 @@ impl Corpus {
 
     /// Runs a workload, all of which is there from the start.
     pub(super) fn run(&mut self, workload: &Workload) -> Outcome {
-        self.run_begun(workload, Packets::Shared, |_| Time::ZERO)
-    }
-
-    /// Runs a workload whose operations begin at these moments, in their order.
-    pub(super) fn run_begun(&mut self, workload: &Workload, packets: Packets, begun: impl Fn(u64) -> Time) -> Outcome {
         let clock = Rc::clone(self.processor.memory().clock());
         let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
         self.processor.memory().set_dispatcher(Rc::clone(&dispatcher));
@@ -150,36 +145,25 @@ impl Corpus {
         let spec = &self.hardware.network;
         let value_bytes = self.value.len() as u32;
         let bytes = |puts: bool| KEY_BYTES + if puts { value_bytes } else { 0 };
-        let sent: Vec<_> = operations.iter().zip(0..).map(|((_, puts), place)| (begun(place), bytes(*puts))).collect();
-        let arrivals = carry(spec, packets, &sent);
+        let sent: Vec<_> = operations.iter().map(|(_, puts)| (Time::ZERO, bytes(*puts))).collect();
+        let arrivals = carry(spec, &sent);
         let passages =
             run_pipeline(&mut self.processor, &self.hardware, workload.hazard, &requests, &arrivals, &mut self.replies);
-        let mut answers: Vec<_> = passages
-            .iter()
-            .zip(&operations)
-            .zip(&sent)
-            .map(|((passage, (_, puts)), (begun, _))| (passage.answered, if *puts { 0 } else { value_bytes }, *begun))
-            .collect();
+        let answer =
+            |(passage, (_, puts)): (&Passage, &(u32, bool))| (passage.answered, if *puts { 0 } else { value_bytes });
+        let mut answers: Vec<_> = passages.iter().zip(&operations).map(answer).collect();
         answers.sort_unstable();
-        let left: Vec<_> = answers.iter().map(|(answered, bytes, _)| (*answered, *bytes)).collect();
-        let back = carry(spec, packets, &left);
-        let mut latencies: Vec<f64> =
-            answers.iter().zip(&back).map(|((_, _, begun), back)| (*back - *begun).as_us()).collect();
-        // The first and the last tenth meet a pipeline that fills or empties.
-        let middle = &mut latencies[operations.len() / 10..operations.len() * 9 / 10];
-        middle.sort_by(f64::total_cmp);
-        let at = |share: f64| middle[(middle.len() as f64 * share) as usize];
-        let latency_us = [middle.iter().sum::<f64>() / middle.len() as f64, at(0.05), at(0.95)];
+        let back = carry(spec, &answers);
         let counts = dispatcher.counts();
         let operation_count = passages.len() as f64;
         Outcome {
             mops: mops(passages.iter().map(|passage| passage.answered).collect()),
             carried_mops: mops(back),
-            latency_us,
             forwarded_share: passages.iter().filter(|passage| passage.forwarded).count() as f64 / operation_count,
             near_share: counts.hits as f64 / counts.lines as f64,
             hit_rate: counts.hits as f64 / counts.cacheable.max(1) as f64,
             lines: counts.lines as f64 / operation_count,
+            passages,
         }
     }
 

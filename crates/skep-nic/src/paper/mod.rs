@@ -23,6 +23,7 @@ mod fig17;
 mod fig18;
 mod hit_rates;
 mod reference;
+mod table3;
 mod table5;
 mod table6;
 mod wire;
@@ -44,6 +45,7 @@ pub const ITEMS: &[Item] = &[
     fig17::NOT_BATCHED,
     fig18::READ,
     fig18::WRITE,
+    table3::ITEM,
     table5::ITEM,
     table6::ITEM,
 ];

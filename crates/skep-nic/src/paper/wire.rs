@@ -4,21 +4,9 @@ use crate::hardware::Network;
 use crate::resource::Path;
 use crate::time::Time;
 
-/// How operations share packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packets {
-    /// As many as wait and fit.
-    Shared,
-    /// There are none: nothing waits for a wire.
-    None,
-}
-
 /// When each transfer has passed the wire. They are in the order of the moments from which on they wait, with their
 /// bytes of key and value.
-pub(super) fn carry(spec: &Network, packets: Packets, waiting: &[(Time, u32)]) -> Vec<Time> {
-    if packets == Packets::None {
-        return waiting.iter().map(|(since, _)| *since).collect();
-    }
+pub(super) fn carry(spec: &Network, waiting: &[(Time, u32)]) -> Vec<Time> {
     let wire = Path::default();
     let mut ends = Vec::with_capacity(waiting.len());
     let mut free = Time::ZERO;
@@ -48,12 +36,11 @@ mod tests {
         let spec = Hardware::kv_direct().network;
         let bytes = |bytes| Time::of_bytes(bytes, spec.bandwidth_gb_per_s);
         let waiting = [(Time::ZERO, 8), (Time::from_ps(1), 8), (Time::from_ps(2), 8), (Time::from_ns(900.0), 8)];
-        let ends = carry(&spec, Packets::Shared, &waiting);
+        let ends = carry(&spec, &waiting);
         assert_eq!(ends[..3], [bytes(99), bytes(99) + bytes(108), bytes(99) + bytes(108)]);
         assert_eq!(ends[3], Time::from_ns(900.0) + bytes(99));
-        assert_eq!(carry(&spec, Packets::None, &waiting)[3], Time::from_ns(900.0));
         // 5 GB/s of packets that are full.
-        let many = carry(&spec, Packets::Shared, &vec![(Time::ZERO, 62); 10_000]);
+        let many = carry(&spec, &vec![(Time::ZERO, 62); 10_000]);
         let rate = 10_000.0 / many[9_999].as_us();
         assert!((73.0..75.0).contains(&rate), "{rate}");
     }
