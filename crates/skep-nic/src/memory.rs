@@ -3,7 +3,10 @@
 //! The bytes lie in one [`LocalMemory`]; the model moves metadata and time. A read shows the bytes, and a write changes
 //! them, at the end of the access. So what an operation does is what it does on this machine, and only the moment is
 //! another one.
+//!
+//! A corpus is loaded and the cache warmed in no time, see [`Pace`]; after that, accesses take theirs.
 
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -19,23 +22,72 @@ use crate::time::Time;
 pub struct NicMemory {
     bytes: LocalMemory,
     clock: Rc<Clock>,
-    dispatcher: Rc<Dispatcher>,
+    dispatcher: RefCell<Rc<Dispatcher>>,
     /// A turn for other operations is a cycle of the pipeline.
     cycle: Time,
+    pace: Cell<Pace>,
+}
+
+/// What an access does besides moving its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Nothing: to load a corpus.
+    AtOnce,
+    /// It moves the metadata of the NIC's DRAM: to begin with a warm cache.
+    Warming,
+    /// It takes the hardware, and time.
+    Timed,
 }
 
 impl NicMemory {
     /// The dispatcher's extent should be that of the bytes.
     pub fn new(bytes: LocalMemory, clock: Rc<Clock>, dispatcher: Rc<Dispatcher>, cycle: Time) -> Self {
-        NicMemory { bytes, clock, dispatcher, cycle }
+        NicMemory { bytes, clock, dispatcher: RefCell::new(dispatcher), cycle, pace: Cell::new(Pace::Timed) }
+    }
+
+    /// Sets what accesses do from now on.
+    pub fn set_pace(&self, pace: Pace) {
+        self.pace.set(pace);
+    }
+
+    /// Puts the same bytes behind another dispatcher with the same clock. Nothing may be under way.
+    pub fn set_dispatcher(&self, dispatcher: Rc<Dispatcher>) {
+        self.dispatcher.replace(dispatcher);
+    }
+
+    /// The dispatcher.
+    pub fn dispatcher(&self) -> Rc<Dispatcher> {
+        Rc::clone(&self.dispatcher.borrow())
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Rc<Clock> {
+        &self.clock
     }
 
     async fn fetch(&self, span: Span) {
-        self.dispatcher.read(span.pointer().byte_offset() as u64, size_of_span(span)).await;
+        let offset = span.pointer().byte_offset() as u64;
+        match self.pace.get() {
+            Pace::AtOnce => {}
+            Pace::Warming => self.warm(span, false),
+            Pace::Timed => self.dispatcher().read(offset, size_of_span(span)).await,
+        }
     }
 
     async fn put_back(&self, span: Span) {
-        self.dispatcher.write(span.pointer().byte_offset() as u64, size_of_span(span)).await;
+        let offset = span.pointer().byte_offset() as u64;
+        match self.pace.get() {
+            Pace::AtOnce => {}
+            Pace::Warming => self.warm(span, true),
+            Pace::Timed => self.dispatcher().write(offset, size_of_span(span)).await,
+        }
+    }
+
+    fn warm(&self, span: Span, changes: bool) {
+        let first = span.pointer().byte_offset() as u64 / u64::from(LINE_BYTES);
+        for line in first..first + span.line_count() as u64 {
+            self.dispatcher.borrow().warm(line, changes);
+        }
     }
 }
 
@@ -61,6 +113,10 @@ impl Memory for NicMemory {
 
     /// The pipeline has no prefetch: what is needed is asked for.
     fn announce(&self, _span: Span) {}
+
+    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
+        (self.pace.get() == Pace::AtOnce).then(|| self.bytes.with_line(pointer, visit).1)
+    }
 
     async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(LINE_BYTES as usize);
@@ -107,7 +163,9 @@ impl Memory for NicMemory {
     }
 
     async fn pause(&self) {
-        self.clock.after(self.cycle).await;
+        if self.pace.get() == Pace::Timed {
+            self.clock.after(self.cycle).await;
+        }
     }
 }
 
@@ -185,7 +243,7 @@ mod tests {
                 let byte = nic.bytes.with_line(line, |bytes| *bytes);
                 assert_eq!(byte, local.with_line(line, |bytes| *bytes), "seed {seed}");
             }
-            assert!(nic.dispatcher.counts().lines > 6000 && clock.now() > Time::from_ns(1e6), "seed {seed}");
+            assert!(nic.dispatcher().counts().lines > 6000 && clock.now() > Time::from_ns(1e6), "seed {seed}");
         }
     }
 

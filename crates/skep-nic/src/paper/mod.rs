@@ -11,15 +11,22 @@
 //! [`ITEMS`].
 
 mod accesses;
+mod corpus;
 mod fig03a;
 mod fig03b;
+mod fig13a;
+mod fig13b;
 mod fig14;
 mod fig15;
+mod fig16;
+mod fig17;
 mod fig18;
 mod hit_rates;
 mod reference;
+mod table3;
 mod table5;
 mod table6;
+mod wire;
 
 pub use reference::{Reference, references, source};
 
@@ -27,11 +34,18 @@ pub use reference::{Reference, references, source};
 pub const ITEMS: &[Item] = &[
     fig03a::ITEM,
     fig03b::ITEM,
+    fig13a::ITEM,
+    fig13b::ITEM,
     fig14::ITEM,
     fig15::THROUGHPUT,
     fig15::LATENCY,
+    fig16::UNIFORM,
+    fig16::LONG_TAIL,
+    fig17::BATCHED,
+    fig17::NOT_BATCHED,
     fig18::READ,
     fig18::WRITE,
+    table3::ITEM,
     table5::ITEM,
     table6::ITEM,
 ];

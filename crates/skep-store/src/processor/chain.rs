@@ -17,20 +17,20 @@ use std::cell::{Cell, RefCell};
 
 use super::execution::{InPlace, execute_in_place, update_in_place};
 use super::replies::Replies;
-use super::station::{ChainIndex, Station, Waiting};
+use super::station::{ChainIndex, Chains, Station, Waiting};
 use crate::function::{DecimalText, update};
 use crate::hash::{Edit, FirstLine, HashTable, Home, Location, PAIR_SIZE_MAX, Visit};
 use crate::memory::{Effect, Memory};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
 /// What all chains of a batch share while they are under way.
-pub(super) struct Batch<'a, M> {
+pub(super) struct Batch<'a, M, S = Station> {
     pub(super) table: &'a HashTable<M>,
     pub(super) requests: &'a [Request<'a>],
     pub(super) homes: &'a [Home],
     /// Place of the first request in the replies.
     pub(super) first_reply: usize,
-    pub(super) station: &'a Station,
+    pub(super) station: &'a S,
     pub(super) replies: RefCell<&'a mut Replies>,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
@@ -38,7 +38,7 @@ pub(super) struct Batch<'a, M> {
     pub(super) deferred: Cell<u64>,
 }
 
-impl<M: Memory> Batch<'_, M> {
+impl<M: Memory, S: Chains> Batch<'_, M, S> {
     /// Works off a chain, until it is empty or an operation on a large value is its first.
     pub(super) async fn run_chain(&self, chain: ChainIndex) {
         while let Some(first) = self.front(chain) {

@@ -7,7 +7,7 @@
 //! without being answered. When either is used up, the rest of the chain is left for later, untouched.
 
 use super::chain::{Batch, stored_size};
-use super::station::{ChainIndex, Waiting};
+use super::station::{ChainIndex, Chains, Waiting};
 use crate::function::{filter, operand_piece, reduce, update};
 use crate::hash::{Edit, Home, Location, PAIR_SIZE_MAX, Visit};
 use crate::memory::Memory;

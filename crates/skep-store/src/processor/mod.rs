@@ -11,16 +11,18 @@
 //! over a part: prefetches that stand close together overlap their page walks. What a chain's first line answers, on a
 //! memory that has it at hand, is answered without a future; the rest goes in waves. Operations on large values come
 //! after them, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
-//! between batches.
+//! between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.
 
 mod at_hand;
 mod chain;
 mod execution;
+mod flow;
 mod interleaver;
 mod large;
 mod replies;
 mod station;
 
+pub use flow::{Admitted, Flow};
 pub use replies::Replies;
 
 pub(crate) use interleaver::drive;

@@ -22,7 +22,7 @@ use super::interleaver::IN_FLIGHT_MAX;
 use crate::hash::BucketIndex;
 
 /// Slots of the station (KV-Direct, section 3.3.3).
-const SLOT_COUNT: usize = 1024;
+pub(super) const SLOT_COUNT: usize = 1024;
 /// No request.
 const NONE: u16 = u16::MAX;
 /// In a slot, bits of the request's place; above them is the number of the batch.
@@ -35,20 +35,45 @@ const _: () = assert!(IN_FLIGHT_MAX.is_power_of_two());
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChainIndex(u16);
 
-/// Place of a request in the part of the batch that is under way.
+/// Place of a request among those that are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting(u16);
+pub(super) struct Waiting(u32);
 
 impl Waiting {
     #[inline]
     pub(super) fn index(self) -> usize {
-        usize::from(self.0)
+        self.0 as usize
+    }
+
+    #[inline]
+    pub(super) fn at(place: u32) -> Self {
+        Waiting(place)
     }
 
     #[inline]
     fn some(raw: u16) -> Option<Self> {
-        (raw != NONE).then_some(Waiting(raw))
+        (raw != NONE).then_some(Waiting(raw.into()))
     }
+}
+
+impl ChainIndex {
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    pub(super) fn at(index: u16) -> Self {
+        ChainIndex(index)
+    }
+}
+
+/// Chains that operations leave: what working them off needs of a station.
+pub(super) trait Chains {
+    /// The first request of a chain.
+    fn front(&self, chain: ChainIndex) -> Option<Waiting>;
+    /// The request behind this one.
+    fn after(&self, request: Waiting) -> Option<Waiting>;
+    /// Takes a request out of its chain; `before` is the one before it, `None` if it is the first.
+    fn retire(&self, chain: ChainIndex, before: Option<Waiting>, request: Waiting);
 }
 
 /// What becomes of a request.
@@ -126,36 +151,35 @@ impl Station {
         self.chain_count = chain_count;
     }
 
+    /// Takes all requests out of a chain.
+    pub(super) fn clear(&self, chain: ChainIndex) {
+        self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(NONE);
+    }
+
     /// The chains, in the order of their first requests.
     pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> + use<> {
         (0..self.chain_count as u16).map(ChainIndex)
     }
+}
 
-    /// The first request of a chain.
+impl Chains for Station {
     #[inline]
-    pub(super) fn front(&self, chain: ChainIndex) -> Option<Waiting> {
+    fn front(&self, chain: ChainIndex) -> Option<Waiting> {
         Waiting::some(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get())
     }
 
-    /// The request behind this one.
     #[inline]
-    pub(super) fn after(&self, request: Waiting) -> Option<Waiting> {
+    fn after(&self, request: Waiting) -> Option<Waiting> {
         Waiting::some(self.lists.next[request.index() % IN_FLIGHT_MAX].get())
     }
 
-    /// Takes a request out of its chain; `before` is the one before it, `None` if it is the first.
     #[inline]
-    pub(super) fn retire(&self, chain: ChainIndex, before: Option<Waiting>, request: Waiting) {
+    fn retire(&self, chain: ChainIndex, before: Option<Waiting>, request: Waiting) {
         let next = self.lists.next[request.index() % IN_FLIGHT_MAX].get();
         match before {
             Some(before) => self.lists.next[before.index()].set(next),
             None => self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(next),
         }
-    }
-
-    /// Takes all requests out of a chain.
-    pub(super) fn clear(&self, chain: ChainIndex) {
-        self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(NONE);
     }
 }
 

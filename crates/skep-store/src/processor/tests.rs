@@ -4,13 +4,15 @@
 //! caches seldom show.
 
 use std::cell::Cell;
+use std::task::{Context, Waker};
 
+use super::chain::stored_size;
 use super::station::Admission;
-use super::{Processor, Replies};
+use super::{Admitted, IN_FLIGHT_MAX, Processor, Replies, drive};
 use crate::function::{Element, UpdateFunction};
-use crate::hash::{BucketIndex, Home, Settings};
+use crate::hash::{BucketIndex, Home, PAIR_SIZE_MAX, Settings};
 use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, Pointer, Span};
-use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest, SizeWeights, SplitMix64};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
 /// A memory whose accesses end in no order.
@@ -115,6 +117,97 @@ fn operations_on_one_bucket_do_not_interleave() {
 fn a_station_that_tells_keys_apart_instead_of_buckets_is_caught() {
     let caught = (0..40).any(|seed| {
         let run = || run_wayward(seed, |home| Admission::To(BucketIndex((home.hash.0 >> 20) as u32)));
+        // Torn buckets may also end in a panic.
+        std::panic::catch_unwind(run).map_or(true, |result| result.is_err())
+    });
+    assert!(caught);
+}
+
+/// Random operations that begin one by one while up to `IN_FLIGHT_MAX` are under way, polled in random order, against the
+/// naive store.
+fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.01, inline_threshold: 24, seed: 3 };
+    let memory = WaywardMemory::new(settings.memory, seed);
+    let mut processor = Processor::with_memory(memory, &settings).unwrap();
+    let mut naive = NaiveStore::new();
+    let mut replies = Replies::with_budget(usize::MAX);
+    let sizes = SizeWeights { empty: 1, inline: 6, slab: 3, large: 0 };
+    let mut generator =
+        Generator::new(GeneratorSettings { seed, key_count: 120, key_size: 4..=20, sizes, ..Default::default() });
+    // A flow leaves values of more than one slab to others.
+    let fits = |request: &OwnedRequest| stored_size(&request.as_request()) <= PAIR_SIZE_MAX;
+    let owned: Vec<OwnedRequest> = generator.by_ref().filter(fits).take(6000).collect();
+    let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
+    let answered = processor.flow_by(&requests, &mut replies, slot_of, |flow| {
+        let mut random = SplitMix64::new(seed);
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut chains, mut begun, mut answered) = (Vec::new(), 0, vec![0; requests.len()]);
+        let (mut done, mut most_waited) = (0, 0);
+        while done < requests.len() || !chains.is_empty() {
+            let room = (IN_FLIGHT_MAX + done - begun).min(requests.len() - begun);
+            for _ in 0..random.below(room as u64 + 1) {
+                if let Admitted::Begins(chain) = flow.admit(begun) {
+                    chains.push(Box::pin(chain));
+                }
+                begun += 1;
+            }
+            if !chains.is_empty() {
+                let place = random.below(chains.len() as u64) as usize;
+                if chains[place].as_mut().poll(&mut context).is_ready() {
+                    drop(chains.swap_remove(place));
+                }
+            }
+            flow.take_answered(|place| {
+                answered[place] += 1;
+                done += 1;
+            });
+            most_waited = most_waited.max(begun - done);
+        }
+        assert!(most_waited > IN_FLIGHT_MAX / 2, "{most_waited} under way");
+        answered
+    });
+    assert!(answered.iter().all(|times| *times == 1), "seed {seed}: each is answered once");
+    assert_eq!(processor.statistics().operations, requests.len() as u64);
+    for (request, reply) in requests.iter().zip(replies.iter()) {
+        naive
+            .check(request, reply)
+            .map_err(|expected| format!("seed {seed}: {request:?}\n{reply:?}, not {expected:?}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_flow_answers_as_the_naive_store() {
+    for seed in 0..20 {
+        run_flow(seed, |home| home.bucket.0 as usize).unwrap();
+    }
+}
+
+#[test]
+fn a_flow_leaves_large_values_to_others() {
+    let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let value = [7; 600];
+    let operations = [put(&[1]), put(&value), Operation::Get, put(&[2])];
+    let requests = operations.map(|operation| Request { key: b"key", operation });
+    let count = processor.flow(&requests, &mut replies, |flow| {
+        let Admitted::Begins(chain) = flow.admit(0) else { panic!("it is the first") };
+        assert!((1..4).all(|place| matches!(flow.admit(place), Admitted::Waits)));
+        drive(chain);
+        let mut count = 0;
+        flow.take_answered(|_| count += 1);
+        count
+    });
+    assert_eq!(count, 4);
+    assert!(replies.iter().eq([Reply::Done, Reply::Deferred, Reply::Deferred, Reply::Deferred]));
+    assert_eq!(processor.statistics().operations, 1);
+}
+
+/// The control: with slots that follow from the key instead of the bucket, the test above would find out.
+#[test]
+fn a_flow_that_tells_keys_apart_instead_of_buckets_is_caught() {
+    let caught = (0..20).any(|seed| {
+        let run = || run_flow(seed, |home| (home.hash.0 >> 20) as usize);
         // Torn buckets may also end in a panic.
         std::panic::catch_unwind(run).map_or(true, |result| result.is_err())
     });

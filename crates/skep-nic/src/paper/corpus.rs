@@ -1,0 +1,186 @@
+//! What items about the whole NIC run: YCSB's reads and updates on a loaded store, through the pipeline.
+//!
+//! ```text
+//! load, in no time ─▶ warm the NIC's DRAM, in no time ─▶ run in virtual time
+//! ```
+
+use std::rc::Rc;
+
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::hash::Settings;
+use skep_store::memory::LocalMemory;
+use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_store::processor::{Processor, Replies};
+
+use super::wire::carry;
+use crate::clock::Clock;
+use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
+use crate::hardware::Hardware;
+use crate::memory::{NicMemory, Pace};
+use crate::pipeline::{Hazard, Passage, run_pipeline};
+use crate::resource::mops;
+use crate::time::Time;
+
+/// Bytes of a key; what remains of a pair is its value. Enough for the corpora here, and the smallest pairs have 5 B.
+const KEY_BYTES: u32 = 4;
+/// Skew of the long tail.
+const THETA: f64 = 0.99;
+/// Memory utilization at the start (section 5.2.1).
+const UTILIZATION: f64 = 0.5;
+
+/// A store behind a NIC, full to half with pairs of one size.
+pub(super) struct Corpus {
+    pub(super) hardware: Hardware,
+    extent: Extent,
+    processor: Processor<NicMemory>,
+    pub(super) key_count: u32,
+    value: Vec<u8>,
+    replies: Replies,
+}
+
+/// What is run on it.
+#[derive(Clone, Copy)]
+pub(super) struct Workload {
+    pub(super) policy: Policy,
+    /// Number of keys of the long tail; the less popular of them share those of the corpus. `None`: all alike.
+    pub(super) long_tail: Option<f64>,
+    /// Share of PUTs; the others are GETs.
+    pub(super) put_share: f64,
+    pub(super) hazard: Hazard,
+    /// How many are measured.
+    pub(super) count: u32,
+    pub(super) seed: u64,
+}
+
+/// What came out.
+pub(super) struct Outcome {
+    /// Of the pipeline.
+    pub(super) mops: f64,
+    /// Of the same, between a wire for requests and one for answers, all in shared packets.
+    pub(super) carried_mops: f64,
+    /// Of each operation, in the order of arrival.
+    pub(super) passages: Vec<Passage>,
+    /// Share of operations that got their value from another.
+    pub(super) forwarded_share: f64,
+    /// Share of lines that the NIC's DRAM answered, and of those that it may hold.
+    pub(super) near_share: f64,
+    pub(super) hit_rate: f64,
+    /// Lines for an operation.
+    pub(super) lines: f64,
+}
+
+/// A store over the memory of the model, on an idle board.
+pub(super) fn processor(
+    hardware: &Hardware,
+    settings: &Settings,
+    policy: Policy,
+    seed: u64,
+) -> (Processor<NicMemory>, Extent) {
+    let clock = Rc::new(Clock::default());
+    let extent = Extent::scaled(hardware, settings.memory / u64::from(LINE_BYTES));
+    let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
+    let bytes = LocalMemory::new(settings.memory).expect("the host has memory for a scaled corpus");
+    let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
+    let processor = Processor::with_memory(memory, settings).expect("the settings fit the memory");
+    (processor, extent)
+}
+
+impl Corpus {
+    /// Loads pairs of this size.
+    pub(super) fn load(hardware: &Hardware, line_bits: u32, kv_bytes: u32, seed: u64) -> Self {
+        let memory = u64::from(LINE_BYTES) << line_bits;
+        let settings = Settings::for_utilization(memory, kv_bytes as usize, UTILIZATION + 0.01, seed)
+            .expect("the paper's sizes fit at half utilization");
+        let (processor, extent) = processor(hardware, &settings, Policy::Dispatch(0.0), seed);
+        let key_count = (memory as f64 * UTILIZATION / f64::from(kv_bytes)) as u32;
+        let mut corpus = Corpus {
+            hardware: hardware.clone(),
+            extent,
+            processor,
+            key_count,
+            value: vec![7; (kv_bytes - KEY_BYTES) as usize],
+            replies: Replies::with_budget(usize::MAX),
+        };
+        corpus.processor.memory().set_pace(Pace::AtOnce);
+        let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+        for chunk in all.chunks(1 << 12) {
+            corpus.execute(chunk);
+            assert!(corpus.replies.iter().all(|reply| reply == Reply::Done), "the corpus fits");
+        }
+        corpus
+    }
+
+    /// Runs a workload, all of which is there from the start.
+    pub(super) fn run(&mut self, workload: &Workload) -> Outcome {
+        let clock = Rc::clone(self.processor.memory().clock());
+        let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
+        self.processor.memory().set_dispatcher(Rc::clone(&dispatcher));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
+        let zipf =
+            workload.long_tail.map(|keys| Zipf::new(keys, THETA).expect("there are keys, and the skew is positive"));
+        let key_count = self.key_count;
+        let mut draw = || {
+            let key = match &zipf {
+                None => random.random_range(0..key_count),
+                Some(zipf) => ((zipf.sample(&mut random) as u64 - 1) % u64::from(key_count)) as u32,
+            };
+            (key, random.random_bool(workload.put_share))
+        };
+        if dispatcher.caches() {
+            self.processor.memory().set_pace(Pace::Warming);
+            // Twice as many as the cache has lines, and in a long tail more, for those that come seldom.
+            let rounds = if zipf.is_some() { 16 } else { 3 };
+            let chunk_count = self.extent.nic_lines * rounds / (1 << 12);
+            for _ in 0..chunk_count {
+                let chunk: Vec<_> = (0..1 << 12).map(|_| draw()).collect();
+                self.execute(&chunk);
+            }
+        }
+        self.processor.memory().set_pace(Pace::Timed);
+        let operations: Vec<(u32, bool)> = (0..workload.count).map(|_| draw()).collect();
+        let keys = keys(&operations);
+        let requests = requests(&operations, &keys, &self.value);
+        let spec = &self.hardware.network;
+        let value_bytes = self.value.len() as u32;
+        let bytes = |puts: bool| KEY_BYTES + if puts { value_bytes } else { 0 };
+        let sent: Vec<_> = operations.iter().map(|(_, puts)| (Time::ZERO, bytes(*puts))).collect();
+        let arrivals = carry(spec, &sent);
+        let passages =
+            run_pipeline(&mut self.processor, &self.hardware, workload.hazard, &requests, &arrivals, &mut self.replies);
+        let answer =
+            |(passage, (_, puts)): (&Passage, &(u32, bool))| (passage.answered, if *puts { 0 } else { value_bytes });
+        let mut answers: Vec<_> = passages.iter().zip(&operations).map(answer).collect();
+        answers.sort_unstable();
+        let back = carry(spec, &answers);
+        let counts = dispatcher.counts();
+        let operation_count = passages.len() as f64;
+        Outcome {
+            mops: mops(passages.iter().map(|passage| passage.answered).collect()),
+            carried_mops: mops(back),
+            forwarded_share: passages.iter().filter(|passage| passage.forwarded).count() as f64 / operation_count,
+            near_share: counts.hits as f64 / counts.lines as f64,
+            hit_rate: counts.hits as f64 / counts.cacheable.max(1) as f64,
+            lines: counts.lines as f64 / operation_count,
+            passages,
+        }
+    }
+
+    fn execute(&mut self, operations: &[(u32, bool)]) {
+        let keys = keys(operations);
+        self.processor.execute(&requests(operations, &keys, &self.value), &mut self.replies);
+    }
+}
+
+fn keys(operations: &[(u32, bool)]) -> Vec<[u8; KEY_BYTES as usize]> {
+    operations.iter().map(|(key, _)| key.to_le_bytes()).collect()
+}
+
+fn requests<'a>(operations: &[(u32, bool)], keys: &'a [[u8; KEY_BYTES as usize]], value: &'a [u8]) -> Vec<Request<'a>> {
+    let request = |((_, puts), key): (&(u32, bool), &'a [u8; KEY_BYTES as usize])| {
+        let put = Operation::Put { value, condition: PutCondition::Always };
+        Request { key, operation: if *puts { put } else { Operation::Get } }
+    };
+    operations.iter().zip(keys).map(request).collect()
+}

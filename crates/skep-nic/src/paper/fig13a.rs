@@ -1,0 +1,129 @@
+//! Figure 13a: atomics on one to five keys, with and without the reservation station, and by RDMA.
+//!
+//! What runs: additions to 8-byte numbers with 8-byte keys, to one key after the other, through the pipeline with all the
+//! memory behind it; once with the station, once with the decoder stalling. Beside them two machines of others, as
+//! simple as they can be: a NIC that carries out an atomic on one address after the other, and cores that each serve one
+//! key behind a NIC.
+
+use std::rc::Rc;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::function::{Element, UpdateFunction};
+use skep_store::hash::Settings;
+use skep_store::operation::{Operation, PutCondition, Request, Shape, Update};
+use skep_store::processor::Replies;
+
+use super::corpus::processor;
+use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use crate::clock::{Clock, run};
+use crate::dispatcher::Policy;
+use crate::hardware::Hardware;
+use crate::memory::Pace;
+use crate::pipeline::{Hazard, run_pipeline};
+use crate::resource::{Meter, Path, mops};
+use crate::time::Time;
+
+pub(super) const ITEM: Item = Item {
+    name: "fig13a",
+    title: "Atomics with and without out-of-order execution",
+    paper: include_str!("../../papers/fig13a-ooo-atomics.csv"),
+    x: Axis::linear("keys"),
+    y: Axis::logarithmic("operations (million/s)"),
+    tolerance: Tolerance::Relative(0.10),
+    run: measure,
+};
+
+/// What an atomic takes in the RDMA NIC that the paper cites: fitted to its one key.
+const ONE_SIDED_NS: f64 = 1e3 / 2.243;
+/// What a request takes on a core, and on the NIC before all cores: fitted to one key, and to the ceiling.
+const TWO_SIDED_CORE_NS: f64 = 1e3 / 27.37;
+const TWO_SIDED_NIC_NS: f64 = 1e3 / 97.31;
+
+fn measure(context: &mut Context<'_>) -> Findings {
+    let hardware = Hardware::kv_direct();
+    let references = ITEM.references();
+    let steps = references.len() + 5;
+    let mut findings = Findings::default();
+    for (done, reference) in references.iter().enumerate() {
+        context.progress(done, steps);
+        let keys = reference.x() as u32;
+        let in_turn = |place: u32| place % keys;
+        let ours = match reference.series.as_str() {
+            "with OoO" => atomics(&hardware, Hazard::Waits, keys, 60_000, context.seed, in_turn),
+            "without OoO" => atomics(&hardware, Hazard::Stalls, keys, 4_000, context.seed, in_turn),
+            "one-sided RDMA" => served(keys, ONE_SIDED_NS, 0.0),
+            _ => served(keys, TWO_SIDED_CORE_NS, TWO_SIDED_NIC_NS),
+        };
+        findings.points.push(Point::new(reference, ours));
+    }
+    let mut drawn = Vec::new();
+    for keys in 1..=5 {
+        context.progress(references.len() + keys as usize - 1, steps);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(context.seed);
+        let at_random = |_: u32| random.random_range(0..keys);
+        drawn.push((f64::from(keys), atomics(&hardware, Hazard::Stalls, keys, 4_000, context.seed, at_random)));
+    }
+    let ours = |place: usize| findings.points[place].ours;
+    let (gain, one) = (ours(0) / ours(5), ours(5));
+    findings.setting = format!(
+        "Keys take turns. One key: {:.2} million/s with the station, {one:.3} without, a gain of {gain:.0} (paper: 191). \
+         Each RDMA machine has its one or two rates from the paper's ends of its own curve; what is measured of it is \
+         the shape between them. With keys drawn at random the stalling decoder gains less than the paper's straight \
+         line, because an operation that waits holds up those behind it: {:.2} instead of {:.2} million/s at 5 keys.",
+        ours(0),
+        drawn[4].1,
+        ours(9)
+    );
+    findings.explanation = String::new();
+    findings.curves = vec![
+        Curve::beside("without OoO", "keys drawn at random", drawn),
+        Curve::beside(
+            "without OoO",
+            "closed form: 0.9415 per key",
+            [1.0, 2.0, 3.0, 4.0, 5.0].map(|keys| (keys, 0.9415 * keys)).to_vec(),
+        ),
+    ];
+    findings
+}
+
+/// Additions, each to the key that is drawn for it.
+fn atomics(hardware: &Hardware, hazard: Hazard, keys: u32, count: u32, seed: u64, draw: impl FnMut(u32) -> u32) -> f64 {
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 16, seed };
+    let (mut processor, _) = processor(hardware, &settings, Policy::Dispatch(0.0), seed);
+    let mut replies = Replies::with_budget(usize::MAX);
+    let keys: Vec<[u8; 8]> = (0..keys).map(|key| u64::from(key).to_le_bytes()).collect();
+    let put = Operation::Put { value: &[0; 8], condition: PutCondition::Always };
+    let puts: Vec<_> = keys.iter().map(|key| Request { key, operation: put }).collect();
+    processor.memory().set_pace(Pace::AtOnce);
+    processor.execute(&puts, &mut replies);
+    processor.memory().set_pace(Pace::Timed);
+    let add = Operation::Update(Update {
+        function: UpdateFunction::Add,
+        element: Element::U64,
+        shape: Shape::ScalarToScalar,
+        operand: &[1, 0, 0, 0, 0, 0, 0, 0],
+        initial: None,
+        return_old: true,
+    });
+    let requests: Vec<_> =
+        (0..count).map(draw).map(|key| Request { key: &keys[key as usize], operation: add }).collect();
+    let passages = run_pipeline(&mut processor, hardware, hazard, &requests, &[], &mut replies);
+    mops(passages.iter().map(|passage| passage.answered).collect())
+}
+
+/// Operations on one key after the other, each of which takes its time where that key is served, after one place
+/// through which all go.
+fn served(keys: u32, of_key_ns: f64, of_all_ns: f64) -> f64 {
+    let clock = Rc::new(Clock::default());
+    let places: Vec<Path> = (0..keys).map(|_| Path::default()).collect();
+    let (all, meter) = (Path::default(), Meter::default());
+    let operation = async |number: u32| {
+        clock.until(all.reserve(clock.now(), Time::from_ns(of_all_ns))).await;
+        let place = &places[(number % keys) as usize];
+        clock.until(place.reserve(clock.now(), Time::from_ns(of_key_ns))).await;
+        meter.count(&clock);
+    };
+    run(&clock, 256, (0..10_000).map(operation));
+    meter.mops()
+}
