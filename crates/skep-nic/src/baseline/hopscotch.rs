@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! home h   | h | h+1 | … | h+7 |            its neighbourhood, 128 adjacent bytes: one access
-//!            └ link ─▶ block | key | key | ─▶ block …     32 bytes each; the first slot's link leads on
+//!            └ link ─▶ | key | link ─▶ | key | …      overflow slots, one to a grain
 //! ```
 //!
 //! A new key for whose neighbourhood there is no room looks for a free slot behind it, a line at a time, and lets the free
@@ -16,15 +16,15 @@ use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_GRAIN, SLOTS_PER_LINE, Slot, Val
 
 /// Slots of a neighbourhood, FaRM's H.
 pub const NEIGHBOURHOOD: usize = 8;
-/// How far from home a free slot is looked for, in slots. The papers do not say; more finds hardly more.
-pub const SEARCH_MAX: usize = 64;
+/// How far from home a free slot is looked for, in slots. The papers do not say; a longer search costs more than chains do.
+pub const SEARCH_MAX: usize = 16;
 
 /// A table of 8-byte keys and values of one size.
 #[derive(Debug)]
 pub struct Hopscotch<M> {
     memory: M,
     home_count: u64,
-    /// The first overflow block, and how many there are and are used.
+    /// The first overflow slot, and how many there are and are used.
     overflow_grain: u32,
     overflow_count: u32,
     overflow_used: u32,
@@ -50,7 +50,7 @@ impl Window {
 }
 
 impl<M: Memory> Hopscotch<M> {
-    /// An empty table in a memory of zeros, with so many homes, overflow blocks and values.
+    /// An empty table in a memory of zeros, with so many homes, overflow slots and values.
     ///
     /// # Errors
     /// If the memory has no room for them.
@@ -74,7 +74,7 @@ impl<M: Memory> Hopscotch<M> {
         &self.memory
     }
 
-    /// Overflow blocks in use.
+    /// Overflow slots in use.
     pub fn overflow_used(&self) -> u32 {
         self.overflow_used
     }
@@ -148,24 +148,15 @@ impl<M: Memory> Hopscotch<M> {
         Some(hops)
     }
 
-    /// Puts a key into the first block of its home's chain, or into a new one before it.
+    /// Puts a key into an overflow slot, at the front of its home's chain.
     async fn put_into_chain(&mut self, window: &mut Window, home: usize, key: u64, value: &[u8]) -> Put {
-        let chain = window.slot(home).link;
-        if chain != 0 {
-            let mut block = self.read_block(chain).await;
-            if let Some(free) = block.iter_mut().find(|slot| slot.is_free()) {
-                (free.key, free.value) = (key, self.values.add(&self.memory, value).await);
-                self.write_grain(self.block_grain(chain), &block).await;
-                return Put::Inserted { moves: 0 };
-            }
-        }
         if self.overflow_used == self.overflow_count {
             return Put::Full;
         }
         self.overflow_used += 1;
         let value = self.values.add(&self.memory, value).await;
-        let block = [Slot { key, value, link: chain }, Slot::default()];
-        self.write_grain(self.block_grain(self.overflow_used), &block).await;
+        let slot = Slot { key, value, link: window.slot(home).link };
+        self.write_grain(self.overflow(self.overflow_used), &[slot]).await;
         window.slot(home).link = self.overflow_used;
         self.write_slot(window, home).await;
         Put::Inserted { moves: 0 }
@@ -173,11 +164,12 @@ impl<M: Memory> Hopscotch<M> {
 
     async fn find_in_chain(&self, mut chain: u32, key: u64) -> Option<Slot> {
         while chain != 0 {
-            let block = self.read_block(chain).await;
-            if let Some(found) = block.iter().find(|slot| slot.holds(key)) {
-                return Some(*found);
+            let span = Pointer::new(self.overflow(chain)).span(SLOT_SIZE);
+            let slot = self.memory.read(span, |bytes| decode(bytes).next()).await.expect("the span is a slot");
+            if slot.holds(key) {
+                return Some(slot);
             }
-            chain = block[0].link;
+            chain = slot.link;
         }
         None
     }
@@ -209,16 +201,12 @@ impl<M: Memory> Hopscotch<M> {
     }
 
     async fn write_grain(&self, grain: u32, slots: &[Slot]) {
-        let span = Pointer::new(grain).span(SLOTS_PER_GRAIN * SLOT_SIZE);
+        let span = Pointer::new(grain).span(slots.len() * SLOT_SIZE);
         self.memory.write(span, |bytes| encode(slots, bytes)).await;
     }
 
-    async fn read_block(&self, number: u32) -> [Slot; SLOTS_PER_GRAIN] {
-        let window = self.read(self.block_grain(number) as usize * SLOTS_PER_GRAIN, SLOTS_PER_GRAIN).await;
-        [window.slots[0], window.slots[1]]
-    }
-
-    fn block_grain(&self, number: u32) -> u32 {
+    /// The grain of an overflow slot by its number, from 1.
+    fn overflow(&self, number: u32) -> u32 {
         self.overflow_grain + number - 1
     }
 }

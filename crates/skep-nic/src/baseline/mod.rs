@@ -8,11 +8,11 @@
 //! ```text
 //! slot, 16 B   | key 8 B | value 4 B | link 4 B |      value: its number plus one, 0 for a free slot
 //!                                                      link: the key's tag (cuckoo), the chain of this home (hopscotch)
-//! memory       | slots, 4 for each line | overflow blocks, 32 B each | values, whole grains each |
+//! memory       | slots, 4 for each line | overflow slots, a grain each | values, whole grains each |
 //! ```
 //!
-//! A pointer of [`Memory`] names 32 bytes, so a value takes at least that here. Utilization is reckoned by whoever asks, with values
-//! as packed as he likes.
+//! A pointer of [`Memory`] names 32 bytes, so a value or an overflow slot takes at least that here. Who asks for utilizations reckons
+//! them as packed, as the paper must have: 10 B pairs with values in slabs of 32 B would end at 21 %.
 
 pub mod cuckoo;
 pub mod hopscotch;
