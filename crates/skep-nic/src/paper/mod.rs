@@ -11,12 +11,19 @@
 //! [`ITEMS`].
 
 mod accesses;
+mod corpus;
 mod fig03a;
 mod fig03b;
+mod fig06;
+mod fig09;
+mod fig10;
+mod fig11;
+mod fig11_baseline;
 mod fig14;
 mod fig15;
 mod fig18;
 mod hit_rates;
+mod poisson;
 mod reference;
 mod table5;
 mod table6;
@@ -27,6 +34,14 @@ pub use reference::{Reference, references, source};
 pub const ITEMS: &[Item] = &[
     fig03a::ITEM,
     fig03b::ITEM,
+    fig06::ITEM,
+    fig09::BY_RATIO,
+    fig09::BY_UTILIZATION,
+    fig10::ITEM,
+    fig11::GET_10,
+    fig11::PUT_10,
+    fig11::GET_254,
+    fig11::PUT_254,
     fig14::ITEM,
     fig15::THROUGHPUT,
     fig15::LATENCY,
