@@ -15,9 +15,11 @@
 //! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
 //! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
 //! | [`popularity`] | uniform and long-tail accesses | section 5 |
+//! | [`baseline`] | the hash tables that Figure 11 compares with | section 5.1.1 |
 //! | [`paper`] | the figures and tables, measured | sections 5, 6 |
 
 pub mod balance;
+pub mod baseline;
 pub mod cache;
 pub mod clock;
 pub mod dispatcher;

@@ -24,8 +24,7 @@ const LINES_MAX: usize = 600;
 /// Longer source files, each with the reason why it is one concept all the same.
 const LONG: &[(&str, &str)] = &[];
 
-/// The folders of the workspace's crates, and which crates each may depend on: downwards only. Tests may use any crate.
-/// Nothing depends on `benches`, or the peers that it measures would come with the product.
+/// The crates, and what each may depend on beside its tests. Nothing may depend on `benches`, or its peers would come along.
 const LAYERS: &[(&str, &[&str])] = &[
     ("skep-store", &[]),
     ("skep-wire", &["skep-store"]),

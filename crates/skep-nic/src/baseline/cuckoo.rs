@@ -1,0 +1,269 @@
+//! Bucketed cuckoo hashing as in MemC3 (Fan, Andersen and Kaminsky, NSDI 2013, section 4): 4 slots a bucket, two buckets
+//! for a key.
+//!
+//! ```text
+//! first bucket   from the key's hash            second = mix(tag) - first, modulo the buckets, and back
+//! slot           key | value | tag, one byte
+//! ```
+//!
+//! The other bucket of a key follows from its bucket and its tag, so that a key is moved without being hashed. A new key
+//! goes into its first bucket, else into its second. If both are full, two walks look for a bucket with room, one from
+//! each: every step takes a random slot and reads the other bucket of its key. The moves are made from the end of the way
+//! that was found, so that every key can be found at any time. Nothing moves until a way is known.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::memory::{LINE_SIZE, Line, Memory, Pointer, RegionError};
+
+use super::{Presence, Put, SLOTS_PER_LINE, Slot, Values, below, decode, encode, hash};
+
+/// Steps after which a walk gives up, and with both the table is full.
+const STEPS_MAX: usize = 250;
+
+/// A table of 8-byte keys and values of one size.
+#[derive(Debug)]
+pub struct Cuckoo<M> {
+    memory: M,
+    bucket_count: u64,
+    values: Values,
+    seed: u64,
+    random: Xoshiro256PlusPlus,
+}
+
+type Bucket = [Slot; SLOTS_PER_LINE];
+
+/// A way from a full bucket: the slots whose keys would move, each into the bucket of the next.
+struct Walk {
+    /// Buckets in the order in which they were read, as they were.
+    buckets: Vec<(u64, Bucket)>,
+    way: Vec<(u64, usize)>,
+}
+
+impl<M: Memory> Cuckoo<M> {
+    /// An empty table in a memory of zeros.
+    ///
+    /// # Errors
+    /// If the memory has no room for these buckets and values.
+    pub fn new(
+        memory: M,
+        bucket_count: u64,
+        value_size: usize,
+        value_count: u32,
+        seed: u64,
+    ) -> Result<Self, RegionError> {
+        let grains = bucket_count * u64::from(Pointer::to_line(1).grain());
+        let values = Values::new(&memory, grains, value_size, value_count)?;
+        Ok(Cuckoo { memory, bucket_count, values, seed, random: Xoshiro256PlusPlus::seed_from_u64(seed) })
+    }
+
+    /// The memory below.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The value of a key.
+    pub async fn get(&self, key: u64) -> Option<Vec<u8>> {
+        let (first, tag) = self.home(key);
+        let mut found = find(&self.read(first).await, key);
+        if found.is_none() {
+            found = find(&self.read(self.other(first, tag)).await, key);
+        }
+        match found {
+            Some(slot) => Some(self.values.read(&self.memory, slot.value).await),
+            None => None,
+        }
+    }
+
+    /// Sets the value of a key.
+    pub async fn put(&mut self, key: u64, value: &[u8], presence: Presence) -> Put {
+        let (first, tag) = self.home(key);
+        let second = self.other(first, tag);
+        let mut bucket = self.read(first).await;
+        let mut second_bucket = None;
+        if presence == Presence::Unknown {
+            let mut found = find(&bucket, key);
+            if found.is_none() {
+                found = find(second_bucket.insert(self.read(second).await), key);
+            }
+            if let Some(slot) = found {
+                self.values.replace(&self.memory, slot.value, value).await;
+                return Put::Replaced;
+            }
+        }
+        if self.values.is_exhausted() {
+            return Put::Full;
+        }
+        let mut home = first;
+        let mut moves = 0;
+        let mut place = room(&bucket);
+        if place.is_none() {
+            let other = match second_bucket {
+                Some(read) => read,
+                None => self.read(second).await,
+            };
+            place = room(&other);
+            if place.is_some() {
+                (home, bucket) = (second, other);
+            } else {
+                let Some(mut walk) = self.walk([(first, bucket), (second, other)]).await else { return Put::Full };
+                moves = walk.way.len() as u32 - 1;
+                (home, bucket, place) = self.make_room(&mut walk).await;
+            }
+        }
+        let place = place.expect("room was found or made");
+        bucket[place] = Slot { key, value: self.values.add(&self.memory, value).await, link: tag };
+        self.write(home, &bucket).await;
+        Put::Inserted { moves }
+    }
+
+    /// Looks for a bucket with room, from two full ones by turns. The last of the way is the free slot.
+    async fn walk(&mut self, starts: [(u64, Bucket); 2]) -> Option<Walk> {
+        let mut walks = starts.map(|start| Some(Walk { buckets: vec![start], way: Vec::new() }));
+        for _ in 0..STEPS_MAX {
+            for walk in &mut walks {
+                let Some(going) = walk else { continue };
+                let (at, bucket) = going.buckets[going.buckets.len() - 1];
+                let chosen = self.random.random_range(0..SLOTS_PER_LINE);
+                // A slot that is to move cannot move twice.
+                let mut slots = (0..SLOTS_PER_LINE).map(|turn| (chosen + turn) % SLOTS_PER_LINE);
+                let Some(slot) = slots.find(|slot| !going.way.contains(&(at, *slot))) else {
+                    *walk = None;
+                    continue;
+                };
+                going.way.push((at, slot));
+                let next = self.other(at, bucket[slot].link);
+                let next_bucket = self.read(next).await;
+                going.buckets.push((next, next_bucket));
+                if let Some(slot) = room(&next_bucket) {
+                    going.way.push((next, slot));
+                    return walk.take();
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves the keys of a way, the last first. The first bucket of it, with its free slot, which is not yet written.
+    async fn make_room(&self, walk: &mut Walk) -> (u64, Bucket, Option<usize>) {
+        for step in (1..walk.way.len()).rev() {
+            let [(from, from_slot), (to, to_slot)] = [walk.way[step - 1], walk.way[step]];
+            let moved = bucket_of(&mut walk.buckets, from)[from_slot];
+            let bucket = bucket_of(&mut walk.buckets, to);
+            bucket[to_slot] = moved;
+            let bucket = *bucket;
+            self.write(to, &bucket).await;
+        }
+        let (home, slot) = walk.way[0];
+        (home, *bucket_of(&mut walk.buckets, home), Some(slot))
+    }
+
+    /// First bucket and tag of a key.
+    fn home(&self, key: u64) -> (u64, u32) {
+        let hash = hash(key, self.seed);
+        (below(hash, self.bucket_count), 1 + (hash & 0xff) as u32)
+    }
+
+    /// The other bucket of a key that is in this one.
+    fn other(&self, bucket: u64, tag: u32) -> u64 {
+        let sum = below(hash(u64::from(tag), !self.seed), self.bucket_count);
+        (sum + self.bucket_count - bucket) % self.bucket_count
+    }
+
+    async fn read(&self, bucket: u64) -> Bucket {
+        let line = self.memory.read_line(Pointer::to_line(bucket)).await;
+        let mut slots = Bucket::default();
+        for (slot, read) in slots.iter_mut().zip(decode(&line.0)) {
+            *slot = read;
+        }
+        slots
+    }
+
+    async fn write(&self, bucket: u64, slots: &Bucket) {
+        let mut line = Line([0; LINE_SIZE]);
+        encode(slots, &mut line.0);
+        self.memory.write_line(Pointer::to_line(bucket), &line).await;
+    }
+}
+
+fn find(bucket: &Bucket, key: u64) -> Option<Slot> {
+    bucket.iter().copied().find(|slot| slot.holds(key))
+}
+
+fn room(bucket: &Bucket) -> Option<usize> {
+    bucket.iter().position(|slot| slot.is_free())
+}
+
+/// The copy of a bucket; a way may lead through it twice.
+fn bucket_of(buckets: &mut [(u64, Bucket)], number: u64) -> &mut Bucket {
+    &mut buckets.iter_mut().find(|read| read.0 == number).expect("the way leads through buckets that were read").1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use skep_store::memory::{CountingMemory, LocalMemory};
+
+    use super::super::drive;
+    use super::*;
+
+    fn table(bucket_count: u64, value_count: u32, seed: u64) -> Cuckoo<CountingMemory<LocalMemory>> {
+        let memory = CountingMemory::new(LocalMemory::new(1 << 20).unwrap());
+        Cuckoo::new(memory, bucket_count, 2, value_count, seed).unwrap()
+    }
+
+    #[test]
+    fn random_operations_agree_with_a_map_until_the_table_is_full() {
+        for seed in 0..20 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut table = table(101, 1 << 12, seed);
+            let mut map: HashMap<u64, [u8; 2]> = HashMap::new();
+            let (mut refused, mut moved) = (0, 0);
+            for _ in 0..4000 {
+                let (key, value) = (random.random_range(0..600), random.random::<u16>().to_le_bytes());
+                if random.random_bool(0.3) {
+                    assert_eq!(drive(table.get(key)).as_deref(), map.get(&key).map(|value| &value[..]), "seed {seed}");
+                    continue;
+                }
+                let presence = if map.contains_key(&key) { Presence::Unknown } else { Presence::New };
+                match drive(table.put(key, &value, presence)) {
+                    Put::Full => refused += 1,
+                    Put::Replaced => assert!(map.insert(key, value).is_some(), "seed {seed}"),
+                    Put::Inserted { moves } => {
+                        assert!(map.insert(key, value).is_none(), "seed {seed}");
+                        moved += moves;
+                    }
+                }
+            }
+            assert!(refused > 0 && moved > 0, "seed {seed}: {refused} refused, {moved} moved");
+            assert!(map.len() > 101 * 4 * 9 / 10, "seed {seed}: full with {} of 404", map.len());
+            for (key, value) in &map {
+                assert_eq!(drive(table.get(*key)).unwrap(), value, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn accesses_are_those_of_the_buckets_and_the_value() {
+        let mut table = table(1000, 8, 1);
+        let cost = |table: &Cuckoo<CountingMemory<LocalMemory>>| table.memory().counts().accesses();
+        assert_eq!(drive(table.put(7, b"ab", Presence::New)), Put::Inserted { moves: 0 });
+        assert_eq!(cost(&table), 3);
+        drive(table.get(7));
+        assert_eq!(cost(&table), 3 + 2);
+        drive(table.get(8));
+        assert_eq!(cost(&table), 3 + 2 + 2);
+        drive(table.put(9, b"ab", Presence::Unknown));
+        assert_eq!(cost(&table), 3 + 2 + 2 + 4);
+    }
+
+    #[test]
+    fn a_table_without_values_left_is_full() {
+        let mut table = table(1000, 1, 1);
+        assert_eq!(drive(table.put(1, b"ab", Presence::New)), Put::Inserted { moves: 0 });
+        assert_eq!(drive(table.put(2, b"ab", Presence::New)), Put::Full);
+        assert_eq!(drive(table.put(1, b"cd", Presence::Unknown)), Put::Replaced);
+        let small = LocalMemory::new(4096).unwrap();
+        assert!(matches!(Cuckoo::new(small, 1000, 2, 1, 1), Err(RegionError::TooSmall { .. })));
+    }
+}

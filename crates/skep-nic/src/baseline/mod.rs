@@ -1,0 +1,165 @@
+//! The hash tables that KV-Direct is compared with in Figure 11, as tables over [`Memory`], so that their accesses are
+//! counted and not assumed: bucketed cuckoo hashing as in MemC3 ([`cuckoo`]), and chained associative hopscotch hashing
+//! as in FaRM ([`hopscotch`]).
+//!
+//! As the paper assumes (section 5.1.1), keys are inline and values lie in memory of their own behind a number. Keys have
+//! 8 bytes, a table has values of one size. What the figure needs is here: GET and PUT; nothing is removed.
+//!
+//! ```text
+//! slot, 16 B   | key 8 B | value 4 B | link 4 B |      value: its number plus one, 0 for a free slot
+//!                                                      link: the key's tag (cuckoo), the chain of this home (hopscotch)
+//! memory       | slots, 4 for each line | overflow slots, a grain each | values, whole grains each |
+//! ```
+//!
+//! A pointer of [`Memory`] names 32 bytes, so a value or an overflow slot takes at least that here. Who asks for utilizations reckons
+//! them as packed, as the paper must have: 10 B pairs with values in slabs of 32 B would end at 21 %.
+
+pub mod cuckoo;
+pub mod hopscotch;
+
+use std::task::{Context, Poll, Waker};
+
+use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, Memory, Pointer, RegionError};
+
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 16;
+/// Slots of a line.
+pub const SLOTS_PER_LINE: usize = LINE_SIZE / SLOT_SIZE;
+/// Slots of a grain, the least that is written.
+const SLOTS_PER_GRAIN: usize = GRAIN_SIZE / SLOT_SIZE;
+
+const _: () = assert!(SLOTS_PER_LINE == 4 && SLOTS_PER_GRAIN == 2);
+
+/// What a PUT says about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It may be there: the PUT looks at every place where it could be.
+    Unknown,
+    /// It is known to be absent, as in a load phase: the PUT looks for room only. The figure's PUTs are such.
+    New,
+}
+
+/// What became of a PUT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The key was there; it has the new value.
+    Replaced,
+    /// The key is there now.
+    Inserted {
+        /// How many others were moved to make room.
+        moves: u32,
+    },
+    /// No room was found; nothing has changed.
+    Full,
+}
+
+/// One key and where its value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    key: u64,
+    value: u32,
+    link: u32,
+}
+
+impl Slot {
+    fn is_free(self) -> bool {
+        self.value == 0
+    }
+
+    fn holds(self, key: u64) -> bool {
+        !self.is_free() && self.key == key
+    }
+}
+
+/// The slots in these bytes.
+fn decode(bytes: &[u8]) -> impl Iterator<Item = Slot> + '_ {
+    bytes.as_chunks::<SLOT_SIZE>().0.iter().map(|slot| {
+        let half = |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
+        Slot { key: u64::from(half(0)) | u64::from(half(4)) << 32, value: half(8), link: half(12) }
+    })
+}
+
+/// Writes slots over bytes.
+fn encode(slots: &[Slot], bytes: &mut [u8]) {
+    for (slot, bytes) in slots.iter().zip(bytes.as_chunks_mut::<SLOT_SIZE>().0) {
+        bytes[..8].copy_from_slice(&slot.key.to_le_bytes());
+        bytes[8..12].copy_from_slice(&slot.value.to_le_bytes());
+        bytes[12..].copy_from_slice(&slot.link.to_le_bytes());
+    }
+}
+
+/// Values of one size, given out one after the other.
+#[derive(Debug)]
+struct Values {
+    first_grain: u32,
+    grains_each: u32,
+    size: usize,
+    count: u32,
+    used: u32,
+}
+
+impl Values {
+    /// So many values behind the other grains of a memory.
+    ///
+    /// # Errors
+    /// If the memory has no room for them.
+    fn new(memory: &impl Memory, first_grain: u64, size: usize, count: u32) -> Result<Self, RegionError> {
+        let grains_each = size.div_ceil(GRAIN_SIZE) as u32;
+        let size_min = (first_grain + u64::from(grains_each) * u64::from(count)) * GRAIN_SIZE as u64;
+        if memory.size() < size_min {
+            return Err(RegionError::TooSmall { size: memory.size(), size_min });
+        }
+        let first_grain = u32::try_from(first_grain).map_err(|_| RegionError::TooLarge { size: size_min })?;
+        Ok(Values { first_grain, grains_each, size, count, used: 0 })
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.used == self.count
+    }
+
+    /// Writes a new value; its number plus one.
+    async fn add(&mut self, memory: &impl Memory, value: &[u8]) -> u32 {
+        self.used += 1;
+        self.replace(memory, self.used, value).await;
+        self.used
+    }
+
+    /// Writes over a value.
+    async fn replace(&self, memory: &impl Memory, number: u32, value: &[u8]) {
+        assert_eq!(value.len(), self.size, "a table has values of one size");
+        memory.write(self.pointer(number).span(self.size), |bytes| bytes.copy_from_slice(value)).await;
+    }
+
+    /// Reads a value.
+    async fn read(&self, memory: &impl Memory, number: u32) -> Vec<u8> {
+        memory.read(self.pointer(number).span(self.size), <[u8]>::to_vec).await
+    }
+
+    fn pointer(&self, number: u32) -> Pointer {
+        Pointer::new(self.first_grain + (number - 1) * self.grains_each)
+    }
+}
+
+/// A hash of a key, by the finisher of SplitMix64 (Steele, Lea and Flood, 2014).
+fn hash(key: u64, seed: u64) -> u64 {
+    let mut mixed = key.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// A hash as a number below a limit.
+fn below(hash: u64, limit: u64) -> u64 {
+    ((u128::from(hash) * u128::from(limit)) >> 64) as u64
+}
+
+/// Runs one operation to its end: nothing else is under way.
+pub fn drive<T>(operation: impl Future<Output = T>) -> T {
+    let mut operation = std::pin::pin!(operation);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(result) = operation.as_mut().poll(&mut context) {
+            return result;
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Figure 10: how the hash index ratio is chosen. The larger it is, the fewer accesses a GET takes, and the less can be
+//! stored.
+//!
+//! What runs: for each ratio a store that is filled with 10 B pairs until it refuses one, and a store of the wanted
+//! utilization of 0.6, of which pairs are read.
+
+use skep_store::hash::Settings;
+
+use super::counted_store::Corpus;
+use super::poisson::{chained_buckets, mean_position};
+use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+
+pub(super) const ITEM: Item = Item {
+    name: "fig10",
+    title: "Largest utilization and accesses of a GET by hash index ratio",
+    paper: include_str!("../../papers/fig10-index-ratio-choice.csv"),
+    x: Axis::linear("hash index ratio (%)"),
+    y: Axis::linear("utilization, or memory accesses of a GET"),
+    tolerance: Tolerance::Relative(0.05),
+    run: measure,
+};
+
+const MEMORY: u64 = 2 << 20;
+const PAIR: usize = 10;
+/// Inline pairs of a bucket.
+const PAIRS_PER_BUCKET: u32 = 5;
+/// The utilization of the drawn example.
+const WANTED: f64 = 0.6;
+const STEP: usize = 3;
+
+fn measure(context: &mut Context<'_>) -> Findings {
+    let references = ITEM.references();
+    let mut points = Vec::new();
+    let (mut chained, mut position) = (Vec::new(), Vec::new());
+    for (done, reference) in references.iter().enumerate() {
+        context.progress(done, references.len());
+        let ratio = reference.x() / 100.0;
+        let is_utilization = reference.series.ends_with("utilization");
+        let ours = if is_utilization { utilization_max(ratio, context.seed) } else { accesses(ratio, context.seed) };
+        points.push(Point::new(reference, ours));
+        if is_utilization {
+            chained.push((reference.x(), utilization_of_full(ratio)));
+        } else {
+            position.push((reference.x(), mean_position(pairs_per_bucket(ratio), PAIRS_PER_BUCKET)));
+        }
+    }
+    // The drawn example comes last in the file and again lies at 57 %.
+    chained.pop();
+    position.pop();
+    Findings {
+        points,
+        curves: vec![
+            Curve::beside("maximal memory utilization", "closed form: Poisson chains fill what is not index", chained),
+            Curve::beside("memory accesses per GET", "closed form: Poisson", position),
+        ],
+        setting: format!(
+            "{PAIR} B pairs in {} MiB; every {STEP}rd pair is read, at utilization {WANTED}. Beyond a ratio of 57 % that \
+             corpus no longer fits, though the published curve goes on: there the memory is twice as large and the index \
+             stays as it is, so the chains are the same. A store keeps at least a sixteenth for slabs, so the 95 % of \
+             the largest utilization are 93.75 % here.",
+            MEMORY >> 20
+        ),
+        explanation:
+            "Between ratios of 5 and 10 % the published accesses lie up to 8 % above ours, and ours on the closed \
+            form, on which the published ones lie again from 10 % on. That part was read from a bitmap to 0.15 \
+            accesses, and runs nearly straight from the one to the other: fewer points were drawn there than read. At \
+            95 % ours is higher because a store keeps a sixteenth for slabs."
+                .to_owned(),
+    }
+}
+
+/// The utilization at which a store refuses a pair.
+fn utilization_max(hash_index_ratio: f64, seed: u64) -> f64 {
+    let settings = Settings { memory: MEMORY, hash_index_ratio, inline_threshold: PAIR, seed };
+    let mut corpus = Corpus::new(&settings, |_| PAIR);
+    assert!(!corpus.fill(MEMORY), "more pairs than bytes");
+    corpus.utilization()
+}
+
+/// Accesses of a GET from a corpus of the wanted utilization.
+fn accesses(ratio: f64, seed: u64) -> f64 {
+    let scale = if ratio > 0.57 { 2 } else { 1 };
+    let settings =
+        Settings { memory: MEMORY * scale, hash_index_ratio: ratio / scale as f64, inline_threshold: PAIR, seed };
+    let mut corpus = Corpus::new(&settings, |_| PAIR);
+    let pair_count = (WANTED * MEMORY as f64 / PAIR as f64) as u64;
+    assert!(corpus.fill(pair_count), "full at {} instead of {WANTED}", corpus.utilization());
+    corpus.count_gets(STEP).mean()
+}
+
+fn pairs_per_bucket(ratio: f64) -> f64 {
+    64.0 * WANTED / (PAIR as f64 * ratio)
+}
+
+/// The utilization at which index and chained buckets are the whole memory.
+fn utilization_of_full(ratio: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 0.8);
+    for _ in 0..40 {
+        let utilization = f64::midpoint(low, high);
+        let mean = 64.0 * utilization / (PAIR as f64 * ratio);
+        let fits = ratio * (1.0 + chained_buckets(mean, PAIRS_PER_BUCKET)) <= 1.0;
+        *(if fits { &mut low } else { &mut high }) = utilization;
+    }
+    low
+}

@@ -1,0 +1,199 @@
+//! Figure 11: memory accesses of a GET and of a PUT, for pairs of 10 B (a, b) and 254 B (c, d): KV-Direct's chaining, MemC3's
+//! bucketed cuckoo hashing, FaRM's chained associative hopscotch hashing.
+//!
+//! What runs: the three tables on counted memory, filled to each utilization. A PUT is one of the last new keys that led
+//! there. For the baselines keys are inline and values lie apart, as the paper assumes.
+
+use skep_store::hash::Settings;
+
+use super::counted_store::{Accesses, Corpus, add};
+use super::fig11_baseline::{Table, count, utilization_max};
+use super::poisson::{full_buckets, mean_position};
+use super::{Axis, Context, Findings, Item, Point, Tolerance};
+use crate::baseline::hopscotch::SEARCH_MAX;
+
+pub(super) const GET_10: Item = Item {
+    name: "fig11a",
+    title: "Memory accesses of a GET, 10 B pairs",
+    paper: include_str!("../../papers/fig11a-10b-get.csv"),
+    x: Axis::linear("memory utilization (%)"),
+    y: Axis::linear("memory accesses"),
+    tolerance: Tolerance::Relative(0.05),
+    run: |context| measure(context, &GET_10, &TEN),
+};
+
+pub(super) const PUT_10: Item = Item {
+    name: "fig11b",
+    title: "Memory accesses of a PUT, 10 B pairs",
+    paper: include_str!("../../papers/fig11b-10b-put.csv"),
+    run: |context| measure(context, &PUT_10, &TEN),
+    ..GET_10
+};
+
+pub(super) const GET_254: Item = Item {
+    name: "fig11c",
+    title: "Memory accesses of a GET, 254 B pairs",
+    paper: include_str!("../../papers/fig11c-254b-get.csv"),
+    run: |context| measure(context, &GET_254, &LARGE),
+    ..GET_10
+};
+
+pub(super) const PUT_254: Item = Item {
+    name: "fig11d",
+    title: "Memory accesses of a PUT, 254 B pairs",
+    paper: include_str!("../../papers/fig11d-254b-put.csv"),
+    run: |context| measure(context, &PUT_254, &LARGE),
+    ..GET_10
+};
+
+/// What differs between the parts for one size.
+pub(super) struct Pairs {
+    /// Bytes, key and value.
+    pub(super) size: usize,
+    /// Bytes of memory that utilization is reckoned by.
+    pub(super) memory: u64,
+    /// KV-Direct's ratio, for all utilizations.
+    hash_index_ratio: f64,
+    /// The ratio in words.
+    ratio_note: &'static str,
+    pair_size: fn(u64) -> usize,
+}
+
+const TEN: Pairs = Pairs {
+    size: 10,
+    memory: 4 << 20,
+    hash_index_ratio: 0.4,
+    ratio_note: "0.4, at which the bars lie within 0.001, not the best for each utilization as the text says",
+    pair_size: |_| 10,
+};
+
+const LARGE: Pairs = Pairs {
+    size: 254,
+    memory: 32 << 20,
+    hash_index_ratio: 64.0 / (254.0 * 10.3),
+    ratio_note: "0.0245 (10.3 pairs a bucket when full), on which the bars lie, not the best for each utilization as the \
+                 text says",
+    pair_size: |_| 254,
+};
+
+impl Pairs {
+    /// So many fill this share of the memory.
+    pub(super) fn count_at(&self, utilization: f64) -> u64 {
+        (utilization * self.memory as f64 / self.size as f64) as u64
+    }
+
+    fn is_inline(&self) -> bool {
+        self.size <= 50
+    }
+
+    /// The closed form of KV-Direct's curve.
+    fn closed_form(&self, utilization: f64, puts: bool) -> f64 {
+        let mean = 64.0 * utilization / (self.size as f64 * self.hash_index_ratio);
+        let (pairs_per_bucket, extra) = if self.is_inline() { (5, 0.0) } else { (10, 1.0) };
+        let accesses =
+            if puts { 2.0 + full_buckets(mean, pairs_per_bucket) } else { mean_position(mean, pairs_per_bucket) };
+        accesses + extra
+    }
+}
+
+/// Every such pair is read.
+pub(super) const STEP: usize = 3;
+/// The last PUTs, whose accesses are counted.
+pub(super) const PUT_SAMPLE: u64 = 8192;
+
+fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
+    let puts = item.title.contains("PUT");
+    let references = item.references();
+    let mut findings = Findings::default();
+    let mut curves = Vec::new();
+    let (mut bars, mut equal_bars, mut slab) = (0, 0, 0.0);
+    let mut charged = [("MemC3", 0.0_f64), ("FaRM", 0.0_f64)];
+    for (done, reference) in references.iter().enumerate() {
+        context.progress(done, references.len());
+        let x = reference.x();
+        let utilization = x / 100.0;
+        let series = reference.series.as_str();
+        let accesses = if series == "KV-Direct" {
+            let (accesses, traffic) = chaining(pairs, pairs.hash_index_ratio, utilization, puts, context.seed);
+            slab = traffic;
+            bars += 1;
+            let ends = [accesses.percentile(0.05), accesses.percentile(0.95)].map(|end| end as f64);
+            equal_bars += usize::from(reference.bounds == Some((ends[0], ends[1])));
+            add(&mut curves, series, "closed form: Poisson", (x, pairs.closed_form(utilization, puts)));
+            // A few per mille of room, or the last of the random chains would not find their buckets.
+            let chosen = Settings::for_utilization(pairs.memory, pairs.size, utilization + 0.005, context.seed);
+            if let Some(chosen) = chosen {
+                let (best, _) = chaining(pairs, chosen.hash_index_ratio, utilization, puts, context.seed);
+                add(&mut curves, series, "the ratio that the store chooses", (x, best.mean()));
+            }
+            accesses
+        } else {
+            let table = if series == "MemC3" { Table::Cuckoo } else { Table::Hopscotch };
+            let counts = count(table, pairs, utilization, context.seed).expect("the figure's tables hold their pairs");
+            let at_charge = if puts { counts.puts_charged } else { counts.gets_charged };
+            if puts || table == Table::Cuckoo {
+                add(&mut curves, series, "our operations at the figure's charges", (x, at_charge));
+            }
+            let worst = &mut charged[usize::from(table == Table::Hopscotch)].1;
+            *worst = worst.max((at_charge / reference.y - 1.0).abs());
+            if puts { counts.puts } else { counts.gets }
+        };
+        add(&mut curves, series, "95th percentile", (x, accesses.percentile(0.95) as f64));
+        findings.points.push(Point::new(reference, accesses.mean()));
+    }
+    findings.curves = curves;
+    findings.setting = format!(
+        "{} B pairs in {} MiB. Every {STEP}rd pair is read; a PUT is one of the last {PUT_SAMPLE} new keys. KV-Direct has \
+         one hash index ratio, {}. Of its {bars} error bars {equal_bars} are equal, taken as the 5th and 95th percentile; \
+         slab traffic is {slab:.3} lines for an allocation. The paper does not say how large the baselines' indexes are: \
+         theirs are such that GETs come near, with slots of 13 B (MemC3) and 16 B (FaRM) and values reckoned as packed. FaRM's search for a free \
+         slot ends {SEARCH_MAX} slots from home.",
+        pairs.size,
+        pairs.memory >> 20,
+        pairs.ratio_note,
+    );
+    let [cuckoo, hopscotch] = charged.map(|(_, worst)| 100.0 * worst);
+    findings.explanation = if puts {
+        format!(
+            "MemC3 and FaRM: ours is what tables that run access; the figure charges more, as its error bars show. MemC3's \
+             end at 3, 6, 21, 29 and 37: 3 more for the second bucket, of which ours is one read, and 8 for each move, of \
+             which ours is one write and the two buckets that the walks read. At those charges the same operations of \
+             ours lie within {cuckoo:.0} % of its curve. FaRM's end at 21 for a PUT that moves others, where ours reads \
+             the lines up to the free slot and writes one slot for each move. At 21, and 5 for a key that is chained, the \
+             same operations of ours lie within {hopscotch:.0} % and rise and fall as published: where the table is full, \
+             nothing can be moved any more."
+        )
+    } else {
+        format!(
+            "MemC3: a key in its second bucket costs two buckets and the value, 3 accesses. The figure's error bars end at \
+             4, as if the second bucket cost what the first and a value do. At that charge the same GETs lie within {cuckoo:.1} % of its curve."
+        )
+    };
+    if pairs.is_inline() {
+        let [cuckoo, hopscotch] =
+            [Table::Cuckoo, Table::Hopscotch].map(|table| 100.0 * utilization_max(table, pairs, context.seed));
+        findings.setting.push_str(&format!(
+            " MemC3 takes such pairs up to {cuckoo:.0} % and FaRM up to {hopscotch:.0} %; the text says 55 %, the bars end at \
+             50 %."
+        ));
+    } else if !puts {
+        findings.explanation.push_str(
+            " KV-Direct at 85 %: the figure repeats its value for 80 %; ours and the closed form go on rising. Ours lies \
+             above the closed form by what a 9-bit secondary hash that agrees by chance costs.",
+        );
+    }
+    findings
+}
+
+/// The accesses of GETs or PUTs of the product's store at a utilization, and the lines of slab traffic for an allocation.
+fn chaining(pairs: &Pairs, hash_index_ratio: f64, utilization: f64, puts: bool, seed: u64) -> (Accesses, f64) {
+    let inline_threshold = if pairs.is_inline() { pairs.size } else { 0 };
+    let settings = Settings { memory: pairs.memory, hash_index_ratio, inline_threshold, seed };
+    let mut corpus = Corpus::new(&settings, pairs.pair_size);
+    let pair_count = pairs.count_at(utilization);
+    assert!(corpus.fill(pair_count - PUT_SAMPLE), "full at {} instead of {utilization}", corpus.utilization());
+    let new = corpus.count_puts(pair_count);
+    let slab = corpus.statistics().slab;
+    let traffic = slab.lines as f64 / (slab.allocations + slab.releases).max(1) as f64;
+    (if puts { new } else { corpus.count_gets(STEP) }, traffic)
+}
