@@ -40,6 +40,19 @@ pub struct Engine {
     pub limit_rmw: f64,
     /// One for each case.
     pub cases: Vec<Case>,
+    /// What the reservation station costs in some of them.
+    pub station: Vec<StationCost>,
+}
+
+/// What the reservation station costs in a case.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct StationCost {
+    /// Its name.
+    pub case: String,
+    /// Time with the station / time without it, less one: below zero it gains.
+    pub cost: f64,
+    /// Largest − smallest.
+    pub spread: f64,
 }
 
 /// The figures of a case.
@@ -84,10 +97,15 @@ impl Report {
             [vec![case.case.clone(), millions(case.ops_per_s)], numbers.to_vec()].concat()
         });
         let header = ["case", "M/s", "spread", "of the limit", "spread", "accesses", "lines"];
+        let station = engine.station.iter().map(|cost| {
+            let percent = |share: f64| format!("{:+.0} %", 100.0 * share);
+            vec![cost.case.clone(), percent(cost.cost), percent(cost.spread).trim_start_matches('+').to_owned()]
+        });
         let note = format!(
             "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds. The bare loop reads {} M random \
              lines/s, and reads and writes {} M; the limit of a case is that loop over the lines that an ideal store touches \
-             for it.",
+             for it. The station is compared with none on batches without dependences and on Zipf reads, and with one \
+             request at a time on one key.",
             engine.kv_size,
             engine.utilization,
             engine.memory >> 20,
@@ -96,6 +114,7 @@ impl Report {
             millions(engine.limit_read),
             millions(engine.limit_rmw),
         );
-        Tables { tables: vec![table(&header, 1, rows)], note }
+        let station_header = ["reservation station", "costs", "spread"];
+        Tables { tables: vec![table(&header, 1, rows), table(&station_header, 1, station)], note }
     }
 }

@@ -133,7 +133,7 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Case, Engine};
+    use crate::engine::{Case, Engine, StationCost};
 
     /// Made-up results of two kinds: everything that they say is on the page, and their pictures beside it.
     #[test]
@@ -167,6 +167,7 @@ mod tests {
             limit_read: 3e7,
             limit_rmw: 2e7,
             cases: vec![case],
+            station: vec![StationCost { case: "get_uniform".to_owned(), cost: 0.05, spread: 0.02 }],
         };
         let report = engine::Report { kind: "engine".to_owned(), origin, engine };
         let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
