@@ -67,8 +67,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
         "The shape holds: every curve starts at one access and the share of pairs above its threshold, larger thresholds \
          start lower and rise more, and the best threshold falls from 25 B to 15 B as the memory fills. It falls later \
          than published; it is the same at {same} of {} utilizations. No one ratio fits all four curves with this mix: 0.4 \
-         would fit those of 10 and 15 B within 1 %, 0.3 that of 25 B, so the true mix asks for more slots above 15 B than \
-         pairs of whole slots do.",
+         would fit those of 10 and 15 B within 1 %, 0.3 that of 25 B, so the published mix probably takes more slots above \
+         15 B than this one.",
         utilizations.len()
     );
     Findings { points, setting, explanation, ..Findings::default() }

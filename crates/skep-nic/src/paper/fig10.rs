@@ -63,7 +63,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         explanation:
             "Between ratios of 5 and 10 % the published accesses lie up to 8 % above ours, and ours on the closed \
             form, on which the published ones lie again from 10 % on. That part was read from a bitmap to 0.15 \
-            accesses, and runs nearly straight from the one to the other: fewer points were drawn there than read. At \
+            accesses, and runs nearly straight from the one to the other: perhaps fewer points were drawn there than read. At \
             95 % ours is higher because a store keeps a sixteenth for slabs."
                 .to_owned(),
     }

@@ -8,7 +8,8 @@
 //! hopscotch  key 8, value 4, chain 4: 16 B    61.5 %              5.83 %, overflow slots in what values leave
 //! ```
 //!
-//! The shares are those at which GETs come near the published ones. PUTs are then what they are.
+//! Shares, and what a slot is reckoned at, were chosen after the published GETs, as was the hopscotch table's reach of
+//! search: that GETs agree is a fit. PUTs were not fitted.
 
 use skep_store::memory::{CountingMemory, LocalMemory};
 
