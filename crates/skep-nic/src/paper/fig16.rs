@@ -108,7 +108,7 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
             paper's are harmonic means of GETs and PUTs, as if the two met in one place; over full duplex links reads and \
             writes pass each other, so a mix is faster than that. Network: the paper charges each operation its whole pair \
             in one direction; in ours a PUT carries it to the NIC and a GET's value comes back without its key, so a mix \
-            has both directions."
+            has both directions. What is said of the mixes and of the network is inferred, not measured."
             .to_owned(),
     }
 }

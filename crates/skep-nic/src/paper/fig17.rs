@@ -111,7 +111,8 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
             at the client, and the latency is the memory's. GETs of 254 B are bound by the wire for answers, and ours lets \
             any number wait for it. How many may wait where, the paper does not say. Batching adds 1.0 µs to the paper's bars at 5 and \
             15 B, then half and a quarter; to ours it adds what a full packet's operations wait for each other, which \
-            falls with their number, and two full packets on the wire instead of two short ones."
+            falls with their number, and two full packets on the wire instead of two short ones. All of this is inferred from \
+            the numbers, not measured."
             .to_owned(),
     }
 }
