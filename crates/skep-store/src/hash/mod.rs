@@ -14,5 +14,5 @@ pub use settings::Settings;
 pub use table::HashTable;
 
 pub(crate) use bucket::SlabSlot;
-pub(crate) use object::PAIR_SIZE_MAX;
+pub(crate) use object::{PAIR_SIZE_MAX, is_same_key};
 pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, Location, Visit};

@@ -19,7 +19,7 @@ use super::execution::{InPlace, execute_in_place, update_in_place};
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, Station, Waiting};
 use crate::function::{DecimalText, update};
-use crate::hash::{Edit, FirstLine, HashTable, Home, Location, PAIR_SIZE_MAX, Visit};
+use crate::hash::{Edit, FirstLine, HashTable, Home, Location, PAIR_SIZE_MAX, Visit, is_same_key};
 use crate::memory::{Effect, Memory};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
@@ -142,7 +142,7 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
         while let Some(waiting) = at {
             at = self.station.after(waiting);
             let request = &self.requests[waiting.index()];
-            if !is_same(request.key, key) {
+            if !is_same_key(request.key, key) {
                 before = Some(waiting);
                 continue;
             }
@@ -230,20 +230,6 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
             _ => return 0,
         };
         self.table.slot_count(request.key.len(), value_size)
-    }
-}
-
-/// Whether two keys are equal. Requests of one slot mostly have the same key, and most keys are short: a call costs more
-/// than comparing their first bytes here.
-#[inline]
-fn is_same(key: &[u8], other: &[u8]) -> bool {
-    match (key.split_first_chunk::<8>(), other.split_first_chunk::<8>()) {
-        (Some((first, rest)), Some((other_first, other_rest))) => {
-            u64::from_le_bytes(*first) == u64::from_le_bytes(*other_first)
-                && rest.len() == other_rest.len()
-                && (rest.is_empty() || rest == other_rest)
-        }
-        _ => key == other,
     }
 }
 
