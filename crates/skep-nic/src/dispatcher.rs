@@ -97,9 +97,24 @@ impl Dispatcher {
     /// If the spare bits hold no tag for this extent.
     pub fn new(clock: &Rc<Clock>, hardware: &Hardware, extent: Extent, policy: Policy, seed: u64) -> Self {
         let host = Rc::new(HostMemory::new(&hardware.host_dram));
+        Dispatcher::beside_others(clock, &host, hardware, extent, policy, seed)
+    }
+
+    /// The same, over memory that the links of other NICs share.
+    ///
+    /// # Panics
+    /// If the spare bits hold no tag for this extent.
+    pub fn beside_others(
+        clock: &Rc<Clock>,
+        host: &Rc<HostMemory>,
+        hardware: &Hardware,
+        extent: Extent,
+        policy: Policy,
+        seed: u64,
+    ) -> Self {
         let link = |number: u32| {
             let seed = seed.wrapping_mul(64).wrapping_add(u64::from(number));
-            Link::new(Rc::clone(clock), Rc::clone(&host), hardware, seed)
+            Link::new(Rc::clone(clock), Rc::clone(host), hardware, seed)
         };
         let (Policy::Dispatch(share) | Policy::Partition(share)) = policy;
         Dispatcher {

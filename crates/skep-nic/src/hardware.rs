@@ -15,6 +15,8 @@ use crate::time::Time;
 pub struct Hardware {
     /// What to call it in reports.
     pub name: String,
+    /// What the NICs have around them.
+    pub server: Server,
     /// The pipeline that works on operations.
     pub processor: Processor,
     /// The way to the host's memory.
@@ -27,6 +29,17 @@ pub struct Hardware {
     pub host_cpu: HostCpu,
     /// The way to the clients.
     pub network: Network,
+}
+
+/// The server: NICs, all alike, and the memory nodes that they are divided over. A NIC has a region of its own in the
+/// memory of its node, and keys of its own (section 6.2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Programmable NICs.
+    pub nics: u32,
+    /// Processors with memory and PCIe lanes of their own, among which the NICs take turns.
+    pub memory_nodes: u32,
 }
 
 /// The pipeline: one operation a cycle.
@@ -105,9 +118,9 @@ pub struct NicDram {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostDram {
-    /// The part that holds keys and values.
+    /// The part that holds keys and values: the region of one NIC.
     pub size_gib: f64,
-    /// What the NIC's accesses share.
+    /// Of one memory node: what the accesses of its NICs share.
     pub bandwidth_gb_per_s: f64,
 }
 
@@ -168,11 +181,23 @@ impl Hardware {
         Hardware::from_toml(KV_DIRECT).expect("the board that comes with the crate is valid")
     }
 
-    /// The paper's NIC with one link: Figure 3, section 6.1, and each of the ten of section 6.2.
+    /// The paper's NIC with one link: Figure 3 and section 6.1.
     pub fn kv_direct_one_link() -> Self {
         let mut board = Hardware::kv_direct();
         board.name += "-one-link";
         board.pcie.links = 1;
+        board
+    }
+
+    /// A server with ten of the paper's NICs, each with one link: section 6.2.
+    ///
+    /// Its 80 lanes are those of two processors. The paper does not say how large the regions are: the benchmarked server
+    /// has 128 GiB (section 5), so ten of 12 GiB leave 8 to the system, and a region cannot be much larger.
+    pub fn kv_direct_ten_nics() -> Self {
+        let mut board = Hardware::kv_direct_one_link();
+        board.name = "kv-direct-ten-nics".to_owned();
+        board.server = Server { nics: 10, memory_nodes: 2 };
+        board.host_dram.size_gib = 12.0;
         board
     }
 
@@ -221,6 +246,8 @@ impl Hardware {
             }
         }
         for (field, value) in [
+            ("server.nics", self.server.nics),
+            ("server.memory_nodes", self.server.memory_nodes),
             ("processor.operations_in_flight", processor.operations_in_flight),
             ("pcie.links", pcie.links),
             ("pcie.read_tags", pcie.read_tags),
@@ -251,7 +278,11 @@ impl Hardware {
 
     /// Values that are possible alone and contradict each other.
     fn check_together(&self) -> Result<(), HardwareError> {
-        let Hardware { pcie, nic_dram, host_dram, network, .. } = self;
+        let Hardware { server, pcie, nic_dram, host_dram, network, .. } = self;
+        if server.memory_nodes > server.nics {
+            let reason = format!("{} of which some have no NIC, there are {}", server.memory_nodes, server.nics);
+            return refuse("server.memory_nodes", reason);
+        }
         let payload = pcie.payload_max_bytes;
         if !(64..=4096).contains(&payload) || !payload.is_power_of_two() {
             return refuse("pcie.payload_max_bytes", format!("{payload} is not one of 64, 128, … 4096"));
@@ -361,6 +392,8 @@ mod tests {
             ("clock_mhz = 180.0", "clock_mhz = nan", "processor.clock_mhz", "NaN"),
             ("delay_us = 2.0", "delay_us = inf", "network.delay_us", "inf"),
             ("links = 2", "links = 0", "pcie.links", "between 1"),
+            ("nics = 1", "nics = 0", "server.nics", "between 1"),
+            ("memory_nodes = 1", "memory_nodes = 2", "server.memory_nodes", "no NIC"),
             ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
             ("payload_max_bytes = 256", "payload_max_bytes = 100", "pcie.payload_max_bytes", "100"),
             ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),

@@ -32,4 +32,5 @@ pub mod pipeline;
 pub mod popularity;
 pub mod resource;
 pub mod scatter_gather;
+pub mod server;
 pub mod time;

@@ -24,11 +24,11 @@ use crate::resource::mops;
 use crate::time::Time;
 
 /// Bytes of a key; what remains of a pair is its value. Enough for the corpora here, and the smallest pairs have 5 B.
-const KEY_BYTES: u32 = 4;
+pub(super) const KEY_BYTES: u32 = 4;
 /// Skew of the long tail.
-const THETA: f64 = 0.99;
+pub(super) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
-const UTILIZATION: f64 = 0.5;
+pub(super) const UTILIZATION: f64 = 0.5;
 
 /// A store behind a NIC, full to half with pairs of one size.
 pub(super) struct Corpus {
@@ -78,11 +78,21 @@ pub(super) fn processor(
     policy: Policy,
     seed: u64,
 ) -> (Processor<NicMemory>, Extent) {
-    let clock = Rc::new(Clock::default());
+    processor_on(&Rc::new(Clock::default()), hardware, settings, policy, seed)
+}
+
+/// The same on a clock that it shares.
+pub(super) fn processor_on(
+    clock: &Rc<Clock>,
+    hardware: &Hardware,
+    settings: &Settings,
+    policy: Policy,
+    seed: u64,
+) -> (Processor<NicMemory>, Extent) {
     let extent = Extent::scaled(hardware, settings.memory / u64::from(LINE_BYTES));
-    let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
+    let dispatcher = Rc::new(Dispatcher::new(clock, hardware, extent, policy, seed));
     let bytes = LocalMemory::new(settings.memory).expect("the host has memory for a scaled corpus");
-    let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
+    let memory = NicMemory::new(bytes, Rc::clone(clock), dispatcher, Time::cycle(hardware.processor.clock_mhz));
     let processor = Processor::with_memory(memory, settings).expect("the settings fit the memory");
     (processor, extent)
 }
@@ -173,11 +183,15 @@ impl Corpus {
     }
 }
 
-fn keys(operations: &[(u32, bool)]) -> Vec<[u8; KEY_BYTES as usize]> {
+pub(super) fn keys(operations: &[(u32, bool)]) -> Vec<[u8; KEY_BYTES as usize]> {
     operations.iter().map(|(key, _)| key.to_le_bytes()).collect()
 }
 
-fn requests<'a>(operations: &[(u32, bool)], keys: &'a [[u8; KEY_BYTES as usize]], value: &'a [u8]) -> Vec<Request<'a>> {
+pub(super) fn requests<'a>(
+    operations: &[(u32, bool)],
+    keys: &'a [[u8; KEY_BYTES as usize]],
+    value: &'a [u8],
+) -> Vec<Request<'a>> {
     let request = |((_, puts), key): (&(u32, bool), &'a [u8; KEY_BYTES as usize])| {
         let put = Operation::Put { value, condition: PutCondition::Always };
         Request { key, operation: if *puts { put } else { Operation::Get } }

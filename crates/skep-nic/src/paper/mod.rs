@@ -28,9 +28,11 @@ mod fig15;
 mod fig16;
 mod fig17;
 mod fig18;
+mod fig20;
 mod hit_rates;
 mod poisson;
 mod reference;
+mod server_corpus;
 mod table3;
 mod table5;
 mod table6;
@@ -62,6 +64,7 @@ pub const ITEMS: &[Item] = &[
     fig17::NOT_BATCHED,
     fig18::READ,
     fig18::WRITE,
+    fig20::ITEM,
     table3::ITEM,
     table5::ITEM,
     table6::ITEM,
