@@ -167,7 +167,10 @@ impl Dispatcher {
 
     async fn read_part(&self, part: Part) {
         match part {
-            Part::Direct(bytes) => self.link().read(bytes, Residence::Memory).await,
+            Part::Direct(bytes) => {
+                let _direct = self.clock.span(|| format!("PCIe read of {bytes} B"));
+                self.link().read(bytes, Residence::Memory).await;
+            }
             Part::Near(line, _) => self.near(line, false, true).await,
         }
     }
@@ -175,6 +178,7 @@ impl Dispatcher {
     async fn write_part(&self, part: Part) {
         match part {
             Part::Direct(bytes) => {
+                let _direct = self.clock.span(|| format!("PCIe write of {bytes} B"));
                 self.link().write(bytes).await;
             }
             Part::Near(line, bytes) => self.near(line, true, bytes < LINE_BYTES).await,
@@ -201,11 +205,14 @@ impl Dispatcher {
                 let link = self.link();
                 let old = async {
                     if write_back.is_some() {
+                        let _old =
+                            self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were there"));
                         link.write(LINE_BYTES).await;
                     }
                 };
                 let new = async {
                     if fetches {
+                        let _new = self.clock.span(|| format!("miss: PCIe read of {LINE_BYTES} B"));
                         link.read(LINE_BYTES, Residence::Memory).await;
                     }
                 };
@@ -221,6 +228,7 @@ impl Dispatcher {
     }
 
     async fn dram_read(&self) {
+        let _read = self.clock.span(|| format!("NIC DRAM looks up {LINE_BYTES} B"));
         let end = self.dram.reserve(self.clock.now(), self.dram_line);
         self.clock.until(end + self.dram_latency.saturating_sub(self.dram_line)).await;
     }

@@ -70,7 +70,11 @@ impl NicMemory {
         match self.pace.get() {
             Pace::AtOnce => {}
             Pace::Warming => self.warm(span, false),
-            Pace::Timed => self.dispatcher().read(offset, size_of_span(span)).await,
+            Pace::Timed => {
+                let bytes = size_of_span(span);
+                let _read = self.clock.span(|| format!("reads {bytes} B at {offset}"));
+                self.dispatcher().read(offset, bytes).await;
+            }
         }
     }
 
@@ -79,7 +83,11 @@ impl NicMemory {
         match self.pace.get() {
             Pace::AtOnce => {}
             Pace::Warming => self.warm(span, true),
-            Pace::Timed => self.dispatcher().write(offset, size_of_span(span)).await,
+            Pace::Timed => {
+                let bytes = size_of_span(span);
+                let _write = self.clock.span(|| format!("writes {bytes} B at {offset}"));
+                self.dispatcher().write(offset, bytes).await;
+            }
         }
     }
 

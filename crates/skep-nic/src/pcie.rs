@@ -21,6 +21,7 @@ use crate::clock::{self, Clock};
 use crate::hardware::{Hardware, HostDram, Pcie};
 use crate::resource::{Credits, Order, Path, Slots};
 use crate::time::Time;
+use crate::trace::Track;
 
 /// Where the host has the bytes that a read asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,26 +151,41 @@ impl Link {
     }
 
     async fn read_request(&self, bytes: u32, residence: Residence) {
+        let waiting = self.clock.span(|| "waits for a tag".to_owned());
         let _tag = self.tags.take().await;
+        drop(waiting);
         let queue = &self.queues[self.next_queue.get()];
         self.next_queue.set((self.next_queue.get() + 1) % self.queues.len());
         let number = queue.join();
         // The request makes room for the answer to the data, and the data for the answer to the request.
         let request = || self.send(&self.up, self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes);
+        let waiting = self.clock.span(|| "waits for a credit".to_owned());
         let sent = self.nonposted.spend(&self.clock, self.round_trip(), request).await;
+        drop(waiting);
+        let recorder = self.clock.recorder();
+        recorder.add(Track::Nic, "read request on the link", self.clock.now(), sent);
         let ready = match residence {
             Residence::Cache => sent + self.host_cached,
             Residence::Memory => self.host.reserve(sent, bytes).max(sent + self.uncached()),
         };
+        recorder.add(Track::Nic, "both ways and the host's memory", sent, ready);
         self.clock.until(ready).await;
+        let on_link = self.clock.span(|| format!("{bytes} B on the link"));
         let data = bytes + self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes;
         self.clock.until(self.send(&self.down, data)).await;
+        drop(on_link);
+        let waiting = self.clock.span(|| "waits for earlier answers".to_owned());
         queue.leave(number).await;
+        drop(waiting);
+        let _engine = self.clock.span(|| format!("{bytes} B through the DMA engine"));
         self.clock.until(self.through_engine(Direction::Read, bytes)).await;
     }
 
     async fn write_packet(&self, bytes: u32) -> Time {
+        let engine = self.clock.span(|| format!("{bytes} B through the DMA engine"));
         self.clock.until(self.through_engine(Direction::Write, bytes)).await;
+        drop(engine);
+        let _on_link = self.clock.span(|| format!("{bytes} B on the link"));
         let data = || self.send(&self.up, bytes + self.spec.tlp_overhead_bytes);
         let sent = self.posted.spend(&self.clock, self.round_trip(), data).await;
         self.send(&self.down, self.spec.link_packet_bytes);

@@ -158,7 +158,10 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         if self.hazard == Hazard::Stalls {
             self.stall(place).await;
         }
+        let decoding = self.clock.span(|| "decoder".to_owned());
         self.clock.until(self.decoder.reserve(self.clock.now(), self.cycle)).await;
+        drop(decoding);
+        let _operation = self.clock.span(|| "reservation station and main pipeline".to_owned());
         self.update(place, |passage| passage.decoded = self.clock.now());
         drop(turn);
         if self.hazard == Hazard::Stalls {

@@ -30,6 +30,8 @@ mod fig17;
 mod fig18;
 mod fig20;
 mod hit_rates;
+mod life;
+mod net200;
 mod poisson;
 mod reference;
 mod server_corpus;
@@ -38,6 +40,7 @@ mod table5;
 mod table6;
 mod wire;
 
+pub use life::{LIFE_KV_BYTES, Life, LifeSettings};
 pub use reference::{Reference, references, source};
 
 /// All that are built, in the order of the paper.
@@ -65,6 +68,7 @@ pub const ITEMS: &[Item] = &[
     fig18::READ,
     fig18::WRITE,
     fig20::ITEM,
+    net200::ITEM,
     table3::ITEM,
     table5::ITEM,
     table6::ITEM,
