@@ -148,7 +148,7 @@ impl Station {
     }
 
     /// The chains, in the order of their first requests.
-    pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> + use<> {
+    pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> {
         (0..self.chain_count as u16).map(ChainIndex)
     }
 }
