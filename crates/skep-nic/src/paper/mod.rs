@@ -29,7 +29,6 @@ mod fig16;
 mod fig17;
 mod fig18;
 mod hit_rates;
-mod poisson;
 mod reference;
 mod table3;
 mod table5;
