@@ -159,6 +159,9 @@ pub enum HardwareError {
     },
 }
 
+/// The name of a board, and the board.
+pub type Preset = (&'static str, fn() -> Hardware);
+
 /// Most links: each of them has a seed and queues of its own.
 const LINKS_MAX: u32 = 64;
 
@@ -167,7 +170,7 @@ const KV_DIRECT: &str = include_str!("../boards/kv-direct.toml");
 
 impl Hardware {
     /// The boards that come with the crate, by name.
-    pub const PRESETS: &[(&str, fn() -> Hardware)] =
+    pub const PRESETS: &[Preset] =
         &[("kv-direct", Hardware::kv_direct), ("kv-direct-one-link", Hardware::kv_direct_one_link)];
 
     /// A board of [`Hardware::PRESETS`].

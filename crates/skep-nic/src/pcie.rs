@@ -307,7 +307,8 @@ mod tests {
 
     #[test]
     fn what_saturates_is_busy_all_the_time() {
-        let busy = |change: fn(&mut Hardware), writes: bool| {
+        type Change = fn(&mut Hardware);
+        let busy = |change: Change, writes: bool| {
             let mut board = Hardware::kv_direct();
             change(&mut board);
             let (link, clock) = link(&board);
@@ -323,7 +324,7 @@ mod tests {
             let parts = [busy.read_tags, busy.read_credits, busy.write_credits, busy.dma_engine, busy.up, busy.down];
             parts.map(|part| part.share_of(clock.now()))
         };
-        let cases: [(fn(&mut Hardware), bool, usize); 4] = [
+        let cases: [(Change, bool, usize); 4] = [
             (|board| board.pcie.read_tags = 16, false, 0),
             (|board| board.pcie.nonposted_credits = 8, false, 1),
             (|board| board.pcie.posted_credits = 8, true, 2),

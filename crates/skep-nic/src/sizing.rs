@@ -126,8 +126,11 @@ struct Sides {
     far: [f64; RATIOS.len()],
 }
 
-/// The resources, with what makes twice as much of each.
-const RESOURCES: [(&str, fn(&mut Hardware)); 6] = [
+/// The name of a resource, and what makes twice as much of it.
+type Doubling = (&'static str, fn(&mut Hardware));
+
+/// All resources.
+const RESOURCES: [Doubling; 6] = [
     ("clock", |board| board.processor.clock_mhz *= 2.0),
     ("operations in flight", |board| board.processor.operations_in_flight *= 2),
     ("PCIe", |board| board.pcie.links *= 2),
@@ -149,7 +152,7 @@ pub fn size(
     let (settings, mut corpus) = load(hardware, demand, utilization, memory, seed)?;
     corpus.theta = demand.skew;
     let steps = RATIOS.len() + 1 + LATENCY_LOADS.len() + RESOURCES.len();
-    let mut done = 0;
+    let mut done = 0_usize;
     let mut step = || {
         done += 1;
         progress(done as f64 / steps as f64);
