@@ -1,4 +1,4 @@
-//! What items about the whole NIC run: YCSB's reads and updates on a loaded store, through the pipeline.
+//! What items about the whole NIC run, and [`crate::sizing`]: YCSB's reads and updates on a loaded store, through the pipeline.
 //!
 //! ```text
 //! load, in no time ─▶ warm the NIC's DRAM, in no time ─▶ run in virtual time
