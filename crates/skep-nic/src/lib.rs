@@ -11,6 +11,7 @@
 //! | [`dispatcher`], [`cache`] | NIC DRAM as a cache for a share of the lines | section 3.3.4, Fig. 7 |
 //! | [`memory`] | the store's memory on all that | |
 //! | [`pipeline`] | the store's operations, decoded one a cycle | section 3.3.3, Fig. 4 |
+//! | [`window`] | operations in flight, by their delay | thesis chapter |
 //! | [`balance`] | the best load dispatch ratio | section 6.3.1, Tables 5, 6 |
 //! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
 //! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
@@ -33,3 +34,4 @@ pub mod popularity;
 pub mod resource;
 pub mod scatter_gather;
 pub mod time;
+pub mod window;

@@ -33,6 +33,7 @@ use crate::hardware::Hardware;
 use crate::memory::NicMemory;
 use crate::resource::{Order, Path, Slot, Slots};
 use crate::time::Time;
+use crate::window::Window;
 
 /// What the pipeline does about an operation that depends on one in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +54,27 @@ pub enum Hazard {
 /// When an operation was where, since the start of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
+    /// Its client had a credit for it, where clients need one; else the start.
+    pub sent: Time,
     /// It had arrived, and the decoder was free for it.
     pub decoded: Time,
-    /// Its answer left the pipeline.
+    /// Its answer left the pipeline, or the wire behind it, where that is part of the run.
     pub answered: Time,
     /// Whether it got its value from another of its key, without an access of its own.
     pub forwarded: bool,
 }
 
-/// Runs all requests. Each arrives at the moment in `arrivals`, which are in order, relative to the start of the run;
-/// without any, all are there from the start. Answers when each was where, on the same scale.
+/// Where requests come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Clients<'a> {
+    /// Each arrives at its moment, in order, relative to the start of the run; without any, all are there from the start.
+    Open(&'a [Time]),
+    /// Clients always have more, and have as many in flight as the congestion window lets them. Of each, what its
+    /// request and its answer take of the two wires.
+    Closed(&'a [(Time, Time)]),
+}
+
+/// Runs all requests. Answers when each was where, relative to the start of the run.
 ///
 /// # Panics
 /// If a request finds or stores a value of more than one slab.
@@ -71,7 +83,7 @@ pub fn run_pipeline(
     hardware: &Hardware,
     hazard: Hazard,
     requests: &[Request<'_>],
-    arrivals: &[Time],
+    clients: Clients<'_>,
     replies: &mut Replies,
 ) -> Vec<Passage> {
     let clock = Rc::clone(processor.memory().clock());
@@ -100,15 +112,19 @@ pub fn run_pipeline(
             stalled: RefCell::default(),
             order: Order::default(),
             dispatcher,
+            clients,
+            start,
+            window: Window::new(in_flight, Time::from_ns(hardware.processor.delay_target_us * 1e3)),
+            wires: [Path::default(), Path::default()],
         };
-        let arrival = |place: usize| start + arrivals.get(place).copied().unwrap_or_default();
-        let operation = async |place: usize| pipeline.operation(place, arrival(place)).await;
+        let operation = async |place: usize| pipeline.operation(place).await;
         // A chain may outlast the operation that began it, and the next ones already wait for the decoder.
         let width = 2 * in_flight as usize + 2;
         run(&clock, width, (0..requests.len()).map(operation));
         pipeline.operations.iter().map(|operation| operation.passage.get()).collect::<Vec<_>>()
     });
     let since_start = |mut passage: Passage| {
+        passage.sent = passage.sent.saturating_sub(start);
         passage.decoded = passage.decoded - start;
         passage.answered = passage.answered - start;
         passage
@@ -137,6 +153,17 @@ struct Pipeline<'a, 'f> {
     /// Operations that have to end as they began.
     order: Order,
     dispatcher: Rc<Dispatcher>,
+    clients: Clients<'a>,
+    start: Time,
+    /// This and the wires, of requests and of answers, are for closed clients.
+    window: Window,
+    wires: [Path; 2],
+}
+
+/// What an operation holds until it is answered.
+struct Held<'a> {
+    slot: Slot<'a>,
+    credit: Option<Slot<'a>>,
 }
 
 /// How many operations are in flight.
@@ -173,10 +200,21 @@ struct Under {
 }
 
 impl Pipeline<'_, '_> {
-    async fn operation(&self, place: usize, arrival: Time) {
+    async fn operation(&self, place: usize) {
+        let credit = match self.clients {
+            Clients::Open(_) => None,
+            Clients::Closed(spans) => {
+                let credit = self.window.take().await;
+                self.update(place, |passage| passage.sent = self.clock.now());
+                self.clock.until(self.wires[0].reserve(self.clock.now(), spans[place].0)).await;
+                Some(credit)
+            }
+        };
         let turn = self.turn.take().await;
-        self.clock.until(arrival).await;
-        let slot = self.in_flight.take().await;
+        if let Clients::Open(arrivals) = self.clients {
+            self.clock.until(self.start + arrivals.get(place).copied().unwrap_or_default()).await;
+        }
+        let held = Held { slot: self.in_flight.take().await, credit };
         if self.hazard != Hazard::Waits {
             self.stall(place).await;
         }
@@ -184,20 +222,20 @@ impl Pipeline<'_, '_> {
         self.update(place, |passage| passage.decoded = self.clock.now());
         drop(turn);
         if self.hazard != Hazard::Waits {
-            return self.operation_alone(place, slot).await;
+            return self.operation_alone(place, held).await;
         }
         match self.flow.admit(place) {
-            Admitted::Begins(chain) => both(self.watch(chain), self.answer(place, slot)).await,
-            Admitted::Waits => self.answer(place, slot).await,
+            Admitted::Begins(chain) => both(self.watch(chain), self.answer(place, held)).await,
+            Admitted::Waits => self.answer(place, held).await,
             Admitted::Refused => {
                 self.take_answered();
-                self.answer(place, slot).await;
+                self.answer(place, held).await;
             }
         }
     }
 
     /// What comes after decoding without the reservation station.
-    async fn operation_alone(&self, place: usize, slot: Slot<'_>) {
+    async fn operation_alone(&self, place: usize, held: Held<'_>) {
         let in_order = self.hazard == Hazard::InOrder;
         let number = in_order.then(|| self.order.join());
         match self.flow.admit_alone(place) {
@@ -213,7 +251,7 @@ impl Pipeline<'_, '_> {
             self.order.leave(number).await;
             self.update(place, |passage| passage.answered = self.clock.now());
         }
-        self.answer(place, slot).await;
+        self.answer(place, held).await;
         self.by_bucket.borrow_mut().get_mut(&self.buckets[place]).expect("it is in flight").end(reads);
         self.count(|of_all| of_all.end(reads));
         if let Some(waker) = self.stalled.take() {
@@ -247,8 +285,8 @@ impl Pipeline<'_, '_> {
         });
     }
 
-    /// Waits until the operation is answered and out of the engine, and frees its place.
-    async fn answer(&self, place: usize, slot: Slot<'_>) {
+    /// Waits until the operation is answered and out of the engine, and its answer out of the wire, and frees its place.
+    async fn answer(&self, place: usize, held: Held<'_>) {
         let operation = &self.operations[place];
         poll_fn(|context| {
             if operation.is_answered.get() {
@@ -259,7 +297,12 @@ impl Pipeline<'_, '_> {
         })
         .await;
         self.clock.until(operation.passage.get().answered).await;
-        drop(slot);
+        if let (Clients::Closed(spans), Some(credit)) = (self.clients, held.credit) {
+            self.clock.until(self.wires[1].reserve(self.clock.now(), spans[place].1)).await;
+            self.update(place, |passage| passage.answered = self.clock.now());
+            self.window.give_back(credit, self.clock.now() - operation.passage.get().sent);
+        }
+        drop(held.slot);
     }
 
     /// Waits until nothing in flight depends on the request, nor it on anything.
@@ -341,7 +384,8 @@ mod tests {
             let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
             local.execute(&requests, &mut expected);
             let mut nic = nic(&settings, Policy::Dispatch(0.5), seed);
-            let passages = run_pipeline(&mut nic, &Hardware::kv_direct(), hazard, &requests, &[], &mut replies);
+            let passages =
+                run_pipeline(&mut nic, &Hardware::kv_direct(), hazard, &requests, Clients::Open(&[]), &mut replies);
             for (place, request) in requests.iter().enumerate() {
                 assert_eq!(replies.get(place), expected.get(place), "seed {seed}, {place}: {request:?}");
             }
@@ -374,7 +418,7 @@ mod tests {
         for (hazard, span) in [(Hazard::Waits, 11.0..14.0), (Hazard::Stalls, 1600.0..2600.0)] {
             let mut nic = nic(&settings, Policy::Dispatch(0.0), 5);
             let mut replies = Replies::with_budget(usize::MAX);
-            let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, &[], &mut replies);
+            let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
             assert!(replies.iter().all(|reply| reply == Reply::Done));
             let last = passages[1999].answered;
             assert!(span.contains(&last.as_us()), "{hazard:?}: {last}");

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,7 +20,8 @@ use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
-use crate::pipeline::{Hazard, Passage, run_pipeline};
+use crate::network::{operations_per_packet, packet_bytes};
+use crate::pipeline::{Clients, Hazard, Passage, run_pipeline};
 use crate::resource::mops;
 use crate::time::Time;
 
@@ -29,6 +31,9 @@ const KEY_BYTES: u32 = 4;
 const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
 const UTILIZATION: f64 = 0.5;
+/// Operations of a run that only compares load dispatch ratios, and how much its rate varies.
+const TUNING_COUNT: u32 = 5_000;
+const TUNING_NOISE: f64 = 0.01;
 
 /// A store behind a NIC, full to half with pairs of one size.
 pub(super) struct Corpus {
@@ -49,6 +54,10 @@ pub(super) struct Workload {
     /// Share of PUTs; the others are GETs.
     pub(super) put_share: f64,
     pub(super) hazard: Hazard,
+    /// Whether the request of a GET is as long as that of a PUT; else it has the key alone.
+    pub(super) whole_pairs: bool,
+    /// Whether a PUT writes back the first bucket of its chain also if its key is in another one. Not for GETs.
+    pub(super) writes_unchanged: bool,
     /// How many are measured.
     pub(super) count: u32,
     pub(super) seed: u64,
@@ -60,8 +69,6 @@ pub(super) struct Outcome {
     pub(super) mops: f64,
     /// Of the same, between a wire for requests and one for answers, all in shared packets.
     pub(super) carried_mops: f64,
-    /// Of each operation, in the order of arrival.
-    pub(super) passages: Vec<Passage>,
     /// Share of operations that got their value from another.
     pub(super) forwarded_share: f64,
     /// Share of lines that the NIC's DRAM answered, and of those that it may hold.
@@ -104,7 +111,9 @@ impl Corpus {
             replies: Replies::with_budget(usize::MAX),
         };
         corpus.processor.memory().set_pace(Pace::AtOnce);
-        let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+        let mut all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+        // Popular keys have low numbers; loaded first, they would all lie in the first buckets of their chains.
+        all.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
         for chunk in all.chunks(1 << 12) {
             corpus.execute(chunk);
             assert!(corpus.replies.iter().all(|reply| reply == Reply::Done), "the corpus fits");
@@ -114,6 +123,70 @@ impl Corpus {
 
     /// Runs a workload, all of which is there from the start.
     pub(super) fn run(&mut self, workload: &Workload) -> Outcome {
+        let (dispatcher, operations) = self.begin(workload);
+        let spec = &self.hardware.network;
+        let value_bytes = self.value.len() as u32;
+        let bytes = |puts: bool| KEY_BYTES + if puts || workload.whole_pairs { value_bytes } else { 0 };
+        let sent: Vec<_> = operations.iter().map(|(_, puts)| (Time::ZERO, bytes(*puts))).collect();
+        let arrivals = carry(spec, &sent);
+        let passages = self.pass(workload, &operations, Clients::Open(&arrivals));
+        let answer =
+            |(passage, (_, puts)): (&Passage, &(u32, bool))| (passage.answered, if *puts { 0 } else { value_bytes });
+        let mut answers: Vec<_> = passages.iter().zip(&operations).map(answer).collect();
+        answers.sort_unstable();
+        let back = carry(&self.hardware.network, &answers);
+        let counts = dispatcher.counts();
+        let operation_count = passages.len() as f64;
+        Outcome {
+            mops: mops(passages.iter().map(|passage| passage.answered).collect()),
+            carried_mops: mops(back),
+            forwarded_share: passages.iter().filter(|passage| passage.forwarded).count() as f64 / operation_count,
+            near_share: counts.hits as f64 / counts.lines as f64,
+            hit_rate: counts.hits as f64 / counts.cacheable.max(1) as f64,
+            lines: counts.lines as f64 / operation_count,
+        }
+    }
+
+    /// Runs a workload whose clients always have more, behind the congestion window. Requests and answers share full
+    /// packets.
+    pub(super) fn run_closed(&mut self, workload: &Workload) -> Vec<Passage> {
+        let (_, operations) = self.begin(workload);
+        let spec = &self.hardware.network;
+        let value_bytes = self.value.len() as u32;
+        let on_wire = |bytes: u32| {
+            let together = operations_per_packet(spec, bytes);
+            let packet = Time::of_bytes(packet_bytes(spec, together, bytes).into(), spec.bandwidth_gb_per_s);
+            Time::from_ps(packet.as_ps() / u64::from(together))
+        };
+        let [request, answered, done] = [KEY_BYTES + value_bytes, value_bytes, 0].map(on_wire);
+        let spans: Vec<_> = operations.iter().map(|(_, puts)| (request, if *puts { done } else { answered })).collect();
+        self.pass(workload, &operations, Clients::Closed(&spans))
+    }
+
+    /// The load dispatch ratio at which a workload is fastest, among tenths up to nine: the paper tunes it for each point
+    /// (section 5.2.1). Of those that differ by less than a run varies, the smallest.
+    pub(super) fn tuned_ratio(&mut self, workload: &Workload) -> f64 {
+        let mut measured = [None; 10];
+        let mut mops = |corpus: &mut Corpus, tenths: usize| {
+            *measured[tenths].get_or_insert_with(|| {
+                let policy = Policy::Dispatch(tenths as f64 / 10.0);
+                corpus.run(&Workload { policy, count: TUNING_COUNT, ..*workload }).carried_mops
+            })
+        };
+        // It rises to one best ratio and falls behind it, so the neighbours of the best of a coarse grid are enough.
+        let best_of = |rates: &[(usize, f64)]| {
+            let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+            rates.iter().find(|(_, rate)| *rate >= most * (1.0 - TUNING_NOISE)).map_or(0, |(tenths, _)| *tenths)
+        };
+        let coarse: Vec<_> = [0, 3, 6, 9].into_iter().map(|tenths| (tenths, mops(self, tenths))).collect();
+        let best = best_of(&coarse);
+        let near: Vec<_> =
+            (best.saturating_sub(1)..=(best + 1).min(9)).map(|tenths| (tenths, mops(self, tenths))).collect();
+        best_of(&near) as f64 / 10.0
+    }
+
+    /// Puts idle hardware behind the store, warms it, and draws the operations.
+    fn begin(&mut self, workload: &Workload) -> (Rc<Dispatcher>, Vec<(u32, bool)>) {
         let clock = Rc::clone(self.processor.memory().clock());
         let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
         self.processor.memory().set_dispatcher(Rc::clone(&dispatcher));
@@ -128,43 +201,34 @@ impl Corpus {
             };
             (key, random.random_bool(workload.put_share))
         };
-        if dispatcher.caches() {
+        if let Policy::Dispatch(ratio) = workload.policy
+            && dispatcher.caches()
+        {
             self.processor.memory().set_pace(Pace::Warming);
-            // Twice as many as the cache has lines, and in a long tail more, for those that come seldom.
-            let rounds = if zipf.is_some() { 16 } else { 3 };
-            let chunk_count = self.extent.nic_lines * rounds / (1 << 12);
+            // Of the lines that the cache may hold, twice as many as it has, and in a long tail more, for those that come
+            // seldom. The share that changes is then dirty, and its write-backs are part of the run.
+            let rounds = if zipf.is_some() && workload.count > TUNING_COUNT { 6.0 } else { 2.0 };
+            let chunk_count = (self.extent.nic_lines as f64 * rounds / ratio) as u64 / (1 << 12);
             for _ in 0..chunk_count {
                 let chunk: Vec<_> = (0..1 << 12).map(|_| draw()).collect();
                 self.execute(&chunk);
             }
         }
-        self.processor.memory().set_pace(Pace::Timed);
-        let operations: Vec<(u32, bool)> = (0..workload.count).map(|_| draw()).collect();
-        let keys = keys(&operations);
-        let requests = requests(&operations, &keys, &self.value);
-        let spec = &self.hardware.network;
-        let value_bytes = self.value.len() as u32;
-        let bytes = |puts: bool| KEY_BYTES + if puts { value_bytes } else { 0 };
-        let sent: Vec<_> = operations.iter().map(|(_, puts)| (Time::ZERO, bytes(*puts))).collect();
-        let arrivals = carry(spec, &sent);
-        let passages =
-            run_pipeline(&mut self.processor, &self.hardware, workload.hazard, &requests, &arrivals, &mut self.replies);
-        let answer =
-            |(passage, (_, puts)): (&Passage, &(u32, bool))| (passage.answered, if *puts { 0 } else { value_bytes });
-        let mut answers: Vec<_> = passages.iter().zip(&operations).map(answer).collect();
-        answers.sort_unstable();
-        let back = carry(spec, &answers);
-        let counts = dispatcher.counts();
-        let operation_count = passages.len() as f64;
-        Outcome {
-            mops: mops(passages.iter().map(|passage| passage.answered).collect()),
-            carried_mops: mops(back),
-            forwarded_share: passages.iter().filter(|passage| passage.forwarded).count() as f64 / operation_count,
-            near_share: counts.hits as f64 / counts.lines as f64,
-            hit_rate: counts.hits as f64 / counts.cacheable.max(1) as f64,
-            lines: counts.lines as f64 / operation_count,
-            passages,
-        }
+        let operations = (0..workload.count).map(|_| draw()).collect();
+        (dispatcher, operations)
+    }
+
+    /// Sends operations through the pipeline.
+    fn pass(&mut self, workload: &Workload, operations: &[(u32, bool)], clients: Clients<'_>) -> Vec<Passage> {
+        let keys = keys(operations);
+        let requests = requests(operations, &keys, &self.value);
+        let memory = self.processor.memory();
+        memory.set_pace(Pace::Timed);
+        memory.set_writes_unchanged(workload.writes_unchanged);
+        let (processor, replies) = (&mut self.processor, &mut self.replies);
+        let passages = run_pipeline(processor, &self.hardware, workload.hazard, &requests, clients, replies);
+        self.processor.memory().set_writes_unchanged(false);
+        passages
     }
 
     fn execute(&mut self, operations: &[(u32, bool)]) {

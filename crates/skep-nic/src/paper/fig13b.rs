@@ -51,6 +51,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
             long_tail: Some(long_tail),
             put_share: put_percent / 100.0,
             hazard,
+            whole_pairs: true,
+            writes_unchanged: false,
             count: if hazard == Hazard::Waits { 40_000 } else { 20_000 },
             seed,
         };
