@@ -143,14 +143,14 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
             if batched { "6.7 to 9.7" } else { "3 to 9 in the text, 5.8 to 9.4 in the plot" },
         ),
         explanation: format!(
-            "A NIC that completes X million operations a second with N in flight holds each for N / X µs. In ours N is {} up to \
-             62 B, as many as the pipeline has places for; at the same rates the paper's latencies mean {}. The most are GETs of \
-             the long tail, where the clock is the bound: more than 256 in a pipeline of 256 have to wait before it, where ours \
-             wait at the client. At 254 B the wire is the bound. If every place may fill, the mean is up to {filled:.1} µs (dashed; \
-             the thesis says above 10), and no bar of the paper shows that; with the congestion window ours hold {}, all four \
-             for one delay, which is its target and fitted to these bars. The paper's mean {}: its bars of 254 B are those of \
-             62 B and 0.04 µs, the time of 192 B on a wire, for GETs, although the load is a quarter. No window of operations, \
-             and none of delay, gives all four.",
+            "A NIC that completes X million operations a second with N in flight holds each for N / X µs. Up to 62 B ours has \
+             {} in flight, of 256 at most; at the same rates the paper's latencies mean {}. The most are GETs of the long tail, \
+             where the clock is the bound: more than 256 have to wait before the pipeline, where ours wait at the client. At \
+             254 B the wire is the bound. If every place may fill, the mean is up to {filled:.1} µs (dashed; the thesis says \
+             above 10), and no bar of the paper shows that. With the congestion window ours has {} in flight, and one delay for \
+             all four bars: its target, fitted to them. The paper's mean {}: for GETs they are its bars of 62 B and what 192 B \
+             take on a wire, 0.04 µs, although the load of the memory is a quarter. So they do not come from one bound on \
+             operations in flight, nor from one on their delay.",
             of_size(false, &held),
             of_size(false, &theirs),
             of_size(true, &held),
