@@ -127,8 +127,12 @@ impl Memory for NicMemory {
     /// The pipeline has no prefetch: what is needed is asked for.
     fn announce(&self, _span: Span) {}
 
-    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
-        (self.pace.get() == Pace::AtOnce).then(|| self.bytes.with_line(pointer, visit).1)
+    fn update_lines_at_hand<T>(
+        &self,
+        lines: impl Iterator<Item = (Pointer, T)>,
+        visit: impl FnMut(&mut Line, T) -> Effect,
+    ) -> bool {
+        self.pace.get() == Pace::AtOnce && self.bytes.update_lines_at_hand(lines, visit)
     }
 
     async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {

@@ -16,3 +16,4 @@ pub mod memory;
 pub mod naive;
 pub mod operation;
 pub mod processor;
+mod short;
