@@ -161,10 +161,25 @@ pub enum HardwareError {
     },
 }
 
+/// The name of a board, and the board.
+pub type Preset = (&'static str, fn() -> Hardware);
+
+/// Most links: each of them has a seed and queues of its own.
+const LINKS_MAX: u32 = 64;
+
 /// The board of the paper.
 const KV_DIRECT: &str = include_str!("../boards/kv-direct.toml");
 
 impl Hardware {
+    /// The boards that come with the crate, by name.
+    pub const PRESETS: &[Preset] =
+        &[("kv-direct", Hardware::kv_direct), ("kv-direct-one-link", Hardware::kv_direct_one_link)];
+
+    /// A board of [`Hardware::PRESETS`].
+    pub fn preset(name: &str) -> Option<Self> {
+        Hardware::PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, board)| board())
+    }
+
     /// The paper's NIC with both of its PCIe links (section 4).
     pub fn kv_direct() -> Self {
         Hardware::from_toml(KV_DIRECT).expect("the board that comes with the crate is valid")
@@ -218,14 +233,13 @@ impl Hardware {
             ("network.bandwidth_gb_per_s", network.bandwidth_gb_per_s),
             ("network.delay_us", network.delay_us),
         ] {
-            // Beyond a billion of any of these units, sums of picoseconds could overflow.
-            if !(value > 0.0 && value <= 1e9) {
-                return refuse(field, format!("{value} is not between 0 and a billion"));
+            // Beyond these bounds of any of these units, sums of picoseconds could overflow.
+            if !(1e-6..=1e9).contains(&value) {
+                return refuse(field, format!("{value} is not between a millionth and a billion"));
             }
         }
         for (field, value) in [
             ("processor.operations_in_flight", processor.operations_in_flight),
-            ("pcie.links", pcie.links),
             ("pcie.read_tags", pcie.read_tags),
             ("pcie.nonposted_credits", pcie.nonposted_credits),
             ("pcie.posted_credits", pcie.posted_credits),
@@ -236,12 +250,16 @@ impl Hardware {
                 return refuse(field, format!("{value} is not between 1 and 65536"));
             }
         }
+        if !(1..=LINKS_MAX).contains(&pcie.links) {
+            return refuse("pcie.links", format!("{} is not between 1 and {LINKS_MAX}", pcie.links));
+        }
         for (field, value) in [
             ("pcie.tlp_overhead_bytes", pcie.tlp_overhead_bytes),
             ("pcie.link_packet_bytes", pcie.link_packet_bytes),
             ("pcie.dma_engine.write_header_cycles", engine.write_header_cycles),
             ("pcie.dma_engine.read_header_cycles", engine.read_header_cycles),
             ("pcie.dma_engine.turnaround_cycles", engine.turnaround_cycles),
+            ("network.header_bytes", network.header_bytes),
             ("network.operation_header_bytes", network.operation_header_bytes),
             ("network.packet_max_bytes", network.packet_max_bytes),
         ] {
@@ -338,7 +356,11 @@ mod tests {
         let board = Hardware::kv_direct();
         assert_eq!(Hardware::from_toml(&board.to_toml()), Ok(board.clone()));
         assert_eq!(board.memory_ratio(), 1.0 / 16.0);
-        assert_eq!(Hardware::kv_direct_one_link().check(), Ok(()));
+        for (name, board) in Hardware::PRESETS {
+            assert_eq!(board().check(), Ok(()));
+            assert_eq!(Hardware::preset(name).map(|board| board.name), Some((*name).to_owned()));
+        }
+        assert_eq!(Hardware::preset("kv-indirect"), None);
     }
 
     #[test]
@@ -363,7 +385,14 @@ mod tests {
             ("clock_mhz = 180.0", "clock_mhz = -180.0", "processor.clock_mhz", "-180"),
             ("clock_mhz = 180.0", "clock_mhz = nan", "processor.clock_mhz", "NaN"),
             ("delay_us = 2.0", "delay_us = inf", "network.delay_us", "inf"),
+            ("clock_mhz = 180.0", "clock_mhz = 1e-300", "processor.clock_mhz", "a millionth"),
+            ("bandwidth_gb_per_s = 5.0", "bandwidth_gb_per_s = 0.0", "network.bandwidth_gb_per_s", "0 is not"),
             ("links = 2", "links = 0", "pcie.links", "between 1"),
+            ("links = 2", "links = 65", "pcie.links", "and 64"),
+            ("read_tags = 64", "read_tags = 70000", "pcie.read_tags", "70000"),
+            ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "does not come before"),
+            ("header_bytes = 88", "header_bytes = 4294967295", "network.header_bytes", "65536"),
+            ("operation_header_bytes = 3", "operation_header_bytes = 1500", "network.packet_max_bytes", "no room"),
             ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
             ("payload_max_bytes = 256", "payload_max_bytes = 100", "pcie.payload_max_bytes", "100"),
             ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),

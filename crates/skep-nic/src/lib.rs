@@ -13,6 +13,7 @@
 //! | [`pipeline`] | the store's operations, decoded one a cycle | section 3.3.3, Fig. 4 |
 //! | [`window`] | operations in flight, by their delay | thesis chapter |
 //! | [`balance`] | the best load dispatch ratio | section 6.3.1, Tables 5, 6 |
+//! | [`sizing`] | what a board reaches with a given load, and what limits it | section 5.2.1 |
 //! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
 //! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
 //! | [`popularity`] | uniform and long-tail accesses | section 5 |
@@ -33,5 +34,6 @@ pub mod pipeline;
 pub mod popularity;
 pub mod resource;
 pub mod scatter_gather;
+pub mod sizing;
 pub mod time;
 pub mod window;

@@ -41,6 +41,27 @@ pub(crate) fn short_mask(size: usize) -> u64 {
     u64::MAX >> ((64 - 8 * size) & 63)
 }
 
+/// Copies bytes over others of the same number. Two to sixteen go as two words that may overlap.
+#[inline(always)]
+pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
+    #[inline(always)]
+    fn by_words<const N: usize>(old: &mut [u8], new: &[u8]) -> Option<()> {
+        let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);
+        *old.first_chunk_mut()? = first;
+        *old.last_chunk_mut()? = last;
+        Some(())
+    }
+    let copied = match new.len() {
+        2..=3 => by_words::<2>(old, new),
+        4..=7 => by_words::<4>(old, new),
+        8..=16 => by_words::<8>(old, new),
+        _ => None,
+    };
+    if copied.is_none() {
+        old.copy_from_slice(new);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +80,17 @@ mod tests {
         for size in 1..=SHORT_SIZE_MAX {
             let ones = short_mask(size).to_le_bytes();
             assert_eq!(ones, std::array::from_fn(|place| if place < size { 0xff } else { 0 }), "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn all_bytes_are_overwritten_and_no_others() {
+        for size in 0..=40 {
+            let new: Vec<u8> = (1..=size).collect();
+            let mut old = [0xff; 42];
+            overwrite(&mut old[1..=usize::from(size)], &new);
+            assert_eq!(old[1..=usize::from(size)], new);
+            assert_eq!((old[0], old[usize::from(size) + 1]), (0xff, 0xff), "{size} bytes");
         }
     }
 }

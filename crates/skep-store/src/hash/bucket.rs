@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::slab::SlabClass;
 use crate::memory::{LINE_SIZE, Line, Pointer};
-use crate::short::{SHORT_SIZE_MAX, short_mask};
+use crate::short::{SHORT_SIZE_MAX, overwrite, short_mask};
 
 /// Slots of a bucket.
 pub const SLOT_COUNT: usize = 10;
@@ -50,6 +50,8 @@ const MARKS_LOW_BITS: usize = 48;
 
 const TYPE_INLINE_BEGIN: u32 = 6;
 const TYPE_INLINE_MORE: u32 = 7;
+
+const _: () = assert!(TYPE_INLINE_MORE == TYPE_MASK && TYPE_INLINE_BEGIN == TYPE_MASK ^ 1);
 
 /// The marks of a pair behind the first slot of which this many type bits are ones: further slots have all of them, the
 /// slot after them has not.
@@ -305,14 +307,11 @@ impl Bucket {
         let slot_count = slots_for(pair_size);
         assert!(!key.is_empty() && slot + slot_count <= SLOT_COUNT, "an inline pair fits the free slots");
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
-        self.0.0[offset..offset + key.len()].copy_from_slice(key);
-        self.0.0[offset + key.len()..offset + pair_size].copy_from_slice(value);
-        let mut types = self.types();
-        for further in 0..slot_count {
-            let code = if further == 0 { TYPE_INLINE_BEGIN } else { TYPE_INLINE_MORE };
-            types |= code << ((slot + further) * TYPE_BITS);
-        }
-        self.set_types(types);
+        overwrite(&mut self.0.0[offset..offset + key.len()], key);
+        overwrite(&mut self.0.0[offset + key.len()..offset + pair_size], value);
+        // All ones, but for the lowest of the first slot.
+        let types = ((1 << (slot_count * TYPE_BITS)) - 1) ^ (TYPE_INLINE_MORE ^ TYPE_INLINE_BEGIN);
+        self.set_types(self.types() | types << (slot * TYPE_BITS));
         // For an empty value the two marks are one.
         let marks = (1 << (key.len() - 1)) | (1 << (pair_size - 1));
         self.set_marks(self.marks() | marks << (slot * SLOT_SIZE));

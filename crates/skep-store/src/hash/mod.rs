@@ -5,6 +5,7 @@ mod edit;
 mod find;
 mod large;
 mod object;
+pub mod poisson;
 mod settings;
 pub mod slab;
 mod table;

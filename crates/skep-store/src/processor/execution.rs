@@ -8,7 +8,7 @@ use super::replies::Replies;
 use crate::function::{DecimalText, add_decimal, filter, reduce, update, update_short};
 use crate::memory::Effect;
 use crate::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
-use crate::short::load_short;
+use crate::short::{load_short, overwrite};
 
 /// Whether an operation could be carried out on the value where it lies.
 pub(super) enum InPlace {
@@ -123,25 +123,4 @@ pub(super) fn update_in_place(
     }
     update(operation.function, operation.element, operation.shape, operation.operand, value);
     InPlace::Answered(Effect::Changed)
-}
-
-/// Copies a value over another of the same size. Up to sixteen bytes go as two words that may overlap: a call costs more.
-#[inline(always)]
-fn overwrite(value: &mut [u8], new: &[u8]) {
-    #[inline(always)]
-    fn by_words<const N: usize>(value: &mut [u8], new: &[u8]) -> Option<()> {
-        let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);
-        *value.first_chunk_mut()? = first;
-        *value.last_chunk_mut()? = last;
-        Some(())
-    }
-    let copied = match new.len() {
-        2..=3 => by_words::<2>(value, new),
-        4..=7 => by_words::<4>(value, new),
-        8..=16 => by_words::<8>(value, new),
-        _ => None,
-    };
-    if copied.is_none() {
-        value.copy_from_slice(new);
-    }
 }
