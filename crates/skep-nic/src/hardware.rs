@@ -50,6 +50,8 @@ pub struct Processor {
     pub clock_mhz: f64,
     /// Operations under way at most.
     pub operations_in_flight: u32,
+    /// Mean delay of operations above which the congestion window shrinks, wires included and the network's delay not.
+    pub delay_target_us: f64,
 }
 
 /// PCIe links, all alike, and the DMA engine before each.
@@ -240,6 +242,7 @@ impl Hardware {
         let engine = &pcie.dma_engine;
         for (field, value) in [
             ("processor.clock_mhz", processor.clock_mhz),
+            ("processor.delay_target_us", processor.delay_target_us),
             ("pcie.bandwidth_gb_per_s", pcie.bandwidth_gb_per_s),
             ("pcie.round_trip_ns", pcie.round_trip_ns),
             ("pcie.read_cached_ns", pcie.read_cached_ns),

@@ -11,6 +11,7 @@
 //! | [`dispatcher`], [`cache`] | NIC DRAM as a cache for a share of the lines | section 3.3.4, Fig. 7 |
 //! | [`memory`] | the store's memory on all that | |
 //! | [`pipeline`] | the store's operations, decoded one a cycle | section 3.3.3, Fig. 4 |
+//! | [`window`] | operations in flight, by their delay | thesis chapter |
 //! | [`balance`] | the best load dispatch ratio | section 6.3.1, Tables 5, 6 |
 //! | [`server`] | several NICs in one server | section 6.2, Fig. 20 |
 //! | [`trace`] | what happened to an operation when | |
@@ -39,3 +40,4 @@ pub mod server;
 pub mod sizing;
 pub mod time;
 pub mod trace;
+pub mod window;

@@ -26,6 +26,7 @@ pub struct NicMemory {
     /// A turn for other operations is a cycle of the pipeline.
     cycle: Time,
     pace: Cell<Pace>,
+    writes_unchanged: Cell<bool>,
 }
 
 /// What an access does besides moving its bytes.
@@ -42,12 +43,24 @@ pub enum Pace {
 impl NicMemory {
     /// The dispatcher's extent should be that of the bytes.
     pub fn new(bytes: LocalMemory, clock: Rc<Clock>, dispatcher: Rc<Dispatcher>, cycle: Time) -> Self {
-        NicMemory { bytes, clock, dispatcher: RefCell::new(dispatcher), cycle, pace: Cell::new(Pace::Timed) }
+        NicMemory {
+            bytes,
+            clock,
+            dispatcher: RefCell::new(dispatcher),
+            cycle,
+            pace: Cell::new(Pace::Timed),
+            writes_unchanged: Cell::default(),
+        }
     }
 
     /// Sets what accesses do from now on.
     pub fn set_pace(&self, pace: Pace) {
         self.pace.set(pace);
+    }
+
+    /// Sets whether the bucket at which a search begins is written back if the operation leaves it as it is.
+    pub fn set_writes_unchanged(&self, writes: bool) {
+        self.writes_unchanged.set(writes);
     }
 
     /// Puts the same bytes behind another dispatcher with the same clock. Nothing may be under way.
@@ -134,7 +147,7 @@ impl Memory for NicMemory {
         let span = pointer.span(LINE_BYTES as usize);
         self.fetch(span).await;
         let (effect, result) = self.bytes.with_line(pointer, visit);
-        if effect == Effect::Changed {
+        if effect == Effect::Changed || self.writes_unchanged.get() {
             self.put_back(span).await;
         }
         result

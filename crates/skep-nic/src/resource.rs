@@ -115,6 +115,18 @@ impl Slots {
         .await;
         Slot(self)
     }
+
+    /// Adds slots.
+    pub fn add(&self, count: u32) {
+        (0..count).for_each(|_| drop(Slot(self)));
+    }
+}
+
+impl Slot<'_> {
+    /// Takes it out of use.
+    pub fn retire(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Slot<'_> {

@@ -26,7 +26,7 @@ use crate::dispatcher::hash;
 use crate::hardware::Hardware;
 use crate::memory::NicMemory;
 use crate::pcie::HostMemory;
-use crate::pipeline::{Hazard, Passage, Pipeline};
+use crate::pipeline::{Clients, Feed, Hazard, Passage, Pipeline};
 use crate::time::Time;
 
 /// A NIC of the server, and what it is asked.
@@ -60,8 +60,7 @@ pub fn host_memories(hardware: &Hardware) -> Vec<Rc<HostMemory>> {
 /// If the order names a NIC more often than it has requests.
 pub fn run_server(clock: &Clock, hardware: &Hardware, nics: &mut [Nic<'_>], order: &[u32]) -> Vec<Vec<Passage>> {
     let mut passages = Vec::new();
-    let start = clock.now();
-    nest(clock, start, hardware, nics, &[], &mut passages, order);
+    nest(clock, hardware, nics, &[], &mut passages, order);
     passages
 }
 
@@ -72,7 +71,6 @@ type Poller<'a> = dyn Fn(usize, &mut Context<'_>) -> Poll<()> + 'a;
 /// of them run.
 fn nest(
     clock: &Clock,
-    start: Time,
     hardware: &Hardware,
     nics: &mut [Nic<'_>],
     before: &[&Poller<'_>],
@@ -82,10 +80,10 @@ fn nest(
     let Some((nic, others)) = nics.split_first_mut() else {
         return run_in_order(clock, hardware, before, order);
     };
+    let feed = Feed::new(nic.processor, Hazard::Waits, nic.requests, Clients::Open(nic.arrivals));
     let found = nic.processor.flow(nic.requests, nic.replies, |flow| {
-        let pipeline = Pipeline::new(clock, flow, hardware, Hazard::Waits, nic.requests, Vec::new());
-        let arrival = |place: usize| start + nic.arrivals.get(place).copied().unwrap_or_default();
-        let operation = async |place: usize| pipeline.operation(place, arrival(place)).await;
+        let pipeline = Pipeline::new(clock, flow, hardware, feed);
+        let operation = async |place: usize| pipeline.operation(place).await;
         let operations: RefCell<Vec<Option<Pin<Box<_>>>>> = RefCell::new(nic.requests.iter().map(|_| None).collect());
         let poller = |place: usize, context: &mut Context<'_>| {
             let begun = operations.borrow_mut()[place].take();
@@ -97,8 +95,8 @@ fn nest(
             polled
         };
         let pollers: Vec<&Poller<'_>> = before.iter().copied().chain([&poller as &Poller<'_>]).collect();
-        nest(clock, start, hardware, others, &pollers, passages, order);
-        pipeline.passages(start)
+        nest(clock, hardware, others, &pollers, passages, order);
+        pipeline.passages()
     });
     passages.insert(0, found);
 }

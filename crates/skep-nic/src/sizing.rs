@@ -28,6 +28,9 @@ const OPERATIONS: u32 = 20_000;
 const OPERATIONS_FOR_BALANCE: u32 = 6_000;
 /// Load dispatch ratios that are tried; between them what was measured is interpolated.
 const RATIOS: [f64; 8] = [0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0];
+/// What is tried of the ratio that makes both sides equally busy. Only so many operations are under way, so neither side is
+/// busy all the time there, and the best ratio lies somewhat below it.
+const PARTS_OF_BALANCE: [f64; 3] = [1.0, 0.9, 0.8];
 /// Shares of the throughput at which latencies are measured.
 const LATENCY_LOADS: [f64; 2] = [0.5, 0.9];
 /// Pairs that lie in one slab: the pipeline has no others.
@@ -151,7 +154,7 @@ pub fn size(
     let memory = u64::from(LINE_BYTES) << LINE_BITS;
     let (settings, mut corpus) = load(hardware, demand, utilization, memory, seed)?;
     corpus.theta = demand.skew;
-    let steps = RATIOS.len() + 1 + LATENCY_LOADS.len() + RESOURCES.len();
+    let steps = RATIOS.len() + PARTS_OF_BALANCE.len() + 1 + LATENCY_LOADS.len() + RESOURCES.len();
     let mut done = 0_usize;
     let mut step = || {
         done += 1;
@@ -162,6 +165,8 @@ pub fn size(
         long_tail: (demand.skew > 0.0).then_some(f64::from(corpus.key_count)),
         put_share: demand.put_share,
         hazard: Hazard::Waits,
+        whole_pairs: false,
+        writes_unchanged: false,
         count,
         seed,
     };
@@ -171,8 +176,16 @@ pub fn size(
         step();
         corpus.run(&workload(&corpus, ratio, OPERATIONS_FOR_BALANCE))
     });
-    let dispatch_ratio = sides.dispatch_ratio(1.0, 1.0);
+    let balanced = sides.dispatch_ratio(1.0, 1.0);
     corpus.hardware = hardware.clone();
+    let mut best = (0.0, 1.0);
+    for part in PARTS_OF_BALANCE {
+        let mops = corpus.run(&workload(&corpus, part * balanced, OPERATIONS_FOR_BALANCE)).carried_mops;
+        best = if mops > best.0 * (1.0 + GAIN_MIN) { (mops, part) } else { best };
+        step();
+    }
+    let part_of_balance = best.1;
+    let dispatch_ratio = part_of_balance * balanced;
     let outcome = corpus.run(&workload(&corpus, dispatch_ratio, OPERATIONS));
     step();
     let mut latencies = Vec::new();
@@ -187,7 +200,7 @@ pub fn size(
         let mut doubled = hardware.clone();
         double(&mut doubled);
         let faster = |one: &str| if name == one { 2.0 } else { 1.0 };
-        let ratio = sides.dispatch_ratio(faster("NIC DRAM"), faster("PCIe"));
+        let ratio = part_of_balance * sides.dispatch_ratio(faster("NIC DRAM"), faster("PCIe"));
         corpus.hardware = doubled;
         let mops_if_doubled = corpus.run(&workload(&corpus, ratio, OPERATIONS)).carried_mops;
         let parts = busy(name, hardware, demand, &outcome);
@@ -422,7 +435,17 @@ mod tests {
             let reached = |ratio: f64| {
                 let long_tail = (skew > 0.0).then_some(f64::from(corpus.key_count));
                 let (policy, hazard) = (Policy::Dispatch(ratio), Hazard::Waits);
-                corpus.run(&Workload { policy, long_tail, put_share, hazard, count: OPERATIONS, seed: 7 }).mops
+                let workload = Workload {
+                    policy,
+                    long_tail,
+                    put_share,
+                    hazard,
+                    whole_pairs: false,
+                    writes_unchanged: false,
+                    count: OPERATIONS,
+                    seed: 7,
+                };
+                corpus.run(&workload).mops
             };
             let sweep: Vec<f64> = RATIOS.map(reached).to_vec();
             let best = sweep.iter().copied().fold(0.0, f64::max);

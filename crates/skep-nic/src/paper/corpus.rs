@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,7 +20,8 @@ use crate::clock::Clock;
 use crate::dispatcher::{DispatchCounts, Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
-use crate::pipeline::{Hazard, Passage, run_pipeline};
+use crate::network::{operations_per_packet, packet_bytes};
+use crate::pipeline::{Clients, Hazard, Passage, run_pipeline};
 use crate::resource::mops;
 use crate::time::Time;
 
@@ -29,6 +31,11 @@ pub(crate) const KEY_BYTES: u32 = 4;
 pub(super) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
 pub(super) const UTILIZATION: f64 = 0.5;
+/// Operations of a run that only compares load dispatch ratios, and how much its rate varies.
+const TUNING_COUNT: u32 = 5_000;
+const TUNING_NOISE: f64 = 0.01;
+/// Below it, warming in proportion to the lines that may be cached would take longer than what is seen of it.
+const RATIO_WARMED_MIN: f64 = 0.1;
 
 /// A store behind a NIC, full to half with pairs of one size.
 pub(crate) struct Corpus {
@@ -51,6 +58,10 @@ pub(crate) struct Workload {
     /// Share of PUTs; the others are GETs.
     pub(crate) put_share: f64,
     pub(crate) hazard: Hazard,
+    /// Whether the request of a GET is as long as that of a PUT; else it has the key alone.
+    pub(crate) whole_pairs: bool,
+    /// Whether a PUT writes back the first bucket of its chain also if its key is in another one. Not for GETs.
+    pub(crate) writes_unchanged: bool,
     /// How many are measured.
     pub(crate) count: u32,
     pub(crate) seed: u64,
@@ -131,7 +142,9 @@ impl Corpus {
             replies: Replies::with_budget(usize::MAX),
         };
         corpus.processor.memory().set_pace(Pace::AtOnce);
-        let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+        let mut all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+        // Popular keys have low numbers; loaded first, they would all lie in the first buckets of their chains.
+        all.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(settings.seed));
         for chunk in all.chunks(1 << 12) {
             corpus.execute(chunk);
             if !corpus.replies.iter().all(|reply| reply == Reply::Done) {
@@ -148,43 +161,13 @@ impl Corpus {
 
     /// Runs a workload of which clients have another operation in every such span.
     pub(crate) fn offer(&mut self, workload: &Workload, interval: Time) -> Outcome {
-        let clock = Rc::clone(self.processor.memory().clock());
-        let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
-        self.processor.memory().set_dispatcher(Rc::clone(&dispatcher));
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
-        let zipf = workload
-            .long_tail
-            .map(|keys| Zipf::new(keys, self.theta).expect("there are keys, and the skew is positive"));
-        let key_count = self.key_count;
-        let mut draw = || {
-            let key = match &zipf {
-                None => random.random_range(0..key_count),
-                Some(zipf) => ((zipf.sample(&mut random) as u64 - 1) % u64::from(key_count)) as u32,
-            };
-            (key, random.random_bool(workload.put_share))
-        };
-        if dispatcher.caches() {
-            self.processor.memory().set_pace(Pace::Warming);
-            // Twice as many as the cache has lines, and in a long tail more, for those that come seldom.
-            let rounds = if zipf.is_some() { 16 } else { 3 };
-            let chunk_count = self.extent.nic_lines * rounds / (1 << 12);
-            for _ in 0..chunk_count {
-                let chunk: Vec<_> = (0..1 << 12).map(|_| draw()).collect();
-                self.execute(&chunk);
-            }
-        }
-        self.processor.memory().set_pace(Pace::Timed);
-        let operations: Vec<(u32, bool)> = (0..workload.count).map(|_| draw()).collect();
-        let keys = keys(&operations);
-        let requests = requests(&operations, &keys, &self.value);
-        let spec = &self.hardware.network;
+        let (dispatcher, operations) = self.begin(workload);
         let value_bytes = self.value.len() as u32;
-        let bytes = |puts: bool| KEY_BYTES + if puts { value_bytes } else { 0 };
+        let bytes = |puts: bool| KEY_BYTES + if puts || workload.whole_pairs { value_bytes } else { 0 };
         let sent: Vec<_> =
             operations.iter().zip(0..).map(|((_, puts), place)| (interval * place, bytes(*puts))).collect();
-        let arrivals = carry(spec, &sent);
-        let passages =
-            run_pipeline(&mut self.processor, &self.hardware, workload.hazard, &requests, &arrivals, &mut self.replies);
+        let arrivals = carry(&self.hardware.network, &sent);
+        let passages = self.pass(workload, &operations, Clients::Open(&arrivals));
         let answer = |place: usize| {
             let puts = operations[place].1;
             (passages[place].answered, if puts { 0 } else { value_bytes })
@@ -192,7 +175,7 @@ impl Corpus {
         let mut by_answer: Vec<usize> = (0..passages.len()).collect();
         by_answer.sort_by_key(|place| answer(*place));
         let answers: Vec<_> = by_answer.iter().map(|place| answer(*place)).collect();
-        let back = carry(spec, &answers);
+        let back = carry(&self.hardware.network, &answers);
         let latencies = by_answer.iter().zip(&back).map(|(place, back)| *back - sent[*place].0).collect();
         let span = back.last().copied().unwrap_or_default();
         let counts = dispatcher.counts();
@@ -210,6 +193,91 @@ impl Corpus {
             latencies,
             passages,
         }
+    }
+
+    /// Runs a workload whose clients always have more, behind the congestion window. Requests and answers share full
+    /// packets.
+    pub(super) fn run_closed(&mut self, workload: &Workload) -> Vec<Passage> {
+        let (_, operations) = self.begin(workload);
+        let spec = &self.hardware.network;
+        let value_bytes = self.value.len() as u32;
+        let on_wire = |bytes: u32| {
+            let together = operations_per_packet(spec, bytes);
+            let packet = Time::of_bytes(packet_bytes(spec, together, bytes).into(), spec.bandwidth_gb_per_s);
+            Time::from_ps(packet.as_ps() / u64::from(together))
+        };
+        let [request, answered, done] = [KEY_BYTES + value_bytes, value_bytes, 0].map(on_wire);
+        let spans: Vec<_> = operations.iter().map(|(_, puts)| (request, if *puts { done } else { answered })).collect();
+        self.pass(workload, &operations, Clients::Closed(&spans))
+    }
+
+    /// The load dispatch ratio at which a workload is fastest, among tenths up to nine: the paper tunes it for each point
+    /// (section 5.2.1). Of those that differ by less than a run varies, the smallest.
+    pub(super) fn tuned_ratio(&mut self, workload: &Workload) -> f64 {
+        let mut measured = [None; 10];
+        let mut mops = |corpus: &mut Corpus, tenths: usize| {
+            *measured[tenths].get_or_insert_with(|| {
+                let policy = Policy::Dispatch(tenths as f64 / 10.0);
+                corpus.run(&Workload { policy, count: TUNING_COUNT, ..*workload }).carried_mops
+            })
+        };
+        // It rises to one best ratio and falls behind it, so the neighbours of the best of a coarse grid are enough.
+        let best_of = |rates: &[(usize, f64)]| {
+            let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+            rates.iter().find(|(_, rate)| *rate >= most * (1.0 - TUNING_NOISE)).map_or(0, |(tenths, _)| *tenths)
+        };
+        let coarse: Vec<_> = [0, 3, 6, 9].into_iter().map(|tenths| (tenths, mops(self, tenths))).collect();
+        let best = best_of(&coarse);
+        let near: Vec<_> =
+            (best.saturating_sub(1)..=(best + 1).min(9)).map(|tenths| (tenths, mops(self, tenths))).collect();
+        best_of(&near) as f64 / 10.0
+    }
+
+    /// Puts idle hardware behind the store, warms it, and draws the operations.
+    fn begin(&mut self, workload: &Workload) -> (Rc<Dispatcher>, Vec<(u32, bool)>) {
+        let clock = Rc::clone(self.processor.memory().clock());
+        let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
+        self.processor.memory().set_dispatcher(Rc::clone(&dispatcher));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
+        let zipf = workload
+            .long_tail
+            .map(|keys| Zipf::new(keys, self.theta).expect("there are keys, and the skew is positive"));
+        let key_count = self.key_count;
+        let mut draw = || {
+            let key = match &zipf {
+                None => random.random_range(0..key_count),
+                Some(zipf) => ((zipf.sample(&mut random) as u64 - 1) % u64::from(key_count)) as u32,
+            };
+            (key, random.random_bool(workload.put_share))
+        };
+        if let Policy::Dispatch(ratio) = workload.policy
+            && dispatcher.caches()
+        {
+            self.processor.memory().set_pace(Pace::Warming);
+            // Of the lines that the cache may hold, twice as many as it has, and in a long tail more, for those that come
+            // seldom. The share that changes is then dirty, and its write-backs are part of the run.
+            let rounds = if zipf.is_some() { 6.0 } else { 2.0 };
+            let chunk_count = (self.extent.nic_lines as f64 * rounds / ratio.max(RATIO_WARMED_MIN)) as u64 / (1 << 12);
+            for _ in 0..chunk_count {
+                let chunk: Vec<_> = (0..1 << 12).map(|_| draw()).collect();
+                self.execute(&chunk);
+            }
+        }
+        let operations = (0..workload.count).map(|_| draw()).collect();
+        (dispatcher, operations)
+    }
+
+    /// Sends operations through the pipeline.
+    fn pass(&mut self, workload: &Workload, operations: &[(u32, bool)], clients: Clients<'_>) -> Vec<Passage> {
+        let keys = keys(operations);
+        let requests = requests(operations, &keys, &self.value);
+        let memory = self.processor.memory();
+        memory.set_pace(Pace::Timed);
+        memory.set_writes_unchanged(workload.writes_unchanged);
+        let (processor, replies) = (&mut self.processor, &mut self.replies);
+        let passages = run_pipeline(processor, &self.hardware, workload.hazard, &requests, clients, replies);
+        self.processor.memory().set_writes_unchanged(false);
+        passages
     }
 
     fn execute(&mut self, operations: &[(u32, bool)]) {

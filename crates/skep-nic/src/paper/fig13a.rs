@@ -20,7 +20,7 @@ use crate::clock::{Clock, run};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
 use crate::memory::Pace;
-use crate::pipeline::{Hazard, run_pipeline};
+use crate::pipeline::{Clients, Hazard, run_pipeline};
 use crate::resource::{Meter, Path, mops};
 use crate::time::Time;
 
@@ -108,7 +108,7 @@ fn atomics(hardware: &Hardware, hazard: Hazard, keys: u32, count: u32, seed: u64
     });
     let requests: Vec<_> =
         (0..count).map(draw).map(|key| Request { key: &keys[key as usize], operation: add }).collect();
-    let passages = run_pipeline(&mut processor, hardware, hazard, &requests, &[], &mut replies);
+    let passages = run_pipeline(&mut processor, hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
     mops(passages.iter().map(|passage| passage.answered).collect())
 }
 

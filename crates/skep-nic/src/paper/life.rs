@@ -15,7 +15,7 @@ use crate::dispatcher::{Dispatcher, Policy};
 use crate::hardware::Hardware;
 use crate::memory::Pace;
 use crate::network::packet_bytes;
-use crate::pipeline::{Hazard, run_pipeline};
+use crate::pipeline::{Clients, Hazard, run_pipeline};
 use crate::time::Time;
 use crate::trace::{Event, Track};
 
@@ -96,7 +96,8 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     if records {
         clock.recorder().switch_on();
     }
-    let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &[request], &[arrival], &mut replies).pop();
+    let clients = Clients::Open(&[arrival]);
+    let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &[request], clients, &mut replies).pop();
     let answered = passage.expect("there is one request").answered;
     let back = answered + on_wire(if puts { 0 } else { value_bytes });
     let latency = back + one_way;

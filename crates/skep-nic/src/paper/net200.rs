@@ -4,7 +4,7 @@
 //! doubling one part of the board after the other: the part whose doubling helps most, if any does.
 
 use super::corpus::{Corpus, Workload};
-use super::fig16::{LINE_BITS, workload};
+use super::fig16::{LINE_BITS, tuned};
 use super::fig17::latency;
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 use crate::hardware::Hardware;
@@ -72,7 +72,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         context.progress(done, SIZES.len());
         let mut corpus = Corpus::load(&board(200.0), LINE_BITS, kv_bytes, context.seed);
         for (name, put_share) in [("GET", 0.0), ("PUT", 1.0)] {
-            let workload = workload(&corpus, true, put_share, context.seed);
+            let workload = tuned(&mut corpus, true, put_share, context.seed);
             let mut points = Vec::new();
             for speed in SPEEDS {
                 points.push((speed, rate(&mut corpus, &board(speed), &workload)));

@@ -23,7 +23,7 @@ use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 use crate::dispatcher::{LINE_BYTES, Policy};
 use crate::hardware::Hardware;
 use crate::memory::Pace;
-use crate::pipeline::{Hazard, run_pipeline};
+use crate::pipeline::{Clients, Hazard, run_pipeline};
 use crate::resource::{Path, mops};
 use crate::time::Time;
 
@@ -239,7 +239,14 @@ impl<'a> Run<'a> {
         let sent: Vec<_> = (0..count).map(|place| (interval * u64::from(place / self.keys), bytes)).collect();
         let spec = &self.hardware.network;
         let arrivals = carry(spec, &sent);
-        let passages = run_pipeline(&mut processor, self.hardware, Hazard::Waits, &requests, &arrivals, &mut replies);
+        let passages = run_pipeline(
+            &mut processor,
+            self.hardware,
+            Hazard::Waits,
+            &requests,
+            Clients::Open(&arrivals),
+            &mut replies,
+        );
         assert!(
             replies.iter().all(|reply| matches!(reply, Reply::Done | Reply::Value(_))),
             "every operation found its vector"
