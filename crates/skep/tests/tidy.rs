@@ -15,6 +15,7 @@ use std::path::Path;
 const UNSAFE: &[&str] = &[
     "crates/skep-store/src/hash/find.rs",
     "crates/skep-store/src/memory/local.rs",
+    "crates/skep-store/src/ordered/frame.rs",
     "crates/skep-store/src/processor/interleaver.rs",
 ];
 
