@@ -66,7 +66,8 @@ impl Epochs {
     pub(crate) fn tag(&self) -> Tag {
         fence(Ordering::SeqCst);
         let number = |(slot, word): (usize, &Slot)| {
-            let number = word.0.load(Ordering::Relaxed);
+            // Acquire: of an operation that has ended, all reads lie before what is done with the replaced.
+            let number = word.0.load(Ordering::Acquire);
             (number & UNDER_WAY != 0).then_some((slot, number))
         };
         Tag(self.slots.iter().enumerate().filter_map(number).collect())
