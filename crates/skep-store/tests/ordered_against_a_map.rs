@@ -131,6 +131,12 @@ fn run(case: &Case) {
             let bytes: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
             assert_eq!(checked.pair_bytes, bytes as u64);
             assert_eq!(all(&mut session), map.clone().into_iter().collect::<Pairs>());
+            let keys: Vec<Vec<u8>> = (0..1000).map(|_| inputs.key()).collect();
+            let mut expected = keys.iter().map(|key| map.get(key).map(Vec::as_slice));
+            session.get_batch(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>(), |value| {
+                assert_eq!(Some(value), expected.next(), "{} seed {seed} phase {phase}", case.name);
+            });
+            assert_eq!(expected.next(), None, "every key is answered");
             let figures = store.figures();
             assert_eq!(figures.garbage_bytes, 0, "nothing is under way");
             assert_eq!(figures.space.lids_used, checked.leaves + checked.interior_nodes, "LIDs are in the tree");

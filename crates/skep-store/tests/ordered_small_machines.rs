@@ -231,7 +231,7 @@ fn versions_in_order(release: impl Fn(&Versions, u64) + Copy + Send + Sync + 'st
 
 #[test]
 fn versions_are_released_in_order() {
-    model(|| versions_in_order(|versions, version| versions.release(version)));
+    model(|| versions_in_order(Versions::release));
 }
 
 #[test]
@@ -350,10 +350,10 @@ fn slots_are_one_participant_each() {
         let other = epochs.clone();
         let other = thread::spawn(move || other.join().is_some());
         let here = epochs.join();
-        let both = here.is_some() as u32;
+        let here_joined = here.is_some();
         drop(here);
-        let there = other.join().unwrap() as u32;
-        assert!(both + there >= 1);
+        let there_joined = other.join().unwrap();
+        assert!(here_joined || there_joined);
         assert!(epochs.join().is_some(), "a slot comes back");
     });
 }

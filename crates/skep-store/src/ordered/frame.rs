@@ -174,6 +174,12 @@ impl<T: Trace> Frames<T> {
         self.frame(FrameNumber(NonZeroU32::new(number).expect("a LID that is known has a frame")))
     }
 
+    /// Says that the page table's entry of a node will be used soon.
+    #[inline]
+    pub(super) fn announce_entry(&self, lid: Lid) {
+        prefetch(self.table.base.as_ptr().wrapping_add(lid.index() * size_of::<AtomicU32>()));
+    }
+
     /// The bytes of a frame that holds part of a value. The reference to it was read in a node under the guard.
     pub(super) fn value<'g>(&'g self, number: FrameNumber, size: usize, guard: &'g Guard<'_>) -> &'g [u8] {
         let _ = guard;
@@ -227,6 +233,15 @@ impl<T> Clone for Frame<'_, T> {
 impl<T> Copy for Frame<'_, T> {}
 
 impl<'g, T: Trace> Frame<'g, T> {
+    /// Says that bytes of the frame will be used soon.
+    #[inline]
+    pub(super) fn announce(self, offset: usize, size: usize) {
+        let end = offset + size.max(1);
+        for line in (offset / LINE_SIZE * LINE_SIZE..end).step_by(LINE_SIZE) {
+            prefetch(self.address.as_ptr().wrapping_add(line));
+        }
+    }
+
     /// Reads the header.
     #[inline]
     pub(super) fn open(self) -> Node<'g, T> {
@@ -256,6 +271,12 @@ impl<T> Clone for Node<'_, T> {
 impl<T> Copy for Node<'_, T> {}
 
 impl<'g, T: Trace> Node<'g, T> {
+    /// Where it was read from.
+    #[inline]
+    pub(super) fn frame(self) -> Frame<'g, T> {
+        self.frame
+    }
+
     #[inline]
     pub(super) fn number(self) -> FrameNumber {
         self.frame.number
@@ -363,7 +384,8 @@ impl<'g, T: Trace> Node<'g, T> {
 
     /// Locks the node if it is as it was seen.
     pub(super) fn try_lock(self) -> Option<LockedNode<'g, T>> {
-        State::try_lock(&self.header[word::STATE], self.state).then_some(LockedNode { node: self })
+        // Not `then_some`: a guard that is made before it is known to hold opens another writer's lock when it is dropped.
+        State::try_lock(&self.header[word::STATE], self.state).then(|| LockedNode { node: self })
     }
 }
 
@@ -524,4 +546,16 @@ impl Drop for Mapping {
         let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapping_size) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
+}
+
+#[inline(always)]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }

@@ -8,10 +8,11 @@
 //! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
 //! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
 //! | `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
-//! | `leaf`, `scan` | reading | sections 3.3, 4.3 |
+//! | `leaf`, `scan`, `batch` | reading | sections 3.3, 4.3 |
 //! | `write`, `restructure` | writing | sections 3.4, 3.5 |
 //! | `check` | what always holds of a tree | |
 
+mod batch;
 mod check;
 mod division;
 mod epoch;
@@ -32,6 +33,8 @@ mod shortcut;
 mod sorted;
 mod space;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod tree;
 mod version;

@@ -1,5 +1,6 @@
 //! A thread's way to an ordered store.
 
+use super::batch::GROUP_SIZE;
 use super::epoch::{Guard, Participant};
 use super::garbage::{BATCH_SIZE, Garbage};
 use super::outside;
@@ -40,6 +41,24 @@ impl<'s, T: Trace> Session<'s, T> {
             }
         }
         true
+    }
+
+    /// Shows the values of many keys in their order, all as of one moment. What is announced for one key travels while
+    /// others are worked on; so a batch takes a fraction of the time of as many single gets.
+    pub fn get_batch(&mut self, keys: &[&[u8]], mut show: impl FnMut(Option<&[u8]>)) {
+        let guard = self.participant.enter();
+        let version = self.store.versions.read();
+        let mut whole = Vec::new();
+        for group in keys.chunks(GROUP_SIZE) {
+            self.store.get_group(group, version, &guard, |value| match value {
+                Some(value) if value.is_outside => {
+                    whole.clear();
+                    outside::visit(&self.store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
+                    show(Some(&whole));
+                }
+                value => show(value.map(|value| value.bytes)),
+            });
+        }
     }
 
     /// Inserts or replaces the value of a key, if the condition holds. The answer is [`Reply::Done`], [`Reply::Exists`],
