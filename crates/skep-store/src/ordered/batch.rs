@@ -10,7 +10,6 @@
 //! about fifty nanoseconds more each. All gets of a batch are one operation and read one version.
 
 use super::epoch::Guard;
-use super::frame::{Frame, Node};
 use super::header::Lid;
 use super::segment::{Segment, Value};
 use super::shortcut::{INDEX_START, Shortcuts};
@@ -23,26 +22,6 @@ use crate::memory::LINE_SIZE;
 /// Gets that are under way together: enough to keep all misses in flight that a core can have.
 pub(super) const GROUP_SIZE: usize = 32;
 
-/// Where a get has come to.
-struct Step<'g, T> {
-    lid: Lid,
-    frame: Frame<'g, T>,
-    node: Node<'g, T>,
-    /// The segment to read next, and where it begins.
-    segment: usize,
-    start: usize,
-    /// The item in which the fingerprint is found.
-    item: Option<usize>,
-    fingerprint: u8,
-    answer: Answer<'g>,
-}
-
-/// What is known of a get.
-enum Answer<'g> {
-    Open,
-    Found(Option<Value<'g>>),
-}
-
 impl<T: Trace> OrderedStore<T> {
     /// The values of up to [`GROUP_SIZE`] keys as of a version, shown in the order of the keys.
     pub(super) fn get_group<'g>(
@@ -52,75 +31,62 @@ impl<T: Trace> OrderedStore<T> {
         guard: &'g Guard<'_>,
         mut show: impl FnMut(Option<Value<'g>>),
     ) {
-        assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
+        let count = keys.len();
+        assert!(count <= GROUP_SIZE, "a group has a limit");
         let root = self.as_of(Lid::ROOT, version, guard);
-        let first = |key: &&[u8]| Step {
-            lid: Lid::ROOT,
-            frame: root.frame(),
-            node: root,
-            segment: 0,
-            start: 0,
-            item: None,
-            fingerprint: fingerprint(key),
-            answer: Answer::Open,
-        };
-        let mut places: [Option<Step<'g, T>>; GROUP_SIZE] = [const { None }; GROUP_SIZE];
-        for (place, key) in places.iter_mut().zip(keys) {
-            *place = Some(first(key));
+        let mut nodes = [root; GROUP_SIZE];
+        let mut frames = [root.frame(); GROUP_SIZE];
+        let mut lids = [Lid::ROOT; GROUP_SIZE];
+        let mut fingerprints = [0; GROUP_SIZE];
+        // The segment to read next, and where it begins.
+        let mut segments = [(0, 0); GROUP_SIZE];
+        for (fingerprint_of, key) in fingerprints.iter_mut().zip(keys) {
+            *fingerprint_of = fingerprint(key);
         }
-        let mut each = |visit: &mut dyn FnMut(&mut Step<'g, T>, &[u8])| {
-            for (place, key) in places.iter_mut().zip(keys) {
-                visit(place.as_mut().expect("a place for each key"), key);
-            }
-        };
-        // The root is hot; its levels below are not.
+        // The root is hot; the levels below it are not.
         for _ in 0..root.level() {
-            each(&mut |step, key| {
-                let target = Target::AtOrBelow(key);
-                (step.segment, step.start) = interior::find_segment(step.node, target);
-                step.frame = step.node.frame();
-                step.frame.announce(step.start, LINE_SIZE);
-            });
-            each(&mut |step, key| {
-                step.lid = interior::find_in_segment(step.node, step.segment, Target::AtOrBelow(key)).lid;
-                self.frames.announce_entry(step.lid);
-            });
-            each(&mut |step, _| {
-                step.frame = self.frames.latest(step.lid, guard);
-                step.frame.announce(0, INDEX_START + LINE_SIZE);
-            });
-            each(&mut |step, _| step.node = older_to(step.frame.open(), version));
+            for (place, key) in keys.iter().enumerate() {
+                segments[place] = interior::find_segment(nodes[place], Target::AtOrBelow(key));
+                nodes[place].frame().announce(segments[place].1, LINE_SIZE);
+            }
+            for (place, key) in keys.iter().enumerate() {
+                lids[place] = interior::find_in_segment(nodes[place], segments[place], Target::AtOrBelow(key)).lid;
+                self.frames.announce_entry(lids[place]);
+            }
+            for place in 0..count {
+                frames[place] = self.frames.latest(lids[place], guard);
+                frames[place].announce(0, INDEX_START + LINE_SIZE);
+            }
+            for place in 0..count {
+                nodes[place] = older_to(frames[place].open(), version);
+            }
         }
-        each(&mut |step, key| {
-            if let Some(entry) = leaf::find_in_log(step.node, key, step.fingerprint, version) {
-                step.answer = Answer::Found((!entry.word.flags.is_delete).then_some(entry.value));
-                return;
+        let mut in_log = [None; GROUP_SIZE];
+        for (place, key) in keys.iter().enumerate() {
+            let leaf = nodes[place];
+            in_log[place] = leaf::find_in_log(leaf, key, fingerprints[place], version);
+            let shortcuts = Shortcuts::open(leaf);
+            let segment = shortcuts.find(Target::AtOrBelow(key));
+            segments[place] = (segment, shortcuts.segment_start(segment));
+            leaf.frame().announce(segments[place].1, 1);
+        }
+        for place in 0..count {
+            let (index, start) = segments[place];
+            let segment = Segment::open(nodes[place], start, index);
+            let candidates = segment.matching(fingerprints[place]);
+            if candidates != 0 && in_log[place].is_none() {
+                let (offset, key_size, value_size) = segment.place(candidates.trailing_zeros() as usize);
+                nodes[place].frame().announce(offset, key_size + value_size);
             }
-            let shortcuts = Shortcuts::open(step.node);
-            step.segment = shortcuts.find(Target::AtOrBelow(key));
-            step.start = shortcuts.segment_start(step.segment);
-            step.node.frame().announce(step.start, 1);
-        });
-        each(&mut |step, _| {
-            if let Answer::Open = step.answer {
-                let segment = Segment::open(step.node, step.start, step.segment);
-                let candidates = segment.matching(step.fingerprint);
-                step.item = (candidates != 0).then(|| candidates.trailing_zeros() as usize);
-                if let Some(item) = step.item {
-                    let (offset, key_size, value_size) = segment.place(item);
-                    step.node.frame().announce(offset, key_size + value_size);
-                }
-            }
-        });
-        for (place, key) in places.iter_mut().zip(keys) {
-            let step = place.as_mut().expect("a place for each key");
-            show(match step.answer {
-                Answer::Found(value) => value,
-                Answer::Open if step.item.is_none() => None,
-                Answer::Open => {
-                    let segment = Segment::open(step.node, step.start, step.segment);
-                    let shortcuts = Shortcuts::open(step.node);
-                    leaf::find_in_segment(shortcuts, &segment, step.segment, key, step.fingerprint)
+        }
+        for (place, key) in keys.iter().enumerate() {
+            show(match in_log[place] {
+                Some(entry) => (!entry.word.flags.is_delete).then_some(entry.value),
+                None => {
+                    let (index, start) = segments[place];
+                    let segment = Segment::open(nodes[place], start, index);
+                    let shortcuts = Shortcuts::open(nodes[place]);
+                    leaf::find_in_segment(shortcuts, &segment, index, key, fingerprints[place])
                         .map(|item| segment.value(item))
                 }
             });

@@ -48,7 +48,7 @@ pub(super) struct ChildPlace {
     pub(super) index: usize,
 }
 
-/// Where in a node the child's segment begins: what has to be read next.
+/// The segment of the child in which the target lies, and where it begins: what has to be read next.
 #[inline]
 pub(super) fn find_segment<T: Trace>(node: Node<'_, T>, target: Target<'_>) -> (usize, usize) {
     let shortcuts = Shortcuts::open(node);
@@ -58,9 +58,13 @@ pub(super) fn find_segment<T: Trace>(node: Node<'_, T>, target: Target<'_>) -> (
 
 /// The child in which the target lies, in the segment found before.
 #[inline]
-pub(super) fn find_in_segment<T: Trace>(node: Node<'_, T>, segment: usize, target: Target<'_>) -> ChildPlace {
+pub(super) fn find_in_segment<T: Trace>(
+    node: Node<'_, T>,
+    (segment, start): (usize, usize),
+    target: Target<'_>,
+) -> ChildPlace {
     let shortcuts = Shortcuts::open(node);
-    let children = Children::open(node, shortcuts.segment_start(segment));
+    let children = Children::open(node, start);
     let index = children.find(shortcuts.prefix_size(), target);
     ChildPlace { lid: children.lid(index), segment, index }
 }
@@ -68,8 +72,7 @@ pub(super) fn find_in_segment<T: Trace>(node: Node<'_, T>, segment: usize, targe
 /// The child in which the target lies.
 #[inline]
 pub(super) fn find<T: Trace>(node: Node<'_, T>, target: Target<'_>) -> ChildPlace {
-    let (segment, _) = find_segment(node, target);
-    find_in_segment(node, segment, target)
+    find_in_segment(node, find_segment(node, target), target)
 }
 
 /// All children.
@@ -117,8 +120,19 @@ impl<'g, T: Trace> Children<'g, T> {
 
     #[inline]
     fn find(&self, prefix_size: usize, target: Target<'_>) -> usize {
-        let windows = &self.head[WINDOW_SIZE..self.count * WINDOW_SIZE];
-        count_left(windows, self.count - 1, prefix_size, target, |place| self.separator(place + 1))
+        let (count, separator) = (self.count - 1, |place| self.separator(place + 1));
+        let windows = self.head[WINDOW_SIZE..].as_chunks().0;
+        // Those of a line, with what lies behind them, or all there may be, copied.
+        match windows.first_chunk::<CHILDREN_OF_LINE>() {
+            Some(windows) if count <= CHILDREN_OF_LINE => {
+                count_left::<_, false>(windows, count, prefix_size, target, separator)
+            }
+            _ => {
+                let mut all = [[0; WINDOW_SIZE]; CHILD_COUNT_MAX];
+                all[..count].copy_from_slice(&windows[..count]);
+                count_left::<_, false>(&all, count, prefix_size, target, separator)
+            }
+        }
     }
 
     #[inline]

@@ -121,8 +121,9 @@ pub(super) struct LeafCursor<'g, T> {
     shortcuts: Shortcuts<'g, T>,
     version: u64,
     order: LogOrder,
-    /// The next entry in that order.
+    /// The next entry in that order, and its word.
     place: usize,
+    next: Option<DirectoryWord>,
     segment: Segment<'g, T>,
     segment_index: usize,
     /// The next item of the segment.
@@ -143,7 +144,8 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
                 place += 1;
             }
         }
-        LeafCursor { leaf, shortcuts, version, order, place, segment, segment_index, item: 0 }
+        let next = next_word(leaf, order, place);
+        LeafCursor { leaf, shortcuts, version, order, place, next, segment, segment_index, item: 0 }
     }
 
     /// The leaf.
@@ -173,7 +175,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     #[inline]
     pub(super) fn next_of_segment(&mut self) -> Option<Item<'g>> {
         loop {
-            if let Some(word) = self.next_word()
+            if let Some(word) = self.next
                 && word.back == (BackPointer { segment: self.segment_index as u8, index: self.item as u8 })
             {
                 let Some(entry) = self.newest_of_key() else { continue };
@@ -187,31 +189,25 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             } else if self.item < self.segment.count() {
                 let item = self.item;
                 self.item += 1;
-                return Some(Item {
-                    key: item_key(self.shortcuts, &self.segment, self.segment_index, item),
-                    value: self.segment.value(item),
-                    fingerprint: self.segment.fingerprint(item),
-                });
+                let (mut key, value) = self.segment.pair(item);
+                if item == 0 && self.segment_index > 0 {
+                    key = item_key(self.shortcuts, &self.segment, self.segment_index, item);
+                }
+                return Some(Item { key, value, fingerprint: self.segment.fingerprint(item) });
             } else {
                 return None;
             }
         }
     }
 
-    /// The next entry in order.
-    #[inline]
-    fn next_word(&self) -> Option<DirectoryWord> {
-        let is_left = self.place < self.order.count();
-        is_left.then(|| DirectoryWord::from_bits(self.leaf.log_word(self.order.entry(self.place))))
-    }
-
     /// Passes the entries of the next key. The newest of those that can be seen.
     #[inline]
     fn newest_of_key(&mut self) -> Option<usize> {
         let mut newest = None;
-        while let Some(word) = self.next_word() {
+        while let Some(word) = self.next {
             let entry = self.order.entry(self.place);
             self.place += 1;
+            self.next = next_word(self.leaf, self.order, self.place);
             if newest.is_none() && self.leaf.version() + read_delta(self.leaf, word) <= self.version {
                 newest = Some(entry);
             }
@@ -221,4 +217,10 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
         newest
     }
+}
+
+/// The directory word of the entry at a place in order.
+#[inline]
+fn next_word<T: Trace>(leaf: Node<'_, T>, order: LogOrder, place: usize) -> Option<DirectoryWord> {
+    (place < order.count()).then(|| DirectoryWord::from_bits(leaf.log_word(order.entry(place))))
 }

@@ -98,19 +98,29 @@ impl<'g, T: Trace> Segment<'g, T> {
         self.head[FINGERPRINTS_START + item]
     }
 
+    /// Whether any value lies outside.
+    pub(super) fn has_outside(&self) -> bool {
+        self.head_u16(2) != 0
+    }
+
     /// Where key and value of an item lie in the frame: offset, key size, value size.
-    #[inline]
+    #[inline(always)]
     pub(super) fn place(&self, item: usize) -> (usize, usize, usize) {
-        if self.is_uniform() {
-            let (key_size, value_size) = (self.head_u16(4), self.head_u16(6));
-            let index = match (self.has_boundary, item) {
-                (false, _) => item,
-                (true, 0) => self.count() - 1,
-                (true, _) => item - 1,
-            };
-            let offset = self.start + UNIFORM_HEAD_SIZE + index * (key_size + value_size);
-            return (offset, if self.has_boundary && item == 0 { 0 } else { key_size }, value_size);
+        if !self.is_uniform() {
+            return self.varied_place(item);
         }
+        let (key_size, value_size) = (self.head_u16(4), self.head_u16(6));
+        let items = self.start + UNIFORM_HEAD_SIZE;
+        if !self.has_boundary {
+            (items + item * (key_size + value_size), key_size, value_size)
+        } else if item == 0 {
+            (items + (self.count() - 1) * (key_size + value_size), 0, value_size)
+        } else {
+            (items + (item - 1) * (key_size + value_size), key_size, value_size)
+        }
+    }
+
+    fn varied_place(&self, item: usize) -> (usize, usize, usize) {
         let count = self.count();
         let ends = FINGERPRINTS_START + count;
         let start = match item {
@@ -120,6 +130,14 @@ impl<'g, T: Trace> Segment<'g, T> {
         let end = self.u16_at(ends + item * 2);
         let key_size = self.u16_at(ends + count * 2 + item * 2);
         (self.start + start, key_size, end - start - key_size)
+    }
+
+    /// The key of an item, empty for the boundary key, and its value.
+    #[inline(always)]
+    pub(super) fn pair(&self, item: usize) -> (&'g [u8], Value<'g>) {
+        let (offset, key_size, value_size) = self.place(item);
+        let (key, bytes) = self.node.read(offset, key_size + value_size).split_at(key_size);
+        (key, Value { bytes, is_outside: self.head_u16(2) >> item & 1 == 1 })
     }
 
     /// The key of an item, unless it is the boundary key.
@@ -134,8 +152,7 @@ impl<'g, T: Trace> Segment<'g, T> {
 
     #[inline]
     pub(super) fn value(&self, item: usize) -> Value<'g> {
-        let (offset, key_size, value_size) = self.place(item);
-        Value { bytes: self.node.read(offset + key_size, value_size), is_outside: self.head_u16(2) >> item & 1 == 1 }
+        self.pair(item).1
     }
 }
 

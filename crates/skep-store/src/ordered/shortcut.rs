@@ -82,7 +82,9 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     #[inline]
     pub(super) fn find(self, target: Target<'_>) -> usize {
         let count = self.segment_count() - 1;
-        count_left(&self.index[..OFFSETS_START], count, self.prefix_size(), target, |place| self.boundary_key(place))
+        let windows: &[[u8; WINDOW_SIZE]; WINDOW_COUNT_MAX] =
+            self.index.as_chunks().0.first_chunk().expect("the line begins with the windows");
+        count_left::<_, true>(windows, count, self.prefix_size(), target, |place| self.boundary_key(place))
     }
 
     fn boundary_key(self, place: usize) -> &'g [u8] {

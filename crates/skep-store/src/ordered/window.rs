@@ -56,27 +56,38 @@ pub(super) fn window(key: &[u8], prefix_size: usize) -> u16 {
 }
 
 /// How many of `count` separators in ascending order lie at or to the left of the target. `windows` are those of the separators,
-/// two bytes each; `separator` shows one in full, which is asked for on a tie only.
+/// two bytes each; behind them are ones if they are `PADDED`, else anything. `separator` shows one in full, which is asked for
+/// on a tie only.
 #[inline]
-pub(super) fn count_left<'n>(
-    windows: &[u8],
+pub(super) fn count_left<'n, const N: usize, const PADDED: bool>(
+    windows: &[[u8; WINDOW_SIZE]; N],
     count: usize,
     prefix_size: usize,
     target: Target<'_>,
     separator: impl Fn(usize) -> &'n [u8],
 ) -> usize {
+    debug_assert!(count <= N);
     let Some(key) = target.key() else { return count };
     let own = window(key, prefix_size);
-    let (mut below, mut equal) = (0, 0);
-    for place in windows.as_chunks().0.iter().take(count) {
-        let other = u16::from_le_bytes(*place);
-        below += usize::from(other < own);
-        equal += usize::from(other == own);
+    // All lanes are compared, those that are not in use as well: so it is a handful of vector instructions.
+    let (mut below, mut equal) = (0_u16, 0_u16);
+    for (place, bytes) in windows.iter().enumerate() {
+        let other = u16::from_le_bytes(*bytes);
+        let is_used = PADDED || place < count;
+        below += u16::from(is_used & (other < own));
+        equal += u16::from(is_used & (other == own));
     }
+    let below = usize::from(below);
+    let equal = usize::from(equal).min(count - below);
     if equal == 0 {
         return below;
     }
-    let (mut low, mut high) = (below, below + equal);
+    decide_tie(below, below + equal, target, separator)
+}
+
+/// How many separators lie at or to the left of the target, if it is from `low` to `high`.
+#[cold]
+fn decide_tie<'n>(mut low: usize, mut high: usize, target: Target<'_>, separator: impl Fn(usize) -> &'n [u8]) -> usize {
     while low < high {
         let middle = (low + high) / 2;
         if target.is_right_of(separator(middle)) { low = middle + 1 } else { high = middle }
@@ -133,9 +144,12 @@ mod tests {
     #[test]
     fn ties_are_decided_by_the_separators() {
         let separators: [&[u8]; 6] = [b"b", b"bb", b"bbb", b"bbc", b"bc", b"c"];
-        let windows: Vec<u8> = separators.iter().flat_map(|key| window(key, 0).to_le_bytes()).collect();
+        let mut windows = [[0x62; WINDOW_SIZE]; 9];
+        for (place, key) in windows.iter_mut().zip(separators) {
+            *place = window(key, 0).to_le_bytes();
+        }
         for key in [&b"a"[..], b"b", b"ba", b"bb", b"bba", b"bbb", b"bbbb", b"bbc", b"bbd", b"bc", b"c", b"d"] {
-            let count = |target| count_left(&windows, 6, 0, target, |place| separators[place]);
+            let count = |target| count_left::<9, false>(&windows, 6, 0, target, |place| separators[place]);
             let at_or_below = separators.iter().filter(|separator| **separator <= key).count();
             assert_eq!(count(Target::AtOrBelow(key)), at_or_below, "{key:?}");
             let below = separators.iter().filter(|separator| **separator < key).count();

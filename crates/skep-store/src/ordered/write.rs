@@ -207,7 +207,9 @@ fn references_of<'g, T: Trace>(leaf: Node<'g, T>) -> Vec<&'g [u8]> {
     let shortcuts = Shortcuts::open(leaf);
     for index in 0..shortcuts.segment_count() {
         let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
-        (0..segment.count()).for_each(|item| add(segment.value(item)));
+        if segment.has_outside() {
+            (0..segment.count()).for_each(|item| add(segment.value(item)));
+        }
     }
     (0..leaf.state().log_count()).for_each(|entry| add(log::Entry::read(leaf, entry).value));
     references
