@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::time::Time;
+use crate::trace::{Recorder, UnderWay};
 
 /// Virtual time and what is due in it.
 #[derive(Debug, Default)]
@@ -28,6 +29,7 @@ pub struct Clock {
     now: Cell<Time>,
     sequence: Cell<u64>,
     events: RefCell<BinaryHeap<Reverse<Event>>>,
+    recorder: Recorder,
 }
 
 #[derive(Debug)]
@@ -61,6 +63,16 @@ impl Clock {
     /// The moment.
     pub fn now(&self) -> Time {
         self.now.get()
+    }
+
+    /// Where events are written down.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Begins an event, which ends when what is answered is dropped. The name is asked for only if it is written down.
+    pub fn span(&self, name: impl FnOnce() -> String) -> UnderWay<'_> {
+        self.recorder.begin(self, name)
     }
 
     /// Waits until a moment; not at all if it has passed.

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use crate::cache::{Cache, HostLine, Lookup};
 use crate::clock::{self, Clock};
 use crate::hardware::Hardware;
-use crate::pcie::{HostMemory, Link, Residence};
+use crate::pcie::{HostMemory, Link, LinkBusy, Residence};
 use crate::resource::Path;
 use crate::time::Time;
 
@@ -63,12 +63,36 @@ pub struct DispatchCounts {
     pub hits: u64,
     /// Lines written back to the host.
     pub write_backs: u64,
+    /// Lines that went over PCIe, either way.
+    pub far: u64,
+}
+
+/// What of the time the parts behind a dispatcher were busy, from 0 to 1; of several links the mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemoryLoad {
+    /// Tags of reads.
+    pub read_tags: f64,
+    /// Credits of reads.
+    pub read_credits: f64,
+    /// Credits of writes.
+    pub write_credits: f64,
+    /// DMA engines.
+    pub dma_engine: f64,
+    /// Links to the host.
+    pub up: f64,
+    /// Links from the host.
+    pub down: f64,
+    /// The NIC's DRAM.
+    pub nic_dram: f64,
+    /// The host's DRAM.
+    pub host_dram: f64,
 }
 
 /// NIC DRAM, links and the host's memory behind them.
 #[derive(Debug)]
 pub struct Dispatcher {
     clock: Rc<Clock>,
+    host: Rc<HostMemory>,
     links: Vec<Link>,
     cache: RefCell<Cache>,
     policy: Policy,
@@ -97,14 +121,30 @@ impl Dispatcher {
     /// If the spare bits hold no tag for this extent.
     pub fn new(clock: &Rc<Clock>, hardware: &Hardware, extent: Extent, policy: Policy, seed: u64) -> Self {
         let host = Rc::new(HostMemory::new(&hardware.host_dram));
+        Dispatcher::beside_others(clock, &host, hardware, extent, policy, seed)
+    }
+
+    /// The same, over memory that the links of other NICs share.
+    ///
+    /// # Panics
+    /// If the spare bits hold no tag for this extent.
+    pub fn beside_others(
+        clock: &Rc<Clock>,
+        host: &Rc<HostMemory>,
+        hardware: &Hardware,
+        extent: Extent,
+        policy: Policy,
+        seed: u64,
+    ) -> Self {
         let link = |number: u32| {
             let seed = seed.wrapping_mul(64).wrapping_add(u64::from(number));
-            Link::new(Rc::clone(clock), Rc::clone(&host), hardware, seed)
+            Link::new(Rc::clone(clock), Rc::clone(host), hardware, seed)
         };
         let (Policy::Dispatch(share) | Policy::Partition(share)) = policy;
         Dispatcher {
             clock: Rc::clone(clock),
             links: (0..hardware.pcie.links).map(link).collect(),
+            host: Rc::clone(host),
             cache: RefCell::new(Cache::new(extent.nic_lines, extent.host_lines, hardware.nic_dram.spare_bits)),
             policy,
             // A share of 1 saturates; the one hash value that it misses changes nothing.
@@ -120,6 +160,23 @@ impl Dispatcher {
     /// What went where so far.
     pub fn counts(&self) -> DispatchCounts {
         self.counts.get()
+    }
+
+    /// How busy its parts were in a span that holds all it has done.
+    pub fn load(&self, span: Time) -> MemoryLoad {
+        let of_links = |part: fn(&LinkBusy) -> Time| {
+            self.links.iter().map(|link| part(&link.busy()).share_of(span)).sum::<f64>() / self.links.len() as f64
+        };
+        MemoryLoad {
+            read_tags: of_links(|busy| busy.read_tags),
+            read_credits: of_links(|busy| busy.read_credits),
+            write_credits: of_links(|busy| busy.write_credits),
+            dma_engine: of_links(|busy| busy.dma_engine),
+            up: of_links(|busy| busy.up),
+            down: of_links(|busy| busy.down),
+            nic_dram: self.dram.busy().share_of(span),
+            host_dram: self.host.busy().share_of(span),
+        }
     }
 
     /// Reads bytes of the host's memory, all parts at once.
@@ -152,7 +209,10 @@ impl Dispatcher {
 
     async fn read_part(&self, part: Part) {
         match part {
-            Part::Direct(bytes) => self.link().read(bytes, Residence::Memory).await,
+            Part::Direct(bytes) => {
+                let _direct = self.clock.span(|| format!("PCIe read of {bytes} B"));
+                self.link().read(bytes, Residence::Memory).await;
+            }
             Part::Near(line, _) => self.near(line, false, true).await,
         }
     }
@@ -160,6 +220,7 @@ impl Dispatcher {
     async fn write_part(&self, part: Part) {
         match part {
             Part::Direct(bytes) => {
+                let _direct = self.clock.span(|| format!("PCIe write of {bytes} B"));
                 self.link().write(bytes).await;
             }
             Part::Near(line, bytes) => self.near(line, true, bytes < LINE_BYTES).await,
@@ -182,15 +243,19 @@ impl Dispatcher {
             Lookup::Hit => counts.hits += 1,
             Lookup::Miss { write_back } => {
                 counts.write_backs += u64::from(write_back.is_some());
+                counts.far += u64::from(write_back.is_some()) + u64::from(fetches);
                 self.counts.set(counts);
                 let link = self.link();
                 let old = async {
                     if write_back.is_some() {
+                        let _old =
+                            self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were there"));
                         link.write(LINE_BYTES).await;
                     }
                 };
                 let new = async {
                     if fetches {
+                        let _new = self.clock.span(|| format!("miss: PCIe read of {LINE_BYTES} B"));
                         link.read(LINE_BYTES, Residence::Memory).await;
                     }
                 };
@@ -206,6 +271,7 @@ impl Dispatcher {
     }
 
     async fn dram_read(&self) {
+        let _read = self.clock.span(|| format!("NIC DRAM looks up {LINE_BYTES} B"));
         let end = self.dram.reserve(self.clock.now(), self.dram_line);
         self.clock.until(end + self.dram_latency.saturating_sub(self.dram_line)).await;
     }
@@ -235,8 +301,14 @@ impl Dispatcher {
             counts.lines += 1;
             match parts.last_mut() {
                 _ if self.is_near(line) => parts.push(Part::Near(line, bytes)),
-                Some(Part::Direct(before)) => *before += bytes,
-                _ => parts.push(Part::Direct(bytes)),
+                Some(Part::Direct(before)) => {
+                    counts.far += 1;
+                    *before += bytes;
+                }
+                _ => {
+                    counts.far += 1;
+                    parts.push(Part::Direct(bytes));
+                }
             }
             at += u64::from(bytes);
         }

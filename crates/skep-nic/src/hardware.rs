@@ -15,6 +15,8 @@ use crate::time::Time;
 pub struct Hardware {
     /// What to call it in reports.
     pub name: String,
+    /// What the NICs have around them.
+    pub server: Server,
     /// The pipeline that works on operations.
     pub processor: Processor,
     /// The way to the host's memory.
@@ -27,6 +29,17 @@ pub struct Hardware {
     pub host_cpu: HostCpu,
     /// The way to the clients.
     pub network: Network,
+}
+
+/// The server: NICs, all alike, and the memory nodes that they are divided over. A NIC has a region of its own in the
+/// memory of its node, and keys of its own (section 6.2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Programmable NICs.
+    pub nics: u32,
+    /// Processors with memory and PCIe lanes of their own, among which the NICs take turns.
+    pub memory_nodes: u32,
 }
 
 /// The pipeline: one operation a cycle.
@@ -105,9 +118,9 @@ pub struct NicDram {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostDram {
-    /// The part that holds keys and values.
+    /// The part that holds keys and values: the region of one NIC.
     pub size_gib: f64,
-    /// What the NIC's accesses share.
+    /// Of one memory node: what the accesses of its NICs share.
     pub bandwidth_gb_per_s: f64,
 }
 
@@ -159,20 +172,47 @@ pub enum HardwareError {
     },
 }
 
+/// The name of a board, and the board.
+pub type Preset = (&'static str, fn() -> Hardware);
+
+/// Most links: each of them has a seed and queues of its own.
+const LINKS_MAX: u32 = 64;
+
 /// The board of the paper.
 const KV_DIRECT: &str = include_str!("../boards/kv-direct.toml");
 
 impl Hardware {
+    /// The boards that come with the crate, by name.
+    pub const PRESETS: &[Preset] =
+        &[("kv-direct", Hardware::kv_direct), ("kv-direct-one-link", Hardware::kv_direct_one_link)];
+
+    /// A board of [`Hardware::PRESETS`].
+    pub fn preset(name: &str) -> Option<Self> {
+        Hardware::PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, board)| board())
+    }
+
     /// The paper's NIC with both of its PCIe links (section 4).
     pub fn kv_direct() -> Self {
         Hardware::from_toml(KV_DIRECT).expect("the board that comes with the crate is valid")
     }
 
-    /// The paper's NIC with one link: Figure 3, section 6.1, and each of the ten of section 6.2.
+    /// The paper's NIC with one link: Figure 3 and section 6.1.
     pub fn kv_direct_one_link() -> Self {
         let mut board = Hardware::kv_direct();
         board.name += "-one-link";
         board.pcie.links = 1;
+        board
+    }
+
+    /// A server with ten of the paper's NICs, each with one link: section 6.2.
+    ///
+    /// Its 80 lanes are those of two processors. The paper does not say how large the regions are: the benchmarked server
+    /// has 128 GiB (section 5), so ten of 12 GiB leave 8 to the system, and a region cannot be much larger.
+    pub fn kv_direct_ten_nics() -> Self {
+        let mut board = Hardware::kv_direct_one_link();
+        board.name = "kv-direct-ten-nics".to_owned();
+        board.server = Server { nics: 10, memory_nodes: 2 };
+        board.host_dram.size_gib = 12.0;
         board
     }
 
@@ -215,14 +255,15 @@ impl Hardware {
             ("network.bandwidth_gb_per_s", network.bandwidth_gb_per_s),
             ("network.delay_us", network.delay_us),
         ] {
-            // Beyond a billion of any of these units, sums of picoseconds could overflow.
-            if !(value > 0.0 && value <= 1e9) {
-                return refuse(field, format!("{value} is not between 0 and a billion"));
+            // Beyond these bounds of any of these units, sums of picoseconds could overflow.
+            if !(1e-6..=1e9).contains(&value) {
+                return refuse(field, format!("{value} is not between a millionth and a billion"));
             }
         }
         for (field, value) in [
+            ("server.nics", self.server.nics),
+            ("server.memory_nodes", self.server.memory_nodes),
             ("processor.operations_in_flight", processor.operations_in_flight),
-            ("pcie.links", pcie.links),
             ("pcie.read_tags", pcie.read_tags),
             ("pcie.nonposted_credits", pcie.nonposted_credits),
             ("pcie.posted_credits", pcie.posted_credits),
@@ -233,12 +274,16 @@ impl Hardware {
                 return refuse(field, format!("{value} is not between 1 and 65536"));
             }
         }
+        if !(1..=LINKS_MAX).contains(&pcie.links) {
+            return refuse("pcie.links", format!("{} is not between 1 and {LINKS_MAX}", pcie.links));
+        }
         for (field, value) in [
             ("pcie.tlp_overhead_bytes", pcie.tlp_overhead_bytes),
             ("pcie.link_packet_bytes", pcie.link_packet_bytes),
             ("pcie.dma_engine.write_header_cycles", engine.write_header_cycles),
             ("pcie.dma_engine.read_header_cycles", engine.read_header_cycles),
             ("pcie.dma_engine.turnaround_cycles", engine.turnaround_cycles),
+            ("network.header_bytes", network.header_bytes),
             ("network.operation_header_bytes", network.operation_header_bytes),
             ("network.packet_max_bytes", network.packet_max_bytes),
         ] {
@@ -251,7 +296,11 @@ impl Hardware {
 
     /// Values that are possible alone and contradict each other.
     fn check_together(&self) -> Result<(), HardwareError> {
-        let Hardware { pcie, nic_dram, host_dram, network, .. } = self;
+        let Hardware { server, pcie, nic_dram, host_dram, network, .. } = self;
+        if server.memory_nodes > server.nics {
+            let reason = format!("{} of which some have no NIC, there are {}", server.memory_nodes, server.nics);
+            return refuse("server.memory_nodes", reason);
+        }
         let payload = pcie.payload_max_bytes;
         if !(64..=4096).contains(&payload) || !payload.is_power_of_two() {
             return refuse("pcie.payload_max_bytes", format!("{payload} is not one of 64, 128, … 4096"));
@@ -335,7 +384,11 @@ mod tests {
         let board = Hardware::kv_direct();
         assert_eq!(Hardware::from_toml(&board.to_toml()), Ok(board.clone()));
         assert_eq!(board.memory_ratio(), 1.0 / 16.0);
-        assert_eq!(Hardware::kv_direct_one_link().check(), Ok(()));
+        for (name, board) in Hardware::PRESETS {
+            assert_eq!(board().check(), Ok(()));
+            assert_eq!(Hardware::preset(name).map(|board| board.name), Some((*name).to_owned()));
+        }
+        assert_eq!(Hardware::preset("kv-indirect"), None);
     }
 
     #[test]
@@ -360,7 +413,16 @@ mod tests {
             ("clock_mhz = 180.0", "clock_mhz = -180.0", "processor.clock_mhz", "-180"),
             ("clock_mhz = 180.0", "clock_mhz = nan", "processor.clock_mhz", "NaN"),
             ("delay_us = 2.0", "delay_us = inf", "network.delay_us", "inf"),
+            ("clock_mhz = 180.0", "clock_mhz = 1e-300", "processor.clock_mhz", "a millionth"),
+            ("bandwidth_gb_per_s = 5.0", "bandwidth_gb_per_s = 0.0", "network.bandwidth_gb_per_s", "0 is not"),
             ("links = 2", "links = 0", "pcie.links", "between 1"),
+            ("nics = 1", "nics = 0", "server.nics", "between 1"),
+            ("memory_nodes = 1", "memory_nodes = 2", "server.memory_nodes", "no NIC"),
+            ("links = 2", "links = 65", "pcie.links", "and 64"),
+            ("read_tags = 64", "read_tags = 70000", "pcie.read_tags", "70000"),
+            ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "does not come before"),
+            ("header_bytes = 88", "header_bytes = 4294967295", "network.header_bytes", "65536"),
+            ("operation_header_bytes = 3", "operation_header_bytes = 1500", "network.packet_max_bytes", "no room"),
             ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
             ("payload_max_bytes = 256", "payload_max_bytes = 100", "pcie.payload_max_bytes", "100"),
             ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),

@@ -12,6 +12,9 @@
 //! | [`memory`] | the store's memory on all that | |
 //! | [`pipeline`] | the store's operations, decoded one a cycle | section 3.3.3, Fig. 4 |
 //! | [`balance`] | the best load dispatch ratio | section 6.3.1, Tables 5, 6 |
+//! | [`server`] | several NICs in one server | section 6.2, Fig. 20 |
+//! | [`trace`] | what happened to an operation when | |
+//! | [`sizing`] | what a board reaches with a given load, and what limits it | section 5.2.1 |
 //! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
 //! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
 //! | [`popularity`] | uniform and long-tail accesses | section 5 |
@@ -32,4 +35,7 @@ pub mod pipeline;
 pub mod popularity;
 pub mod resource;
 pub mod scatter_gather;
+pub mod server;
+pub mod sizing;
 pub mod time;
+pub mod trace;

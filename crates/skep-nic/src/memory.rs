@@ -70,7 +70,11 @@ impl NicMemory {
         match self.pace.get() {
             Pace::AtOnce => {}
             Pace::Warming => self.warm(span, false),
-            Pace::Timed => self.dispatcher().read(offset, size_of_span(span)).await,
+            Pace::Timed => {
+                let bytes = size_of_span(span);
+                let _read = self.clock.span(|| format!("reads {bytes} B at {offset}"));
+                self.dispatcher().read(offset, bytes).await;
+            }
         }
     }
 
@@ -79,7 +83,11 @@ impl NicMemory {
         match self.pace.get() {
             Pace::AtOnce => {}
             Pace::Warming => self.warm(span, true),
-            Pace::Timed => self.dispatcher().write(offset, size_of_span(span)).await,
+            Pace::Timed => {
+                let bytes = size_of_span(span);
+                let _write = self.clock.span(|| format!("writes {bytes} B at {offset}"));
+                self.dispatcher().write(offset, bytes).await;
+            }
         }
     }
 
@@ -114,8 +122,12 @@ impl Memory for NicMemory {
     /// The pipeline has no prefetch: what is needed is asked for.
     fn announce(&self, _span: Span) {}
 
-    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
-        (self.pace.get() == Pace::AtOnce).then(|| self.bytes.with_line(pointer, visit).1)
+    fn update_lines_at_hand<T>(
+        &self,
+        lines: impl Iterator<Item = (Pointer, T)>,
+        visit: impl FnMut(&mut Line, T) -> Effect,
+    ) -> bool {
+        self.pace.get() == Pace::AtOnce && self.bytes.update_lines_at_hand(lines, visit)
     }
 
     async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {

@@ -21,6 +21,7 @@ use crate::clock::{self, Clock};
 use crate::hardware::{Hardware, HostDram, Pcie};
 use crate::resource::{Credits, Order, Path, Slots};
 use crate::time::Time;
+use crate::trace::Track;
 
 /// Where the host has the bytes that a read asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,11 @@ impl HostMemory {
     /// Idle memory.
     pub fn new(spec: &HostDram) -> Self {
         HostMemory { bandwidth_gb_per_s: spec.bandwidth_gb_per_s, channels: Path::default() }
+    }
+
+    /// How long all transfers so far take together.
+    pub fn busy(&self) -> Time {
+        self.channels.busy()
     }
 
     /// Moves whole lines; answers when that is done.
@@ -73,6 +79,25 @@ pub struct Link {
     host_uncached: Vec<(f64, Time)>,
     random: RefCell<Xoshiro256PlusPlus>,
     under_way: Cell<u32>,
+    /// How long tags have been held, all of them together.
+    tags_held: Cell<Time>,
+}
+
+/// How long the parts of a link were busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkBusy {
+    /// Tags of reads, on average.
+    pub read_tags: Time,
+    /// Credits of reads, on average.
+    pub read_credits: Time,
+    /// Credits of writes, on average.
+    pub write_credits: Time,
+    /// The path between pipeline and link.
+    pub dma_engine: Time,
+    /// From the NIC to the host.
+    pub up: Time,
+    /// From the host to the NIC.
+    pub down: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +128,7 @@ impl Link {
             host_uncached: spec.read_uncached_ns.iter().map(|(percent, ns)| (percent / 100.0, of_host(*ns))).collect(),
             random: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
             under_way: Cell::new(0),
+            tags_held: Cell::default(),
             spec,
         }
     }
@@ -110,6 +136,18 @@ impl Link {
     /// Transfers that have begun and not ended.
     pub fn under_way(&self) -> u32 {
         self.under_way.get()
+    }
+
+    /// How long its parts were busy so far.
+    pub fn busy(&self) -> LinkBusy {
+        LinkBusy {
+            read_tags: self.tags_held.get().part(self.spec.read_tags.into()),
+            read_credits: self.nonposted.away(),
+            write_credits: self.posted.away(),
+            dma_engine: self.engine.busy(),
+            up: self.up.busy(),
+            down: self.down.busy(),
+        }
     }
 
     /// Reads adjacent bytes of the host, in requests of at most a TLP's payload that are under way together.
@@ -150,26 +188,43 @@ impl Link {
     }
 
     async fn read_request(&self, bytes: u32, residence: Residence) {
+        let waiting = self.clock.span(|| "waits for a tag".to_owned());
         let _tag = self.tags.take().await;
+        drop(waiting);
+        let begun = self.clock.now();
         let queue = &self.queues[self.next_queue.get()];
         self.next_queue.set((self.next_queue.get() + 1) % self.queues.len());
         let number = queue.join();
         // The request makes room for the answer to the data, and the data for the answer to the request.
         let request = || self.send(&self.up, self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes);
+        let waiting = self.clock.span(|| "waits for a credit".to_owned());
         let sent = self.nonposted.spend(&self.clock, self.round_trip(), request).await;
+        drop(waiting);
+        let recorder = self.clock.recorder();
+        recorder.add(Track::Nic, "read request on the link", self.clock.now(), sent);
         let ready = match residence {
             Residence::Cache => sent + self.host_cached,
             Residence::Memory => self.host.reserve(sent, bytes).max(sent + self.uncached()),
         };
+        recorder.add(Track::Nic, "both ways and the host's memory", sent, ready);
         self.clock.until(ready).await;
+        let on_link = self.clock.span(|| format!("{bytes} B on the link"));
         let data = bytes + self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes;
         self.clock.until(self.send(&self.down, data)).await;
+        drop(on_link);
+        let waiting = self.clock.span(|| "waits for earlier answers".to_owned());
         queue.leave(number).await;
+        drop(waiting);
+        let _engine = self.clock.span(|| format!("{bytes} B through the DMA engine"));
         self.clock.until(self.through_engine(Direction::Read, bytes)).await;
+        self.tags_held.set(self.tags_held.get() + (self.clock.now() - begun));
     }
 
     async fn write_packet(&self, bytes: u32) -> Time {
+        let engine = self.clock.span(|| format!("{bytes} B through the DMA engine"));
         self.clock.until(self.through_engine(Direction::Write, bytes)).await;
+        drop(engine);
+        let _on_link = self.clock.span(|| format!("{bytes} B on the link"));
         let data = || self.send(&self.up, bytes + self.spec.tlp_overhead_bytes);
         let sent = self.posted.spend(&self.clock, self.round_trip(), data).await;
         self.send(&self.down, self.spec.link_packet_bytes);
@@ -264,6 +319,40 @@ mod tests {
         board.pcie.posted_credits = 8;
         let few = span(&board, 64, 640, true);
         assert!((40.0..42.0).contains(&few.as_us()), "eighty round trips of the link: {few}");
+    }
+
+    #[test]
+    fn what_saturates_is_busy_all_the_time() {
+        type Change = fn(&mut Hardware);
+        let busy = |change: Change, writes: bool| {
+            let mut board = Hardware::kv_direct();
+            change(&mut board);
+            let (link, clock) = link(&board);
+            let transfer = async |_: u32| {
+                if writes {
+                    link.write(64).await;
+                } else {
+                    link.read(64, Residence::Cache).await;
+                }
+            };
+            run(&clock, 2000, (0..2000).map(transfer));
+            let busy = link.busy();
+            let parts = [busy.read_tags, busy.read_credits, busy.write_credits, busy.dma_engine, busy.up, busy.down];
+            parts.map(|part| part.share_of(clock.now()))
+        };
+        let cases: [(Change, bool, usize); 4] = [
+            (|board| board.pcie.read_tags = 16, false, 0),
+            (|board| board.pcie.nonposted_credits = 8, false, 1),
+            (|board| board.pcie.posted_credits = 8, true, 2),
+            (|_| (), true, 3),
+        ];
+        for (change, writes, saturated) in cases {
+            let busy = busy(change, writes);
+            assert!(busy[saturated] > 0.93 && busy.iter().all(|share| *share <= 1.01), "{saturated}: {busy:?}");
+            // Where credits are short, reads wait for them with a tag in hand.
+            let others = busy.iter().enumerate().filter(|(part, _)| *part != saturated && (saturated, *part) != (1, 0));
+            assert!(others.map(|(_, share)| *share).all(|share| share < 0.9), "{saturated}: {busy:?}");
+        }
     }
 
     #[test]

@@ -66,43 +66,27 @@ pub fn run_pipeline(
 ) -> Vec<Passage> {
     let clock = std::rc::Rc::clone(processor.memory().clock());
     let start = clock.now();
-    let in_flight = hardware.processor.operations_in_flight;
-    let buckets: Vec<u32> = match hazard {
+    let buckets = match hazard {
         Hazard::Waits => Vec::new(),
         Hazard::Stalls => requests.iter().map(|request| processor.home_bucket(request.key)).collect(),
     };
-    let passages = processor.flow(requests, replies, |flow| {
-        let pipeline = Pipeline {
-            clock: &clock,
-            flow,
-            requests,
-            hazard,
-            cycle: Time::cycle(hardware.processor.clock_mhz),
-            turn: Slots::new(1),
-            decoder: Path::default(),
-            engine: Path::default(),
-            in_flight: Slots::new(in_flight),
-            operations: requests.iter().map(|_| Under::default()).collect(),
-            by_bucket: RefCell::default(),
-            buckets,
-            stalled: RefCell::default(),
-        };
+    processor.flow(requests, replies, |flow| {
+        let pipeline = Pipeline::new(&clock, flow, hardware, hazard, requests, buckets);
         let arrival = |place: usize| start + arrivals.get(place).copied().unwrap_or_default();
         let operation = async |place: usize| pipeline.operation(place, arrival(place)).await;
-        // A chain may outlast the operation that began it, and the next ones already wait for the decoder.
-        let width = 2 * in_flight as usize + 2;
-        run(&clock, width, (0..requests.len()).map(operation));
-        pipeline.operations.iter().map(|operation| operation.passage.get()).collect::<Vec<_>>()
-    });
-    let since_start = |mut passage: Passage| {
-        passage.decoded = passage.decoded - start;
-        passage.answered = passage.answered - start;
-        passage
-    };
-    passages.into_iter().map(since_start).collect()
+        run(&clock, ring_width(hardware), (0..requests.len()).map(operation));
+        pipeline.passages(start)
+    })
 }
 
-struct Pipeline<'a, 'f> {
+/// Futures under way for one pipeline: a chain may outlast the operation that began it, and the next ones already wait for
+/// the decoder.
+pub(crate) fn ring_width(hardware: &Hardware) -> usize {
+    2 * hardware.processor.operations_in_flight as usize + 2
+}
+
+/// One NIC's pipeline, while its operations are under way.
+pub(crate) struct Pipeline<'a, 'f> {
     clock: &'a Clock,
     flow: &'a Flow<'f, NicMemory>,
     requests: &'a [Request<'a>],
@@ -128,15 +112,56 @@ struct Under {
     waker: RefCell<Option<Waker>>,
 }
 
-impl Pipeline<'_, '_> {
-    async fn operation(&self, place: usize, arrival: Time) {
+impl<'a, 'f> Pipeline<'a, 'f> {
+    /// An empty one for these requests, whose home buckets matter to [`Hazard::Stalls`] alone.
+    pub(crate) fn new(
+        clock: &'a Clock,
+        flow: &'a Flow<'f, NicMemory>,
+        hardware: &Hardware,
+        hazard: Hazard,
+        requests: &'a [Request<'a>],
+        buckets: Vec<u32>,
+    ) -> Self {
+        Pipeline {
+            clock,
+            flow,
+            requests,
+            hazard,
+            cycle: Time::cycle(hardware.processor.clock_mhz),
+            turn: Slots::new(1),
+            decoder: Path::default(),
+            engine: Path::default(),
+            in_flight: Slots::new(hardware.processor.operations_in_flight),
+            operations: requests.iter().map(|_| Under::default()).collect(),
+            by_bucket: RefCell::default(),
+            buckets,
+            stalled: RefCell::default(),
+        }
+    }
+
+    /// When each operation was where, since `start`.
+    pub(crate) fn passages(&self, start: Time) -> Vec<Passage> {
+        let since_start = |operation: &Under| {
+            let mut passage = operation.passage.get();
+            passage.decoded = passage.decoded - start;
+            passage.answered = passage.answered - start;
+            passage
+        };
+        self.operations.iter().map(since_start).collect()
+    }
+
+    /// The operation at this place, from its arrival until its answer has left, and its chain if it begins one.
+    pub(crate) async fn operation(&self, place: usize, arrival: Time) {
         let turn = self.turn.take().await;
         self.clock.until(arrival).await;
         let slot = self.in_flight.take().await;
         if self.hazard == Hazard::Stalls {
             self.stall(place).await;
         }
+        let decoding = self.clock.span(|| "decoder".to_owned());
         self.clock.until(self.decoder.reserve(self.clock.now(), self.cycle)).await;
+        drop(decoding);
+        let _operation = self.clock.span(|| "reservation station and main pipeline".to_owned());
         self.update(place, |passage| passage.decoded = self.clock.now());
         drop(turn);
         if self.hazard == Hazard::Stalls {

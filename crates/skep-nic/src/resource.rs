@@ -16,6 +16,7 @@ use crate::time::Time;
 #[derive(Debug, Default)]
 pub struct Path {
     free_at: Cell<Time>,
+    busy: Cell<Time>,
 }
 
 impl Path {
@@ -23,7 +24,13 @@ impl Path {
     pub fn reserve(&self, now: Time, span: Time) -> Time {
         let end = self.free_at.get().max(now) + span;
         self.free_at.set(end);
+        self.busy.set(self.busy.get() + span);
         end
+    }
+
+    /// How long all transfers so far take together.
+    pub fn busy(&self) -> Time {
+        self.busy.get()
     }
 }
 
@@ -32,12 +39,13 @@ impl Path {
 pub struct Credits {
     /// When each is there, or back.
     returns: RefCell<BinaryHeap<Reverse<Time>>>,
+    away: Cell<Time>,
 }
 
 impl Credits {
     /// So many credits, all at hand.
     pub fn new(count: u32) -> Self {
-        Credits { returns: RefCell::new((0..count).map(|_| Reverse(Time::ZERO)).collect()) }
+        Credits { returns: RefCell::new((0..count).map(|_| Reverse(Time::ZERO)).collect()), away: Cell::default() }
     }
 
     /// Waits for a credit, uses it for a transfer that begins at once, and answers with what `transfer` does: the end of
@@ -53,7 +61,13 @@ impl Credits {
         self.returns.borrow_mut().pop();
         let end = transfer();
         self.returns.borrow_mut().push(Reverse(end + span));
+        self.away.set(self.away.get() + (end + span - clock.now()));
         end
+    }
+
+    /// How long the credits have been away so far, on average.
+    pub fn away(&self) -> Time {
+        self.away.get().part(self.returns.borrow().len() as u64)
     }
 }
 

@@ -52,6 +52,16 @@ impl Time {
         Time(self.0.next_multiple_of(cycle.0.max(1)))
     }
 
+    /// One of so many equal parts, rounded down.
+    pub fn part(self, parts: u64) -> Time {
+        Time(self.0 / parts)
+    }
+
+    /// This span as a share of another.
+    pub fn share_of(self, span: Time) -> f64 {
+        self.0 as f64 / span.0 as f64
+    }
+
     /// What is left after taking away `earlier`, or nothing.
     pub fn saturating_sub(self, earlier: Time) -> Time {
         Time(self.0.saturating_sub(earlier.0))

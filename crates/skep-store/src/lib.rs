@@ -18,3 +18,4 @@ pub mod naive;
 pub mod operation;
 pub mod ordered;
 pub mod processor;
+mod short;

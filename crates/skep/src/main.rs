@@ -1,4 +1,5 @@
-//! The `skep` program: the server, a client for single commands, benchmarks, and the paper's evaluation on a model.
+//! The `skep` program: the server, a client for single commands, benchmarks, and a model of the paper's NIC:
+//! its evaluation, and what it would reach with other loads and boards.
 //!
 //! Every failure is one line on standard error, `skep: what is wrong: what to do`, and an exit code: 2 for the
 //! command line and the configuration file, 1 for everything else.
@@ -9,6 +10,7 @@ mod failure;
 mod paper;
 mod serve;
 mod size;
+mod sizing;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Reproduce figures and tables of the KV-Direct paper on a model of its NIC.
     Paper(paper::Arguments),
+    /// Say what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
+    Size(sizing::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
             Command::Cli(arguments) => cli::run(arguments),
             Command::Bench(arguments) => bench::run(&arguments),
             Command::Paper(arguments) => paper::run(&arguments),
+            Command::Size(arguments) => sizing::run(&arguments),
         },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp

@@ -1,4 +1,4 @@
-//! What items about the whole NIC run: YCSB's reads and updates on a loaded store, through the pipeline.
+//! What items about the whole NIC run, and [`crate::sizing`]: YCSB's reads and updates on a loaded store, through the pipeline.
 //!
 //! ```text
 //! load, in no time ─▶ warm the NIC's DRAM, in no time ─▶ run in virtual time
@@ -16,7 +16,7 @@ use skep_store::processor::{Processor, Replies};
 
 use super::wire::carry;
 use crate::clock::Clock;
-use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
+use crate::dispatcher::{DispatchCounts, Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
 use crate::pipeline::{Hazard, Passage, run_pipeline};
@@ -24,82 +24,109 @@ use crate::resource::mops;
 use crate::time::Time;
 
 /// Bytes of a key; what remains of a pair is its value. Enough for the corpora here, and the smallest pairs have 5 B.
-const KEY_BYTES: u32 = 4;
+pub(crate) const KEY_BYTES: u32 = 4;
 /// Skew of the long tail.
-const THETA: f64 = 0.99;
+pub(super) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
-const UTILIZATION: f64 = 0.5;
+pub(super) const UTILIZATION: f64 = 0.5;
 
 /// A store behind a NIC, full to half with pairs of one size.
-pub(super) struct Corpus {
-    pub(super) hardware: Hardware,
+pub(crate) struct Corpus {
+    pub(crate) hardware: Hardware,
     extent: Extent,
     processor: Processor<NicMemory>,
-    pub(super) key_count: u32,
+    pub(crate) key_count: u32,
+    /// Skew of a long tail.
+    pub(crate) theta: f64,
     value: Vec<u8>,
     replies: Replies,
 }
 
 /// What is run on it.
 #[derive(Clone, Copy)]
-pub(super) struct Workload {
-    pub(super) policy: Policy,
+pub(crate) struct Workload {
+    pub(crate) policy: Policy,
     /// Number of keys of the long tail; the less popular of them share those of the corpus. `None`: all alike.
-    pub(super) long_tail: Option<f64>,
+    pub(crate) long_tail: Option<f64>,
     /// Share of PUTs; the others are GETs.
-    pub(super) put_share: f64,
-    pub(super) hazard: Hazard,
+    pub(crate) put_share: f64,
+    pub(crate) hazard: Hazard,
     /// How many are measured.
-    pub(super) count: u32,
-    pub(super) seed: u64,
+    pub(crate) count: u32,
+    pub(crate) seed: u64,
 }
 
 /// What came out.
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Of the pipeline.
-    pub(super) mops: f64,
+    pub(crate) mops: f64,
     /// Of the same, between a wire for requests and one for answers, all in shared packets.
-    pub(super) carried_mops: f64,
+    pub(crate) carried_mops: f64,
     /// Of each operation, in the order of arrival.
-    pub(super) passages: Vec<Passage>,
+    pub(crate) passages: Vec<Passage>,
     /// Share of operations that got their value from another.
-    pub(super) forwarded_share: f64,
+    pub(crate) forwarded_share: f64,
     /// Share of lines that the NIC's DRAM answered, and of those that it may hold.
-    pub(super) near_share: f64,
-    pub(super) hit_rate: f64,
+    pub(crate) near_share: f64,
+    pub(crate) hit_rate: f64,
     /// Lines for an operation.
-    pub(super) lines: f64,
+    pub(crate) lines: f64,
+    /// Lines of all operations, by where they went.
+    pub(crate) counts: DispatchCounts,
+    /// How busy the memory's parts were.
+    pub(crate) load: MemoryLoad,
+    /// From the start to the last answer off the wire.
+    pub(crate) span: Time,
+    /// From where an operation waits for the wire at the client to where its answer is off the wire, without the network's
+    /// delay; in the order of the answers.
+    pub(crate) latencies: Vec<Time>,
 }
 
 /// A store over the memory of the model, on an idle board.
-pub(super) fn processor(
+pub(crate) fn processor(
     hardware: &Hardware,
     settings: &Settings,
     policy: Policy,
     seed: u64,
 ) -> (Processor<NicMemory>, Extent) {
-    let clock = Rc::new(Clock::default());
+    processor_on(&Rc::new(Clock::default()), hardware, settings, policy, seed)
+}
+
+/// The same on a clock that it shares.
+pub(super) fn processor_on(
+    clock: &Rc<Clock>,
+    hardware: &Hardware,
+    settings: &Settings,
+    policy: Policy,
+    seed: u64,
+) -> (Processor<NicMemory>, Extent) {
     let extent = Extent::scaled(hardware, settings.memory / u64::from(LINE_BYTES));
-    let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
+    let dispatcher = Rc::new(Dispatcher::new(clock, hardware, extent, policy, seed));
     let bytes = LocalMemory::new(settings.memory).expect("the host has memory for a scaled corpus");
-    let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
+    let memory = NicMemory::new(bytes, Rc::clone(clock), dispatcher, Time::cycle(hardware.processor.clock_mhz));
     let processor = Processor::with_memory(memory, settings).expect("the settings fit the memory");
     (processor, extent)
 }
 
 impl Corpus {
-    /// Loads pairs of this size.
-    pub(super) fn load(hardware: &Hardware, line_bits: u32, kv_bytes: u32, seed: u64) -> Self {
+    /// Loads pairs of this size, up to half of the memory.
+    pub(crate) fn load(hardware: &Hardware, line_bits: u32, kv_bytes: u32, seed: u64) -> Self {
         let memory = u64::from(LINE_BYTES) << line_bits;
         let settings = Settings::for_utilization(memory, kv_bytes as usize, UTILIZATION + 0.01, seed)
             .expect("the paper's sizes fit at half utilization");
-        let (processor, extent) = processor(hardware, &settings, Policy::Dispatch(0.0), seed);
-        let key_count = (memory as f64 * UTILIZATION / f64::from(kv_bytes)) as u32;
+        Corpus::load_with(hardware, &settings, kv_bytes, UTILIZATION).expect("the corpus fits")
+    }
+
+    /// Loads pairs of this size, up to this share of the memory. `None`: the settings have no room for them.
+    pub(crate) fn load_with(hardware: &Hardware, settings: &Settings, kv_bytes: u32, utilization: f64) -> Option<Self> {
+        let (processor, extent) = processor(hardware, settings, Policy::Dispatch(0.0), settings.seed);
+        let key_count = (settings.memory as f64 * utilization / f64::from(kv_bytes)) as u32;
         let mut corpus = Corpus {
             hardware: hardware.clone(),
             extent,
             processor,
             key_count,
+            theta: THETA,
             value: vec![7; (kv_bytes - KEY_BYTES) as usize],
             replies: Replies::with_budget(usize::MAX),
         };
@@ -107,19 +134,27 @@ impl Corpus {
         let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
         for chunk in all.chunks(1 << 12) {
             corpus.execute(chunk);
-            assert!(corpus.replies.iter().all(|reply| reply == Reply::Done), "the corpus fits");
+            if !corpus.replies.iter().all(|reply| reply == Reply::Done) {
+                return None;
+            }
         }
-        corpus
+        Some(corpus)
     }
 
     /// Runs a workload, all of which is there from the start.
-    pub(super) fn run(&mut self, workload: &Workload) -> Outcome {
+    pub(crate) fn run(&mut self, workload: &Workload) -> Outcome {
+        self.offer(workload, Time::ZERO)
+    }
+
+    /// Runs a workload of which clients have another operation in every such span.
+    pub(crate) fn offer(&mut self, workload: &Workload, interval: Time) -> Outcome {
         let clock = Rc::clone(self.processor.memory().clock());
         let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
         self.processor.memory().set_dispatcher(Rc::clone(&dispatcher));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
-        let zipf =
-            workload.long_tail.map(|keys| Zipf::new(keys, THETA).expect("there are keys, and the skew is positive"));
+        let zipf = workload
+            .long_tail
+            .map(|keys| Zipf::new(keys, self.theta).expect("there are keys, and the skew is positive"));
         let key_count = self.key_count;
         let mut draw = || {
             let key = match &zipf {
@@ -145,15 +180,21 @@ impl Corpus {
         let spec = &self.hardware.network;
         let value_bytes = self.value.len() as u32;
         let bytes = |puts: bool| KEY_BYTES + if puts { value_bytes } else { 0 };
-        let sent: Vec<_> = operations.iter().map(|(_, puts)| (Time::ZERO, bytes(*puts))).collect();
+        let sent: Vec<_> =
+            operations.iter().zip(0..).map(|((_, puts), place)| (interval * place, bytes(*puts))).collect();
         let arrivals = carry(spec, &sent);
         let passages =
             run_pipeline(&mut self.processor, &self.hardware, workload.hazard, &requests, &arrivals, &mut self.replies);
-        let answer =
-            |(passage, (_, puts)): (&Passage, &(u32, bool))| (passage.answered, if *puts { 0 } else { value_bytes });
-        let mut answers: Vec<_> = passages.iter().zip(&operations).map(answer).collect();
-        answers.sort_unstable();
+        let answer = |place: usize| {
+            let puts = operations[place].1;
+            (passages[place].answered, if puts { 0 } else { value_bytes })
+        };
+        let mut by_answer: Vec<usize> = (0..passages.len()).collect();
+        by_answer.sort_by_key(|place| answer(*place));
+        let answers: Vec<_> = by_answer.iter().map(|place| answer(*place)).collect();
         let back = carry(spec, &answers);
+        let latencies = by_answer.iter().zip(&back).map(|(place, back)| *back - sent[*place].0).collect();
+        let span = back.last().copied().unwrap_or_default();
         let counts = dispatcher.counts();
         let operation_count = passages.len() as f64;
         Outcome {
@@ -163,6 +204,10 @@ impl Corpus {
             near_share: counts.hits as f64 / counts.lines as f64,
             hit_rate: counts.hits as f64 / counts.cacheable.max(1) as f64,
             lines: counts.lines as f64 / operation_count,
+            counts,
+            load: dispatcher.load(span),
+            span,
+            latencies,
             passages,
         }
     }
@@ -173,11 +218,15 @@ impl Corpus {
     }
 }
 
-fn keys(operations: &[(u32, bool)]) -> Vec<[u8; KEY_BYTES as usize]> {
+pub(super) fn keys(operations: &[(u32, bool)]) -> Vec<[u8; KEY_BYTES as usize]> {
     operations.iter().map(|(key, _)| key.to_le_bytes()).collect()
 }
 
-fn requests<'a>(operations: &[(u32, bool)], keys: &'a [[u8; KEY_BYTES as usize]], value: &'a [u8]) -> Vec<Request<'a>> {
+pub(super) fn requests<'a>(
+    operations: &[(u32, bool)],
+    keys: &'a [[u8; KEY_BYTES as usize]],
+    value: &'a [u8],
+) -> Vec<Request<'a>> {
     let request = |((_, puts), key): (&(u32, bool), &'a [u8; KEY_BYTES as usize])| {
         let put = Operation::Put { value, condition: PutCondition::Always };
         Request { key, operation: if *puts { put } else { Operation::Get } }

@@ -8,9 +8,9 @@
 use std::fmt::Write;
 
 use skep_store::hash::Settings;
+use skep_store::hash::poisson::mean_position;
 
 use super::counted_store::{Accesses, Corpus, add};
-use super::poisson::mean_position;
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 
 pub(super) const BY_RATIO: Item = Item {

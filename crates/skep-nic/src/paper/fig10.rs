@@ -5,9 +5,9 @@
 //! utilization of 0.6, of which pairs are read.
 
 use skep_store::hash::Settings;
+use skep_store::hash::poisson::{chained_buckets, mean_position};
 
 use super::counted_store::Corpus;
-use super::poisson::{chained_buckets, mean_position};
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 
 pub(super) const ITEM: Item = Item {

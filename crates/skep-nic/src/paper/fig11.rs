@@ -5,10 +5,10 @@
 //! there. For the baselines keys are inline and values lie apart, as the paper assumes.
 
 use skep_store::hash::Settings;
+use skep_store::hash::poisson::{full_buckets, mean_position};
 
 use super::counted_store::{Accesses, Corpus, add};
 use super::fig11_baseline::{Table, count, utilization_max};
-use super::poisson::{full_buckets, mean_position};
 use super::{Axis, Context, Findings, Item, Point, Tolerance};
 use crate::baseline::hopscotch::SEARCH_MAX;
 

@@ -5,13 +5,13 @@
 //! says. Ours is measured on a model that runs; a closed form never is its source, but for Tables 5 and 6, which are
 //! calculations in the paper, too, and have the running model as further curves.
 //!
-//! The same seed gives the same findings, bit for bit; `fig12` alone measures time on this machine's cores.
+//! The same seed gives the same findings, bit for bit; `fig12` and `table4` alone measure time on this machine's cores.
 //!
 //! To add one: copy its CSV into `papers/`, write `paper/NAME.rs` with a `pub(super) const ITEM: Item`, and put it into
 //! [`ITEMS`].
 
 mod accesses;
-mod corpus;
+pub(crate) mod corpus;
 mod counted_store;
 mod fig03a;
 mod fig03b;
@@ -28,14 +28,20 @@ mod fig15;
 mod fig16;
 mod fig17;
 mod fig18;
+mod fig20;
 mod hit_rates;
-mod poisson;
+mod life;
+mod net200;
 mod reference;
+mod server_corpus;
+mod table2;
 mod table3;
+mod table4;
 mod table5;
 mod table6;
 mod wire;
 
+pub use life::{LIFE_KV_BYTES, Life, LifeSettings};
 pub use reference::{Reference, references, source};
 
 /// All that are built, in the order of the paper.
@@ -62,7 +68,11 @@ pub const ITEMS: &[Item] = &[
     fig17::NOT_BATCHED,
     fig18::READ,
     fig18::WRITE,
+    fig20::ITEM,
+    net200::ITEM,
+    table2::ITEM,
     table3::ITEM,
+    table4::ITEM,
     table5::ITEM,
     table6::ITEM,
 ];
@@ -227,8 +237,9 @@ mod tests {
 
     #[test]
     fn every_item_has_its_points_explains_what_is_beyond_its_tolerance_and_repeats_itself() {
-        // Figure 12 measures time on as many cores as there are; its file tests what it times.
-        for item in ITEMS.iter().filter(|item| item.name != "fig12") {
+        // These measure time on as many cores as there are; their files test what they time.
+        let real_time = ["fig12", "table4"];
+        for item in ITEMS.iter().filter(|item| !real_time.contains(&item.name)) {
             assert!(source(item.paper).starts_with("KV-Direct"), "{}", item.name);
             let mut heard = 0.0;
             let (findings, again) = std::thread::scope(|scope| {

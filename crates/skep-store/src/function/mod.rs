@@ -34,6 +34,7 @@ pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use reduce::reduce;
 pub use text::ParseError;
+pub(crate) use update::update_short;
 pub use update::{operand_piece, update};
 
 /// The type of a vector's elements.

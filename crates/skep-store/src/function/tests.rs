@@ -1,8 +1,9 @@
 //! Every function on every element type against the naive store, in one go and piece by piece.
 
-use super::{Element, Fold, Predicate, UpdateFunction, filter, operand_piece, reduce, update};
+use super::{Element, Fold, Predicate, UpdateFunction, filter, operand_piece, reduce, update, update_short};
 use crate::naive::{NaiveReply, NaiveStore, SplitMix64, test_seeds};
 use crate::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+use crate::short::load_short;
 
 /// Rounds for each seed, function and element type.
 const ROUNDS: u32 = 60;
@@ -48,6 +49,30 @@ fn updates_are_those_of_the_naive_store() {
                 }
             }
         }
+    }
+}
+
+/// What an update makes of the lower bytes of a number must not depend on what is above them.
+#[test]
+fn short_updates_are_updates() {
+    for seed in test_seeds() {
+        let mut random = SplitMix64::new(seed);
+        let mut compared = 0;
+        for element in Element::ALL {
+            for function in UpdateFunction::ALL.into_iter().filter(|function| function.operand_count() == 1) {
+                for _ in 0..ROUNDS {
+                    let width = element.width();
+                    let (mut old, operand) = (random.elements(element, width), random.elements(element, width));
+                    let above = random.next().checked_shl(8 * width as u32).unwrap_or(0);
+                    let short = update_short(function, element, load_short(&operand), load_short(&old) | above);
+                    let Some(short) = short else { continue };
+                    update(function, element, Shape::ScalarToScalar, &operand, &mut old);
+                    assert_eq!(short.to_le_bytes()[..width], old, "SKEP_SEED={seed}: {function:?} of {element:?}");
+                    compared += 1;
+                }
+            }
+        }
+        assert_eq!(compared, 8 * 7 * ROUNDS, "integers of all widths, and what is no matter of a sign");
     }
 }
 

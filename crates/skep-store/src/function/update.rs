@@ -19,6 +19,25 @@ pub fn update(function: UpdateFunction, element: Element, shape: Shape, operand:
     for_element!(element, T => update_numbers::<T>(function, shape, operand, value));
 }
 
+/// An update of one integer in the lower bytes of `value`, whatever its width: what is above them is undefined. `None` if
+/// it takes more than the lower bytes of `value` and one operand to know.
+#[inline(always)]
+pub(crate) fn update_short(function: UpdateFunction, element: Element, operand: u64, value: u64) -> Option<u64> {
+    if element.is_float() {
+        return None;
+    }
+    Some(match function {
+        UpdateFunction::Add => value.wrapping_add(operand),
+        UpdateFunction::Subtract => value.wrapping_sub(operand),
+        UpdateFunction::Multiply => value.wrapping_mul(operand),
+        UpdateFunction::And => value & operand,
+        UpdateFunction::Or => value | operand,
+        UpdateFunction::Xor => value ^ operand,
+        UpdateFunction::Swap => operand,
+        _ => return None,
+    })
+}
+
 /// The operand of an update for the bytes `piece` of its value, whose ends lie between elements.
 ///
 /// Panics if a vector operand does not reach to the end of the piece, which a validated one does.

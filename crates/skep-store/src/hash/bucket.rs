@@ -22,6 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::slab::SlabClass;
 use crate::memory::{LINE_SIZE, Line, Pointer};
+use crate::short::{SHORT_SIZE_MAX, overwrite, short_mask};
 
 /// Slots of a bucket.
 pub const SLOT_COUNT: usize = 10;
@@ -49,6 +50,20 @@ const MARKS_LOW_BITS: usize = 48;
 
 const TYPE_INLINE_BEGIN: u32 = 6;
 const TYPE_INLINE_MORE: u32 = 7;
+
+const _: () = assert!(TYPE_INLINE_MORE == TYPE_MASK && TYPE_INLINE_BEGIN == TYPE_MASK ^ 1);
+
+/// The marks of a pair behind the first slot of which this many type bits are ones: further slots have all of them, the
+/// slot after them has not.
+const MARKS_BEFORE: [u64; 33] = {
+    let mut marks = [0; 33];
+    let mut ones = 0;
+    while ones < 33 {
+        marks[ones] = (1 << ((1 + ones / TYPE_BITS) * SLOT_SIZE)) - 1;
+        ones += 1;
+    }
+    marks
+};
 
 /// The second hash of a key, by which a slot is told from most others without reading its slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +118,74 @@ impl InlinePair {
 
     fn value_offset(self) -> usize {
         self.key_offset() + usize::from(self.key_size)
+    }
+}
+
+/// An inline pair as a search holds it: in registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SightedPair {
+    slot: usize,
+    key_size: usize,
+    value_size: usize,
+}
+
+impl SightedPair {
+    /// Bytes of its key.
+    #[inline(always)]
+    pub(super) fn key_size(self) -> usize {
+        self.key_size
+    }
+
+    /// Where its value is, if that has one to eight bytes.
+    #[inline(always)]
+    pub(crate) fn short_value(self) -> Option<ShortValue> {
+        let offset = SLOTS_OFFSET + self.slot * SLOT_SIZE + self.key_size;
+        (1..=SHORT_SIZE_MAX).contains(&self.value_size).then_some(ShortValue { offset, size: self.value_size })
+    }
+}
+
+/// Where a bucket holds a value of one to eight bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShortValue {
+    offset: usize,
+    size: usize,
+}
+
+impl ShortValue {
+    /// Its bytes.
+    #[inline(always)]
+    pub(crate) fn size(self) -> usize {
+        self.size
+    }
+
+    /// In two bytes.
+    #[inline(always)]
+    pub(crate) fn pack(self) -> [u8; 2] {
+        [self.offset as u8, self.size as u8]
+    }
+
+    /// From two bytes.
+    #[inline(always)]
+    pub(crate) fn unpack([offset, size]: [u8; 2]) -> Self {
+        ShortValue { offset: offset.into(), size: size.into() }
+    }
+
+    /// Where eight bytes of the bucket begin that hold it.
+    #[inline(always)]
+    fn start(self) -> usize {
+        self.offset.min(LINE_SIZE - SHORT_SIZE_MAX)
+    }
+
+    /// Bits below it in these.
+    #[inline(always)]
+    fn shift(self) -> usize {
+        8 * (self.offset - self.start())
+    }
+}
+
+impl From<SightedPair> for InlinePair {
+    fn from(pair: SightedPair) -> Self {
+        InlinePair { slot: pair.slot as u8, key_size: pair.key_size as u8, value_size: pair.value_size as u8 }
     }
 }
 
@@ -181,6 +264,21 @@ impl Bucket {
         &mut self.0.0[start..start + usize::from(pair.value_size)]
     }
 
+    /// A short value as a number. Bits above it are those of what follows.
+    #[inline(always)]
+    pub(crate) fn short_value(&self, place: ShortValue) -> u64 {
+        self.long_word(place.start()) >> place.shift()
+    }
+
+    /// Sets a short value to the lower bytes of a number.
+    #[inline(always)]
+    pub(crate) fn set_short_value(&mut self, place: ShortValue, value: u64) {
+        let (start, shift) = (place.start(), place.shift());
+        let mask = short_mask(place.size) << shift;
+        let word = self.long_word(start) & !mask | (value << shift) & mask;
+        self.0.0[start..start + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
     /// Every entry in the order of the slots: its first slot and what it is.
     pub fn entries(&self) -> impl Iterator<Item = (usize, Entry)> + '_ {
         let used = self.used_slot_count();
@@ -209,14 +307,11 @@ impl Bucket {
         let slot_count = slots_for(pair_size);
         assert!(!key.is_empty() && slot + slot_count <= SLOT_COUNT, "an inline pair fits the free slots");
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
-        self.0.0[offset..offset + key.len()].copy_from_slice(key);
-        self.0.0[offset + key.len()..offset + pair_size].copy_from_slice(value);
-        let mut types = self.types();
-        for further in 0..slot_count {
-            let code = if further == 0 { TYPE_INLINE_BEGIN } else { TYPE_INLINE_MORE };
-            types |= code << ((slot + further) * TYPE_BITS);
-        }
-        self.set_types(types);
+        overwrite(&mut self.0.0[offset..offset + key.len()], key);
+        overwrite(&mut self.0.0[offset + key.len()..offset + pair_size], value);
+        // All ones, but for the lowest of the first slot.
+        let types = ((1 << (slot_count * TYPE_BITS)) - 1) ^ (TYPE_INLINE_MORE ^ TYPE_INLINE_BEGIN);
+        self.set_types(self.types() | types << (slot * TYPE_BITS));
         // For an empty value the two marks are one.
         let marks = (1 << (key.len() - 1)) | (1 << (pair_size - 1));
         self.set_marks(self.marks() | marks << (slot * SLOT_SIZE));
@@ -269,18 +364,23 @@ impl Bucket {
     }
 
     /// The inline pair that begins at `slot`, if one does.
-    #[inline(always)]
+    #[inline]
     pub(super) fn inline_pair(&self, slot: usize) -> Option<InlinePair> {
-        let types = self.types() >> (slot * TYPE_BITS);
+        self.sighted_pair(slot).map(InlinePair::from)
+    }
+
+    /// The inline pair that begins at `slot`, if one does.
+    #[inline(always)]
+    pub(super) fn sighted_pair(&self, slot: usize) -> Option<SightedPair> {
+        // With the two marks above them, which are too few for a slot.
+        let types = self.word(4) >> (slot * TYPE_BITS);
         if types & TYPE_MASK != TYPE_INLINE_BEGIN {
             return None;
         }
-        // Further slots have all type bits set; the first slot after them has not.
-        let slot_count = 1 + (!(types >> TYPE_BITS)).trailing_zeros() as usize / TYPE_BITS;
-        let marks = (self.marks() >> (slot * SLOT_SIZE)) & ((1 << (slot_count * SLOT_SIZE)) - 1);
-        let key_size = marks.trailing_zeros() as u8 + 1;
-        let pair_size = 64 - marks.leading_zeros() as u8;
-        Some(InlinePair { slot: slot as u8, key_size, value_size: pair_size - key_size })
+        let marks = (self.marks() >> (slot * SLOT_SIZE)) & MARKS_BEFORE[(types >> TYPE_BITS).trailing_ones() as usize];
+        let key_size = marks.trailing_zeros() as usize + 1;
+        let pair_size = 64 - marks.leading_zeros() as usize;
+        Some(SightedPair { slot, key_size, value_size: pair_size - key_size })
     }
 
     #[inline]
@@ -306,6 +406,11 @@ impl Bucket {
         self.0.0[8..SLOTS_OFFSET].copy_from_slice(&marks.to_le_bytes()[..6]);
         let high = (marks >> MARKS_LOW_BITS) as u32;
         self.set_word(4, self.types() | high << TYPES_BITS);
+    }
+
+    #[inline(always)]
+    fn long_word(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.0.0[offset..offset + 8].try_into().expect("eight bytes"))
     }
 
     fn word(&self, offset: usize) -> u32 {

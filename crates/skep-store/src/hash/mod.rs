@@ -5,6 +5,7 @@ mod edit;
 mod find;
 mod large;
 mod object;
+pub mod poisson;
 mod settings;
 pub mod slab;
 mod table;
@@ -13,6 +14,7 @@ pub use find::Search;
 pub use settings::Settings;
 pub use table::HashTable;
 
-pub(crate) use bucket::SlabSlot;
+pub(crate) use bucket::{ShortValue, SlabSlot};
+pub(crate) use find::{Lanes, Sighting, WithLanes};
 pub(crate) use object::{PAIR_SIZE_MAX, is_same_key};
 pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, Location, Visit};

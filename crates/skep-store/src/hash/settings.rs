@@ -2,25 +2,32 @@
 //!
 //! The **hash index ratio** is the share of memory that is index. A larger one means fewer chained buckets, so fewer
 //! accesses, but less slab memory; the best is the largest that still holds the corpus. The **inline threshold** is the
-//! size up to which a pair lies in its bucket.
+//! size up to which a pair lies in its bucket: inline saves the access of a slab, and fills buckets sooner.
 //!
-//! Keys fall into buckets at random, so the number of slots that a bucket is asked for is Poisson distributed. With a
-//! mean of `m` pairs a bucket of which `n` fit, the chain has `Σ P(N > n·k), k = 1, 2, …` further buckets on average; each
-//! takes 64 bytes of slab memory.
+//! Both follow from the size of the pairs and from how full the memory is to be, by what chains cost
+//! ([`poisson`]). One function chooses, for the server, for whoever embeds the store, and for the model of the NIC.
+//!
+//! ```text
+//! size, utilization ─▶ inline: largest index with room ─▶ accesses of a GET ─┐
+//!                  └─▶ in slabs: the same             ─▶ accesses of a GET ─┴─▶ the one with fewer
+//! ```
 
 use super::bucket::{INLINE_SIZE_MAX, SLOT_COUNT, slots_for};
-use super::{large, object};
+use super::{large, object, poisson};
 use crate::memory::{LINE_SIZE, MEMORY_SIZE_MAX, RegionError};
 use crate::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 /// Smallest memory of a table.
 const MEMORY_SIZE_MIN: u64 = 4096;
-/// Pairs up to this size are best kept inline: in a slab they would take 32 bytes and a slot.
-const INLINE_PAIR_SIZE: usize = 30;
-/// Where pairs are larger on average, the few small ones must not crowd out the slots of the others.
-const INLINE_PAIR_SIZE_AMONG_LARGER: usize = 2 * super::bucket::SLOT_SIZE;
-/// How full, of what a ratio near zero would hold, an index of inline pairs is laid out for. Every further per cent makes
-/// chains longer for all fills.
+/// Where pairs lie inline on average, larger ones than that do as well: up to twice the average, and at least this.
+const INLINE_THRESHOLD_MIN: usize = 30;
+/// Where pairs lie in slabs on average, the few small ones must not crowd out the slots of the others.
+const INLINE_THRESHOLD_AMONG_SLABS: usize = 2 * super::bucket::SLOT_SIZE;
+/// Where only the average is known, pairs up to this one are kept inline: beside larger averages stand pairs that no bucket
+/// holds, and a large index leaves no room for their slabs.
+const INLINE_AVERAGE_MAX: usize = 40;
+/// How full, of what a ratio near zero would hold, an index of inline pairs is laid out for if nobody says. Up to there a
+/// per cent more room costs less than a per cent more accesses while filling, as `tests/settings.rs` counts.
 const FILL_INLINE: f64 = 0.80;
 /// The same for pairs in slabs, whose chains stay short: memory counts for more.
 const FILL_SLAB: f64 = 0.92;
@@ -39,26 +46,31 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings for pairs of `kv_size` bytes, key and value, on average.
+    /// Settings for pairs of `kv_size` bytes, key and value, on average, and a memory that is to be filled: as in
+    /// [`Settings::for_utilization`], at [`Settings::utilization_for`] this size, and for sizes that differ.
     pub fn for_kv_size(memory: u64, kv_size: usize, seed: u64) -> Self {
-        let inline_threshold =
-            if kv_size <= INLINE_PAIR_SIZE { INLINE_PAIR_SIZE } else { INLINE_PAIR_SIZE_AMONG_LARGER };
-        let fill = if kv_size <= inline_threshold { FILL_INLINE } else { FILL_SLAB };
-        let shape = PairShape::new(kv_size, inline_threshold);
-        let hash_index_ratio = shape.largest_ratio(fill * shape.utilization_max());
-        Settings { memory, hash_index_ratio, inline_threshold, seed }
+        let utilization = Settings::utilization_for(kv_size);
+        let (ratio, shape) =
+            PairShape::best(PairShape::of_average(kv_size), utilization).expect("a shape has room for its own share");
+        shape.settings(memory, ratio, seed)
     }
 
-    /// Settings with the largest index that still leaves room for a corpus of equal pairs at this utilization: bytes of
-    /// keys and values over bytes of memory. `None`: no ratio has room for it.
+    /// Settings with the fewest accesses for a GET that leave room for a corpus of equal pairs at this utilization: bytes
+    /// of keys and values over bytes of memory. `None`: no settings have room for it.
     pub fn for_utilization(memory: u64, kv_size: usize, utilization: f64, seed: u64) -> Option<Self> {
-        let inline_threshold = if kv_size <= INLINE_PAIR_SIZE { kv_size } else { 0 };
-        let shape = PairShape::new(kv_size, inline_threshold);
-        if utilization > shape.utilization_max() {
-            return None;
-        }
-        let hash_index_ratio = shape.largest_ratio(utilization);
-        Some(Settings { memory, hash_index_ratio, inline_threshold, seed })
+        let (ratio, shape) = PairShape::best(PairShape::all(kv_size), utilization)?;
+        Some(shape.settings(memory, ratio, seed))
+    }
+
+    /// The utilization that a memory is laid out for if all that is known is the average size of the pairs.
+    pub fn utilization_for(kv_size: usize) -> f64 {
+        let fill = |shape: PairShape| shape.utilization_max() * if shape.is_inline() { FILL_INLINE } else { FILL_SLAB };
+        PairShape::of_average(kv_size).map(fill).fold(0.0, f64::max)
+    }
+
+    /// The most that any settings have room for, of equal pairs of this size.
+    pub fn utilization_max(kv_size: usize) -> f64 {
+        PairShape::all(kv_size).map(|shape| shape.utilization_max()).fold(0.0, f64::max)
     }
 
     /// Buckets of the index in a memory of this size.
@@ -87,38 +99,79 @@ impl Settings {
     }
 }
 
-/// What a pair of one size takes.
+/// What a pair of one size takes, inline or in a slab.
 struct PairShape {
-    pair_size: f64,
+    pair_size: usize,
     /// Pairs that a bucket holds.
-    pairs_per_bucket: usize,
-    /// Bytes of slab memory for a pair.
-    slab_size: f64,
+    pairs_per_bucket: u32,
+    /// Bytes of slab memory for a pair; none if it is inline.
+    slab_size: usize,
 }
 
 impl PairShape {
-    fn new(kv_size: usize, inline_threshold: usize) -> Self {
-        let kv_size = kv_size.clamp(1, KEY_SIZE_MAX + VALUE_SIZE_MAX);
-        let (pairs_per_bucket, slab_size) = if kv_size <= inline_threshold {
-            (SLOT_COUNT / slots_for(kv_size), 0)
+    /// The ways to keep such a pair.
+    fn all(kv_size: usize) -> impl Iterator<Item = PairShape> {
+        let pair_size = kv_size.clamp(1, KEY_SIZE_MAX + VALUE_SIZE_MAX);
+        let in_slab = PairShape { pair_size, pairs_per_bucket: SLOT_COUNT as u32, slab_size: slab_size(pair_size) };
+        let inline = (pair_size <= INLINE_SIZE_MAX).then(|| {
+            let pairs_per_bucket = (SLOT_COUNT / slots_for(pair_size)) as u32;
+            PairShape { pair_size, pairs_per_bucket, slab_size: 0 }
+        });
+        inline.into_iter().chain([in_slab])
+    }
+
+    /// The ways to keep pairs of which only the average is known.
+    fn of_average(kv_size: usize) -> impl Iterator<Item = PairShape> {
+        PairShape::all(kv_size).filter(move |shape| !shape.is_inline() || kv_size <= INLINE_AVERAGE_MAX)
+    }
+
+    /// Of those with room, the one with the fewest accesses for a GET, and its hash index ratio.
+    fn best(shapes: impl Iterator<Item = PairShape>, utilization: f64) -> Option<(f64, PairShape)> {
+        let with_room = shapes.filter(|shape| utilization <= shape.utilization_max());
+        let with_accesses = with_room.map(|shape| {
+            let ratio = shape.largest_ratio(utilization);
+            (shape.get_accesses(utilization, ratio), ratio, shape)
+        });
+        let (_, ratio, shape) = with_accesses.min_by(|one, other| one.0.total_cmp(&other.0))?;
+        Some((ratio, shape))
+    }
+
+    fn settings(&self, memory: u64, hash_index_ratio: f64, seed: u64) -> Settings {
+        let inline_threshold = if self.is_inline() {
+            (2 * self.pair_size).clamp(INLINE_THRESHOLD_MIN, INLINE_SIZE_MAX)
         } else {
-            (SLOT_COUNT, slab_size(kv_size))
+            INLINE_THRESHOLD_AMONG_SLABS
         };
-        PairShape { pair_size: kv_size as f64, pairs_per_bucket, slab_size: slab_size as f64 }
+        Settings { memory, hash_index_ratio, inline_threshold, seed }
+    }
+
+    fn is_inline(&self) -> bool {
+        self.slab_size == 0
     }
 
     /// The share of memory that is data if chains may be as long as they like.
     fn utilization_max(&self) -> f64 {
-        self.pair_size / (LINE_SIZE as f64 / self.pairs_per_bucket as f64 + self.slab_size) * 0.999
+        let slots = LINE_SIZE as f64 / f64::from(self.pairs_per_bucket);
+        self.pair_size as f64 / (slots + self.slab_size as f64) * 0.999
+    }
+
+    /// Accesses of a GET, on average over the corpus: the chain up to the pair, and its slab.
+    fn get_accesses(&self, utilization: f64, ratio: f64) -> f64 {
+        let position = poisson::mean_position(self.pairs_per_index_bucket(utilization, ratio), self.pairs_per_bucket);
+        if self.is_inline() { position } else { position + 1.0 }
+    }
+
+    fn pairs_per_index_bucket(&self, utilization: f64, ratio: f64) -> f64 {
+        utilization * LINE_SIZE as f64 / (self.pair_size as f64 * ratio)
     }
 
     /// The largest ratio at which the slab memory holds the slabs and chained buckets of a corpus.
     fn largest_ratio(&self, utilization: f64) -> f64 {
         let fits = |ratio: f64| {
-            let pairs_per_index_bucket = utilization * LINE_SIZE as f64 / (self.pair_size * ratio);
-            let chained = chained_buckets(pairs_per_index_bucket, self.pairs_per_bucket);
+            let pairs_per_index_bucket = self.pairs_per_index_bucket(utilization, ratio);
+            let chained = poisson::chained_buckets(pairs_per_index_bucket, self.pairs_per_bucket);
             // Per bucket of the index, in bytes.
-            let slab_needed = pairs_per_index_bucket * self.slab_size + chained * LINE_SIZE as f64;
+            let slab_needed = pairs_per_index_bucket * self.slab_size as f64 + chained * LINE_SIZE as f64;
             slab_needed <= LINE_SIZE as f64 * (1.0 - ratio) / ratio
         };
         let (mut low, mut high) = (1e-4, 0.93);
@@ -141,32 +194,9 @@ fn slab_size(kv_size: usize) -> usize {
     }
 }
 
-/// Chained buckets for each bucket of the index, with a Poisson number of pairs of this mean.
-fn chained_buckets(mean: f64, pairs_per_bucket: usize) -> f64 {
-    // P(N = n) by recurrence in logarithms, so that a large mean does not underflow.
-    let last = (mean + 12.0 * mean.sqrt()) as usize + 4 * pairs_per_bucket;
-    let mut log_probability = -mean;
-    let mut chained = 0.0;
-    for n in 0..=last {
-        if n > 0 {
-            log_probability += (mean / n as f64).ln();
-        }
-        chained += log_probability.exp() * (n.div_ceil(pairs_per_bucket).saturating_sub(1)) as f64;
-    }
-    chained
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chains_follow_the_poisson_distribution() {
-        assert!(chained_buckets(0.1, 5) < 1e-6);
-        // A long chain is full but for its last bucket, which is half full on average.
-        assert!((chained_buckets(500.0, 5) - (500.0 / 5.0 - 0.6)).abs() < 0.05);
-        assert!(chained_buckets(5000.0, 10).is_finite());
-    }
 
     #[test]
     fn a_fuller_store_gets_a_smaller_index() {
@@ -175,6 +205,16 @@ mod tests {
         // Figure 11 uses a ratio of 0.4 throughout; at 65 % little more is possible.
         assert!((0.40..0.45).contains(&ratio(0.65)), "{}", ratio(0.65));
         assert_eq!(Settings::for_utilization(1 << 30, 10, 0.79, 0), None);
+        assert!(Settings::for_utilization(1 << 30, 10, Settings::utilization_max(10), 0).is_some());
+    }
+
+    #[test]
+    fn pairs_are_inline_where_that_takes_fewer_accesses() {
+        let threshold =
+            |size, utilization| Settings::for_utilization(1 << 30, size, utilization, 0).unwrap().inline_threshold;
+        // One pair of 30 B fills a bucket: that is worth it while the memory has room for as many buckets.
+        assert_eq!([0.3, 0.4, 0.46].map(|utilization| threshold(30, utilization)), [50, 50, 10]);
+        assert_eq!([10, 25, 50, 51].map(|size| threshold(size, 0.3)), [30, 50, 50, 10]);
     }
 
     #[test]

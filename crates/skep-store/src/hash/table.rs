@@ -17,8 +17,8 @@ use std::cell::{Cell, RefCell};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
-use super::find::Search;
+use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SightedPair, SlabSlot, slots_for};
+use super::find::{self, Lanes, Search, Sighting};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, Shortage, SlabAllocator, SlabClass, SlabTraffic};
@@ -204,21 +204,50 @@ impl<M: Memory> HashTable<M> {
         if self.is_inline(key_size, value_size) { slots_for(key_size + value_size) } else { 1 }
     }
 
-    /// What [`HashTable::seek`] does first, where the memory has the announced line at hand; `None` where it has not.
-    #[inline(always)]
-    pub(crate) fn look_at_hand<'e>(
-        &self,
-        key: &[u8],
-        home: Home,
-        visit: impl FnOnce(&mut [u8]) -> Visit,
-        edit: impl FnOnce(bool) -> Edit<'e>,
-    ) -> Option<FirstLine> {
-        let look = |line: &mut Line| self.look(Bucket::from_line_mut(line), key, home, visit, edit);
-        self.memory.update_line_at_hand(home.bucket.pointer(), look)
+    /// How the machine searches buckets.
+    #[inline]
+    pub(crate) fn search(&self) -> Search {
+        self.search
     }
 
-    /// Looks at the first line of a search. If the pair is inline, `visit` sees its value. If that leaves something to be
-    /// done, or there is no pair in this bucket nor behind it, `edit` says what, given whether the key was found.
+    /// Takes a first look at the home buckets of many keys, where the memory has them at hand; whether it has. `quick` gets
+    /// the inline pairs in sight, and may do what is to be done; `other` gets the rest.
+    #[inline(always)]
+    pub(crate) fn first_looks<'k, T: Copy>(
+        &self,
+        lanes: impl Lanes,
+        sought: impl Iterator<Item = (&'k [u8], Home, T)>,
+        mut quick: impl FnMut(&mut Bucket, SightedPair, T) -> Option<Effect>,
+        mut other: impl FnMut(Sighting, T),
+    ) -> bool {
+        let lines = sought.map(|(key, home, with)| (home.bucket.pointer(), (key, home, with)));
+        self.memory.update_lines_at_hand(lines, |line, (key, home, with)| {
+            let bucket = Bucket::from_line_mut(line);
+            let words = lanes.words(bucket.as_line());
+            let sighting = match find::pair_in_sight(lanes, words, bucket, key) {
+                Ok(pair) => match quick(bucket, pair, with) {
+                    Some(effect) => return effect,
+                    None => Sighting::Pair(pair.into()),
+                },
+                Err(no_pair) => find::beside_pair(lanes, words, bucket, no_pair, SecondaryHash::from_hash(home.hash.0)),
+            };
+            other(sighting, with);
+            Effect::Unchanged
+        })
+    }
+
+    /// Shows buckets at which a look was taken already.
+    #[inline]
+    pub(crate) fn second_looks<T>(
+        &self,
+        homes: impl Iterator<Item = (Home, T)>,
+        mut act: impl FnMut(&mut Bucket, T) -> Effect,
+    ) {
+        let buckets = homes.map(|(home, with)| (home.bucket.pointer(), with));
+        self.memory.update_lines_at_hand(buckets, |line, with| act(Bucket::from_line_mut(line), with));
+    }
+
+    /// Looks at the first line of a search.
     #[inline(always)]
     fn look<'e>(
         &self,
@@ -228,17 +257,34 @@ impl<M: Memory> HashTable<M> {
         visit: impl FnOnce(&mut [u8]) -> Visit,
         edit: impl FnOnce(bool) -> Edit<'e>,
     ) -> (Effect, FirstLine) {
-        let found = self.search.inline_pair(bucket, key);
-        if let Some(pair) = found
-            && let Visit::Done(effect) = visit(bucket.inline_value_mut(pair))
-        {
-            return (effect, FirstLine::Visited);
-        }
-        if found.is_none()
-            && let Some((_, slab)) = self.search.slab(bucket, SecondaryHash::from_hash(home.hash.0), 0)
-        {
-            return (Effect::Unchanged, FirstLine::Slab(slab));
-        }
+        let sighting = self.search.first_look(bucket, key, SecondaryHash::from_hash(home.hash.0));
+        self.look_on(bucket, sighting, key, home, visit, edit)
+    }
+
+    /// Does what the first line of a search allows. If the pair is inline, `visit` sees its value. If that leaves something
+    /// to be done, or there is no pair in this bucket nor behind it, `edit` says what, given whether the key was found.
+    #[inline(always)]
+    pub(crate) fn look_on<'e>(
+        &self,
+        bucket: &mut Bucket,
+        sighting: Sighting,
+        key: &[u8],
+        home: Home,
+        visit: impl FnOnce(&mut [u8]) -> Visit,
+        edit: impl FnOnce(bool) -> Edit<'e>,
+    ) -> (Effect, FirstLine) {
+        let clear = match sighting {
+            Sighting::Unclear => self.search.closer_look(bucket, key, SecondaryHash::from_hash(home.hash.0)),
+            clear => clear,
+        };
+        let found = match clear {
+            Sighting::Slab(slab) => return (Effect::Unchanged, FirstLine::Slab(slab)),
+            Sighting::Pair(pair) => match visit(bucket.inline_value_mut(pair)) {
+                Visit::Done(effect) => return (effect, FirstLine::Visited),
+                Visit::Left => Some(pair),
+            },
+            Sighting::Nothing | Sighting::Unclear => None,
+        };
         self.look_beyond(bucket, found, key, edit(found.is_some()))
     }
 

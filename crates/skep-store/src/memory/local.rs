@@ -217,10 +217,15 @@ impl Memory for LocalMemory {
 
     #[inline]
     fn announce(&self, span: Span) {
-        let start = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
+        // Most spans are one line, so the first needs no comparison.
+        let mut line = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
         let end = span.pointer().byte_offset() + span.size();
-        for offset in (start..end).step_by(LINE_SIZE) {
-            prefetch(self.base.as_ptr().wrapping_add(offset));
+        loop {
+            prefetch(self.base.as_ptr().wrapping_add(line));
+            line += LINE_SIZE;
+            if line >= end {
+                break;
+            }
         }
     }
 
@@ -229,9 +234,24 @@ impl Memory for LocalMemory {
         prefetch(self.base.as_ptr().wrapping_add(pointer.byte_offset()));
     }
 
-    #[inline]
-    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
-        Some(self.with_line(pointer, visit).1)
+    #[inline(always)]
+    fn update_lines_at_hand<T>(
+        &self,
+        lines: impl Iterator<Item = (Pointer, T)>,
+        mut visit: impl FnMut(&mut Line, T) -> Effect,
+    ) -> bool {
+        let (base, accessible) = (self.base.as_ptr(), self.accessible.get());
+        // Nothing is accessible to the closure and the iterator, whichever line they are at.
+        let _visited = Visited::begin(self);
+        for (pointer, with) in lines {
+            let offset = pointer.byte_offset();
+            assert!(offset.is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
+            assert!(offset + LINE_SIZE <= accessible, "an access ends beyond the memory, or lies within another");
+            // SAFETY: the line lies within the region, aligned and initialised. The reference ends with the call, and
+            // until `_visited` is dropped there is no other.
+            visit(unsafe { &mut *base.add(offset).cast() }, with);
+        }
+        true
     }
 
     #[inline]

@@ -145,11 +145,16 @@ pub trait Memory {
         self.announce(pointer.span(LINE_SIZE));
     }
 
-    /// Shows an announced line, if this memory can show it at once and without an await; most cannot, and need not. It is
-    /// then as [`Memory::update_announced_line`], for an operation that has nothing else to wait for.
-    fn update_line_at_hand<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> Option<R> {
-        let _ = (pointer, visit);
-        None
+    /// Shows announced lines one after the other, each with what comes with it, if this memory can show them at once and
+    /// without an await; most cannot, and need not. Whether it did. Each is then as [`Memory::update_announced_line`] has
+    /// it, for an operation that has nothing else to wait for.
+    fn update_lines_at_hand<T>(
+        &self,
+        lines: impl Iterator<Item = (Pointer, T)>,
+        visit: impl FnMut(&mut Line, T) -> Effect,
+    ) -> bool {
+        let _ = (lines, visit);
+        false
     }
 
     /// Shows an announced span in the same way.

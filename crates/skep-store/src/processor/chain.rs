@@ -97,6 +97,7 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
         self.answer_in(&mut self.replies.borrow_mut(), request, reply);
     }
 
+    #[inline(always)]
     fn answer_in(&self, replies: &mut Replies, request: Waiting, reply: Reply<'_>) {
         if let (Operation::Get, Reply::NotFound) = (&self.requests[request.index()].operation, reply) {
             self.misses.set(self.misses.get() + 1);

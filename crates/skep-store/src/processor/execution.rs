@@ -5,9 +5,10 @@
 //! value's size as it is, so that writing back cannot fail; the rest takes the main path through the table.
 
 use super::replies::Replies;
-use crate::function::{DecimalText, add_decimal, filter, reduce, update};
+use crate::function::{DecimalText, add_decimal, filter, reduce, update, update_short};
 use crate::memory::Effect;
-use crate::operation::{Operation, PutCondition, Reply, Request, Update};
+use crate::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use crate::short::{load_short, overwrite};
 
 /// Whether an operation could be carried out on the value where it lies.
 pub(super) enum InPlace {
@@ -15,6 +16,33 @@ pub(super) enum InPlace {
     Answered(Effect),
     /// It was not: the pair goes, or its size changes.
     MainPath,
+}
+
+/// What an operation does with a value of at most eight bytes that keeps its size.
+pub(super) struct Short {
+    /// The value that it answers; `None`: that it was done.
+    pub(super) answer: Option<u64>,
+    /// The value that it leaves, in the lower bytes.
+    pub(super) left: Option<u64>,
+}
+
+/// Carries out the operation on a value that is the lower `size` bytes of a number, if it is one that reads, overwrites or
+/// counts.
+#[inline(always)]
+pub(super) fn execute_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<Short> {
+    match operation {
+        Operation::Get => Some(Short { answer: Some(value), left: None }),
+        Operation::Put { value: new, condition } if new.len() == size && *condition != PutCondition::IfAbsent => {
+            Some(Short { answer: None, left: Some(load_short(new)) })
+        }
+        Operation::Update(operation)
+            if operation.shape == Shape::ScalarToScalar && operation.element.width() == size =>
+        {
+            let left = update_short(operation.function, operation.element, load_short(operation.operand), value)?;
+            Some(Short { answer: operation.return_old.then_some(value), left: Some(left) })
+        }
+        _ => None,
+    }
 }
 
 /// Carries out the operation on the value of its key, if it can be done in place. Otherwise, for a decimal number, `sum`
@@ -95,25 +123,4 @@ pub(super) fn update_in_place(
     }
     update(operation.function, operation.element, operation.shape, operation.operand, value);
     InPlace::Answered(Effect::Changed)
-}
-
-/// Copies a value over another of the same size. Up to sixteen bytes go as two words that may overlap: a call costs more.
-#[inline(always)]
-fn overwrite(value: &mut [u8], new: &[u8]) {
-    #[inline(always)]
-    fn by_words<const N: usize>(value: &mut [u8], new: &[u8]) -> Option<()> {
-        let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);
-        *value.first_chunk_mut()? = first;
-        *value.last_chunk_mut()? = last;
-        Some(())
-    }
-    let copied = match new.len() {
-        2..=3 => by_words::<2>(value, new),
-        4..=7 => by_words::<4>(value, new),
-        8..=16 => by_words::<8>(value, new),
-        _ => None,
-    };
-    if copied.is_none() {
-        value.copy_from_slice(new);
-    }
 }

@@ -43,7 +43,7 @@ use crate::operation::{Reply, Request};
 pub struct Processor<M = LocalMemory> {
     table: HashTable<M>,
     station: Station,
-    homes: Vec<Home>,
+    homes: Box<[Home; IN_FLIGHT_MAX]>,
     stages: Stages,
     operations: u64,
     hits: u64,
@@ -88,7 +88,7 @@ impl<M: Memory> Processor<M> {
         Ok(Processor {
             table: HashTable::new(memory, settings)?,
             station: Station::new(),
-            homes: Vec::with_capacity(IN_FLIGHT_MAX),
+            homes: Box::new([Home::NOWHERE; IN_FLIGHT_MAX]),
             stages: Stages::default(),
             operations: 0,
             hits: 0,
@@ -169,7 +169,7 @@ impl<M: Memory> Processor<M> {
         let batch = Batch {
             table: &self.table,
             requests,
-            homes: &self.homes,
+            homes: self.homes.as_slice(),
             first_reply,
             station: &self.station,
             replies: RefCell::new(replies),
@@ -204,26 +204,32 @@ impl<M: Memory> Processor<M> {
         replies: &mut Replies,
         admission: impl Fn(&Home) -> Admission,
     ) {
-        self.station.reset();
-        self.homes.clear();
-        let locate = |(place, request): (usize, &Request<'_>)| match request.validate() {
-            Ok(()) => self.table.locate(request.key),
-            Err(error) => {
-                replies.set(first_reply + place, Reply::Failed(error));
-                Home::NOWHERE
-            }
-        };
-        self.homes.extend(requests.iter().enumerate().map(locate));
+        let homes = &mut self.homes[..requests.len()];
+        let mut all_valid = true;
+        for (request, home) in requests.iter().zip(homes.iter_mut()) {
+            let is_valid = request.validate().is_ok();
+            *home = if is_valid { self.table.locate(request.key) } else { Home::NOWHERE };
+            all_valid &= is_valid;
+        }
         // Nothing but prefetches: one that misses the TLB keeps what follows from retiring, so page walks overlap only if
         // they stand within one window of the processor. What has no place is announced too, which does no harm.
-        for home in &self.homes {
+        for home in homes.iter() {
             self.table.announce(home.bucket);
         }
-        let homes = self.homes.as_slice();
-        self.station.admit(homes.len(), |place| {
-            let home = &homes[place];
-            if home.bucket == Home::NOWHERE.bucket { Admission::None } else { admission(home) }
-        });
+        let mut arrivals = self.station.begin();
+        if all_valid {
+            for (place, home) in homes.iter().enumerate() {
+                arrivals.admit(place, admission(home));
+            }
+        } else {
+            for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {
+                match request.validate() {
+                    Ok(()) => arrivals.admit(place, admission(home)),
+                    Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
+                }
+            }
+        }
+        arrivals.end();
     }
 }
 

@@ -3,8 +3,9 @@
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::hash::PAIR_SIZE_MAX;
 use crate::operation::{OperationError, Reply, VALUE_SIZE_MAX};
+use crate::short::{SHORT_SIZE_MAX, load_short};
 
-/// Largest reply budget: with what may go beyond it, all places are 32-bit numbers.
+/// Largest reply budget: with what may go beyond it, a batch's answers take less than 4 GiB.
 const BUDGET_MAX: usize = 2 << 30;
 
 const _: () = assert!(BUDGET_MAX + VALUE_SIZE_MAX + IN_FLIGHT_MAX * PAIR_SIZE_MAX <= u32::MAX as usize);
@@ -23,41 +24,60 @@ pub struct Replies {
 /// bytes and takes a tenth of a millisecond, and a batch of them must not keep everybody else waiting.
 const LARGE_BYTES_PER_BUDGET: usize = 8;
 
-/// One answer in eight bytes; a value is a range of `bytes`.
+/// One answer in sixteen bytes. A value of up to eight bytes lies in it, a longer one in the bytes of all answers.
 ///
 /// ```text
-/// bits 0–2   what it is
-///      3–7   code of the error
-///      8–31  size of the value
-///      32–63 where it starts
+/// byte 0          8        12     13
+///      ├──────────┼────────┼──────┼──────┤
+///      │ value, or│ size   │ kind │ code │ of the error
+///      │ its start│ u32    │      │      │
 /// ```
 #[derive(Clone, Copy, Debug)]
-struct Entry(u64);
+#[repr(C)]
+pub(super) struct Entry {
+    word: [u8; SHORT_SIZE_MAX],
+    size: u32,
+    kind: Kind,
+    code: u8,
+}
 
-const SIZE_SHIFT: u32 = 8;
-const SIZE_BITS: u32 = 24;
-const START_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
-const ERROR_SHIFT: u32 = 3;
-const KIND_MASK: u64 = (1 << ERROR_SHIFT) - 1;
+const _: () = assert!(size_of::<Entry>() == 16 && VALUE_SIZE_MAX <= u32::MAX as usize);
 
-const _: () = assert!(VALUE_SIZE_MAX < 1 << SIZE_BITS);
-const _: () = assert!(OperationError::ALL.len() < 1 << (SIZE_SHIFT - ERROR_SHIFT));
+/// What an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Deferred,
+    Done,
+    NotFound,
+    Exists,
+    Short,
+    Long,
+    Failed,
+}
 
 impl Entry {
-    const DEFERRED: Entry = Entry(0);
-    const DONE: Entry = Entry(1);
-    const NOT_FOUND: Entry = Entry(2);
-    const EXISTS: Entry = Entry(3);
-    const VALUE: u64 = 4;
-    const FAILED: u64 = 5;
+    const DEFERRED: Entry = Entry::plain(Kind::Deferred);
 
-    fn value(start: usize, size: usize) -> Self {
-        debug_assert!(start <= u32::MAX as usize, "the budget and what may go beyond it");
-        Entry((start as u64) << START_SHIFT | (size as u64) << SIZE_SHIFT | Self::VALUE)
+    const fn plain(kind: Kind) -> Self {
+        Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, code: 0 }
+    }
+
+    /// The lower `size` bytes of a number, at most eight; or, for `None`, that it was done.
+    #[inline(always)]
+    pub(super) fn short(value: Option<u64>, size: usize) -> Self {
+        match value {
+            Some(value) => Entry { word: value.to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Short) },
+            None => Entry::plain(Kind::Done),
+        }
+    }
+
+    fn long(start: usize, size: usize) -> Self {
+        Entry { word: (start as u64).to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Long) }
     }
 
     fn failed(error: OperationError) -> Self {
-        Entry(u64::from(error.code()) << ERROR_SHIFT | Self::FAILED)
+        Entry { code: error.code(), ..Entry::plain(Kind::Failed) }
     }
 }
 
@@ -81,20 +101,18 @@ impl Replies {
 
     /// The answer to the request at this place of the batch.
     pub fn get(&self, index: usize) -> Reply<'_> {
-        let entry = self.entries[index];
-        match entry.0 & KIND_MASK {
-            Entry::VALUE => {
-                let size = (entry.0 >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1);
-                Reply::Value(&self.bytes[(entry.0 >> START_SHIFT) as usize..][..size as usize])
+        let entry = &self.entries[index];
+        match entry.kind {
+            Kind::Deferred => Reply::Deferred,
+            Kind::Done => Reply::Done,
+            Kind::NotFound => Reply::NotFound,
+            Kind::Exists => Reply::Exists,
+            Kind::Short => Reply::Value(&entry.word[..entry.size as usize]),
+            Kind::Long => {
+                let start = u64::from_le_bytes(entry.word) as usize;
+                Reply::Value(&self.bytes[start..][..entry.size as usize])
             }
-            Entry::FAILED => {
-                let code = (entry.0 >> ERROR_SHIFT) as u8;
-                Reply::Failed(OperationError::from_code(code).expect("the code of an error"))
-            }
-            kind if kind == Entry::DONE.0 => Reply::Done,
-            kind if kind == Entry::NOT_FOUND.0 => Reply::NotFound,
-            kind if kind == Entry::EXISTS.0 => Reply::Exists,
-            _ => Reply::Deferred,
+            Kind::Failed => Reply::Failed(OperationError::from_code(entry.code).expect("the code of an error")),
         }
     }
 
@@ -137,9 +155,9 @@ impl Replies {
     pub(crate) fn set(&mut self, index: usize, reply: Reply<'_>) {
         self.entries[index] = match reply {
             Reply::Value(value) => return self.set_value(index, value),
-            Reply::Done => Entry::DONE,
-            Reply::NotFound => Entry::NOT_FOUND,
-            Reply::Exists => Entry::EXISTS,
+            Reply::Done => Entry::plain(Kind::Done),
+            Reply::NotFound => Entry::plain(Kind::NotFound),
+            Reply::Exists => Entry::plain(Kind::Exists),
             Reply::Failed(error) => Entry::failed(error),
             Reply::Deferred => Entry::DEFERRED,
         };
@@ -148,25 +166,19 @@ impl Replies {
     /// Answers a value, which is copied.
     #[inline]
     pub(crate) fn set_value(&mut self, index: usize, value: &[u8]) {
-        let start = self.bytes.len();
-        self.append(value);
-        self.entries[index] = Entry::value(start, value.len());
+        self.entries[index] = if value.len() <= SHORT_SIZE_MAX {
+            Entry::short(Some(load_short(value)), value.len())
+        } else {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(value);
+            Entry::long(start, value.len())
+        };
     }
 
-    /// Appends bytes. Up to eight go as one word: a call to copy two bytes costs more than the rest of the answer.
+    /// The answers to the `count` requests from `first` on.
     #[inline]
-    fn append(&mut self, value: &[u8]) {
-        let size = value.len();
-        let word = match size {
-            0..2 => value.first().map_or(0, |byte| u64::from(*byte)),
-            2..4 => two_halves(size, u16::from_le_bytes(head(value)).into(), u16::from_le_bytes(tail(value)).into(), 2),
-            4..8 => two_halves(size, u32::from_le_bytes(head(value)).into(), u32::from_le_bytes(tail(value)).into(), 4),
-            8 => u64::from_le_bytes(head(value)),
-            _ => return self.bytes.extend_from_slice(value),
-        };
-        let end = self.bytes.len() + size;
-        self.bytes.extend_from_slice(&word.to_le_bytes());
-        self.bytes.truncate(end);
+    pub(super) fn entries_mut(&mut self, first: usize, count: usize) -> &mut [Entry] {
+        &mut self.entries[first..first + count]
     }
 
     /// The bytes of the answers so far; what is appended here becomes a value by [`Replies::finish_value`].
@@ -176,24 +188,8 @@ impl Replies {
 
     /// Makes the bytes from `start` on the value that answers the request.
     pub(crate) fn finish_value(&mut self, index: usize, start: usize) {
-        self.entries[index] = Entry::value(start, self.bytes.len() - start);
+        self.entries[index] = Entry::long(start, self.bytes.len() - start);
     }
-}
-
-/// A number of `size` bytes from its first and its last `width` bytes, which may overlap.
-#[inline]
-fn two_halves(size: usize, first: u64, last: u64, width: usize) -> u64 {
-    first | last << (8 * (size - width))
-}
-
-#[inline]
-fn head<const N: usize>(value: &[u8]) -> [u8; N] {
-    *value.first_chunk().expect("the value is long enough")
-}
-
-#[inline]
-fn tail<const N: usize>(value: &[u8]) -> [u8; N] {
-    *value.last_chunk().expect("the value is long enough")
 }
 
 #[cfg(test)]

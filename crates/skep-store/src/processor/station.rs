@@ -79,8 +79,6 @@ pub(super) trait Chains {
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Admission {
-    /// It is not carried out.
-    None,
     /// It depends on no other.
     Alone,
     /// It depends on the others of this bucket.
@@ -115,40 +113,21 @@ impl Station {
         Station { lists: Box::new(lists), batch: 1, chain_count: 0 }
     }
 
-    /// Empties the station.
-    pub(super) fn reset(&mut self) {
-        self.chain_count = 0;
+    /// Empties the station for a batch, whose requests come in their order.
+    #[inline]
+    pub(super) fn begin(&mut self) -> Arrivals<'_> {
         self.batch += 1;
         if self.batch >> (u32::BITS - PLACE_BITS) != 0 {
             self.lists.slots.fill(0);
             self.batch = 1;
         }
-    }
-
-    /// Lets requests wait behind those that they depend on.
-    #[inline]
-    pub(super) fn admit(&mut self, count: usize, admission_at: impl Fn(usize) -> Admission) {
-        let Lists { slots, next, fronts } = &mut *self.lists;
-        let batch = self.batch << PLACE_BITS;
-        let mut chain_count = self.chain_count;
-        for place in 0..count {
-            let before = match admission_at(place) {
-                Admission::None => continue,
-                Admission::Alone => IN_FLIGHT_MAX,
-                Admission::To(bucket) => {
-                    let slot = &mut slots[bucket.0 as usize % SLOT_COUNT];
-                    let last = std::mem::replace(slot, batch | place as u32) ^ batch;
-                    (last as usize).min(IN_FLIGHT_MAX)
-                }
-            };
-            // Whether a request depends on another is chance: a branch would be guessed wrong too often.
-            let depends = before < IN_FLIGHT_MAX;
-            next[before].set(place as u16);
-            next[place % IN_FLIGHT_MAX].set(NONE);
-            fronts[chain_count % IN_FLIGHT_MAX].set(place as u16);
-            chain_count += usize::from(!depends);
+        self.chain_count = 0;
+        Arrivals {
+            lists: &mut self.lists,
+            batch: self.batch << PLACE_BITS,
+            chain_count: &mut self.chain_count,
+            chains: 0,
         }
-        self.chain_count = chain_count;
     }
 
     /// Takes all requests out of a chain.
@@ -156,9 +135,57 @@ impl Station {
         self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(NONE);
     }
 
+    /// The first request of a chain that has one.
+    #[inline(always)]
+    pub(super) fn first(&self, chain: ChainIndex) -> Waiting {
+        Waiting(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get().into())
+    }
+
+    /// Whether another request is behind this one.
+    #[inline(always)]
+    pub(super) fn has_more(&self, request: Waiting) -> bool {
+        self.lists.next[request.index() % IN_FLIGHT_MAX].get() != NONE
+    }
+
     /// The chains, in the order of their first requests.
-    pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> + use<> {
+    pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> {
         (0..self.chain_count as u16).map(ChainIndex)
+    }
+}
+
+/// A batch on its way into the station.
+pub(super) struct Arrivals<'a> {
+    lists: &'a mut Lists,
+    batch: u32,
+    chains: usize,
+    chain_count: &'a mut usize,
+}
+
+impl Arrivals<'_> {
+    /// Lets a request wait behind those that it depends on.
+    #[inline(always)]
+    pub(super) fn admit(&mut self, place: usize, admission: Admission) {
+        let Lists { slots, next, fronts } = &mut *self.lists;
+        let before = match admission {
+            Admission::Alone => IN_FLIGHT_MAX,
+            Admission::To(bucket) => {
+                let slot = &mut slots[bucket.0 as usize % SLOT_COUNT];
+                let last = std::mem::replace(slot, self.batch | place as u32) ^ self.batch;
+                (last as usize).min(IN_FLIGHT_MAX)
+            }
+        };
+        // Whether a request depends on another is chance: a branch would be guessed wrong too often.
+        let depends = before < IN_FLIGHT_MAX;
+        next[before].set(place as u16);
+        next[place % IN_FLIGHT_MAX].set(NONE);
+        fronts[self.chains % IN_FLIGHT_MAX].set(place as u16);
+        self.chains += usize::from(!depends);
+    }
+
+    /// All are there.
+    #[inline(always)]
+    pub(super) fn end(self) {
+        *self.chain_count = self.chains;
     }
 }
 
@@ -192,15 +219,23 @@ mod tests {
         station.chains().map(|chain| requests(chain).map(Waiting::index).collect()).collect()
     }
 
+    fn admit(station: &mut Station, buckets: &[u32]) {
+        let mut arrivals = station.begin();
+        for (place, bucket) in buckets.iter().enumerate() {
+            arrivals.admit(place, Admission::To(BucketIndex(*bucket)));
+        }
+        arrivals.end();
+    }
+
     #[test]
     fn requests_of_one_bucket_wait_in_order_whatever_their_keys() {
         let mut station = Station::new();
         for round in 0..2 {
             let buckets = [7, 8, 7, 7 + 1024, 8];
-            station.admit(buckets.len(), |place| Admission::To(BucketIndex(buckets[place])));
+            admit(&mut station, &buckets);
             // 1024 buckets apart is the same slot.
             assert_eq!(chains(&station), [vec![0, 2, 3], vec![1, 4]], "round {round}");
-            station.reset();
+            station.begin().end();
             assert!(chains(&station).is_empty());
         }
     }
@@ -208,7 +243,7 @@ mod tests {
     #[test]
     fn a_request_can_retire_from_anywhere() {
         let mut station = Station::new();
-        station.admit(5, |request| if request == 4 { Admission::None } else { Admission::To(BucketIndex(5)) });
+        admit(&mut station, &[5; 4]);
         let chain = station.chains().next().unwrap();
         station.retire(chain, Some(Waiting(1)), Waiting(2));
         assert_eq!(chains(&station), [[0, 1, 3]]);
@@ -224,9 +259,8 @@ mod tests {
         let mut station = Station::new();
         station.batch = (1 << (u32::BITS - PLACE_BITS)) - 1;
         for _ in 0..3 {
-            station.admit(IN_FLIGHT_MAX, |place| Admission::To(BucketIndex(place as u32)));
+            admit(&mut station, &std::array::from_fn::<_, IN_FLIGHT_MAX, _>(|place| place as u32));
             assert_eq!(chains(&station), (0..IN_FLIGHT_MAX).map(|place| vec![place]).collect::<Vec<_>>());
-            station.reset();
         }
         assert!(station.batch < 4);
     }

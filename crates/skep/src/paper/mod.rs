@@ -1,10 +1,11 @@
 //! `skep paper`: figures and tables of KV-Direct's evaluation, measured on the model of its NIC, beside the paper's.
 //!
 //! With `--out` each item leaves its points as a CSV and an SVG, and all of them one page, `index.html`. The same seed
-//! writes the same bytes.
+//! writes the same bytes. `skep paper trace` shows one operation instead, see [`trace`].
 
 mod page;
 mod plot;
+mod trace;
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,7 +20,10 @@ use crate::failure::{Failure, reason};
 
 /// Reproduces the paper's figures and tables.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// What to measure, such as fig03a; `all` for everything.
     #[arg(value_name = "ITEM", required_unless_present = "list")]
     items: Vec<String>,
@@ -35,6 +39,12 @@ pub(crate) struct Arguments {
     /// Print one line of JSON instead of tables.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Show the life of one operation on the model: its events with their times.
+    Trace(trace::Arguments),
 }
 
 /// An item and what it found.
@@ -62,6 +72,9 @@ struct ReportPoint {
 
 /// Measures, writes and prints. A deviation is no failure: the page explains it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(Command::Trace(arguments)) = &arguments.command {
+        return trace::run(arguments);
+    }
     if arguments.list {
         return list();
     }

@@ -5,3 +5,4 @@ mod cli;
 mod paper;
 mod process;
 mod serve;
+mod sizing;

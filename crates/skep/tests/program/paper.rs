@@ -69,3 +69,51 @@ fn items_are_listed_and_unknown_ones_are_refused_with_the_list() {
     assert_refusal(&output(&["paper"]), 2, &["ITEM"]);
     assert_refusal(&output(&["paper", "fig03a", "--out", "/proc/none"]), 1, &["/proc/none"]);
 }
+
+#[test]
+fn the_life_of_an_operation_is_printed_and_leaves_a_trace() {
+    let directory = Directory::new("trace");
+    fs::create_dir_all(&directory.0).expect("it can be made");
+    for (number, arguments) in
+        [&[][..], &["--operation", "put", "--kv-size", "62"], &["--kv-size", "254", "--seed", "3"]].iter().enumerate()
+    {
+        let path = directory.0.join(format!("{number}.json"));
+        let file = path.to_str().expect("the path is UTF-8");
+        let all = [&["paper", "trace", "--out", file], *arguments].concat();
+        let output = output(&all);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+        let shown = text(&output.stdout);
+        assert!(shown.contains("decoder") && shown.contains(file), "{shown}");
+        assert_is_a_trace(&fs::read_to_string(&path).expect("it was written"), &shown);
+    }
+    assert!(directory.files().windows(2).all(|two| two[0].1 != two[1].1), "three lives are alike");
+    assert_refusal(&output(&["paper", "trace", "--kv-size", "4"]), 2, &["--kv-size 4", "5 to 500"]);
+    assert_refusal(&output(&["paper", "trace", "--out", "/proc/none"]), 1, &["/proc/none"]);
+    assert_refusal(&output(&["paper", "trace", "--list"]), 2, &["--list"]);
+}
+
+/// Complete events, those of one lane apart or in one another, and one of them all, as long as what was printed.
+fn assert_is_a_trace(json: &str, shown: &str) {
+    let trace: serde_json::Value = serde_json::from_str(json).expect("it is JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let complete: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+    assert!(complete.len() > 8, "{json}");
+    // In picoseconds, as the model counts.
+    let span = |event: &serde_json::Value| {
+        assert!(event["name"].is_string() && event["pid"] == 1, "{event}");
+        let [begin, length] = ["ts", "dur"].map(|key| (event[key].as_f64().expect("a number") * 1e6).round() as u64);
+        (event["tid"].as_u64().expect("a number"), begin, begin + length)
+    };
+    let spans: Vec<_> = complete.iter().map(|event| span(event)).collect();
+    let last = spans.iter().map(|(_, _, end)| *end).max().expect("there are some");
+    assert_eq!(spans[0], (1, 0, last), "the first event is the whole operation");
+    let total = format!("{:.3} µs", last as f64 / 1e6);
+    assert!(shown.lines().next().expect("a title").ends_with(&total), "{total}: {shown}");
+    for (place, (lane, begin, end)) in spans.iter().enumerate() {
+        for (other_lane, other_begin, other_end) in &spans[place + 1..] {
+            let apart = other_begin >= end || other_end <= begin;
+            let within = other_begin >= begin && other_end <= end || begin >= other_begin && end <= other_end;
+            assert!(lane != other_lane || apart || within, "{}: {json}", complete[place]);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The life of one operation: everything that happens to it on an otherwise idle NIC, from the client and back.
+//!
+//! ```text
+//! wire ─ half a round trip ─▶ decoder ─▶ pipeline: accesses … ─▶ wire ─ half a round trip
+//! ```
+
+use std::rc::Rc;
+
+use skep_store::hash::Settings;
+use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_store::processor::Replies;
+
+use super::corpus::{KEY_BYTES, keys, processor, requests};
+use crate::dispatcher::{Dispatcher, Policy};
+use crate::hardware::Hardware;
+use crate::memory::Pace;
+use crate::network::packet_bytes;
+use crate::pipeline::{Hazard, run_pipeline};
+use crate::time::Time;
+use crate::trace::{Event, Track};
+
+/// Sizes of pairs, key and value, of which a life can be shown: a value that is not empty, in one slab.
+pub const LIFE_KV_BYTES: std::ops::RangeInclusive<u32> = KEY_BYTES + 1..=500;
+
+/// What is lived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LifeSettings {
+    /// A PUT; or else a GET.
+    pub puts: bool,
+    /// Of the pair, key and value, within [`LIFE_KV_BYTES`].
+    pub kv_bytes: u32,
+    /// Which key it is, which lines are cacheable, how long the host takes.
+    pub seed: u64,
+}
+
+/// What happened, in the order of the begins. The first event is all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// What it is the life of.
+    pub title: String,
+    /// The events, since the client began to send.
+    pub events: Vec<Event>,
+    /// How long the client waited.
+    pub latency: Time,
+}
+
+const LINE_BITS: u32 = 14;
+/// Bytes of pairs over those of the memory: what any size reaches.
+const UTILIZATION: f64 = 0.25;
+/// The load dispatch ratio, as for the long tail of Figure 16.
+const RATIO: f64 = 0.5;
+
+impl Life {
+    /// Lives it on this board.
+    ///
+    /// # Panics
+    /// If the size is not within [`LIFE_KV_BYTES`].
+    pub fn of(hardware: &Hardware, settings: &LifeSettings) -> Self {
+        life(hardware, settings, true)
+    }
+}
+
+fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
+    let LifeSettings { puts, kv_bytes, seed } = *settings;
+    assert!(LIFE_KV_BYTES.contains(&kv_bytes), "{kv_bytes} B are not one value in one slab");
+    let memory = 64_u64 << LINE_BITS;
+    let store = Settings::for_kv_size(memory, kv_bytes as usize, seed);
+    let (mut processor, extent) = processor(hardware, &store, Policy::Dispatch(RATIO), seed);
+    let clock = Rc::clone(processor.memory().clock());
+    let mut replies = Replies::with_budget(usize::MAX);
+    let value = vec![7; (kv_bytes - KEY_BYTES) as usize];
+    let key_count = (memory as f64 * UTILIZATION / f64::from(kv_bytes)) as u32;
+    processor.memory().set_pace(Pace::AtOnce);
+    let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+    for chunk in all.chunks(1 << 12) {
+        processor.execute(&requests(chunk, &keys(chunk), &value), &mut replies);
+        assert!(replies.iter().all(|reply| reply == Reply::Done), "the corpus fits");
+    }
+    let dispatcher = Dispatcher::new(&clock, hardware, extent, Policy::Dispatch(RATIO), seed);
+    processor.memory().set_dispatcher(Rc::new(dispatcher));
+    processor.memory().set_pace(Pace::Timed);
+
+    let key = ((seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % u64::from(key_count)) as u32;
+    let key = key.to_le_bytes();
+    let put = Operation::Put { value: &value, condition: PutCondition::Always };
+    let request = Request { key: &key, operation: if puts { put } else { Operation::Get } };
+    let spec = &hardware.network;
+    let value_bytes = kv_bytes - KEY_BYTES;
+    let on_wire = |bytes: u32| Time::of_bytes(packet_bytes(spec, 1, bytes).into(), spec.bandwidth_gb_per_s);
+    // As in Figure 17, the network's delay is that of a round trip.
+    let one_way = Time::from_ns(spec.delay_us * 1e3 / 2.0);
+
+    let start = clock.now();
+    let sent = on_wire(KEY_BYTES + if puts { value_bytes } else { 0 });
+    let arrival = sent + one_way;
+    if records {
+        clock.recorder().switch_on();
+    }
+    let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &[request], &[arrival], &mut replies).pop();
+    let answered = passage.expect("there is one request").answered;
+    let back = answered + on_wire(if puts { 0 } else { value_bytes });
+    let latency = back + one_way;
+    for (name, begin, end) in [
+        ("operation", Time::ZERO, latency),
+        ("request on the wire", Time::ZERO, sent),
+        ("half a round trip", sent, arrival),
+        ("in the NIC", arrival, answered),
+        ("answer on the wire", answered, back),
+        ("half a round trip", back, latency),
+    ] {
+        clock.recorder().add(Track::Network, name, start + begin, start + end);
+    }
+    let mut events = clock.recorder().switch_off();
+    for event in &mut events {
+        (event.begin, event.end) = (event.begin - start, event.end - start);
+    }
+    Life {
+        title: format!("a {} of {kv_bytes} B on an idle {}", if puts { "PUT" } else { "GET" }, hardware.name),
+        events,
+        latency,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::lanes;
+
+    #[test]
+    fn a_life_is_whole_and_is_what_the_model_does_when_nobody_looks() {
+        let hardware = Hardware::kv_direct();
+        let mut met = [false; 3];
+        for seed in 0..12 {
+            for (puts, kv_bytes) in [(false, 5), (true, 5), (false, 10), (true, 62), (false, 254), (true, 500)] {
+                let settings = LifeSettings { puts, kv_bytes, seed };
+                let seen = Life::of(&hardware, &settings);
+                let unseen = life(&hardware, &settings, false);
+                assert_eq!((seen.latency, unseen.events.len()), (unseen.latency, 0), "{settings:?}");
+                assert_eq!(seen, Life::of(&hardware, &settings), "{settings:?}");
+                let places = lanes(&seen.events);
+                assert_eq!(places[0], (0, 0));
+                assert_eq!((seen.events[0].begin, seen.events[0].end), (Time::ZERO, seen.latency));
+                // The steps of the whole follow each other without a gap.
+                let mut at = Time::ZERO;
+                for (step, _) in seen.events.iter().zip(&places).filter(|(_, place)| **place == (0, 1)) {
+                    assert_eq!(step.begin, at, "{settings:?}: {}", step.name);
+                    at = step.end;
+                }
+                assert_eq!(at, seen.latency, "{settings:?}");
+                // A GET of an inline pair is one access: one read of the bucket.
+                let reads = seen.events.iter().filter(|event| event.name.starts_with("reads ")).count();
+                assert!(reads > 0 && (puts || kv_bytes > 10 || reads <= 2), "{settings:?}: {reads}");
+                for (met, what) in met.iter_mut().zip(["PCIe read", "NIC DRAM", "miss: PCIe read"]) {
+                    *met |= seen.events.iter().any(|event| event.name.starts_with(what));
+                }
+            }
+        }
+        assert_eq!(met, [true; 3], "every way was taken by some");
+    }
+}

@@ -1,0 +1,276 @@
+//! Table 2: atomic increments of a vector in the store, one key for each of its elements, and the vector fetched to the client.
+//!
+//! What runs: the store's own vector update, `UPDATE` of one operand on all elements, on one vector over and over, which the
+//! reservation station forwards from one operation to the next; behind it λ, which passes a line a cycle; and packets on the
+//! wire in both directions. With one key per element the elements of the vector take turns. What is fetched is fetched
+//! by one client, which has one request under way.
+//!
+//! ```text
+//! request ─▶ wire ─▶ decoder, station, memory ─▶ λ, 64 B a cycle ─▶ wire ─▶ the vector, or "done"
+//! ```
+
+use skep_store::function::{Element, UpdateFunction};
+use skep_store::hash::Settings;
+use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use skep_store::processor::Replies;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::corpus::processor;
+use super::wire::carry;
+use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use crate::dispatcher::{LINE_BYTES, Policy};
+use crate::hardware::Hardware;
+use crate::memory::Pace;
+use crate::pipeline::{Hazard, run_pipeline};
+use crate::resource::{Path, mops};
+use crate::time::Time;
+
+pub(super) const ITEM: Item = Item {
+    name: "table2",
+    title: "Vector operations and their alternatives",
+    paper: include_str!("../../papers/table2-vector-throughput.csv"),
+    x: Axis::logarithmic("vector (B)"),
+    y: Axis::logarithmic("vectors (GB/s)"),
+    tolerance: Tolerance::Relative(0.10),
+    run: measure,
+};
+
+const KEY_BYTES: usize = 8;
+/// The largest part of a vector under one key: with its key it has to fit a slab of 512 B.
+const PIECE_BYTES_MAX: usize = 256;
+/// The paper does not say how large an element is. Below 11.6 B its row of one key per element would pass the clock; these
+/// are two numbers of 8 B.
+const ELEMENT_BYTES: usize = 16;
+/// Keys of elements, each of which names its vector and its place.
+const ELEMENT_KEY_BYTES: usize = 16;
+const COUNT: u32 = 20_000;
+/// Fetches of the one client.
+const FETCHES: u32 = 200;
+/// Vectors of the runs that go to memory.
+const VECTORS: u32 = 1024;
+
+/// Operations on pieces of vectors, and what runs them.
+struct Run<'a> {
+    hardware: &'a Hardware,
+    policy: Policy,
+    /// Under each key one of these.
+    value: Vec<u8>,
+    key_bytes: usize,
+    keys: u32,
+    operation: Operation<'a>,
+    /// Whether keys are drawn at random instead of taking turns.
+    at_random: bool,
+    /// Bytes of an answer.
+    answer_bytes: u32,
+    seed: u64,
+}
+
+/// What Δ is: one number for all elements, or as many as an element has.
+const DELTA: [u8; ELEMENT_BYTES] = [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+
+fn measure(context: &mut Context<'_>) -> Findings {
+    let hardware = Hardware::kv_direct();
+    let references = ITEM.references();
+    let sizes = [64, 128, 256, 512, 1024];
+    let steps = references.len() + 5 * sizes.len();
+    let mut findings = Findings::default();
+    for (done, reference) in references.iter().enumerate() {
+        context.progress(done, steps);
+        let bytes = reference.x() as usize;
+        let (series, ours) = match reference.series.as_str() {
+            // The labels are exchanged in print: this row is that of updates whose answers are short.
+            "vector update with return" => {
+                (UPDATE, Run::update(&hardware, bytes, false, false, context.seed).gb_per_s())
+            }
+            "vector update without return" => {
+                (UPDATE_RETURN, Run::update(&hardware, bytes, true, false, context.seed).gb_per_s())
+            }
+            "one key per element" => {
+                ("one key per element", Run::elements(&hardware, bytes, 1, false, context.seed).gb_per_s())
+            }
+            _ => ("fetch to client", fetched(&hardware, bytes, Policy::Dispatch(1.0), context.seed)),
+        };
+        findings.points.push(Point { series: series.to_owned(), ..Point::new(reference, ours) });
+    }
+    let seed = context.seed;
+    let mut curve = |number: usize, series: &str, what: &str, gb_per_s: &dyn Fn(usize) -> f64| {
+        let points = sizes.iter().enumerate().map(|(place, bytes)| {
+            context.progress(references.len() + number * sizes.len() + place, steps);
+            (*bytes as f64, gb_per_s(*bytes))
+        });
+        findings.curves.push(Curve::beside(series, what, points.collect()));
+    };
+    curve(0, UPDATE, "vectors anywhere in memory", &|bytes| {
+        Run::update(&hardware, bytes, false, true, seed).gb_per_s()
+    });
+    curve(1, "one key per element", "vectors anywhere in memory", &|bytes| {
+        Run::elements(&hardware, bytes, VECTORS, true, seed).gb_per_s()
+    });
+    curve(2, "fetch to client", "many requests under way", &|bytes| Run::fetch(&hardware, bytes, seed).gb_per_s());
+    let from_host = Policy::Dispatch(0.0);
+    curve(3, UPDATE, "one vector in the host's memory", &|bytes| {
+        Run { policy: from_host, ..Run::update(&hardware, bytes, false, false, seed) }.gb_per_s()
+    });
+    curve(4, "fetch to client", "from the host's memory", &|bytes| fetched(&hardware, bytes, from_host, seed));
+    let paper_network = |bytes: f64| 5.0 * 1408.0 / 1496.0 * bytes / (bytes + 4.9);
+    findings.curves.push(Curve::beside(
+        UPDATE_RETURN,
+        "closed form: 5 GB/s × 1408/1496 × size / (size + 4.9 B)",
+        sizes.map(|bytes| (bytes as f64, paper_network(bytes as f64))).to_vec(),
+    ));
+    let latency = |point: &Point| point.x / point.ours / 1e3;
+    let fetches: Vec<&Point> = findings.points.iter().filter(|point| point.series == "fetch to client").collect();
+    let at = |number: usize, place: usize| findings.curves[number].points[place].1;
+    let setting = format!(
+        "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, {COUNT} operations a \
+         point. Vectors of 512 and 1024 B are pieces of {PIECE_BYTES_MAX} B, each an operation, because no slab holds them with a \
+         key. Beside: one vector of 64 B in the host's memory, {:.1} GB/s, because the {} operations in flight wait for its \
+         bucket and its slab; {VECTORS} vectors at random over PCIe, {:.1} GB/s of 64 B and {:.1} of 256 B, and with one key \
+         per element {:.2}. So the table is about vectors that are popular enough to be forwarded.",
+        at(3, 0),
+        hardware.processor.operations_in_flight,
+        at(0, 0),
+        at(0, 2),
+        at(1, 0),
+    );
+    let explanation = format!(
+        "The labels of the first two rows are exchanged in print: 11.52 GB/s is a line in each cycle of 180 MHz, and no \
+         vectors of that rate could return through a network of 5 GB/s. Ours without return is that rate, and ours with \
+         return the network's. One key per element is bound by the network, as the text says; its rate follows from the size of \
+         an element and its key, which the paper does not give. Fetching: the printed row is the size over 2.1 µs, one fetch \
+         in each round trip of 2 µs, which leaves nothing for the NIC. One of ours takes {:.2} to {:.2} µs if the NIC's DRAM \
+         has the vector, with {:.2} µs each for its bucket and its slab, and {:.1} µs from the host's memory; 0.03 GB/s \
+         is rounded by up to 17 %. One client is what makes this row low: with many requests under way fetching reaches \
+         {:.1} GB/s, as an update with return does, and needs the way back as well.",
+        latency(fetches[0]),
+        latency(fetches[fetches.len() - 1]),
+        hardware.nic_dram.latency_ns / 1e3,
+        64.0 / at(4, 0) / 1e3,
+        at(2, 0),
+    );
+    Findings { setting, explanation, ..findings }
+}
+
+const UPDATE: &str = "vector update, answer short (printed: with return)";
+const UPDATE_RETURN: &str = "vector update, vector returned (printed: without return)";
+
+impl<'a> Run<'a> {
+    /// Increments of a whole vector.
+    fn update(hardware: &'a Hardware, bytes: usize, return_old: bool, anywhere: bool, seed: u64) -> Self {
+        let piece = bytes.min(PIECE_BYTES_MAX);
+        let pieces = (bytes / piece) as u32;
+        let update = Update {
+            function: UpdateFunction::Add,
+            element: Element::U64,
+            shape: Shape::ScalarToVector,
+            operand: &DELTA[..8],
+            initial: None,
+            return_old,
+        };
+        Run {
+            hardware,
+            // What is worked on all the time is in the NIC's DRAM.
+            policy: Policy::Dispatch(if anywhere { 0.0 } else { 1.0 }),
+            value: vec![0; piece],
+            key_bytes: KEY_BYTES,
+            keys: if anywhere { VECTORS * pieces } else { pieces },
+            operation: Operation::Update(update),
+            at_random: anywhere,
+            answer_bytes: if return_old { piece as u32 } else { 0 },
+            seed,
+        }
+    }
+
+    /// Increments of elements that are keys.
+    fn elements(hardware: &'a Hardware, bytes: usize, vectors: u32, anywhere: bool, seed: u64) -> Self {
+        let keys = vectors * (bytes / ELEMENT_BYTES) as u32;
+        let mut run = Run::update(hardware, ELEMENT_BYTES, false, anywhere, seed);
+        if let Operation::Update(update) = &mut run.operation {
+            (update.shape, update.operand) = (Shape::VectorToVector, &DELTA);
+        }
+        // As many as there are lines for, in a memory that is scaled.
+        Run { keys: keys.min(VECTORS * 16), key_bytes: ELEMENT_KEY_BYTES, ..run }
+    }
+
+    /// Vectors as they are.
+    fn fetch(hardware: &'a Hardware, bytes: usize, seed: u64) -> Self {
+        let run = Run::update(hardware, bytes, true, false, seed);
+        Run { operation: Operation::Get, ..run }
+    }
+
+    /// Bytes of vectors that were worked on, as fast as they can be.
+    fn gb_per_s(&self) -> f64 {
+        let count = if self.at_random { COUNT / 2 } else { COUNT };
+        let ends = self.answers(count, Time::ZERO).into_iter().map(|(_, end)| end).collect();
+        mops(ends) * self.value.len() as f64 / 1e3
+    }
+
+    /// Of each operation, when it was sent and when its answer was off the wire, without the network's delay, in the order of
+    /// the answers. Clients have all pieces of another vector in each such span.
+    fn answers(&self, count: u32, interval: Time) -> Vec<(Time, Time)> {
+        let inline_threshold = 50;
+        let settings = Settings { memory: 8 << 20, hash_index_ratio: 0.5, inline_threshold, seed: self.seed };
+        let (mut processor, _) = processor(self.hardware, &settings, self.policy, self.seed);
+        let mut replies = Replies::with_budget(usize::MAX);
+        let keys: Vec<Vec<u8>> = (0..self.keys).map(|key| padded(key, self.key_bytes)).collect();
+        let put = Operation::Put { value: &self.value, condition: PutCondition::Always };
+        let puts: Vec<_> = keys.iter().map(|key| Request { key, operation: put }).collect();
+        processor.memory().set_pace(Pace::AtOnce);
+        for puts in puts.chunks(1 << 12) {
+            processor.execute(puts, &mut replies);
+            assert!(replies.iter().all(|reply| reply == Reply::Done), "the vectors fit");
+        }
+        // The NIC's DRAM begins with what the vectors lie in.
+        processor.memory().set_pace(Pace::Warming);
+        let gets: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
+        processor.execute(&gets[..gets.len().min(64)], &mut replies);
+        processor.memory().set_pace(Pace::Timed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let mut next = |place: u32| if self.at_random { random.random_range(0..self.keys) } else { place % self.keys };
+        let request = |key: u32| Request { key: &keys[key as usize], operation: self.operation };
+        let requests: Vec<_> = (0..count).map(|place| request(next(place))).collect();
+        let operand = match &self.operation {
+            Operation::Update(update) => update.operand.len(),
+            _ => 0,
+        };
+        let bytes = (self.key_bytes + operand) as u32;
+        let sent: Vec<_> = (0..count).map(|place| (interval * u64::from(place / self.keys), bytes)).collect();
+        let spec = &self.hardware.network;
+        let arrivals = carry(spec, &sent);
+        let passages = run_pipeline(&mut processor, self.hardware, Hazard::Waits, &requests, &arrivals, &mut replies);
+        assert!(
+            replies.iter().all(|reply| matches!(reply, Reply::Done | Reply::Value(_))),
+            "every operation found its vector"
+        );
+        // λ passes a line a cycle: as the paper has it, duplicated until it keeps up with PCIe.
+        let lambda = Path::default();
+        let lines = (self.value.len() as u64).div_ceil(u64::from(LINE_BYTES));
+        let lines = if self.operation == Operation::Get { 0 } else { lines };
+        let cycles = Time::cycle(self.hardware.processor.clock_mhz) * lines;
+        let mut answered: Vec<_> =
+            passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.answered, *sent)).collect();
+        answered.sort_unstable();
+        let waiting: Vec<_> =
+            answered.iter().map(|(answered, _)| (lambda.reserve(*answered, cycles), self.answer_bytes)).collect();
+        answered.iter().zip(carry(spec, &waiting)).map(|((_, sent), end)| (*sent, end)).collect()
+    }
+}
+
+/// One client that has one fetch under way: bytes of vectors over the time that one takes.
+fn fetched(hardware: &Hardware, bytes: usize, policy: Policy, seed: u64) -> f64 {
+    let run = Run { policy, ..Run::fetch(hardware, bytes, seed) };
+    // So far apart that none meets another.
+    let answers = run.answers(FETCHES * run.keys, Time::from_ns(20_000.0));
+    let last = answers.chunks(run.keys as usize).filter_map(|pieces| pieces.last());
+    let total: Time = last.map(|(sent, end)| *end - *sent).sum();
+    let mean_us = total.as_us() / f64::from(FETCHES) + hardware.network.delay_us;
+    bytes as f64 / mean_us / 1e3
+}
+
+fn padded(key: u32, bytes: usize) -> Vec<u8> {
+    let mut padded = key.to_le_bytes().to_vec();
+    padded.resize(bytes, 0);
+    padded
+}

@@ -1,0 +1,204 @@
+//! Several NICs in one server (KV-Direct, section 6.2, Fig. 20).
+//!
+//! ```text
+//!              ┌─ key's hash ─▶ NIC 0: wire, pipeline, NIC DRAM, link ─▶ its region ┐
+//! clients, ────┼─────────────▶ NIC 1: …                             ─▶ its region  ├ memory node 0
+//! a window of  │               …                                                   ┘
+//! operations   └─────────────▶ NIC 9: …                             ─▶ its region  ─ memory node 1
+//! ```
+//!
+//! NICs share their memory node's bandwidth, and the clients. Each NIC has its links to itself: the slots of section 6.2 end
+//! at the processors, without a switch between. Clients have a window of operations under way and draw keys without
+//! asking who owns them, so when one NIC cannot follow, the window fills with what waits for it, and all others go at the
+//! pace that leaves them.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use skep_store::operation::Request;
+use skep_store::processor::{Processor, Replies};
+
+use crate::clock::{Clock, run};
+use crate::dispatcher::hash;
+use crate::hardware::Hardware;
+use crate::memory::NicMemory;
+use crate::pcie::HostMemory;
+use crate::pipeline::{Hazard, Passage, Pipeline};
+use crate::time::Time;
+
+/// A NIC of the server, and what it is asked.
+pub struct Nic<'a> {
+    /// Its store. All of a server have one clock.
+    pub processor: &'a mut Processor<NicMemory>,
+    /// All requests for its keys.
+    pub requests: &'a [Request<'a>],
+    /// When each of them has passed its wire at the earliest, since the start of the run.
+    pub arrivals: &'a [Time],
+    /// Where the answers go.
+    pub replies: &'a mut Replies,
+}
+
+/// Which NIC owns a key of this number.
+pub fn owner(key: u32, salt: u64, nics: u32) -> u32 {
+    (hash(u64::from(key) ^ hash(salt)) % u64::from(nics)) as u32
+}
+
+/// Idle memory of all nodes, as each NIC sees it.
+pub fn host_memories(hardware: &Hardware) -> Vec<Rc<HostMemory>> {
+    let nodes: Vec<_> =
+        (0..hardware.server.memory_nodes).map(|_| Rc::new(HostMemory::new(&hardware.host_dram))).collect();
+    (0..hardware.server.nics as usize).map(|nic| Rc::clone(&nodes[nic % nodes.len()])).collect()
+}
+
+/// Runs all requests of all NICs. `order` says in which order clients send them: each names a NIC, and means its next
+/// request. Answers with the passages of each NIC's requests, on one scale.
+///
+/// # Panics
+/// If the order names a NIC more often than it has requests.
+pub fn run_server(clock: &Clock, hardware: &Hardware, nics: &mut [Nic<'_>], order: &[u32]) -> Vec<Vec<Passage>> {
+    let mut passages = Vec::new();
+    let start = clock.now();
+    nest(clock, start, hardware, nics, &[], &mut passages, order);
+    passages
+}
+
+/// Polls the operation at a place of one NIC.
+type Poller<'a> = dyn Fn(usize, &mut Context<'_>) -> Poll<()> + 'a;
+
+/// A store lends what its operations need to a closure: so the pipelines lie inside one another, and in the innermost all
+/// of them run.
+fn nest(
+    clock: &Clock,
+    start: Time,
+    hardware: &Hardware,
+    nics: &mut [Nic<'_>],
+    before: &[&Poller<'_>],
+    passages: &mut Vec<Vec<Passage>>,
+    order: &[u32],
+) {
+    let Some((nic, others)) = nics.split_first_mut() else {
+        return run_in_order(clock, hardware, before, order);
+    };
+    let found = nic.processor.flow(nic.requests, nic.replies, |flow| {
+        let pipeline = Pipeline::new(clock, flow, hardware, Hazard::Waits, nic.requests, Vec::new());
+        let arrival = |place: usize| start + nic.arrivals.get(place).copied().unwrap_or_default();
+        let operation = async |place: usize| pipeline.operation(place, arrival(place)).await;
+        let operations: RefCell<Vec<Option<Pin<Box<_>>>>> = RefCell::new(nic.requests.iter().map(|_| None).collect());
+        let poller = |place: usize, context: &mut Context<'_>| {
+            let begun = operations.borrow_mut()[place].take();
+            let mut begun = begun.unwrap_or_else(|| Box::pin(operation(place)));
+            let polled = begun.as_mut().poll(context);
+            if polled.is_pending() {
+                operations.borrow_mut()[place] = Some(begun);
+            }
+            polled
+        };
+        let pollers: Vec<&Poller<'_>> = before.iter().copied().chain([&poller as &Poller<'_>]).collect();
+        nest(clock, start, hardware, others, &pollers, passages, order);
+        pipeline.passages(start)
+    });
+    passages.insert(0, found);
+}
+
+fn run_in_order(clock: &Clock, hardware: &Hardware, pollers: &[&Poller<'_>], order: &[u32]) {
+    let mut places = vec![0; pollers.len()];
+    let operations = order.iter().map(|nic| {
+        let nic = *nic as usize;
+        let place = places[nic];
+        places[nic] += 1;
+        poll_fn(move |context| pollers[nic](place, context))
+    });
+    run(clock, pollers.len() * hardware.processor.operations_in_flight as usize, operations);
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_store::hash::Settings;
+    use skep_store::memory::LocalMemory;
+    use skep_store::operation::{Operation, PutCondition, Reply};
+
+    use super::*;
+    use crate::dispatcher::{Dispatcher, Extent, Policy};
+    use crate::hardware::Server;
+
+    const MEMORY: u64 = 1 << 20;
+
+    /// How long a server of this kind takes for as many PUTs and GETs of each of a NIC's keys.
+    fn span(hardware: &Hardware, order: impl Fn(u32) -> u32) -> Time {
+        const COUNT: u32 = 4000;
+        let clock = Rc::new(Clock::default());
+        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+        let extent = Extent::scaled(hardware, MEMORY / 64);
+        let mut processors: Vec<_> = (0..)
+            .zip(host_memories(hardware))
+            .map(|(nic, host)| {
+                let policy = Policy::Dispatch(0.0);
+                let dispatcher = Dispatcher::beside_others(&clock, &host, hardware, extent, policy, nic);
+                let bytes = LocalMemory::new(MEMORY).unwrap();
+                let memory = NicMemory::new(bytes, Rc::clone(&clock), Rc::new(dispatcher), Time::cycle(180.0));
+                Processor::with_memory(memory, &settings).unwrap()
+            })
+            .collect();
+        let mut replies: Vec<_> = processors.iter().map(|_| Replies::with_budget(usize::MAX)).collect();
+        let keys: Vec<[u8; 4]> = (0..COUNT).map(|number| (number / 2).to_le_bytes()).collect();
+        let order: Vec<u32> = (0..COUNT).map(order).collect();
+        let mut of_nics = vec![Vec::new(); processors.len()];
+        for (number, nic) in order.iter().enumerate() {
+            let put = Operation::Put { value: &keys[number], condition: PutCondition::Always };
+            let operation = if number % 2 == 0 { put } else { Operation::Get };
+            of_nics[*nic as usize].push(Request { key: &keys[number], operation });
+        }
+        let mut nics = Vec::new();
+        for ((processor, replies), requests) in processors.iter_mut().zip(&mut replies).zip(&of_nics) {
+            nics.push(Nic { processor, requests, arrivals: &[], replies });
+        }
+        let passages = run_server(&clock, hardware, &mut nics, &order);
+        for (replies, requests) in replies.iter().zip(&of_nics) {
+            for (reply, request) in replies.iter().zip(requests) {
+                let expected =
+                    if request.operation == Operation::Get { Reply::Value(request.key) } else { Reply::Done };
+                assert_eq!(reply, expected, "{request:?}");
+            }
+        }
+        assert!(passages.iter().zip(&of_nics).all(|(passages, requests)| passages.len() == requests.len()));
+        passages.into_iter().flatten().map(|passage| passage.answered).max().unwrap()
+    }
+
+    fn server(nics: u32, memory_nodes: u32) -> Hardware {
+        Hardware { server: Server { nics, memory_nodes }, ..Hardware::kv_direct_one_link() }
+    }
+
+    #[test]
+    fn nics_do_their_shares_side_by_side_and_the_busiest_holds_up_all() {
+        let one = span(&server(1, 1), |_| 0).as_us();
+        let four = span(&server(4, 1), |number| number / 2 % 4).as_us();
+        assert!((3.2..4.0).contains(&(one / four)), "{one} and {four} µs");
+        let uneven = span(&server(4, 1), |number| if number / 2 % 4 == 3 { 1 } else { 0 }).as_us();
+        assert!((1.2..1.4).contains(&(one / uneven)), "{one} and {uneven} µs");
+    }
+
+    #[test]
+    fn nics_of_one_node_share_its_memory() {
+        let mut slow = server(4, 1);
+        slow.host_dram.bandwidth_gb_per_s = 2.0;
+        let order = |number| number / 2 % 4;
+        let together = span(&slow, order).as_us();
+        slow.server.memory_nodes = 4;
+        let apart = span(&slow, order).as_us();
+        assert!((2.0..4.1).contains(&(together / apart)), "{together} and {apart} µs");
+    }
+
+    #[test]
+    fn keys_are_divided_evenly() {
+        for salt in 0..5 {
+            let mut counts = [0_u32; 10];
+            for key in 0..100_000 {
+                counts[owner(key, salt, 10) as usize] += 1;
+            }
+            assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+        }
+    }
+}

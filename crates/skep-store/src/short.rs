@@ -1,0 +1,96 @@
+//! Up to eight bytes as one little-endian number.
+//!
+//! ```text
+//! bytes    ├ a b c d e f ┤
+//! loads    ├ a b c d ┤
+//!              ├ c d e f ┤       two loads that may overlap
+//! ```
+//!
+//! Keys, counters and most values of a cache line are that short, and a call to copy two bytes costs more than the rest
+//! of an operation.
+
+/// Most bytes of a short run.
+pub(crate) const SHORT_SIZE_MAX: usize = 8;
+
+/// The bytes as a number, zeros above them; of more than eight, the first eight.
+#[inline(always)]
+pub(crate) fn load_short(bytes: &[u8]) -> u64 {
+    load_masked(bytes).0
+}
+
+/// The bytes as a number as [`load_short`] has them, and ones where they are.
+#[inline(always)]
+pub(crate) fn load_masked(bytes: &[u8]) -> (u64, u64) {
+    if let Some(first) = bytes.first_chunk() {
+        return (u64::from_le_bytes(*first), u64::MAX);
+    }
+    let size = bytes.len();
+    let word = if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << (8 * (size - 4))
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        u64::from(u16::from_le_bytes(*first)) | u64::from(u16::from_le_bytes(*last)) << (8 * (size - 2))
+    } else {
+        u64::from(bytes.first().copied().unwrap_or(0))
+    };
+    (word, (1 << (8 * size)) - 1)
+}
+
+/// Ones where a run of `size` bytes, one to eight, has its bits.
+#[inline(always)]
+pub(crate) fn short_mask(size: usize) -> u64 {
+    u64::MAX >> ((64 - 8 * size) & 63)
+}
+
+/// Copies bytes over others of the same number. Two to sixteen go as two words that may overlap.
+#[inline(always)]
+pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
+    #[inline(always)]
+    fn by_words<const N: usize>(old: &mut [u8], new: &[u8]) -> Option<()> {
+        let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);
+        *old.first_chunk_mut()? = first;
+        *old.last_chunk_mut()? = last;
+        Some(())
+    }
+    let copied = match new.len() {
+        2..=3 => by_words::<2>(old, new),
+        4..=7 => by_words::<4>(old, new),
+        8..=16 => by_words::<8>(old, new),
+        _ => None,
+    };
+    if copied.is_none() {
+        old.copy_from_slice(new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_run_is_its_bytes_and_zeros() {
+        let bytes: Vec<u8> = (1..=12).collect();
+        for size in 0..=bytes.len() {
+            let mut first = [0; SHORT_SIZE_MAX];
+            let kept = size.min(SHORT_SIZE_MAX);
+            first[..kept].copy_from_slice(&bytes[..kept]);
+            assert_eq!(load_short(&bytes[..size]).to_le_bytes(), first, "{size} bytes");
+            let mask = if size == 0 { 0 } else { short_mask(kept) };
+            assert_eq!(load_masked(&bytes[..size]).1, mask, "{size} bytes");
+        }
+        for size in 1..=SHORT_SIZE_MAX {
+            let ones = short_mask(size).to_le_bytes();
+            assert_eq!(ones, std::array::from_fn(|place| if place < size { 0xff } else { 0 }), "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn all_bytes_are_overwritten_and_no_others() {
+        for size in 0..=40 {
+            let new: Vec<u8> = (1..=size).collect();
+            let mut old = [0xff; 42];
+            overwrite(&mut old[1..=usize::from(size)], &new);
+            assert_eq!(old[1..=usize::from(size)], new);
+            assert_eq!((old[0], old[usize::from(size) + 1]), (0xff, 0xff), "{size} bytes");
+        }
+    }
+}

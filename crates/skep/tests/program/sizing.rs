@@ -1,0 +1,66 @@
+//! `skep size`: what it prints, for people and programs, and what it refuses.
+
+use std::fs;
+
+use crate::process::{assert_refusal, output, text};
+
+#[test]
+fn a_load_is_sized_for_people_and_for_programs() {
+    let load = ["size", "--kv-size", "10", "--put-ratio", "0", "--skew", "0", "--utilization", "0.5", "--seed", "3"];
+    let printed = output(&load);
+    assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
+    let screen = text(&printed.stdout);
+    for part in ["throughput", "bottleneck            PCIe", "load dispatch ratio", "kv-direct", "64 GiB"] {
+        assert!(screen.contains(part), "{part}: {screen}");
+    }
+    let json = |more: &[&str]| output(&[&load[..], &["--json"], more].concat()).stdout;
+    assert!(json(&[]) == json(&[]), "the same seed printed other bytes");
+    let report: serde_json::Value = serde_json::from_slice(&json(&[])).expect("it prints JSON");
+    assert_eq!(report["bottleneck"], "PCIe");
+    for figure in ["throughput_mops", "hash_index_ratio", "inline_threshold", "load_dispatch_ratio", "pairs"] {
+        assert!(report[figure].is_number(), "{figure}: {report}");
+    }
+    assert_eq!(report["latencies"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["resources"].as_array().map(Vec::len), Some(6));
+    // A quarter of the memory behind the same cache: the cache holds four times the share.
+    let small: serde_json::Value = serde_json::from_slice(&json(&["--memory", "16GiB"])).expect("it prints JSON");
+    assert_eq!(small["memory_bytes"], 16_u64 << 30);
+    let share = |report: &serde_json::Value| report["nic_dram_share"].as_f64().expect("a share");
+    assert!(share(&small) > 2.0 * share(&report), "{small}");
+}
+
+#[test]
+fn a_board_of_ones_own_is_read_back_and_a_wrong_one_is_refused_with_the_field_and_the_reason() {
+    let board = text(&output(&["size", "--print-hardware"]).stdout);
+    assert!(board.contains("read_tags = 64"), "{board}");
+    let path = std::env::temp_dir().join(format!("skep-size-{}.toml", std::process::id()));
+    let file = path.to_str().expect("the path is UTF-8");
+    let with = |from: &str, to: &str| {
+        assert!(board.contains(from), "{from}: {board}");
+        fs::write(&path, board.replacen(from, to, 1)).expect("it can be written");
+        output(&["size", "--hardware", file, "--print-hardware"])
+    };
+    assert_eq!(
+        text(&with("read_tags = 64", "read_tags = 32").stdout),
+        board.replace("read_tags = 64", "read_tags = 32")
+    );
+    assert_refusal(&with("read_tags = 64\n", ""), 2, &[file, "read_tags", "missing"]);
+    assert_refusal(&with("clock_mhz = 180.0", "clock_mhz = -180.0"), 2, &[file, "processor.clock_mhz", "-180"]);
+    assert_refusal(&with("spare_bits = 6", "spare_bits = 2"), 2, &[file, "nic_dram.spare_bits", "4 bits of tag"]);
+    fs::remove_file(&path).expect("it was written");
+    assert_refusal(
+        &output(&["size", "--hardware", "kv-indirect"]),
+        2,
+        &["kv-indirect", "kv-direct", "kv-direct-one-link"],
+    );
+    assert_refusal(&output(&["size", "--hardware", "/"]), 2, &["/", "directory"]);
+    assert_refusal(&output(&["size", "--memory", "1GiB"]), 2, &["nic_dram.size_gib", "host_dram.size_gib"]);
+    for (flag, value, reason) in [
+        ("--kv-size", "4", "5"),
+        ("--put-ratio", "-1", "between 0 and 1"),
+        ("--skew", "9", "1.5"),
+        ("--utilization", "1", "below 1"),
+    ] {
+        assert_refusal(&output(&["size", flag, value]), 2, &[&flag[2..], reason]);
+    }
+}
