@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cargo bench -p skep-benches` | the parts alone: bucket, slabs, station, codecs, functions |
 //! | `cargo run --release -p skep-benches --bin maps` | the store beside Rust's maps: speed, and memory from the same fill |
+//! | `cargo run --release -p skep-benches --bin ordered` | the ordered store beside Rust's ordered maps |
 //! | `cargo run --release -p skep-benches --bin servers` | both doors of the server beside redis-server, memcached and a bare echo |
 //! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and how hot the hottest is |
 //! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, to keep what it prints |
@@ -20,6 +21,7 @@ pub mod figures;
 pub mod keys;
 pub mod maps;
 pub mod micro;
+pub mod ordered;
 pub mod page;
 pub mod plot;
 pub mod process;

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`memory`] | lines of 64 bytes, on this machine or counted | |
 //! | [`hash`] | buckets, slabs, large values | KV-Direct, sections 3.3.1, 3.3.2 |
+//! | [`ordered`] | the B+ tree that threads share | Honeycomb |
 //! | [`processor`] | admission, reservation station, interleaver | KV-Direct, section 3.3.3 |
 //! | [`function`] | λ: what runs next to the data | KV-Direct, section 3.2 |
 //! | [`operation`] | one request type for every engine, door and test | KV-Direct, Table 1 |
@@ -15,5 +16,6 @@ pub mod hash;
 pub mod memory;
 pub mod naive;
 pub mod operation;
+pub mod ordered;
 pub mod processor;
 mod short;

@@ -180,11 +180,14 @@ pub enum OperationError {
          your pairs"
     )]
     SlabFull = 11,
+    /// There is no frame left for a node or value of an ordered store.
+    #[error("OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or restart with a larger --memory")]
+    NodesFull = 12,
 }
 
 impl OperationError {
     /// All errors, in the order of their codes.
-    pub const ALL: [OperationError; 11] = [
+    pub const ALL: [OperationError; 12] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
         OperationError::ValueTooLong,
@@ -196,6 +199,7 @@ impl OperationError {
         OperationError::DecimalOverflow,
         OperationError::IndexFull,
         OperationError::SlabFull,
+        OperationError::NodesFull,
     ];
 
     /// The error with this code on the wire.

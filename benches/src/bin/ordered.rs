@@ -1,0 +1,72 @@
+//! `ordered`: the ordered store beside BTreeMap, masstree, scc's TreeIndex and crossbeam's SkipMap, on one thread of one
+//! process.
+//!
+//! The maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program
+//! starts itself again with it.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use skep_benches::ordered::{Plan, run};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The variable by which mimalloc is told to use huge pages.
+const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
+
+/// Measures the ordered store beside Rust's ordered maps.
+#[derive(Parser)]
+struct Arguments {
+    /// Pairs of 16 + 16 bytes that every contender holds.
+    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
+    pairs: u64,
+    /// Gets of a batch.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(2..=65_536))]
+    batch: u64,
+    /// Pairs of a scan.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    scan: u64,
+    /// Rounds of every case, after one that warms up.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
+    rounds: u64,
+    /// Operations of a case in a round.
+    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: u64,
+    /// Keep the result in benches/results.
+    #[arg(long)]
+    save: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if std::env::var_os(HUGE_PAGES).is_none() {
+        let program = std::env::current_exe().unwrap_or_else(|_| "ordered".into());
+        // Comes back only if it fails.
+        let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
+        eprintln!("cannot start again with {HUGE_PAGES}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let plan = Plan {
+        pairs: arguments.pairs as usize,
+        batch: arguments.batch as usize,
+        scan: arguments.scan as usize,
+        rounds: arguments.rounds as usize,
+        operations: arguments.operations as usize,
+    };
+    let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
+        println!("{}\n{}", report.tables().text(), report.origin);
+        if arguments.save {
+            eprintln!("saved {}", report.origin.save("ordered", &report)?.display());
+        }
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

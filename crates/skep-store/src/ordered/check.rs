@@ -1,0 +1,166 @@
+//! What always holds of a tree that nobody is changing: checked by walking all of it.
+
+use std::collections::HashSet;
+
+use super::epoch::Guard;
+use super::frame::{FrameNumber, LOG_COUNT_MAX, Node};
+use super::header::Lid;
+use super::interior::{self, Child};
+use super::leaf;
+use super::log::{BackPointer, Entry, LogOrder};
+use super::segment::Value;
+use super::shortcut::Shortcuts;
+use super::trace::Trace;
+use super::tree::OrderedStore;
+use super::window::fingerprint;
+use super::write::pairs_of;
+use super::{outside, session::Session};
+
+/// What a check has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Pairs in the tree.
+    pub pairs: u64,
+    /// Their bytes.
+    pub pair_bytes: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Interior nodes.
+    pub interior_nodes: u64,
+    /// Bytes of the frames of nodes and values.
+    pub frame_bytes: u64,
+}
+
+/// A walk through the tree in order.
+struct Walk<'g, T: Trace> {
+    store: &'g OrderedStore<T>,
+    guard: &'g Guard<'g>,
+    lids: HashSet<Lid>,
+    frames: HashSet<FrameNumber>,
+    /// The leaf before, and what it says is its right sibling.
+    before: Option<(Lid, Option<Lid>)>,
+    checked: Checked,
+}
+
+impl<T: Trace> Session<'_, T> {
+    /// Walks through the tree and checks all that always holds of it, while no session writes.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&mut self) -> Checked {
+        self.collect();
+        let (store, guard) = self.enter();
+        let mut walk = Walk {
+            store,
+            guard: &guard,
+            lids: HashSet::new(),
+            frames: HashSet::new(),
+            before: None,
+            checked: Checked::default(),
+        };
+        let root = store.latest(Lid::ROOT, &guard);
+        walk.node(root, None, None);
+        let (_, right) = walk.before.expect("there is a leaf");
+        assert_eq!(right, None, "the last leaf has no right sibling");
+        assert_eq!(store.versions.read(), store.versions.newest(), "all versions are released");
+        walk.checked
+    }
+}
+
+impl<'g, T: Trace> Walk<'g, T> {
+    fn node(&mut self, node: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
+        assert!(self.lids.insert(node.lid()), "a node has one parent");
+        assert!(self.frames.insert(node.number()), "a frame is one node's");
+        assert!(!node.state().is_locked(), "a node that is reached is open");
+        assert!(node.version() <= self.store.versions.newest());
+        self.checked.frame_bytes += node.frame_size() as u64;
+        let prefix_size = Shortcuts::open(node).prefix_size();
+        if prefix_size > 0 {
+            let (low, high) = (low.expect("a prefix has fences"), high.expect("a prefix has fences"));
+            assert_eq!(low[..prefix_size], high[..prefix_size], "fences share the prefix");
+        }
+        match node.level() {
+            0 => self.leaf(node, low, high),
+            _ => self.interior(node, low, high),
+        }
+    }
+
+    fn interior(&mut self, node: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
+        self.checked.interior_nodes += 1;
+        let children = interior::children(node);
+        assert!(children.len() >= 2, "an interior node has two children");
+        assert!(children[0].separator.is_empty());
+        let separators: Vec<&[u8]> = children[1..].iter().map(|child| child.separator).collect();
+        assert!(separators.is_sorted_by(|a, b| a < b), "separators ascend");
+        assert_within(&separators, low, high);
+        for (place, Child { separator, lid }) in children.iter().enumerate() {
+            let low = if place == 0 { low } else { Some(*separator) };
+            let high = children.get(place + 1).map(|next| next.separator).or(high);
+            let child = self.store.latest(*lid, self.guard);
+            assert_eq!(child.lid(), *lid, "the page table leads to the node");
+            assert_eq!(child.level() + 1, node.level());
+            self.node(child, low, high);
+        }
+    }
+
+    fn leaf(&mut self, leaf: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
+        self.checked.leaves += 1;
+        let (left, right) = (leaf.left(), leaf.right());
+        assert_eq!(left, self.before.map(|(lid, _)| lid), "the left sibling is the leaf before");
+        assert!(self.before.is_none_or(|(_, right)| right == Some(leaf.lid())), "the leaf before leads here");
+        self.before = Some((leaf.lid(), right));
+        let pairs = pairs_of(leaf);
+        let keys: Vec<&[u8]> = pairs.iter().map(|pair| pair.key).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b), "keys ascend");
+        assert_within(&keys, low, high);
+        for pair in &pairs {
+            assert_eq!(pair.fingerprint, fingerprint(pair.key));
+            let found = leaf::get(leaf, pair.key, pair.fingerprint, u64::MAX);
+            assert_eq!(found, Some(pair.value), "a search finds what a scan finds");
+            self.value(pair.value);
+            self.checked.pairs += 1;
+            self.checked.pair_bytes += pair.key.len() as u64;
+        }
+        check_log(leaf);
+    }
+
+    fn value(&mut self, value: Value<'g>) {
+        if !value.is_outside {
+            self.checked.pair_bytes += value.bytes.len() as u64;
+            return;
+        }
+        self.checked.pair_bytes += outside::value_size(value.bytes) as u64;
+        let mut size = 0;
+        outside::visit(&self.store.frames, value.bytes, self.guard, |number, part| {
+            assert!(self.frames.insert(number), "a frame is one value's");
+            size += part.len();
+        });
+        assert_eq!(size, outside::value_size(value.bytes));
+        self.checked.frame_bytes += outside::frame_bytes(value.bytes);
+    }
+}
+
+fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {
+    assert!(keys.first().is_none_or(|first| low.is_none_or(|low| low <= *first)), "keys lie above the low fence");
+    assert!(keys.last().is_none_or(|last| high.is_none_or(|high| *last < high)), "keys lie below the high fence");
+}
+
+/// Order hints, back pointers and flags of a log against its keys.
+fn check_log<T: Trace>(leaf: Node<'_, T>) {
+    let count = leaf.state().log_count();
+    assert!(count <= LOG_COUNT_MAX);
+    let order = LogOrder::read(leaf);
+    let entries: Vec<Entry<'_>> = (0..count).map(|place| Entry::read(leaf, order.entry(place))).collect();
+    for (place, pair) in entries.windows(2).enumerate() {
+        let is_newer = order.entry(place) > order.entry(place + 1);
+        assert_eq!(pair[0].word.flags.is_followed, pair[0].key == pair[1].key);
+        assert!(pair[0].key < pair[1].key || (pair[0].key == pair[1].key && is_newer), "entries are in order");
+    }
+    assert!(entries.last().is_none_or(|last| !last.word.flags.is_followed));
+    for entry in &entries {
+        let (back, is_exact): (BackPointer, bool) = leaf::sorted_place(leaf, entry.key);
+        assert_eq!((entry.word.back, entry.word.flags.is_exact), (back, is_exact), "back pointers are right");
+    }
+    let deltas: Vec<u64> = (0..count).map(|entry| Entry::read(leaf, entry).delta).collect();
+    assert!(deltas.is_sorted_by(|a, b| a < b), "entries are in the order of their versions");
+}

@@ -1,0 +1,108 @@
+//! Where the segments of a node begin: similar sizes, few enough items, boundary keys that fit (Honeycomb, section 3.4).
+
+use super::shortcut::{BOUNDARIES_SIZE_MAX, END_SIZE, SEGMENT_COUNT_MAX};
+
+/// The first entry of each segment; of the first segment it is entry 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Division {
+    firsts: [u16; SEGMENT_COUNT_MAX],
+    segment_count: usize,
+    entry_count: usize,
+}
+
+/// How a kind of node is divided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    /// A segment's size, in the unit in which entries are measured, that is aimed at.
+    pub(super) goal: usize,
+    /// Most entries of a segment.
+    pub(super) entry_count_max: usize,
+}
+
+impl Division {
+    /// Divides entries of these sizes and keys, or says that they do not fit one node.
+    pub(super) fn new(
+        entry_count: usize,
+        measure: Measure,
+        entry_size: impl Fn(usize) -> usize,
+        key_size: impl Fn(usize) -> usize,
+    ) -> Option<Self> {
+        let mut division = Division { firsts: [0; SEGMENT_COUNT_MAX], segment_count: 1, entry_count };
+        let total: usize = (0..entry_count).map(&entry_size).sum();
+        let keys: usize = (0..entry_count).map(&key_size).sum();
+        // As many boundary keys as fit if they are of average size.
+        let boundary_count_max = BOUNDARIES_SIZE_MAX * entry_count / (keys + END_SIZE * entry_count).max(1);
+        let wanted = (total / measure.goal).max(entry_count.div_ceil(measure.entry_count_max)).max(1);
+        let segment_count = wanted.min(boundary_count_max + 1).min(SEGMENT_COUNT_MAX);
+        let (mut size, mut boundaries) = (0, 0);
+        for entry in 0..entry_count {
+            let is_full = entry - division.first(division.segment_count - 1) == measure.entry_count_max;
+            let is_due =
+                division.segment_count < segment_count && size * segment_count >= total * division.segment_count;
+            if is_full || (is_due && entry > 0) {
+                let boundary = END_SIZE + key_size(entry);
+                let has_room =
+                    division.segment_count < SEGMENT_COUNT_MAX && boundaries + boundary <= BOUNDARIES_SIZE_MAX;
+                if has_room {
+                    boundaries += boundary;
+                    division.firsts[division.segment_count] = entry as u16;
+                    division.segment_count += 1;
+                } else if is_full {
+                    return None;
+                }
+            }
+            size += entry_size(entry);
+        }
+        Some(division)
+    }
+
+    pub(super) fn segment_count(&self) -> usize {
+        self.segment_count
+    }
+
+    /// The first entry of a segment.
+    pub(super) fn first(&self, segment: usize) -> usize {
+        usize::from(self.firsts[segment])
+    }
+
+    /// The entries of a segment.
+    pub(super) fn entries(&self, segment: usize) -> std::ops::Range<usize> {
+        let end = if segment + 1 < self.segment_count { self.first(segment + 1) } else { self.entry_count };
+        self.first(segment)..end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEASURE: Measure = Measure { goal: 320, entry_count_max: 16 };
+
+    #[test]
+    fn segments_of_similar_size() {
+        let division = Division::new(200, MEASURE, |_| 33, |_| 16).unwrap();
+        assert_eq!(division.segment_count(), 20);
+        for segment in 0..20 {
+            assert_eq!(division.entries(segment).len(), 10);
+        }
+    }
+
+    #[test]
+    fn no_entries_are_one_segment() {
+        let division = Division::new(0, MEASURE, |_| 0, |_| 0).unwrap();
+        assert_eq!((division.segment_count(), division.entries(0)), (1, 0..0));
+    }
+
+    #[test]
+    fn long_keys_have_no_boundary() {
+        let fits = |count| Division::new(count, MEASURE, |_| 460, |_| 460);
+        assert_eq!(fits(16).unwrap().segment_count(), 1);
+        assert_eq!(fits(17), None);
+    }
+
+    #[test]
+    fn many_small_entries_need_another_node() {
+        assert!(Division::new(16 * 21, MEASURE, |_| 2, |_| 2).is_some());
+        assert_eq!(Division::new(16 * 21 + 1, MEASURE, |_| 2, |_| 2), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! When what was replaced can be used again: epochs by vector timestamp (Honeycomb, section 3.2).
+//!
+//! Every thread has a slot with the number of its current operation. What a write replaced is tagged, once that write is
+//! readable, with the numbers of all threads that are under way; it is free when each of them has gone on.
+//!
+//! ```text
+//! slot     0      1      2      3
+//! number   7 ▶    4 –    9 ▶    0 –        ▶ under way, – idle
+//! tag      7             9                 waits until slot 0 has left 7 and slot 2 has left 9
+//! ```
+//!
+//! A reader stores its number, then passes a SeqCst fence, then reads where to begin. A tag is made after the change
+//! was released and after a SeqCst fence. Of the two fences one comes first: either the tag has the reader's number, or
+//! the reader begins after the change, from where no path leads to what was replaced.
+
+use super::sync::{AtomicU64, Ordering, fence};
+
+/// The slots of all threads.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    slots: Box<[Slot]>,
+}
+
+/// The number of an operation, the lowest bit set while it is under way; [`Slot::FREE`] while nobody owns the slot.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot(AtomicU64);
+
+impl Slot {
+    const FREE: u64 = u64::MAX - 1;
+}
+
+const UNDER_WAY: u64 = 1;
+
+/// A thread's place among the slots.
+#[derive(Debug)]
+pub(crate) struct Participant<'e> {
+    epochs: &'e Epochs,
+    slot: usize,
+}
+
+/// Proof that an operation is under way: what it can reach stays where it is.
+#[derive(Debug)]
+pub(crate) struct Guard<'p> {
+    word: &'p AtomicU64,
+    number: u64,
+}
+
+/// The operations that were under way when something was replaced.
+#[derive(Debug, Default)]
+pub(crate) struct Tag(Vec<(usize, u64)>);
+
+impl Epochs {
+    /// Slots for so many participants.
+    pub(crate) fn new(participant_max: usize) -> Self {
+        Epochs { slots: (0..participant_max).map(|_| Slot(AtomicU64::new(Slot::FREE))).collect() }
+    }
+
+    /// Gives the caller a slot, unless all are taken.
+    pub(crate) fn join(&self) -> Option<Participant<'_>> {
+        let free = |slot: &Slot| slot.0.compare_exchange(Slot::FREE, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.slots.iter().position(free).map(|slot| Participant { epochs: self, slot })
+    }
+
+    /// The operations that may still reach what was replaced before this call.
+    pub(crate) fn tag(&self) -> Tag {
+        fence(Ordering::SeqCst);
+        let number = |(slot, word): (usize, &Slot)| {
+            // Acquire: of an operation that has ended, all reads lie before what is done with the replaced.
+            let number = word.0.load(Ordering::Acquire);
+            (number & UNDER_WAY != 0).then_some((slot, number))
+        };
+        Tag(self.slots.iter().enumerate().filter_map(number).collect())
+    }
+
+    /// Whether all operations of a tag have ended. What they have read can then be overwritten.
+    pub(crate) fn is_past(&self, tag: &Tag) -> bool {
+        tag.0.iter().all(|&(slot, number)| self.slots[slot].0.load(Ordering::Acquire) != number)
+    }
+}
+
+impl Participant<'_> {
+    /// Begins an operation.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Guard<'_> {
+        let word = &self.epochs.slots[self.slot].0;
+        // Only the owner writes its slot. One that changes hands counts from zero again: an old tag may then wait for an
+        // operation that it does not mean, but never miss one that it does.
+        let number = (word.load(Ordering::Relaxed) + 2) | UNDER_WAY;
+        word.store(number, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Guard { word, number }
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.word.store(self.number & !UNDER_WAY, Ordering::Release);
+    }
+}
+
+impl Drop for Participant<'_> {
+    fn drop(&mut self) {
+        self.epochs.slots[self.slot].0.store(Slot::FREE, Ordering::Release);
+    }
+}

@@ -1,0 +1,561 @@
+//! Frames: the memory of nodes and of values outside nodes, shared by all threads (Honeycomb, section 3.1).
+//!
+//! ```text
+//! region   │ never used │ frame 1 granule │ frame 9 granules        │ ...      granules of 512 B
+//! node     │ line 0: atomics │ sealed bytes │ log directory: atomics │ entries ▶ published │ unpublished │
+//! ```
+//!
+//! A frame goes through hands, and each hand is a type: [`FreeFrame`] (nobody knows it), [`FrameBuilder`] (one thread writes
+//! it), [`SealedFrame`] (complete, not yet reachable), [`Node`] (reachable: read by all, appended to by the holder of its
+//! lock, [`LockedNode`]), [`Replaced`] (no path leads to it for operations that begin from now on), and, when an epoch
+//! has passed, free again. Bytes that are read plainly never change while a [`Node`] can be had:
+//!
+//! - Nodes are found by the page table and by `old` only, under a [`Guard`]; only sealed frames are put there.
+//! - Sealed bytes are written by the builder alone. Log entries are written beyond what the state publishes.
+//! - [`Replaced`] becomes [`FreeFrame`] only in [`Replaced::reuse`], whose caller has seen all operations end that were
+//!   under way when it was replaced.
+#![expect(unsafe_code, reason = "nodes are raw memory of which some words race; this module divides it into types")]
+
+use std::ffi::c_void;
+use std::num::NonZeroU32;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::epoch::Guard;
+use super::header::{Extent, Identity, Lid, word};
+use super::lock::State;
+use super::page_table::PageTable;
+use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::trace::Trace;
+use crate::memory::{LINE_SIZE, RegionError};
+
+/// Bytes that frame numbers count in.
+pub(super) const GRANULE_SIZE: usize = 512;
+/// Granules of the largest frame.
+pub(super) const GRANULE_MAX: usize = 16;
+/// Bytes of the largest frame.
+pub(super) const FRAME_SIZE_MAX: usize = GRANULE_MAX * GRANULE_SIZE;
+/// Entries of a log block: words of its directory.
+pub(super) const LOG_COUNT_MAX: usize = 16;
+const HUGE_PAGE_SIZE: usize = 2 << 20;
+/// The region's first granules are never handed out, so that zero is no frame's number.
+pub(super) const GRANULES_UNUSED: u32 = GRANULE_MAX as u32;
+
+/// Where a frame begins, in granules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FrameNumber(NonZeroU32);
+
+impl FrameNumber {
+    pub(super) fn bits(self) -> u32 {
+        self.0.get()
+    }
+
+    /// For what was written with [`FrameNumber::bits`].
+    pub(super) fn from_bits(bits: NonZeroU32) -> Self {
+        FrameNumber(bits)
+    }
+
+    fn byte_offset(self) -> usize {
+        self.0.get() as usize * GRANULE_SIZE
+    }
+}
+
+/// A frame that nobody knows. Not copied: it is in one hand.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FreeFrame {
+    number: FrameNumber,
+    granules: u8,
+}
+
+impl FreeFrame {
+    /// For the allocator alone: granules that it has carved out of the region.
+    pub(super) fn carved(number: u32, granules: usize) -> Self {
+        let number = FrameNumber(NonZeroU32::new(number).expect("the first granules are not used"));
+        FreeFrame { number, granules: u8::try_from(granules).expect("frames are small") }
+    }
+
+    pub(super) fn number(&self) -> FrameNumber {
+        self.number
+    }
+
+    pub(super) fn granules(&self) -> usize {
+        usize::from(self.granules)
+    }
+}
+
+/// A complete frame that is not reachable yet.
+#[derive(Debug)]
+pub(super) struct SealedFrame(FreeFrame);
+
+impl SealedFrame {
+    /// Gives it back unused.
+    pub(super) fn discard(self) -> FreeFrame {
+        self.0
+    }
+}
+
+/// A frame that no path leads to for operations that begin once the change is readable.
+#[derive(Debug)]
+pub(super) struct Replaced(FreeFrame);
+
+impl Replaced {
+    /// For the garbage list: all operations that were under way have ended.
+    pub(super) fn reuse(self) -> FreeFrame {
+        self.0
+    }
+
+    pub(super) fn granules(&self) -> usize {
+        self.0.granules()
+    }
+}
+
+/// All frames and the page table.
+#[derive(Debug)]
+pub(super) struct Frames<T> {
+    region: Mapping,
+    table: Mapping,
+    pub(super) trace: T,
+}
+
+impl<T: Trace> Frames<T> {
+    /// Reserves a region of `size` bytes, and a page table for as many nodes as it can hold. No page is touched.
+    pub(super) fn new(size: u64, trace: T) -> Result<Self, RegionError> {
+        let size_min = (2 * FRAME_SIZE_MAX + GRANULES_UNUSED as usize * GRANULE_SIZE) as u64;
+        if size < size_min {
+            return Err(RegionError::TooSmall { size, size_min });
+        }
+        let granules = size / GRANULE_SIZE as u64;
+        if granules > u64::from(u32::MAX) {
+            return Err(RegionError::TooLarge { size });
+        }
+        let region = Mapping::new(granules * GRANULE_SIZE as u64)?;
+        let table = Mapping::new((granules * size_of::<AtomicU32>() as u64).next_multiple_of(LINE_SIZE as u64))?;
+        Ok(Frames { region, table, trace })
+    }
+
+    /// Granules of the region, also the number of LIDs.
+    pub(super) fn granule_count(&self) -> u32 {
+        (self.region.size / GRANULE_SIZE) as u32
+    }
+
+    /// Begins to write a frame.
+    pub(super) fn build(&self, frame: FreeFrame) -> FrameBuilder<'_> {
+        let size = frame.granules() * GRANULE_SIZE;
+        let address = self.region.address(frame.number.byte_offset(), size);
+        // SAFETY: the bytes lie in the region, which the kernel has zeroed, so they are initialised. `frame` is the only
+        // one of its number, and no node of it can be had, so nothing else refers to them while the builder lives.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), size) };
+        FrameBuilder { bytes, frame }
+    }
+
+    /// Sets the version of a frame that nobody can read yet. It is published by the page table.
+    pub(super) fn set_version(&self, frame: &SealedFrame, version: u64) {
+        self.header(frame.0.number)[word::VERSION].store(version, Ordering::Relaxed);
+    }
+
+    /// Sets the first frame of a node that nobody knows yet.
+    pub(super) fn publish(&self, lid: Lid, frame: &SealedFrame) {
+        self.page_table().replace(lid.index(), frame.0.number.bits());
+    }
+
+    /// Sets another frame for a node, by the holder of the lock of the frame before, which stays locked.
+    pub(super) fn replace(&self, before: LockedNode<'_, T>, frame: &SealedFrame) -> Replaced {
+        self.publish(before.node.lid(), frame);
+        before.into_replaced()
+    }
+
+    /// The latest frame of a node.
+    #[inline]
+    pub(super) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Frame<'g, T> {
+        let _ = guard;
+        self.trace.touch(self.region.size + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
+        let number = self.page_table().frame(lid.index());
+        self.frame(FrameNumber(NonZeroU32::new(number).expect("a LID that is known has a frame")))
+    }
+
+    /// Says that the page table's entry of a node will be used soon.
+    #[inline]
+    pub(super) fn announce_entry(&self, lid: Lid) {
+        prefetch(self.table.base.as_ptr().wrapping_add(lid.index() * size_of::<AtomicU32>()));
+    }
+
+    /// The bytes of a frame that holds part of a value. The reference to it was read in a node under the guard.
+    pub(super) fn value<'g>(&'g self, number: FrameNumber, size: usize, guard: &'g Guard<'_>) -> &'g [u8] {
+        let _ = guard;
+        self.trace.touch(number.byte_offset(), size);
+        let address = self.region.address(number.byte_offset(), size);
+        // SAFETY: the bytes lie in the region and are initialised. They were written before the node was published that
+        // refers to them, and the frame is used again only after the guard's operation has ended.
+        unsafe { std::slice::from_raw_parts(address.as_ptr(), size) }
+    }
+
+    /// The frame of a value that a merge has dropped the reference to. Its size is that of its first granules.
+    pub(super) fn replaced_value(&self, number: FrameNumber, granules: usize) -> Replaced {
+        Replaced(FreeFrame::carved(number.bits(), granules))
+    }
+
+    #[inline]
+    fn frame(&self, number: FrameNumber) -> Frame<'_, T> {
+        let address = self.region.address(number.byte_offset(), GRANULE_SIZE);
+        Frame { frames: self, address, number }
+    }
+
+    fn page_table(&self) -> PageTable<'_> {
+        let count = self.table.size / size_of::<AtomicU32>();
+        // SAFETY: the mapping is aligned, zeroed by the kernel, lives as long as `self`, and is used in this way only.
+        PageTable::new(unsafe { std::slice::from_raw_parts(self.table.base.as_ptr().cast::<AtomicU32>(), count) })
+    }
+
+    #[inline]
+    fn header(&self, number: FrameNumber) -> &[AtomicU64; 8] {
+        let address = self.region.address(number.byte_offset(), LINE_SIZE);
+        // SAFETY: the line lies in the region, aligned. Once a frame is sealed its line 0 is used as atomics only, until the
+        // frame is free again.
+        unsafe { address.cast::<[AtomicU64; 8]>().as_ref() }
+    }
+}
+
+/// A frame of a node, of which nothing has been read.
+#[derive(Debug)]
+pub(super) struct Frame<'g, T> {
+    frames: &'g Frames<T>,
+    address: NonNull<u8>,
+    number: FrameNumber,
+}
+
+impl<T> Clone for Frame<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Frame<'_, T> {}
+
+impl<'g, T: Trace> Frame<'g, T> {
+    /// Says that bytes of the frame will be used soon.
+    #[inline]
+    pub(super) fn announce(self, offset: usize, size: usize) {
+        let end = offset + size.max(1);
+        for line in (offset / LINE_SIZE * LINE_SIZE..end).step_by(LINE_SIZE) {
+            prefetch(self.address.as_ptr().wrapping_add(line));
+        }
+    }
+
+    /// Reads the header.
+    #[inline]
+    pub(super) fn open(self) -> Node<'g, T> {
+        self.frames.trace.touch(self.number.byte_offset(), LINE_SIZE);
+        let header = self.frames.header(self.number);
+        let state = State::load(&header[word::STATE]);
+        let extent = Extent::from_word(header[word::EXTENT].load(Ordering::Relaxed));
+        Node { frame: self, header, state, log_start: extent.log_start }
+    }
+}
+
+/// A node that can be reached, as it was when its header was read.
+#[derive(Debug)]
+pub(super) struct Node<'g, T> {
+    frame: Frame<'g, T>,
+    header: &'g [AtomicU64; 8],
+    state: State,
+    log_start: u16,
+}
+
+impl<T> Clone for Node<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Node<'_, T> {}
+
+impl<'g, T: Trace> Node<'g, T> {
+    /// Where it was read from.
+    #[inline]
+    pub(super) fn frame(self) -> Frame<'g, T> {
+        self.frame
+    }
+
+    #[inline]
+    pub(super) fn number(self) -> FrameNumber {
+        self.frame.number
+    }
+
+    /// Lock word and log sizes when the node was opened.
+    #[inline]
+    pub(super) fn state(self) -> State {
+        self.state
+    }
+
+    #[inline]
+    fn identity(self) -> Identity {
+        Identity::from_word(self.header[word::IDENTITY].load(Ordering::Relaxed))
+    }
+
+    pub(super) fn lid(self) -> Lid {
+        self.identity().lid
+    }
+
+    /// 0 for a leaf.
+    #[inline]
+    pub(super) fn level(self) -> u8 {
+        self.identity().level
+    }
+
+    /// Bytes of the frame.
+    pub(super) fn frame_size(self) -> usize {
+        usize::from(self.identity().granules) * GRANULE_SIZE
+    }
+
+    /// The version of the sorted block.
+    #[inline]
+    pub(super) fn version(self) -> u64 {
+        self.header[word::VERSION].load(Ordering::Relaxed)
+    }
+
+    /// The node as it was before this frame. Only for readers below this frame's version: others may come too late.
+    pub(super) fn older(self) -> Frame<'g, T> {
+        let extent = Extent::from_word(self.header[word::EXTENT].load(Ordering::Relaxed));
+        let old = extent.old.expect("a reader below a node's version comes to an older frame");
+        self.frame.frames.frame(old)
+    }
+
+    /// The leaf before.
+    pub(super) fn left(self) -> Option<Lid> {
+        Lid::from_word(self.header[word::LEFT].load(Ordering::Acquire))
+    }
+
+    /// The leaf behind.
+    #[inline]
+    pub(super) fn right(self) -> Option<Lid> {
+        Lid::from_word(self.header[word::RIGHT].load(Ordering::Acquire))
+    }
+
+    /// One byte for each log entry. Those of entries published since the node was opened may be there or not.
+    #[inline]
+    pub(super) fn log_fingerprints(self) -> [u64; 2] {
+        [0, 1].map(|half| self.header[word::FINGERPRINTS + half].load(Ordering::Relaxed))
+    }
+
+    /// The end of the sorted block.
+    #[inline]
+    pub(super) fn log_start(self) -> usize {
+        usize::from(self.log_start)
+    }
+
+    /// Bytes between line 0 and the log block.
+    #[inline]
+    pub(super) fn read(self, offset: usize, size: usize) -> &'g [u8] {
+        assert!(offset >= LINE_SIZE && offset + size <= self.log_start(), "sealed bytes lie within the node");
+        self.frame.frames.trace.touch(self.frame.number.byte_offset() + offset, size);
+        // SAFETY: the bytes are the frame's, which has at least `log_start` of them. They were written before the frame was
+        // sealed, and the page table published them; nobody writes them while a `Node` of it can be had.
+        unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(offset), size) }
+    }
+
+    /// The directory of the log block.
+    #[inline]
+    fn log_directory(self) -> &'g [AtomicU32; LOG_COUNT_MAX] {
+        // SAFETY: the line behind the sorted block of a leaf lies in the frame, aligned, and is used as atomics only from
+        // the sealing on. Callers ask it of leaves, whose builder has made room for it.
+        unsafe { self.frame.address.add(self.log_start()).cast::<[AtomicU32; LOG_COUNT_MAX]>().as_ref() }
+    }
+
+    /// The directory word of a log entry.
+    #[inline]
+    pub(super) fn log_word(self, entry: usize) -> u32 {
+        assert!(entry < self.state.log_count(), "the entry is published");
+        let place = self.frame.number.byte_offset() + self.log_start();
+        self.frame.frames.trace.touch(place + entry * size_of::<u32>(), size_of::<u32>());
+        self.log_directory()[entry].load(Ordering::Relaxed)
+    }
+
+    /// Bytes of log entries from this offset on, counted from the first.
+    #[inline]
+    pub(super) fn log_bytes(self, offset: usize, size: usize) -> &'g [u8] {
+        assert!(offset + size <= self.state.log_size(), "log bytes are published");
+        let start = self.log_start() + LINE_SIZE + offset;
+        self.frame.frames.trace.touch(self.frame.number.byte_offset() + start, size);
+        // SAFETY: the published bytes of the log lie in the frame; `state` was read with acquire, so they can be read, and
+        // writers write beyond them only.
+        unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(start), size) }
+    }
+
+    /// Locks the node if it is as it was seen.
+    pub(super) fn try_lock(self) -> Option<LockedNode<'g, T>> {
+        // Not `then_some`: a guard that is made before it is known to hold opens another writer's lock when it is dropped.
+        State::try_lock(&self.header[word::STATE], self.state).then(|| LockedNode { node: self })
+    }
+}
+
+/// A node whose lock the thread holds. Dropped, it opens as it was.
+#[derive(Debug)]
+pub(super) struct LockedNode<'g, T: Trace> {
+    node: Node<'g, T>,
+}
+
+impl<'g, T: Trace> LockedNode<'g, T> {
+    /// The node, of which nothing can change now but by this lock's holder.
+    pub(super) fn node(&self) -> Node<'g, T> {
+        self.node
+    }
+
+    /// The bytes behind the published entries of a leaf, to the end of the frame.
+    pub(super) fn log_room(&mut self) -> &mut [u8] {
+        let start = self.node.log_start() + LINE_SIZE + self.node.state.log_size();
+        let size = self.node.frame_size() - start;
+        // SAFETY: the bytes lie in the frame. Readers stay below the published size, the lock keeps other writers out, and
+        // `self` is borrowed while the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.node.frame.address.as_ptr().add(start), size) }
+    }
+
+    /// Publishes an entry of `size` bytes that was written to [`LockedNode::log_room`], and opens the lock.
+    pub(super) fn publish_entry(self, size: usize, directory_word: u32, fingerprint: u8) {
+        let Node { header, state, .. } = self.node;
+        let entry = state.log_count();
+        self.node.log_directory()[entry].store(directory_word, Ordering::Relaxed);
+        let fingerprints = &header[word::FINGERPRINTS + entry / 8];
+        let shift = 8 * (entry % 8);
+        let others = fingerprints.load(Ordering::Relaxed) & !(0xff << shift);
+        fingerprints.store(others | u64::from(fingerprint) << shift, Ordering::Relaxed);
+        std::mem::forget(self);
+        State::publish(&header[word::STATE], state, state.log_size() + size, entry + 1);
+    }
+
+    /// Links the leaf to another left sibling.
+    pub(super) fn set_left(&self, left: Option<Lid>) {
+        self.node.header[word::LEFT].store(Lid::to_word(left), Ordering::Release);
+    }
+
+    /// Links the leaf to another right sibling.
+    pub(super) fn set_right(&self, right: Option<Lid>) {
+        self.node.header[word::RIGHT].store(Lid::to_word(right), Ordering::Release);
+    }
+
+    /// Leaves the node locked for ever: it has been replaced.
+    pub(super) fn into_replaced(self) -> Replaced {
+        let frame = FreeFrame { number: self.node.frame.number, granules: self.node.identity().granules };
+        std::mem::forget(self);
+        Replaced(frame)
+    }
+}
+
+impl<T: Trace> Drop for LockedNode<'_, T> {
+    fn drop(&mut self) {
+        State::unlock(&self.node.header[word::STATE], self.node.state);
+    }
+}
+
+/// A frame that one thread writes.
+#[derive(Debug)]
+pub(super) struct FrameBuilder<'r> {
+    bytes: &'r mut [u8],
+    frame: FreeFrame,
+}
+
+impl FrameBuilder<'_> {
+    /// All bytes of the frame. What they hold is left from an earlier use.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    /// Writes a word of line 0.
+    pub(super) fn set_word(&mut self, index: usize, value: u64) {
+        self.bytes[index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Completes a node: line 0 with an open lock and an empty log block. The version is set later.
+    pub(super) fn seal_node(
+        mut self,
+        lid: Lid,
+        level: u8,
+        extent: Extent,
+        siblings: (Option<Lid>, Option<Lid>),
+    ) -> SealedFrame {
+        let log_size_min = if level == 0 { LINE_SIZE } else { 0 };
+        assert!(usize::from(extent.log_start) + log_size_min <= self.bytes.len(), "blocks lie within the frame");
+        assert!(usize::from(extent.log_start).is_multiple_of(LINE_SIZE), "the log directory is a line");
+        let identity = Identity { lid, level, granules: self.frame.granules };
+        self.set_word(word::STATE, State::NEW.bits());
+        self.set_word(word::IDENTITY, identity.to_word());
+        self.set_word(word::VERSION, 0);
+        self.set_word(word::EXTENT, extent.to_word());
+        self.set_word(word::LEFT, Lid::to_word(siblings.0));
+        self.set_word(word::RIGHT, Lid::to_word(siblings.1));
+        SealedFrame(self.frame)
+    }
+
+    /// Completes a part of a value.
+    pub(super) fn seal_value(self) -> SealedFrame {
+        SealedFrame(self.frame)
+    }
+}
+
+/// Anonymous pages, zeroed, aligned to a huge page.
+#[derive(Debug)]
+struct Mapping {
+    mapping: NonNull<c_void>,
+    mapping_size: usize,
+    base: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the pages belong to this value alone. What several threads may do with them is decided by the types above.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared `Mapping` itself only gives addresses.
+unsafe impl Sync for Mapping {}
+
+// SAFETY: a frame is the address of memory of which the types above say how threads share it.
+unsafe impl<T: Sync> Send for Frame<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Frame<'_, T> {}
+
+impl Mapping {
+    fn new(size: u64) -> Result<Self, RegionError> {
+        let refused = |reason: String| RegionError::Refused { size, reason };
+        let size = usize::try_from(size).map_err(|e| refused(e.to_string()))?;
+        let mapping_size = size + HUGE_PAGE_SIZE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let mapping =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), mapping_size, ProtFlags::READ | ProtFlags::WRITE, flags) }
+                .map_err(|e| refused(e.to_string()))?;
+        let mapping = NonNull::new(mapping).ok_or_else(|| refused("a mapping at address zero".into()))?;
+        let offset = mapping.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
+        // SAFETY: `offset` is below the huge page's size, by which the mapping exceeds the region.
+        let base = unsafe { mapping.cast::<u8>().add(offset) };
+        // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
+        // A kernel that refuses changes speed only.
+        let _ = unsafe { madvise(base.as_ptr().cast(), size, Advice::LinuxHugepage) };
+        Ok(Mapping { mapping, mapping_size, base, size })
+    }
+
+    /// The address of bytes of the mapping.
+    #[inline]
+    fn address(&self, offset: usize, size: usize) -> NonNull<u8> {
+        assert!(offset + size <= self.size, "a frame lies within the region");
+        // SAFETY: the offset was checked against the mapping's size.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this size, and no reference into it outlives the frames.
+        let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapping_size) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+#[inline(always)]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -1,0 +1,115 @@
+//! Line 0 of every node: the 48-byte header (Honeycomb, section 3.1), and behind it the fingerprints of the log entries.
+//!
+//! ```text
+//! word   0        1                        2         3                              4      5       6, 7
+//!        state    LID 48 level 8 size 8    version   old frame 32 log start 16 -    left   right   16 fingerprints
+//! ```
+//!
+//! Words 1, 2 and 3 are fixed when the node is published, 4 and 5 change under its lock, 0, 6 and 7 as entries are
+//! appended. Interior nodes have no siblings; their leftmost child is the first of segment 0.
+
+use std::num::NonZeroU32;
+
+use super::frame::FrameNumber;
+
+/// A logical id: the name of a node for as long as its range of keys is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Lid(u32);
+
+impl Lid {
+    /// Bytes of a LID in a node.
+    pub(super) const SIZE: usize = 6;
+    /// The root, whatever its frame and level.
+    pub(super) const ROOT: Lid = Lid(0);
+    /// In the place of a sibling that does not exist.
+    const NONE: u64 = (1 << 48) - 1;
+
+    pub(super) fn new(index: u32) -> Self {
+        Lid(index)
+    }
+
+    /// Its place in the page table.
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; Lid::SIZE] {
+        let [a, b, c, d] = self.0.to_le_bytes();
+        [a, b, c, d, 0, 0]
+    }
+
+    /// Page tables end at 2³² nodes, so two of the six bytes are zero.
+    #[inline]
+    pub(super) fn from_bytes(bytes: [u8; Lid::SIZE]) -> Self {
+        let [a, b, c, d, _, _] = bytes;
+        Lid(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// The word of a sibling.
+    #[inline]
+    pub(super) fn to_word(sibling: Option<Lid>) -> u64 {
+        sibling.map_or(Lid::NONE, |lid| u64::from(lid.0))
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Option<Lid> {
+        (word != Lid::NONE).then_some(Lid(word as u32))
+    }
+}
+
+/// What word 1 says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) lid: Lid,
+    /// 0 for a leaf.
+    pub(super) level: u8,
+    /// Size of the frame.
+    pub(super) granules: u8,
+}
+
+impl Identity {
+    pub(super) fn to_word(self) -> u64 {
+        u64::from(self.lid.0) | u64::from(self.level) << 48 | u64::from(self.granules) << 56
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Self {
+        Identity { lid: Lid(word as u32), level: (word >> 48) as u8, granules: (word >> 56) as u8 }
+    }
+}
+
+/// What word 3 says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The node as of the version before.
+    pub(super) old: Option<FrameNumber>,
+    /// Where the sorted block ends and the log block begins, in bytes from the start of the frame.
+    pub(super) log_start: u16,
+}
+
+impl Extent {
+    pub(super) fn to_word(self) -> u64 {
+        u64::from(self.old.map_or(0, FrameNumber::bits)) | u64::from(self.log_start) << 32
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Self {
+        Extent { old: NonZeroU32::new(word as u32).map(FrameNumber::from_bits), log_start: (word >> 32) as u16 }
+    }
+}
+
+/// The words of the header, by their numbers.
+pub(super) mod word {
+    pub(in super::super) const STATE: usize = 0;
+    pub(in super::super) const IDENTITY: usize = 1;
+    pub(in super::super) const VERSION: usize = 2;
+    pub(in super::super) const EXTENT: usize = 3;
+    pub(in super::super) const LEFT: usize = 4;
+    pub(in super::super) const RIGHT: usize = 5;
+    pub(in super::super) const FINGERPRINTS: usize = 6;
+}

@@ -1,0 +1,192 @@
+//! The log block of a leaf: recent changes, in the order in which they were made (Honeycomb, sections 3.1, 3.5, 4.3).
+//!
+//! ```text
+//! directory word   0          8            12      16          24      32
+//!                  offset / 4 │ order hint │ flags │ segment │ index          back pointer: 16 bits
+//! entry            0                5            7              9
+//!                  version delta 5 │ key size 2 │ value size 2 │ key │ value │ to a multiple of 4
+//! ```
+//!
+//! The **back pointer** names the first sorted item whose key is not below the entry's, by segment and index; the index
+//! may be the segment's count. It is always in the segment that would hold the key. Flag `exact` says that the item has
+//! the same key. The **order hint** is the number of entries with a lower key when the entry was made, so the newest of one
+//! key comes first; flag `followed` says that the next in order has the same key. So entries are put in order, and merged
+//! with the sorted block, without comparing keys.
+
+use super::frame::{LOG_COUNT_MAX, Node};
+use super::segment::Value;
+use super::trace::Trace;
+use crate::memory::LINE_SIZE;
+
+/// Bytes of a log block with its directory; a leaf whose log would become larger is merged.
+pub(super) const LOG_BLOCK_SIZE: usize = 512;
+/// Of these, bytes for entries.
+pub(super) const ENTRIES_SIZE_MAX: usize = LOG_BLOCK_SIZE - LINE_SIZE;
+/// Version deltas have five bytes: a larger one forces a merge.
+pub(super) const DELTA_MAX: u64 = (1 << (8 * DELTA_SIZE)) - 1;
+
+const DELTA_SIZE: usize = 5;
+const KEY_SIZE_PLACE: usize = DELTA_SIZE;
+const VALUE_SIZE_PLACE: usize = KEY_SIZE_PLACE + 2;
+const HEAD_SIZE: usize = VALUE_SIZE_PLACE + 2;
+const OFFSET_UNIT: usize = 4;
+const _: () = assert!(ENTRIES_SIZE_MAX / OFFSET_UNIT <= 1 << 8 && LOG_COUNT_MAX <= 1 << 4);
+
+const HINT_SHIFT: u32 = 8;
+const FLAGS_SHIFT: u32 = HINT_SHIFT + 4;
+const BACK_SHIFT: u32 = FLAGS_SHIFT + 4;
+
+/// A place in the sorted block, ordered as its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BackPointer {
+    pub(super) segment: u8,
+    pub(super) index: u8,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Flags {
+    /// It removes the key; it has no value.
+    pub(super) is_delete: bool,
+    /// The back pointer names an item with the same key.
+    pub(super) is_exact: bool,
+    /// The next entry in order has the same key, and is older.
+    pub(super) is_followed: bool,
+    /// The value is a reference.
+    pub(super) is_outside: bool,
+}
+
+/// A word of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DirectoryWord {
+    /// Bytes from the first entry to this one.
+    pub(super) offset: usize,
+    pub(super) hint: usize,
+    pub(super) flags: Flags,
+    pub(super) back: BackPointer,
+}
+
+impl DirectoryWord {
+    pub(super) fn to_bits(self) -> u32 {
+        let Flags { is_delete, is_exact, is_followed, is_outside } = self.flags;
+        let flags = [is_delete, is_exact, is_followed, is_outside];
+        let flags: u32 = flags.iter().enumerate().map(|(bit, flag)| u32::from(*flag) << bit).sum();
+        (self.offset / OFFSET_UNIT) as u32
+            | (self.hint as u32) << HINT_SHIFT
+            | flags << FLAGS_SHIFT
+            | u32::from(self.back.index) << (BACK_SHIFT + 8)
+            | u32::from(self.back.segment) << BACK_SHIFT
+    }
+
+    #[inline]
+    pub(super) fn from_bits(bits: u32) -> Self {
+        let flag = |bit: u32| bits >> (FLAGS_SHIFT + bit) & 1 == 1;
+        DirectoryWord {
+            offset: usize::from(bits as u8) * OFFSET_UNIT,
+            hint: (bits >> HINT_SHIFT & 0xf) as usize,
+            flags: Flags { is_delete: flag(0), is_exact: flag(1), is_followed: flag(2), is_outside: flag(3) },
+            back: BackPointer { segment: (bits >> BACK_SHIFT) as u8, index: (bits >> (BACK_SHIFT + 8)) as u8 },
+        }
+    }
+}
+
+/// A published entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'g> {
+    pub(super) word: DirectoryWord,
+    pub(super) delta: u64,
+    pub(super) key: &'g [u8],
+    pub(super) value: Value<'g>,
+}
+
+impl<'g> Entry<'g> {
+    #[inline]
+    pub(super) fn read<T: Trace>(node: Node<'g, T>, entry: usize) -> Self {
+        let word = DirectoryWord::from_bits(node.log_word(entry));
+        let head = node.log_bytes(word.offset, HEAD_SIZE);
+        let u16_at = |place: usize| usize::from(u16::from_le_bytes([head[place], head[place + 1]]));
+        let (key_size, value_size) = (u16_at(KEY_SIZE_PLACE), u16_at(VALUE_SIZE_PLACE));
+        let key = node.log_bytes(word.offset + HEAD_SIZE, key_size);
+        let value = node.log_bytes(word.offset + HEAD_SIZE + key_size, value_size);
+        let value = Value { bytes: value, is_outside: word.flags.is_outside };
+        Entry { word, delta: delta(head), key, value }
+    }
+}
+
+/// The version of an entry, above the node's.
+#[inline]
+pub(super) fn read_delta<T: Trace>(node: Node<'_, T>, word: DirectoryWord) -> u64 {
+    delta(node.log_bytes(word.offset, DELTA_SIZE))
+}
+
+#[inline]
+fn delta(head: &[u8]) -> u64 {
+    let [a, b, c, d, e] = *head.first_chunk().expect("an entry begins with its delta");
+    u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+}
+
+/// Bytes that an entry takes.
+pub(super) fn entry_size(key: &[u8], value: &[u8]) -> usize {
+    (HEAD_SIZE + key.len() + value.len()).next_multiple_of(OFFSET_UNIT)
+}
+
+/// Writes an entry but for its delta.
+pub(super) fn write_entry(room: &mut [u8], key: &[u8], value: &[u8]) {
+    room[KEY_SIZE_PLACE..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    room[VALUE_SIZE_PLACE..][..2].copy_from_slice(&(value.len() as u16).to_le_bytes());
+    room[HEAD_SIZE..][..key.len()].copy_from_slice(key);
+    room[HEAD_SIZE + key.len()..][..value.len()].copy_from_slice(value);
+}
+
+/// Writes the delta of an entry.
+pub(super) fn write_delta(room: &mut [u8], delta: u64) {
+    assert!(delta <= DELTA_MAX, "a larger delta would have forced a merge");
+    room[..DELTA_SIZE].copy_from_slice(&delta.to_le_bytes()[..DELTA_SIZE]);
+}
+
+/// The entries of a log in the order of their keys, four bits each: Figures 7 and 8 of the paper.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogOrder {
+    entries: u64,
+    count: usize,
+}
+
+impl LogOrder {
+    /// Puts the published entries in order.
+    #[inline]
+    pub(super) fn read<T: Trace>(node: Node<'_, T>) -> Self {
+        let count = node.state().log_count();
+        let mut entries = 0_u64;
+        for entry in 0..count {
+            let hint = node.log_word(entry) >> HINT_SHIFT & 0xf;
+            let lower = (1_u64 << (4 * hint)) - 1;
+            entries = entries & lower | (entry as u64) << (4 * hint) | (entries & !lower) << 4;
+        }
+        LogOrder { entries, count }
+    }
+
+    #[inline]
+    pub(super) fn count(self) -> usize {
+        self.count
+    }
+
+    /// The number of the entry at this place in the order.
+    #[inline]
+    pub(super) fn entry(self, place: usize) -> usize {
+        (self.entries >> (4 * place) & 0xf) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        for bits in (0..=u32::MAX).step_by(65_537) {
+            assert_eq!(DirectoryWord::from_bits(bits).to_bits(), bits);
+        }
+        let low = BackPointer { segment: 1, index: 9 };
+        assert!(low < BackPointer { segment: 2, index: 0 } && low < BackPointer { segment: 1, index: 10 });
+    }
+}

@@ -1,0 +1,49 @@
+//! The ordered store: Honeycomb's B+ tree, shared by threads, with linearizable scans and readers that never wait.
+//!
+//! `docs/ordered.md` draws every layout and says who may read what when. From the bottom up:
+//!
+//! | module | what it is | Honeycomb |
+//! |---|---|---|
+//! | `frame`, `header`, `page_table` | memory of nodes, and where they are | section 3.1 |
+//! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
+//! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
+//! | `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
+//! | `leaf`, `scan`, `batch` | reading | sections 3.3, 4.3 |
+//! | `write`, `restructure` | writing | sections 3.4, 3.5 |
+//! | `check` | what always holds of a tree | |
+
+mod batch;
+mod check;
+mod division;
+mod epoch;
+mod frame;
+mod garbage;
+mod header;
+mod interior;
+mod leaf;
+mod lock;
+mod log;
+mod outside;
+mod page_table;
+mod restructure;
+mod scan;
+mod segment;
+mod session;
+mod shortcut;
+mod sorted;
+mod space;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod tree;
+mod version;
+mod window;
+mod write;
+
+pub use check::Checked;
+pub use scan::{End, Start};
+pub use session::Session;
+pub use space::SpaceFigures;
+pub use trace::{LinesTouched, Trace, Untraced};
+pub use tree::{OrderedFigures, OrderedSettings, OrderedStore};

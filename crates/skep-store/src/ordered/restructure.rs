@@ -1,0 +1,404 @@
+//! Splits and merges of nodes: a run of neighbouring children is replaced by another (Honeycomb, sections 3.4 and 3.5).
+//!
+//! ```text
+//!            root of the split: keeps its LID, gets another frame
+//!           ╱        │         ╲
+//!        ...    run ▶ pieces    ...          at each level below: locked, replaced by pieces with new LIDs
+//!                    │
+//!   left ◀──▶ run of leaves ▶ pieces ◀──▶ right      the leaves beside are locked and linked to the pieces
+//! ```
+//!
+//! A leaf that does not fit is a run of one, replaced by two pieces; one that is nearly empty is a run with its neighbour,
+//! replaced by one. What that does to the parent decides about the next level: it takes the pieces, and is the root of
+//! the split, or it is divided or joined with its own neighbour in the same way. LID 0 is replaced at last by a node of
+//! another level if the root itself is divided, or has one child left.
+//!
+//! Everything is locked and allocated before anything is changed. Each lock is tried once; if one fails all are let go.
+
+use super::epoch::Guard;
+use super::frame::{FrameNumber, FreeFrame, LockedNode, Node, SealedFrame};
+use super::garbage::Garbage;
+use super::header::Lid;
+use super::interior::{self, CHILD_COUNT_LOW, Child, InteriorPlan};
+use super::segment::Item;
+use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan};
+use super::trace::Trace;
+use super::tree::OrderedStore;
+use super::window::{common_size, separator};
+use super::write::{AbortOnPanic, Attempt, pairs_of};
+use crate::operation::Reply;
+
+/// An interior node on the way to a leaf.
+struct Step<'g, T> {
+    node: Node<'g, T>,
+    children: Vec<Child<'g>>,
+    /// The child that is on the way.
+    index: usize,
+    fences: Fences<'g>,
+}
+
+/// The lowest key that a node may hold, and the lowest above that it may not; none at the ends of the tree.
+#[derive(Clone, Copy, Debug)]
+struct Fences<'a> {
+    low: Option<&'a [u8]>,
+    high: Option<&'a [u8]>,
+}
+
+impl<'a> Fences<'a> {
+    /// What all keys between the fences begin with.
+    fn prefix_size(self) -> usize {
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => common_size(low, high),
+            _ => 0,
+        }
+    }
+
+    /// Of a run of children of a node with these fences.
+    fn of_run(self, children: &[Child<'a>], run: &std::ops::Range<usize>) -> Fences<'a> {
+        let low = if run.start == 0 { self.low } else { Some(children[run.start].separator) };
+        let high = children.get(run.end).map(|child| child.separator).or(self.high);
+        Fences { low, high }
+    }
+}
+
+/// A node that is to be built.
+struct Piece<'a> {
+    lid: Lid,
+    fences: Fences<'a>,
+    content: Content<'a>,
+    /// The frame that readers of older versions find instead.
+    old: Option<FrameNumber>,
+}
+
+enum Content<'a> {
+    Pairs(Vec<Item<'a>>, LeafPlan),
+    Children(u8, Vec<Child<'a>>, InteriorPlan),
+}
+
+impl Content<'_> {
+    fn granules(&self) -> usize {
+        match self {
+            Content::Pairs(_, plan) => plan.granules(),
+            Content::Children(_, _, plan) => plan.granules(),
+        }
+    }
+}
+
+/// LIDs and frames taken from the space; what is not used goes back.
+struct Reserved<'s, T: Trace> {
+    store: &'s OrderedStore<T>,
+    lids: Vec<Lid>,
+}
+
+impl<T: Trace> Reserved<'_, T> {
+    fn lid(&mut self) -> Option<Lid> {
+        let lid = self.store.space().allocate_lid()?;
+        self.lids.push(lid);
+        Some(lid)
+    }
+}
+
+impl<T: Trace> Drop for Reserved<'_, T> {
+    fn drop(&mut self) {
+        let mut space = self.store.space();
+        self.lids.drain(..).for_each(|lid| space.free_lid(lid));
+    }
+}
+
+/// The node that is replaced in place, what it becomes, and all that changes below it.
+struct Rebuilt<'a, 'g, T: Trace> {
+    top: LockedNode<'g, T>,
+    top_piece: Piece<'a>,
+    pieces: Vec<Piece<'a>>,
+    dead: Vec<LockedNode<'g, T>>,
+}
+
+impl<T: Trace> OrderedStore<T> {
+    /// Replaces a leaf whose pairs fit no single node, or too small a part of one. `plan` is that of the leaf alone, if it
+    /// fits.
+    pub(super) fn restructure<'a, 'g: 'a>(
+        &'g self,
+        leaf: LockedNode<'g, T>,
+        items: Vec<Item<'a>>,
+        plan: Option<LeafPlan>,
+        key: &[u8],
+        guard: &'g Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let Some(path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
+        let mut run = path.last().map_or(0..1, |step| step.index..step.index + 1);
+        let mut leaves = vec![leaf];
+        let mut items = items;
+        if let Some(plan) = plan {
+            // Too small: a neighbour of the same parent, or nothing.
+            let Some(parent) = path.last() else {
+                let leaf = leaves.pop().expect("the leaf is there");
+                return self.replace_leaf(leaf, &items, &plan, guard, replaced);
+            };
+            let is_left = parent.index + 1 == parent.children.len();
+            let neighbour = if is_left { parent.index - 1 } else { parent.index + 1 };
+            let node = self.latest(parent.children[neighbour].lid, guard);
+            let Some(neighbour) = node.try_lock() else { return Attempt::Again };
+            let pairs = pairs_of(node);
+            let joined = if is_left { [pairs, items.clone()].concat() } else { [items.clone(), pairs].concat() };
+            let joined_size = LeafPlan::new(&joined).map(|plan| plan.size());
+            if !items.is_empty() && joined_size.is_none_or(|size| size > LEAF_SIZE_MERGED_MAX) {
+                drop(neighbour);
+                let leaf = leaves.pop().expect("the leaf is there");
+                return self.replace_leaf(leaf, &items, &plan, guard, replaced);
+            }
+            items = joined;
+            leaves.insert(usize::from(!is_left), neighbour);
+            run = if is_left { run.start - 1..run.end } else { run.start..run.end + 1 };
+        }
+        let dead_leaves: Vec<Node<'g, T>> = leaves.iter().map(LockedNode::node).collect();
+        let fences =
+            path.last().map_or(Fences { low: None, high: None }, |step| step.fences.of_run(&step.children, &run));
+        let dropped = self.dropped_values(&dead_leaves, &items, guard);
+        let mut pieces = Vec::new();
+        divide_pairs(items, fences, &mut pieces);
+        for (place, piece) in pieces.iter_mut().enumerate() {
+            // Whoever comes by the left sibling finds the leftmost; nobody else comes to the others at an older version.
+            let old = if place == 0 { dead_leaves.first() } else { dead_leaves.last() };
+            piece.old = old.map(|leaf| leaf.number());
+        }
+        let beside = [dead_leaves[0].left(), dead_leaves[dead_leaves.len() - 1].right()];
+        let mut locked_beside = [None, None];
+        for (lid, locked) in beside.iter().zip(&mut locked_beside) {
+            if let Some(lid) = lid {
+                *locked = self.latest(*lid, guard).try_lock();
+                if locked.is_none() {
+                    return Attempt::Again;
+                }
+            }
+        }
+        let mut reserved = Reserved { store: self, lids: Vec::new() };
+        let rebuilt = match self.rebuild(path, run, pieces, leaves, &mut reserved, guard) {
+            Ok(rebuilt) => rebuilt,
+            Err(attempt) => return attempt,
+        };
+        let granules: Vec<usize> = rebuilt.pieces.iter().map(|piece| piece.content.granules()).collect();
+        let granules = [granules, vec![rebuilt.top_piece.content.granules()]].concat();
+        let Some(frames) = self.allocate(&granules) else { return Attempt::NoMemory };
+        reserved.lids.clear();
+        let version = self.commit(rebuilt, frames, beside, &locked_beside, replaced);
+        replaced.extend(dropped);
+        Attempt::Settled { reply: Reply::Done, version }
+    }
+
+    /// Builds all pieces and puts them in the place of what was there.
+    fn commit(
+        &self,
+        rebuilt: Rebuilt<'_, '_, T>,
+        frames: Vec<FreeFrame>,
+        beside: [Option<Lid>; 2],
+        locked_beside: &[Option<LockedNode<'_, T>>; 2],
+        replaced: &mut Vec<Garbage>,
+    ) -> u64 {
+        let Rebuilt { top, top_piece, pieces, dead } = rebuilt;
+        let mut frames = frames.into_iter();
+        let is_leaf = |piece: &Piece<'_>| matches!(piece.content, Content::Pairs(..));
+        let leaf_lids: Vec<Lid> =
+            pieces.iter().chain([&top_piece]).filter(|piece| is_leaf(piece)).map(|piece| piece.lid).collect();
+        let mut leaf_place = 0_usize;
+        let mut build = |piece: &Piece<'_>| {
+            let siblings = if is_leaf(piece) {
+                let left = leaf_place.checked_sub(1).map_or(beside[0], |left| Some(leaf_lids[left]));
+                leaf_place += 1;
+                (left, leaf_lids.get(leaf_place).copied().or(beside[1]))
+            } else {
+                (None, None)
+            };
+            self.build(piece, frames.next().expect("a frame for each piece"), siblings)
+        };
+        let sealed: Vec<SealedFrame> = pieces.iter().map(&mut build).collect();
+        let sealed_top = build(&top_piece);
+        let _abort = AbortOnPanic;
+        let version = self.versions.take();
+        for (piece, frame) in pieces.iter().zip(&sealed) {
+            self.frames.set_version(frame, version);
+            self.frames.publish(piece.lid, frame);
+        }
+        self.frames.set_version(&sealed_top, version);
+        let old_top = self.frames.replace(top, &sealed_top);
+        if let Some(left) = &locked_beside[0] {
+            left.set_right(leaf_lids.first().copied());
+        }
+        if let Some(right) = &locked_beside[1] {
+            right.set_left(leaf_lids.last().copied());
+        }
+        self.versions.release(version);
+        replaced.push(Garbage::Frame(old_top));
+        for node in dead {
+            replaced.push(Garbage::Lid(node.node().lid()));
+            replaced.push(Garbage::Frame(node.into_replaced()));
+        }
+        version
+    }
+
+    fn build(&self, piece: &Piece<'_>, frame: FreeFrame, siblings: (Option<Lid>, Option<Lid>)) -> SealedFrame {
+        let builder = self.frames.build(frame);
+        let prefix_size = piece.fences.prefix_size();
+        match &piece.content {
+            Content::Pairs(items, plan) => plan.build(builder, piece.lid, prefix_size, items, siblings, piece.old),
+            Content::Children(level, children, plan) => {
+                plan.build(builder, piece.lid, *level, prefix_size, children, piece.old)
+            }
+        }
+    }
+
+    /// Goes up from a run of children and the pieces in their place to the node that is replaced as itself. Locks every
+    /// node on the way that changes.
+    fn rebuild<'a, 'g: 'a>(
+        &'g self,
+        mut path: Vec<Step<'g, T>>,
+        mut run: std::ops::Range<usize>,
+        mut pieces: Vec<Piece<'a>>,
+        mut dead: Vec<LockedNode<'g, T>>,
+        reserved: &mut Reserved<'_, T>,
+        guard: &'g Guard<'_>,
+    ) -> Result<Rebuilt<'a, 'g, T>, Attempt> {
+        let mut done: Vec<Piece<'a>> = Vec::new();
+        let mut level = 0;
+        loop {
+            level += 1;
+            let Some(step) = path.pop() else {
+                // What is replaced is the root itself.
+                let top = dead.pop().expect("the root is in the run");
+                let mut top_piece = if pieces.len() == 1 {
+                    pieces.remove(0)
+                } else {
+                    name(&mut pieces, reserved)?;
+                    let children = children_of(&pieces);
+                    let plan = InteriorPlan::new(&children).expect("a few children fit a node");
+                    let fences = Fences { low: None, high: None };
+                    Piece { lid: Lid::ROOT, fences, content: Content::Children(level, children, plan), old: None }
+                };
+                done.append(&mut pieces);
+                top_piece.old = Some(top.node().number());
+                return Ok(Rebuilt { top, top_piece, pieces: done, dead });
+            };
+            let parent = step.node.try_lock().ok_or(Attempt::Again)?;
+            let is_root = path.is_empty();
+            let count = step.children.len() - run.len() + pieces.len();
+            if is_root && count == 1 {
+                // One child is left: it becomes the root.
+                let mut top_piece = pieces.remove(0);
+                (top_piece.lid, top_piece.old) = (Lid::ROOT, Some(step.node.number()));
+                return Ok(Rebuilt { top: parent, top_piece, pieces: done, dead });
+            }
+            name(&mut pieces, reserved)?;
+            let mut children: Vec<Child<'a>> = step.children.clone();
+            let mut new_children = children_of(&pieces);
+            new_children[0].separator = children[run.start].separator;
+            let has_shrunk = pieces.len() < run.len();
+            children.splice(run.clone(), new_children);
+            done.append(&mut pieces);
+            let plan = InteriorPlan::new(&children);
+            let is_too_small = has_shrunk && !is_root && children.len() < CHILD_COUNT_LOW;
+            if let (Some(plan), false) = (&plan, is_too_small) {
+                let content = Content::Children(level, children, plan.clone());
+                let top_piece =
+                    Piece { lid: step.node.lid(), fences: step.fences, content, old: Some(step.node.number()) };
+                return Ok(Rebuilt { top: parent, top_piece, pieces: done, dead });
+            }
+            let mut fences = step.fences;
+            let above = path.last();
+            run = above.map_or(0..1, |above| above.index..above.index + 1);
+            if let (Some(above), true) = (above, plan.is_some()) {
+                let is_left = above.index + 1 == above.children.len();
+                let neighbour = if is_left { above.index - 1 } else { above.index + 1 };
+                let node = self.latest(above.children[neighbour].lid, guard);
+                let locked = node.try_lock().ok_or(Attempt::Again)?;
+                let mut others = interior::children(node);
+                if is_left {
+                    children[0].separator = above.children[above.index].separator;
+                    others.append(&mut children);
+                    children = others;
+                    run = run.start - 1..run.end;
+                } else {
+                    others[0].separator = above.children[neighbour].separator;
+                    children.append(&mut others);
+                    run = run.start..run.end + 1;
+                }
+                fences = above.fences.of_run(&above.children, &run);
+                dead.push(locked);
+            }
+            dead.push(parent);
+            divide_children(level, children, fences, &mut pieces);
+        }
+    }
+
+    /// The interior nodes from the root to a leaf, if the tree at hand leads there.
+    fn path<'g>(&'g self, key: &[u8], leaf: Lid, guard: &'g Guard<'_>) -> Option<Vec<Step<'g, T>>> {
+        let mut path = Vec::new();
+        let mut fences = Fences { low: None, high: None };
+        let mut node = self.latest(Lid::ROOT, guard);
+        while node.level() > 0 {
+            let children = interior::children(node);
+            let index = children.partition_point(|child| child.separator <= key) - 1;
+            let lid = children[index].lid;
+            let below = fences.of_run(&children, &(index..index + 1));
+            path.push(Step { node, children, index, fences });
+            fences = below;
+            node = self.latest(lid, guard);
+        }
+        (node.lid() == leaf).then_some(path)
+    }
+}
+
+/// Gives new LIDs to all pieces.
+fn name<T: Trace>(pieces: &mut [Piece<'_>], reserved: &mut Reserved<'_, T>) -> Result<(), Attempt> {
+    for piece in pieces {
+        piece.lid = reserved.lid().ok_or(Attempt::NoMemory)?;
+    }
+    Ok(())
+}
+
+fn children_of<'a>(pieces: &[Piece<'a>]) -> Vec<Child<'a>> {
+    let child = |(place, piece): (usize, &Piece<'a>)| Child {
+        separator: if place == 0 { &[] } else { piece.fences.low.expect("a piece between others has a low fence") },
+        lid: piece.lid,
+    };
+    pieces.iter().enumerate().map(child).collect()
+}
+
+/// Divides pairs into leaves that fit, of similar size.
+fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, pieces: &mut Vec<Piece<'a>>) {
+    if let Some(plan) = LeafPlan::new(&items) {
+        pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Pairs(items, plan), old: None });
+        return;
+    }
+    let size = |item: &Item<'_>| item.key.len() + item.value.bytes.len() + 1;
+    let middle = middle_of(items.iter().map(size));
+    let mut left = items;
+    let right = left.split_off(middle);
+    let fence = Some(separator(left[middle - 1].key, right[0].key));
+    divide_pairs(left, Fences { high: fence, ..fences }, pieces);
+    divide_pairs(right, Fences { low: fence, ..fences }, pieces);
+}
+
+/// Divides children into interior nodes that fit, of similar size.
+fn divide_children<'a>(level: u8, children: Vec<Child<'a>>, fences: Fences<'a>, pieces: &mut Vec<Piece<'a>>) {
+    if let Some(plan) = InteriorPlan::new(&children) {
+        pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Children(level, children, plan), old: None });
+        return;
+    }
+    let middle = children.len() / 2;
+    let mut left = children;
+    let mut right = left.split_off(middle);
+    let fence = Some(std::mem::take(&mut right[0].separator));
+    divide_children(level, left, Fences { high: fence, ..fences }, pieces);
+    divide_children(level, right, Fences { low: fence, ..fences }, pieces);
+}
+
+/// Where to divide entries of these sizes in two, neither empty.
+fn middle_of(sizes: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
+    let (count, total) = (sizes.len(), sizes.clone().sum::<usize>());
+    let mut size = 0;
+    let middle = sizes.take_while(|entry| {
+        size += entry;
+        2 * size <= total
+    });
+    middle.count().clamp(1, count - 1)
+}

@@ -1,0 +1,220 @@
+//! A segment of a leaf's sorted block (Honeycomb, section 3.1).
+//!
+//! ```text
+//! offset    0            1   2          4           6             8
+//! uniform   count | 128  0   outside 2  key size 2  value size 2  fingerprints      to 32
+//!           then key and value of each item; of the boundary key the value only, last
+//! varied    count        0   outside 2  0           0             fingerprints, ends (2 B each), key sizes (2 B each)
+//!           then key and value of each item; of the boundary key the value only, first
+//! ```
+//!
+//! `count` is at most 16, one comparison of fingerprints. A bit of `outside` is set where the value is a reference to frames
+//! of its own. Ends count from the start of the segment. Where all keys and all values have one size, as they mostly have,
+//! nothing but the fingerprints is stored beside them, and items of 16 + 16 bytes never straddle lines.
+
+use super::frame::Node;
+use super::shortcut::SEGMENT_ALIGNMENT;
+use super::trace::Trace;
+use super::window::{FINGERPRINT_COUNT_MAX, matching};
+
+/// Most items of a segment.
+pub(super) const ITEM_COUNT_MAX: usize = FINGERPRINT_COUNT_MAX;
+const UNIFORM: u8 = 128;
+const FINGERPRINTS_START: usize = 8;
+/// Bytes before the items of a uniform segment.
+const UNIFORM_HEAD_SIZE: usize = 32;
+const _: () = assert!(FINGERPRINTS_START + ITEM_COUNT_MAX <= UNIFORM_HEAD_SIZE);
+/// Bytes that the head of a varied segment has for each item.
+const VARIED_ITEM_HEAD_SIZE: usize = 1 + 2 + 2;
+
+/// A pair that is to be written, or has been read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'n> {
+    pub(super) key: &'n [u8],
+    pub(super) value: Value<'n>,
+    pub(super) fingerprint: u8,
+}
+
+/// What a node holds of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Value<'n> {
+    /// The value, or the reference to it.
+    pub(super) bytes: &'n [u8],
+    /// Whether it is a reference.
+    pub(super) is_outside: bool,
+}
+
+/// A segment that can be read.
+#[derive(Debug)]
+pub(super) struct Segment<'g, T> {
+    node: Node<'g, T>,
+    start: usize,
+    head: &'g [u8; UNIFORM_HEAD_SIZE],
+    /// The key of item 0 if it is in the shortcut block.
+    has_boundary: bool,
+}
+
+impl<'g, T: Trace> Segment<'g, T> {
+    /// Reads the head of segment number `index`, which begins at `start`.
+    #[inline]
+    pub(super) fn open(node: Node<'g, T>, start: usize, index: usize) -> Self {
+        let head = node.read(start, UNIFORM_HEAD_SIZE).first_chunk().expect("32 bytes were read");
+        Segment { node, start, head, has_boundary: index > 0 }
+    }
+
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        usize::from(self.head[0] & !UNIFORM)
+    }
+
+    #[inline]
+    fn is_uniform(&self) -> bool {
+        self.head[0] & UNIFORM != 0
+    }
+
+    #[inline]
+    fn head_u16(&self, place: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.head[place], self.head[place + 1]]))
+    }
+
+    #[inline]
+    fn u16_at(&self, place: usize) -> usize {
+        let bytes = self.node.read(self.start + place, 2);
+        usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// The items with this fingerprint, item 0 in bit 0.
+    #[inline]
+    pub(super) fn matching(&self, fingerprint: u8) -> u32 {
+        let word = |place: usize| {
+            let bytes = self.head[FINGERPRINTS_START + place..].first_chunk().expect("eight bytes of the head");
+            u64::from_le_bytes(*bytes)
+        };
+        matching([word(0), word(8)], fingerprint) & ((1 << self.count()) - 1)
+    }
+
+    #[inline]
+    pub(super) fn fingerprint(&self, item: usize) -> u8 {
+        self.head[FINGERPRINTS_START + item]
+    }
+
+    /// Whether any value lies outside.
+    pub(super) fn has_outside(&self) -> bool {
+        self.head_u16(2) != 0
+    }
+
+    /// Where key and value of an item lie in the frame: offset, key size, value size.
+    #[inline(always)]
+    pub(super) fn place(&self, item: usize) -> (usize, usize, usize) {
+        if !self.is_uniform() {
+            return self.varied_place(item);
+        }
+        let (key_size, value_size) = (self.head_u16(4), self.head_u16(6));
+        let items = self.start + UNIFORM_HEAD_SIZE;
+        if !self.has_boundary {
+            (items + item * (key_size + value_size), key_size, value_size)
+        } else if item == 0 {
+            (items + (self.count() - 1) * (key_size + value_size), 0, value_size)
+        } else {
+            (items + (item - 1) * (key_size + value_size), key_size, value_size)
+        }
+    }
+
+    fn varied_place(&self, item: usize) -> (usize, usize, usize) {
+        let count = self.count();
+        let ends = FINGERPRINTS_START + count;
+        let start = match item {
+            0 => FINGERPRINTS_START + count * VARIED_ITEM_HEAD_SIZE,
+            _ => self.u16_at(ends + (item - 1) * 2),
+        };
+        let end = self.u16_at(ends + item * 2);
+        let key_size = self.u16_at(ends + count * 2 + item * 2);
+        (self.start + start, key_size, end - start - key_size)
+    }
+
+    /// The key of an item, empty for the boundary key, and its value.
+    #[inline(always)]
+    pub(super) fn pair(&self, item: usize) -> (&'g [u8], Value<'g>) {
+        let (offset, key_size, value_size) = self.place(item);
+        let (key, bytes) = self.node.read(offset, key_size + value_size).split_at(key_size);
+        (key, Value { bytes, is_outside: self.head_u16(2) >> item & 1 == 1 })
+    }
+
+    /// The key of an item, unless it is the boundary key.
+    #[inline]
+    pub(super) fn key(&self, item: usize) -> Option<&'g [u8]> {
+        if self.has_boundary && item == 0 {
+            return None;
+        }
+        let (offset, key_size, _) = self.place(item);
+        Some(self.node.read(offset, key_size))
+    }
+
+    #[inline]
+    pub(super) fn value(&self, item: usize) -> Value<'g> {
+        self.pair(item).1
+    }
+}
+
+/// Bytes of a segment of these items.
+pub(super) fn size(items: &[Item<'_>], has_boundary: bool) -> usize {
+    let pairs: usize = items.iter().map(|item| item.key.len() + item.value.bytes.len()).sum();
+    let boundary = if has_boundary { items[0].key.len() } else { 0 };
+    head_size(items) + pairs - boundary
+}
+
+fn head_size(items: &[Item<'_>]) -> usize {
+    if is_uniform(items) { UNIFORM_HEAD_SIZE } else { FINGERPRINTS_START + items.len() * VARIED_ITEM_HEAD_SIZE }
+}
+
+fn is_uniform(items: &[Item<'_>]) -> bool {
+    let sizes = |item: &Item<'_>| (item.key.len(), item.value.bytes.len());
+    items.windows(2).all(|pair| sizes(&pair[0]) == sizes(&pair[1]))
+}
+
+/// Writes a segment to the start of `bytes`.
+pub(super) fn write(bytes: &mut [u8], items: &[Item<'_>], has_boundary: bool) {
+    assert!(items.len() <= ITEM_COUNT_MAX, "fingerprints are compared at once");
+    let uniform = is_uniform(items);
+    let count = items.len() as u8;
+    bytes[..FINGERPRINTS_START].fill(0);
+    bytes[0] = if uniform { count | UNIFORM } else { count };
+    let outside: u16 = items.iter().enumerate().map(|(place, item)| u16::from(item.value.is_outside) << place).sum();
+    bytes[2..4].copy_from_slice(&outside.to_le_bytes());
+    for (place, item) in items.iter().enumerate() {
+        bytes[FINGERPRINTS_START + place] = item.fingerprint;
+    }
+    let mut end = head_size(items);
+    let mut put = |bytes: &mut [u8], part: &[u8]| {
+        bytes[end..][..part.len()].copy_from_slice(part);
+        end += part.len();
+        end
+    };
+    let key_of = |place: usize| if has_boundary && place == 0 { &[][..] } else { items[place].key };
+    if uniform {
+        if let Some(first) = items.first() {
+            bytes[4..6].copy_from_slice(&(first.key.len() as u16).to_le_bytes());
+            bytes[6..8].copy_from_slice(&(first.value.bytes.len() as u16).to_le_bytes());
+        }
+        let skipped = usize::from(has_boundary);
+        for item in &items[skipped..] {
+            put(bytes, item.key);
+            put(bytes, item.value.bytes);
+        }
+        if has_boundary {
+            put(bytes, items[0].value.bytes);
+        }
+        return;
+    }
+    let ends = FINGERPRINTS_START + items.len();
+    let key_sizes = ends + 2 * items.len();
+    for (place, item) in items.iter().enumerate() {
+        let key = key_of(place);
+        put(bytes, key);
+        let end = put(bytes, item.value.bytes);
+        bytes[ends + 2 * place..][..2].copy_from_slice(&(end as u16).to_le_bytes());
+        bytes[key_sizes + 2 * place..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    }
+}
+
+const _: () = assert!(UNIFORM_HEAD_SIZE <= SEGMENT_ALIGNMENT);

@@ -1,0 +1,131 @@
+//! The shortcut block: which segment of a node holds a key (Honeycomb, section 3.1).
+//!
+//! ```text
+//! offset  64                        104               125    126          128                          at most 512
+//!         ├ 20 windows of 2 bytes ┼ 21 segment offsets ┼ count ┼ prefix size ┼ ends, 2 bytes each ┼ boundary keys ┤
+//! ```
+//!
+//! A node with `count` boundary keys has `count + 1` segments; boundary key `b` is the first key of segment `b + 1` and is
+//! stored here only. Segment offsets count 32 bytes. Windows, offsets and counts fit line 1, so a search reads a boundary
+//! key only on a tie. Windows that are not used are all ones. Zero boundary keys are legal: long ones do not fit.
+
+use super::frame::Node;
+use super::trace::Trace;
+use super::window::{Target, WINDOW_COUNT_MAX, WINDOW_SIZE, count_left, window};
+use crate::memory::LINE_SIZE;
+
+/// Where line 1 begins.
+pub(super) const INDEX_START: usize = LINE_SIZE;
+/// Most segments of a node.
+pub(super) const SEGMENT_COUNT_MAX: usize = WINDOW_COUNT_MAX + 1;
+/// What segment offsets count in.
+pub(super) const SEGMENT_ALIGNMENT: usize = 32;
+/// Where the ends of the boundary keys begin.
+pub(super) const BOUNDARIES_START: usize = 2 * LINE_SIZE;
+/// Bytes for boundary keys and their ends: header and shortcut block have 512 in all.
+pub(super) const BOUNDARIES_SIZE_MAX: usize = 512 - BOUNDARIES_START;
+/// Bytes of the end of a boundary key.
+pub(super) const END_SIZE: usize = 2;
+
+const OFFSETS_START: usize = WINDOW_COUNT_MAX * WINDOW_SIZE;
+const COUNT_PLACE: usize = OFFSETS_START + SEGMENT_COUNT_MAX;
+const PREFIX_PLACE: usize = COUNT_PLACE + 1;
+const _: () = assert!(PREFIX_PLACE + 2 == LINE_SIZE);
+
+/// The shortcut block of a node.
+#[derive(Debug)]
+pub(super) struct Shortcuts<'g, T> {
+    node: Node<'g, T>,
+    index: &'g [u8; LINE_SIZE],
+}
+
+impl<T> Clone for Shortcuts<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shortcuts<'_, T> {}
+
+impl<'g, T: Trace> Shortcuts<'g, T> {
+    /// Reads line 1.
+    #[inline]
+    pub(super) fn open(node: Node<'g, T>) -> Self {
+        let index = node.read(INDEX_START, LINE_SIZE).first_chunk().expect("a line was read");
+        Shortcuts { node, index }
+    }
+
+    #[inline]
+    pub(super) fn segment_count(self) -> usize {
+        usize::from(self.index[COUNT_PLACE]) + 1
+    }
+
+    /// Bytes that all keys of the node have in common.
+    #[inline]
+    pub(super) fn prefix_size(self) -> usize {
+        usize::from(u16::from_le_bytes([self.index[PREFIX_PLACE], self.index[PREFIX_PLACE + 1]]))
+    }
+
+    /// Where a segment begins in its frame.
+    #[inline]
+    pub(super) fn segment_start(self, segment: usize) -> usize {
+        debug_assert!(segment < self.segment_count());
+        usize::from(self.index[OFFSETS_START + segment]) * SEGMENT_ALIGNMENT
+    }
+
+    /// The first key of a segment, which the first segment does not have here.
+    pub(super) fn first_key(self, segment: usize) -> Option<&'g [u8]> {
+        Some(self.boundary_key(segment.checked_sub(1)?))
+    }
+
+    /// The segment in which the target lies, or would.
+    #[inline]
+    pub(super) fn find(self, target: Target<'_>) -> usize {
+        let count = self.segment_count() - 1;
+        let windows: &[[u8; WINDOW_SIZE]; WINDOW_COUNT_MAX] =
+            self.index.as_chunks().0.first_chunk().expect("the line begins with the windows");
+        count_left::<_, true>(windows, count, self.prefix_size(), target, |place| self.boundary_key(place))
+    }
+
+    fn boundary_key(self, place: usize) -> &'g [u8] {
+        let keys_start = BOUNDARIES_START + (self.segment_count() - 1) * END_SIZE;
+        let end = |place: usize| {
+            let bytes = self.node.read(BOUNDARIES_START + place * END_SIZE, END_SIZE);
+            usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
+        };
+        let start = if place == 0 { 0 } else { end(place - 1) };
+        self.node.read(keys_start + start, end(place) - start)
+    }
+}
+
+/// Bytes from the start of a frame to the end of its boundary keys, if they fit.
+pub(super) fn end_of_boundaries<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Option<usize> {
+    let size: usize = keys.map(|key| END_SIZE + key.len()).sum();
+    (size <= BOUNDARIES_SIZE_MAX).then_some(BOUNDARIES_START + size)
+}
+
+/// Writes the shortcut block of a frame.
+pub(super) fn write(frame: &mut [u8], prefix_size: usize, boundary_keys: &[&[u8]], segment_starts: &[usize]) {
+    assert!(boundary_keys.len() + 1 == segment_starts.len() && segment_starts.len() <= SEGMENT_COUNT_MAX);
+    let index = &mut frame[INDEX_START..][..LINE_SIZE];
+    index[..OFFSETS_START].fill(0xff);
+    index[OFFSETS_START..].fill(0);
+    for (place, key) in boundary_keys.iter().enumerate() {
+        index[place * WINDOW_SIZE..][..WINDOW_SIZE].copy_from_slice(&window(key, prefix_size).to_le_bytes());
+    }
+    for (segment, start) in segment_starts.iter().enumerate() {
+        assert!(start.is_multiple_of(SEGMENT_ALIGNMENT));
+        index[OFFSETS_START + segment] = u8::try_from(start / SEGMENT_ALIGNMENT).expect("segments lie in the frame");
+    }
+    index[COUNT_PLACE] = boundary_keys.len() as u8;
+    let prefix_size = u16::try_from(prefix_size).expect("keys are short");
+    index[PREFIX_PLACE..].copy_from_slice(&prefix_size.to_le_bytes());
+    let mut end = 0;
+    let keys_start = BOUNDARIES_START + boundary_keys.len() * END_SIZE;
+    for (place, key) in boundary_keys.iter().enumerate() {
+        frame[keys_start + end..][..key.len()].copy_from_slice(key);
+        end += key.len();
+        let bytes = u16::try_from(end).expect("the shortcut block is short").to_le_bytes();
+        frame[BOUNDARIES_START + place * END_SIZE..][..END_SIZE].copy_from_slice(&bytes);
+    }
+}

@@ -1,0 +1,75 @@
+//! Building a leaf: pairs in order become a sorted block, with room for a log block behind it (Honeycomb, section 3.4).
+
+use super::division::{Division, Measure};
+use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, SealedFrame};
+use super::header::{Extent, Lid};
+use super::log::LOG_BLOCK_SIZE;
+use super::segment::{self, ITEM_COUNT_MAX, Item};
+use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX};
+use crate::memory::LINE_SIZE;
+
+/// Segments of 256 bytes at least, as in the paper: the goal is above it, since they end with the item that reaches it.
+const MEASURE: Measure = Measure { goal: 320, entry_count_max: ITEM_COUNT_MAX };
+/// Bytes of a sorted block, with header and shortcut block, below which a leaf is put together with a neighbour.
+pub(super) const LEAF_SIZE_LOW: usize = 2048;
+/// Bytes up to which two leaves become one.
+pub(super) const LEAF_SIZE_MERGED_MAX: usize = 6144;
+
+/// How pairs lie in a leaf.
+#[derive(Clone, Debug)]
+pub(super) struct LeafPlan {
+    division: Division,
+    starts: [usize; SEGMENT_COUNT_MAX],
+    /// Where the log block begins.
+    end: usize,
+}
+
+impl LeafPlan {
+    /// Plans a leaf of these pairs, or says that they do not fit one.
+    pub(super) fn new(items: &[Item<'_>]) -> Option<Self> {
+        let size = |place: usize| items[place].key.len() + items[place].value.bytes.len() + 1;
+        let division = Division::new(items.len(), MEASURE, size, |place| items[place].key.len())?;
+        let firsts = (1..division.segment_count()).map(|segment| items[division.first(segment)].key);
+        let mut end = shortcut::end_of_boundaries(firsts)?;
+        let mut starts = [0; SEGMENT_COUNT_MAX];
+        for (segment, start) in starts.iter_mut().enumerate().take(division.segment_count()) {
+            *start = end.next_multiple_of(SEGMENT_ALIGNMENT);
+            end = *start + segment::size(&items[division.entries(segment)], segment > 0);
+        }
+        let end = end.next_multiple_of(LINE_SIZE);
+        (end + LOG_BLOCK_SIZE <= FRAME_SIZE_MAX).then_some(LeafPlan { division, starts, end })
+    }
+
+    /// Bytes of header, shortcut block and sorted block.
+    pub(super) fn size(&self) -> usize {
+        self.end
+    }
+
+    /// Granules that the leaf takes.
+    pub(super) fn granules(&self) -> usize {
+        (self.end + LOG_BLOCK_SIZE).div_ceil(GRANULE_SIZE)
+    }
+
+    /// Writes the leaf.
+    pub(super) fn build(
+        &self,
+        mut frame: FrameBuilder<'_>,
+        lid: Lid,
+        prefix_size: usize,
+        items: &[Item<'_>],
+        siblings: (Option<Lid>, Option<Lid>),
+        old: Option<FrameNumber>,
+    ) -> SealedFrame {
+        let count = self.division.segment_count();
+        let mut firsts = [&[][..]; SEGMENT_COUNT_MAX];
+        for segment in 1..count {
+            firsts[segment - 1] = items[self.division.first(segment)].key;
+        }
+        shortcut::write(frame.bytes(), prefix_size, &firsts[..count - 1], &self.starts[..count]);
+        for segment in 0..count {
+            let items = &items[self.division.entries(segment)];
+            segment::write(&mut frame.bytes()[self.starts[segment]..], items, segment > 0);
+        }
+        frame.seal_node(lid, 0, Extent { old, log_start: self.end as u16 }, siblings)
+    }
+}

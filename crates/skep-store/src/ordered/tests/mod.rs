@@ -1,0 +1,4 @@
+//! Tests of the tree under several threads that need to see inside it.
+
+mod history;
+mod stress;

@@ -1,0 +1,43 @@
+//! Counting of lines: what a read of the tree touches, told to whoever wants to know.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use crate::memory::LINE_SIZE;
+
+/// Is told of everything that is read of frames and page table.
+pub trait Trace: Sync {
+    /// Bytes of the region were read, by their offset from its start. The page table lies behind the frames.
+    fn touch(&self, offset: usize, size: usize);
+}
+
+/// Nobody wants to know: costs nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Untraced;
+
+impl Trace for Untraced {
+    #[inline(always)]
+    fn touch(&self, _offset: usize, _size: usize) {}
+}
+
+/// The lines that were touched, each once.
+#[derive(Debug, Default)]
+pub struct LinesTouched(Mutex<HashSet<usize>>);
+
+impl LinesTouched {
+    /// Number of different lines touched since the last call.
+    ///
+    /// # Panics
+    /// If a thread that was counting has panicked.
+    pub fn take_count(&self) -> usize {
+        let mut lines = self.0.lock().expect("no thread panicked while it counted");
+        std::mem::take(&mut *lines).len()
+    }
+}
+
+impl Trace for LinesTouched {
+    fn touch(&self, offset: usize, size: usize) {
+        let lines = offset / LINE_SIZE..(offset + size).div_ceil(LINE_SIZE);
+        self.0.lock().expect("no thread panicked while it counted").extend(lines);
+    }
+}

@@ -1,0 +1,155 @@
+//! The tree: what all sessions share, and how a node is found in it (Honeycomb, sections 3.1 to 3.3).
+
+use std::sync::{Mutex, MutexGuard};
+
+use super::epoch::{Epochs, Guard};
+use super::frame::{Frames, FreeFrame, Node};
+use super::garbage::GarbageList;
+use super::header::Lid;
+use super::interior;
+use super::session::Session;
+use super::sorted::LeafPlan;
+use super::space::{Space, SpaceFigures};
+use super::trace::{Trace, Untraced};
+use super::version::Versions;
+use super::window::Target;
+use crate::memory::RegionError;
+
+/// Most sessions at a time.
+const SESSION_COUNT_MAX: usize = 128;
+/// Most writes between taking a version and being readable.
+const WRITES_IN_FLIGHT_MAX: usize = 1024;
+
+/// How an ordered store is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderedSettings {
+    /// Bytes of its region. The page table comes on top: four bytes for each node.
+    pub memory: u64,
+}
+
+/// An ordered store, to be shared by reference. Threads work on it through [`Session`]s.
+#[derive(Debug)]
+pub struct OrderedStore<T: Trace = Untraced> {
+    pub(super) frames: Frames<T>,
+    pub(super) versions: Versions,
+    pub(super) epochs: Epochs,
+    space: Mutex<Space>,
+    garbage: Mutex<GarbageList>,
+}
+
+/// Figures of an ordered store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderedFigures {
+    /// What frames and LIDs take.
+    pub space: SpaceFigures,
+    /// Bytes that wait for operations under way to end, as far as their writers have handed them over.
+    pub garbage_bytes: u64,
+    /// Levels of the tree, leaves included.
+    pub height: u32,
+}
+
+impl OrderedStore {
+    /// An empty store in a region of its own, reserved but not touched.
+    pub fn new(settings: &OrderedSettings) -> Result<Self, RegionError> {
+        Self::with_trace(settings, Untraced)
+    }
+}
+
+impl<T: Trace> OrderedStore<T> {
+    /// An empty store that tells what it reads.
+    pub fn with_trace(settings: &OrderedSettings, trace: T) -> Result<Self, RegionError> {
+        let frames = Frames::new(settings.memory, trace)?;
+        let mut space = Space::new(frames.granule_count());
+        let plan = LeafPlan::new(&[]).expect("no pairs fit a leaf");
+        let frame = space.allocate(plan.granules()).expect("a region has room for a leaf");
+        let root = plan.build(frames.build(frame), Lid::ROOT, 0, &[], (None, None), None);
+        frames.publish(Lid::ROOT, &root);
+        Ok(OrderedStore {
+            frames,
+            versions: Versions::new(WRITES_IN_FLIGHT_MAX),
+            epochs: Epochs::new(SESSION_COUNT_MAX),
+            space: Mutex::new(space),
+            garbage: Mutex::new(GarbageList::default()),
+        })
+    }
+
+    /// A thread's way to the store. None if there are 128 already.
+    pub fn session(&self) -> Option<Session<'_, T>> {
+        Some(Session::new(self, self.epochs.join()?))
+    }
+
+    /// Who is told of what is read.
+    pub fn trace(&self) -> &T {
+        &self.frames.trace
+    }
+
+    /// Figures of the store.
+    pub fn figures(&self) -> OrderedFigures {
+        let height = self.epochs.join().map_or(0, |mut participant| {
+            let guard = participant.enter();
+            u32::from(self.latest(Lid::ROOT, &guard).level()) + 1
+        });
+        OrderedFigures { space: self.space().figures(), garbage_bytes: self.garbage().bytes(), height }
+    }
+
+    pub(super) fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().expect("no thread panics while it holds the space")
+    }
+
+    pub(super) fn garbage(&self) -> MutexGuard<'_, GarbageList> {
+        self.garbage.lock().expect("no thread panics while it holds the garbage")
+    }
+
+    /// Frees what can be freed. Whether there was anything.
+    pub(super) fn collect(&self) -> bool {
+        let mut garbage = self.garbage();
+        !garbage.is_empty() && garbage.collect(&self.epochs, &mut self.space())
+    }
+
+    /// Frames of these sizes, or none at all.
+    pub(super) fn allocate(&self, granules: &[usize]) -> Option<Vec<FreeFrame>> {
+        let mut space = self.space();
+        let mut frames = Vec::with_capacity(granules.len());
+        for size in granules {
+            match space.allocate(*size) {
+                Some(frame) => frames.push(frame),
+                None => {
+                    frames.into_iter().for_each(|frame| space.free(frame));
+                    return None;
+                }
+            }
+        }
+        Some(frames)
+    }
+
+    /// The newest state of a node.
+    #[inline]
+    pub(super) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Node<'g, T> {
+        self.frames.latest(lid, guard).open()
+    }
+
+    /// The state of a node as of a version, which was readable when the guard's operation began.
+    #[inline]
+    pub(super) fn as_of<'g>(&'g self, lid: Lid, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
+        older_to(self.latest(lid, guard), version)
+    }
+
+    /// The leaf in which a target lies, as of a version.
+    #[inline]
+    pub(super) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
+        let mut node = self.as_of(Lid::ROOT, version, guard);
+        while node.level() > 0 {
+            node = self.as_of(interior::find(node, target).lid, version, guard);
+        }
+        node
+    }
+}
+
+/// Follows old-version pointers to a version.
+#[inline]
+pub(super) fn older_to<T: Trace>(mut node: Node<'_, T>, version: u64) -> Node<'_, T> {
+    while node.version() > version {
+        node = node.older().open();
+    }
+    node
+}

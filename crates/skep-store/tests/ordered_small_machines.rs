@@ -1,0 +1,359 @@
+//! The small machines that threads meet in, in every interleaving and with weak memory: loom runs the very source files of
+//! the store, with its own atomics behind their `sync`. Memory that is read plainly is watched: loom fails on a race.
+//! Each protocol has a broken control, which must fail.
+#![expect(unsafe_code, reason = "loom's cells find races only if they are shared, and are not `Sync`")]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// What the store's files find under `super::sync`.
+///
+/// Loom 0.7 remembers one last access of an atomic. If a thread loads and then changes what another thread has loaded before,
+/// it takes the two of the first thread for the only ones and never tries the other order. So each access is
+/// preceded by a store to a companion that nobody reads: it orders nothing, and any two of them are tried in both orders.
+mod sync {
+    pub(crate) use loom::hint::spin_loop;
+    use loom::sync::atomic;
+    pub(crate) use loom::sync::atomic::{Ordering, fence};
+    pub(crate) use loom::thread::yield_now;
+
+    macro_rules! watched {
+        ($name:ident, $number:ty) => {
+            #[derive(Debug)]
+            pub(crate) struct $name {
+                word: atomic::$name,
+                companion: atomic::AtomicBool,
+            }
+
+            impl $name {
+                pub(crate) fn new(value: $number) -> Self {
+                    $name { word: atomic::$name::new(value), companion: atomic::AtomicBool::new(false) }
+                }
+
+                fn word(&self) -> &atomic::$name {
+                    self.companion.store(true, Ordering::Relaxed);
+                    &self.word
+                }
+
+                pub(crate) fn load(&self, ordering: Ordering) -> $number {
+                    self.word().load(ordering)
+                }
+
+                pub(crate) fn store(&self, value: $number, ordering: Ordering) {
+                    self.word().store(value, ordering);
+                }
+            }
+        };
+    }
+
+    watched!(AtomicU32, u32);
+    watched!(AtomicU64, u64);
+
+    impl AtomicU64 {
+        pub(crate) fn fetch_add(&self, value: u64, ordering: Ordering) -> u64 {
+            self.word().fetch_add(value, ordering)
+        }
+
+        pub(crate) fn compare_exchange(
+            &self,
+            current: u64,
+            new: u64,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            self.word().compare_exchange(current, new, success, failure)
+        }
+    }
+}
+
+#[path = "../src/ordered/epoch.rs"]
+mod epoch;
+#[expect(dead_code, reason = "the models have no log bytes")]
+#[path = "../src/ordered/lock.rs"]
+mod lock;
+#[path = "../src/ordered/page_table.rs"]
+mod page_table;
+#[expect(dead_code, reason = "the models make no version deltas")]
+#[path = "../src/ordered/version.rs"]
+mod version;
+
+use epoch::{Epochs, Guard, Tag};
+use lock::State;
+use page_table::PageTable;
+use sync::{AtomicU32, AtomicU64, Ordering, fence};
+use version::Versions;
+
+/// Runs a model. Three preemptions find what there is to find in models of this size, in seconds.
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 10_000;
+    let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = runs.clone();
+    builder.check(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        run();
+    });
+    println!("{runs:?} interleavings");
+}
+
+/// A model that must fail.
+fn control(run: impl Fn() + Sync + Send + 'static) {
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model(run))).is_err();
+    assert!(failed, "the control was not caught");
+}
+
+/// Bytes that are read and written plainly.
+struct Bytes {
+    watch: UnsafeCell<()>,
+    value: AtomicU64,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Bytes { watch: UnsafeCell::new(()), value: AtomicU64::new(0) }
+    }
+}
+
+// SAFETY: the cell holds nothing; it is there to tell loom of each access.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    fn get(&self) -> u64 {
+        self.watch.with(|_| self.value.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, value: u64) {
+        self.watch.with_mut(|_| self.value.store(value, Ordering::Relaxed));
+    }
+}
+
+/// A leaf: its state, and the bytes of its log entries.
+struct Leaf {
+    state: AtomicU64,
+    entries: [Bytes; 2],
+}
+
+impl Leaf {
+    fn new() -> Self {
+        Leaf { state: AtomicU64::new(State::NEW.bits()), entries: Default::default() }
+    }
+
+    fn append(&self, value: u64) -> bool {
+        let seen = State::load(&self.state);
+        let locked = State::try_lock(&self.state, seen);
+        if locked {
+            self.entries[seen.log_count()].set(value);
+            State::publish(&self.state, seen, 8 * (seen.log_count() + 1), seen.log_count() + 1);
+        }
+        locked
+    }
+
+    fn read(&self) -> Vec<u64> {
+        let state = State::load(&self.state);
+        assert_eq!(state.log_size(), 8 * state.log_count(), "sizes are published together");
+        self.entries[..state.log_count()].iter().map(Bytes::get).collect()
+    }
+}
+
+#[test]
+fn entries_are_published_whole_and_in_order() {
+    model(|| {
+        let leaf = Arc::new(Leaf::new());
+        let writers = [1, 2].map(|value| {
+            let leaf = leaf.clone();
+            thread::spawn(move || leaf.append(value))
+        });
+        let seen = leaf.read();
+        assert!(seen.iter().all(|value| [1, 2].contains(value)), "an entry is complete: {seen:?}");
+        let later = leaf.read();
+        assert_eq!(later[..seen.len()], seen, "a published entry stays");
+        let done = writers.map(|writer| writer.join().unwrap());
+        assert!(done[0] || done[1], "one writer at least gets the lock");
+        assert_eq!(leaf.read().len(), done.iter().filter(|done| **done).count());
+    });
+}
+
+#[test]
+fn control_an_entry_published_before_it_is_written() {
+    control(|| {
+        let leaf = Arc::new(Leaf::new());
+        let writer = leaf.clone();
+        let writer = thread::spawn(move || {
+            let seen = State::load(&writer.state);
+            assert!(State::try_lock(&writer.state, seen));
+            State::publish(&writer.state, seen, 8, 1);
+            writer.entries[0].set(1);
+        });
+        leaf.read();
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn control_a_lock_that_does_not_compare_the_sequence() {
+    control(|| {
+        let leaf = Arc::new(Leaf::new());
+        let writers = [1, 2].map(|value| {
+            let leaf = leaf.clone();
+            thread::spawn(move || {
+                let seen = State::load(&leaf.state);
+                leaf.entries[seen.log_count()].set(value);
+                State::publish(&leaf.state, seen, 8 * (seen.log_count() + 1), seen.log_count() + 1);
+            })
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+}
+
+/// Two writers release versions; what is readable was written.
+fn versions_in_order(release: impl Fn(&Versions, u64) + Copy + Send + Sync + 'static) {
+    let shared = Arc::new((Versions::new(2), [Bytes::default(), Bytes::default()]));
+    let write = move |(versions, data): &(Versions, [Bytes; 2])| {
+        let version = versions.take();
+        data[version as usize - 1].set(version);
+        release(versions, version);
+        versions.wait_until_readable(version);
+    };
+    let writers = [(), ()].map(|()| {
+        let shared = shared.clone();
+        thread::spawn(move || write(&shared))
+    });
+    let (versions, data) = &*shared;
+    let read = versions.read();
+    for version in 1..=read {
+        assert_eq!(data[version as usize - 1].get(), version, "what is readable was written");
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert_eq!(versions.read(), 2, "both are readable");
+}
+
+#[test]
+fn versions_are_released_in_order() {
+    model(|| versions_in_order(Versions::release));
+}
+
+#[test]
+fn control_a_version_released_before_the_one_below() {
+    control(|| {
+        versions_in_order(|versions, version| {
+            // Releases the other version as well, which may not be written yet.
+            versions.release(3 - version);
+            versions.release(version);
+        });
+    });
+}
+
+const OLD: u32 = 0;
+const NEW: u32 = 1;
+const REUSED: u64 = 99;
+
+/// A node with two frames. The second has version 1 and the first as its old version.
+struct Node {
+    versions: Versions,
+    epochs: Epochs,
+    table: [AtomicU32; 1],
+    /// Of each frame its version.
+    frames: [Bytes; 2],
+}
+
+impl Node {
+    fn new() -> Arc<Self> {
+        Arc::new(Node {
+            versions: Versions::new(2),
+            epochs: Epochs::new(2),
+            table: [AtomicU32::new(OLD)],
+            frames: Default::default(),
+        })
+    }
+
+    /// Reads the node twice as a scan would: both times as of the version of its beginning.
+    fn read(&self, guard: &Guard<'_>) {
+        let _ = guard;
+        let version = self.versions.read();
+        for _ in 0..2 {
+            let mut frame = PageTable::new(&self.table).frame(0);
+            if self.frames[frame as usize].get() > version {
+                frame = OLD;
+            }
+            let found = self.frames[frame as usize].get();
+            assert!(found <= version, "a reader at {version} found {found}");
+            assert!(found == version, "the newest it may see");
+        }
+    }
+
+    /// Replaces the frame, and uses it again if nobody can reach it.
+    fn replace(&self, tag: impl Fn(&Self) -> Tag, early: bool) {
+        let version = self.versions.take();
+        self.frames[NEW as usize].set(version);
+        let early = early.then(|| tag(self));
+        PageTable::new(&self.table).replace(0, NEW);
+        self.versions.release(version);
+        let tag = early.unwrap_or_else(|| tag(self));
+        if self.epochs.is_past(&tag) {
+            self.frames[OLD as usize].set(REUSED);
+        }
+    }
+}
+
+fn reader_and_writer(tag: impl Fn(&Node) -> Tag + Send + 'static, early: bool) {
+    let node = Node::new();
+    let reader = node.clone();
+    let reader = thread::spawn(move || {
+        let mut participant = reader.epochs.join().unwrap();
+        let guard = participant.enter();
+        reader.read(&guard);
+        drop(guard);
+    });
+    node.replace(tag, early);
+    reader.join().unwrap();
+}
+
+#[test]
+fn a_replaced_frame_is_used_again_when_no_reader_can_reach_it() {
+    model(|| reader_and_writer(|node| node.epochs.tag(), false));
+}
+
+#[test]
+fn control_a_tag_made_before_the_version_is_released() {
+    control(|| reader_and_writer(|node| node.epochs.tag(), true));
+}
+
+#[test]
+fn control_a_frame_used_again_at_once() {
+    control(|| reader_and_writer(|_| Tag::default(), false));
+}
+
+#[test]
+fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
+    control(|| {
+        let node = Node::new();
+        let reader = node.clone();
+        let reader = thread::spawn(move || {
+            let frame = PageTable::new(&reader.table).frame(0);
+            let mut participant = reader.epochs.join().unwrap();
+            let guard = participant.enter();
+            fence(Ordering::SeqCst);
+            assert!(reader.frames[frame as usize].get() != REUSED);
+            drop(guard);
+        });
+        node.replace(|node| node.epochs.tag(), false);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn slots_are_one_participant_each() {
+    model(|| {
+        let epochs = Arc::new(Epochs::new(1));
+        let other = epochs.clone();
+        let other = thread::spawn(move || other.join().is_some());
+        let here = epochs.join();
+        let here_joined = here.is_some();
+        drop(here);
+        let there_joined = other.join().unwrap();
+        assert!(here_joined || there_joined);
+        assert!(epochs.join().is_some(), "a slot comes back");
+    });
+}
