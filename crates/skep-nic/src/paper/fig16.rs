@@ -33,10 +33,10 @@ pub(super) const LONG_TAIL: Item = Item {
 pub(super) const LINE_BITS: u32 = 18;
 const COUNT: u32 = 20_000;
 
-/// GETs and PUTs of one share, the board's way, with the load dispatch ratio that suits them best.
-pub(super) fn tuned(corpus: &mut Corpus, is_long: bool, put_share: f64, seed: u64) -> Workload {
-    let mut workload = Workload {
-        policy: Policy::Dispatch(0.0),
+/// GETs and PUTs of one share, the board's way.
+pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
+    Workload {
+        policy: Policy::Dispatch(ratio),
         long_tail: is_long.then_some(f64::from(corpus.key_count)),
         put_share,
         hazard: Hazard::Waits,
@@ -44,9 +44,13 @@ pub(super) fn tuned(corpus: &mut Corpus, is_long: bool, put_share: f64, seed: u6
         writes_unchanged: false,
         count: COUNT,
         seed,
-    };
-    workload.policy = Policy::Dispatch(corpus.tuned_ratio(&workload));
-    workload
+    }
+}
+
+/// The same with the load dispatch ratio that suits it best.
+pub(super) fn tuned(corpus: &mut Corpus, is_long: bool, put_share: f64, seed: u64) -> Workload {
+    let untuned = workload(corpus, is_long, put_share, 0.0, seed);
+    Workload { policy: Policy::Dispatch(corpus.tuned_ratio(&untuned)), ..untuned }
 }
 
 /// A board whose DMA engine takes four cycles for a line, whether it is read or written: reads and writes exclude each
