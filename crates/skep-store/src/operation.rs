@@ -207,6 +207,11 @@ impl OperationError {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
+    /// Whether there was no memory for it. A store without a limit never answers such an error.
+    pub fn is_out_of_memory(self) -> bool {
+        matches!(self, OperationError::IndexFull | OperationError::SlabFull | OperationError::NodesFull)
+    }
+
     /// The code of the error on the wire, from 1.
     pub fn code(self) -> u8 {
         self as u8

@@ -215,7 +215,7 @@ impl Action {
 /// The sentence for an error of the store.
 fn store_error(error: OperationError) -> String {
     match error {
-        OperationError::IndexFull | OperationError::SlabFull | OperationError::NodesFull => {
+        error if error.is_out_of_memory() => {
             format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
         }
         _ => format!("ERR {error}"),

@@ -15,8 +15,9 @@
 //! So an invalid request on a missing key is `Failed`, and a fold of the wrong width over a missing key is
 //! `NotFound`. No operation makes a value longer than [`VALUE_SIZE_MAX`](crate::operation::VALUE_SIZE_MAX).
 //!
-//! The naive store has no memory to run out of. A store that answers [`OperationError::IndexFull`] or
-//! [`OperationError::SlabFull`] says that nothing happened: [`NaiveStore::check`] then leaves the map alone.
+//! The naive store has no memory to run out of. A store that answers an error that
+//! [is out of memory](OperationError::is_out_of_memory) says that nothing happened: [`NaiveStore::check`] then leaves the
+//! map alone.
 
 mod arithmetic;
 mod generator;
@@ -106,7 +107,8 @@ impl NaiveStore {
     /// changes. [`Reply::Deferred`] is no answer and never accepted: submit the request again and check that.
     /// On disagreement, what was expected; the store has then changed as it should have.
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
-        if let Reply::Failed(OperationError::IndexFull | OperationError::SlabFull) = reply
+        if let Reply::Failed(error) = reply
+            && error.is_out_of_memory()
             && let (_, Change::Set(_)) = self.outcome(request)
         {
             return Ok(());

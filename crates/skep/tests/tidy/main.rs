@@ -2,10 +2,8 @@
 //!
 //! A rule is a function from the files of the repository to findings. Beside it in [`RULES`] stand texts that it
 //! must accuse and texts that it must spare: a rule that can no longer fail makes [`each_rule_can_fail`] fail.
-//! The tables of what is permitted ([`UNSAFE`], [`LONG`], [`LAYERS`]) are in this file and nowhere else, except that
-//! CONTRIBUTING.md repeats the first for its readers and is held to it.
-//!
-//! Nothing here runs a program: the files are those on disk, without build outputs and hidden folders.
+//! The tables of what is permitted ([`UNSAFE`], [`LONG`], [`LAYERS`]) are in this file alone; CONTRIBUTING.md repeats the
+//! first and is held to it. The files are those on disk, without build outputs and hidden folders; no program runs.
 
 mod code;
 
