@@ -289,7 +289,7 @@ fn measure_with_delays(
     targets: &mut [Target],
     shares: &[Range<u64>],
 ) -> Result<(Findings, f64, Option<ServerDelays>), String> {
-    let look = || arguments.resp.as_deref().map(Look::at).transpose();
+    let look = || arguments.resp.as_deref().map(Look::at_rest).transpose();
     let before = look()?;
     let (findings, seconds) = match arguments.rate {
         Some(rate) => {

@@ -5,12 +5,17 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
 use crate::failure::reason;
 
 /// How long to wait for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Two looks this far apart that show the same are of a server at rest.
+const REST: Duration = Duration::from_millis(50);
+/// Most looks at a server that is not.
+const REST_LOOKS_MAX: u32 = 20;
 
 /// What a server had counted at a moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +45,23 @@ pub(crate) struct ServerDelays {
 }
 
 impl Look {
-    /// Asks the server at this RESP address.
-    pub(crate) fn at(address: &str) -> Result<Look, String> {
+    /// Asks the server at this RESP address until it has counted all that is answered: a shard counts at the end of the
+    /// turn that wrote the replies, perhaps after whoever got them has asked another shard. One that others use too is not
+    /// waited for.
+    pub(crate) fn at_rest(address: &str) -> Result<Look, String> {
+        let mut look = Look::at(address)?;
+        for _ in 0..REST_LOOKS_MAX {
+            thread::sleep(REST);
+            let next = Look::at(address)?;
+            if next == look {
+                break;
+            }
+            look = next;
+        }
+        Ok(look)
+    }
+
+    fn at(address: &str) -> Result<Look, String> {
         let text = ask(address).map_err(|error| format!("no RESP server answers at {address}: {}", reason(&error)))?;
         Look::parse(&text).ok_or_else(|| format!("the server at {address} does not tell its delays"))
     }
