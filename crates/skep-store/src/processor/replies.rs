@@ -82,7 +82,8 @@ impl Entry {
 }
 
 impl Replies {
-    /// Answers that may take about `budget` bytes, of which more than 2 GiB count as 2 GiB. Once they have taken as many,
+    /// Answers that may take about `budget` bytes, of which more than 2 GiB count as 2 GiB; those of up to eight bytes are not
+    /// counted. Once they have taken as many,
     /// requests for large values are answered [`Reply::Deferred`], and so are all from the next 256 of the batch on:
     /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits.
     pub fn with_budget(budget: usize) -> Self {
