@@ -1,28 +1,17 @@
-//! The memory of a shard on a CPU: one region of anonymous pages, reserved at start and touched lazily.
+//! The memory of a shard on a CPU: one region of anonymous pages, touched lazily, see [`super::mapping`].
 //!
-//! ```text
-//! reserved:  ├───┬───────────────── size ─────────────────┬───┤
-//!                └ aligned to 2 MiB, so that huge pages can back all of it
-//! ```
-//!
-//! Transparent huge pages are asked for; a kernel that refuses changes speed, not behaviour. Pages arrive zeroed.
-//!
-//! One thread uses a region at a time: it can be sent to another thread, not shared. While a closure looks at bytes,
+//! One thread uses a region at a time: it can be sent to another thread, not shared, as its `Cell` sees to. While a closure looks at bytes,
 //! nothing is accessible and every other access panics, so no two references to the same byte ever meet.
 #![expect(unsafe_code, reason = "the region is raw memory from the kernel; this module makes it safe to use")]
 
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::future::poll_fn;
-use std::ptr::NonNull;
 use std::task::Poll;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 
+use super::mapping::{Mapping, prefetch};
 use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, Span};
-
-/// Bytes of a huge page on x86-64 and 64-bit Arm with 4 KiB pages.
-const HUGE_PAGE_SIZE: usize = 2 << 20;
 
 /// Why no region could be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,19 +64,10 @@ fn in_words(size: u64) -> String {
 /// A region of this machine's memory.
 #[derive(Debug)]
 pub struct LocalMemory {
-    /// The mapping as the kernel gave it.
-    mapping: NonNull<c_void>,
-    mapping_size: usize,
-    /// The first byte of the region, aligned to a huge page.
-    base: NonNull<u8>,
-    size: usize,
-    /// `size`, or zero while a closure looks at bytes: so one comparison checks both.
+    mapping: Mapping,
+    /// The mapping's size, or zero while a closure looks at bytes: so one comparison checks both.
     accessible: Cell<usize>,
 }
-
-// SAFETY: the region belongs to this value alone and is reached through it only, so it may move to another thread
-// together with it. It is not `Sync`: `Cell` sees to that.
-unsafe impl Send for LocalMemory {}
 
 impl LocalMemory {
     /// Reserves a region of `size` bytes, rounded up to whole lines. No page is touched.
@@ -95,22 +75,9 @@ impl LocalMemory {
         if size > MEMORY_SIZE_MAX {
             return Err(RegionError::TooLarge { size });
         }
-        let refused = |reason: String| RegionError::Refused { size, reason };
-        let region_size = usize::try_from(size).map_err(|e| refused(e.to_string()))?.next_multiple_of(LINE_SIZE);
-        let mapping_size = region_size + HUGE_PAGE_SIZE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
-        let mapping =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), mapping_size, ProtFlags::READ | ProtFlags::WRITE, flags) }
-                .map_err(|e| refused(e.to_string()))?;
-        let mapping = NonNull::new(mapping).ok_or_else(|| refused("a mapping at address zero".into()))?;
-        let offset = mapping.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
-        // SAFETY: `offset` is below the huge page's size, by which the mapping exceeds the region.
-        let base = unsafe { mapping.cast::<u8>().add(offset) };
-        // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
-        // A kernel that refuses changes speed only.
-        let _ = unsafe { madvise(base.as_ptr().cast(), region_size, Advice::LinuxHugepage) };
-        Ok(LocalMemory { mapping, mapping_size, base, size: region_size, accessible: Cell::new(region_size) })
+        let mapping = Mapping::new(size.next_multiple_of(LINE_SIZE as u64))?;
+        let accessible = Cell::new(mapping.size());
+        Ok(LocalMemory { mapping, accessible })
     }
 
     /// Touches every page, so that no operation waits for one later.
@@ -118,16 +85,17 @@ impl LocalMemory {
     /// # Panics
     /// If a closure that looks at the memory calls it.
     pub fn prefault(&self) {
-        assert!(self.accessible.get() == self.size, "a closure that looks at memory used the memory");
+        assert!(self.accessible.get() == self.mapping.size(), "a closure that looks at memory used the memory");
         // SAFETY: the range is the region; populating does not change its content.
-        let populated = unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) };
+        let populated =
+            unsafe { madvise(self.mapping.base().as_ptr().cast(), self.mapping.size(), Advice::LinuxPopulateWrite) };
         if populated.is_err() {
             // A kernel before 5.14: touch by hand.
-            for offset in (0..self.size).step_by(4096) {
+            for offset in (0..self.mapping.size()).step_by(4096) {
                 // SAFETY: the offset lies within the region, and nobody else uses the region now (it is not Sync
                 // and, as was checked, no closure runs). Writing back the byte that was read changes nothing.
                 unsafe {
-                    let byte = self.base.as_ptr().add(offset);
+                    let byte = self.mapping.base().as_ptr().add(offset);
                     byte.write_volatile(byte.read_volatile());
                 }
             }
@@ -142,14 +110,14 @@ impl LocalMemory {
             self.refuse();
         }
         // SAFETY: the offset was checked against the region's size.
-        unsafe { self.base.as_ptr().add(offset) }
+        unsafe { self.mapping.base().as_ptr().add(offset) }
     }
 
     /// Says which promise was broken.
     #[cold]
     #[inline(never)]
     fn refuse(&self) -> ! {
-        assert!(self.accessible.get() == self.size, "a closure that looks at memory used the memory");
+        assert!(self.accessible.get() == self.mapping.size(), "a closure that looks at memory used the memory");
         panic!("an access ends beyond the memory");
     }
 
@@ -202,17 +170,9 @@ impl Drop for Visited<'_> {
     }
 }
 
-impl Drop for LocalMemory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size, and no reference into it outlives a closure.
-        let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapping_size) };
-        debug_assert!(unmapped.is_ok(), "unmapping the region failed");
-    }
-}
-
 impl Memory for LocalMemory {
     fn size(&self) -> u64 {
-        self.size as u64
+        self.mapping.size() as u64
     }
 
     #[inline]
@@ -221,7 +181,7 @@ impl Memory for LocalMemory {
         let mut line = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
         let end = span.pointer().byte_offset() + span.size();
         loop {
-            prefetch(self.base.as_ptr().wrapping_add(line));
+            prefetch(self.mapping.base().as_ptr().wrapping_add(line));
             line += LINE_SIZE;
             if line >= end {
                 break;
@@ -231,7 +191,7 @@ impl Memory for LocalMemory {
 
     #[inline]
     fn announce_line(&self, pointer: Pointer) {
-        prefetch(self.base.as_ptr().wrapping_add(pointer.byte_offset()));
+        prefetch(self.mapping.base().as_ptr().wrapping_add(pointer.byte_offset()));
     }
 
     #[inline(always)]
@@ -240,7 +200,7 @@ impl Memory for LocalMemory {
         lines: impl Iterator<Item = (Pointer, T)>,
         mut visit: impl FnMut(&mut Line, T) -> Effect,
     ) -> bool {
-        let (base, accessible) = (self.base.as_ptr(), self.accessible.get());
+        let (base, accessible) = (self.mapping.base().as_ptr(), self.accessible.get());
         // Nothing is accessible to the closure and the iterator, whichever line they are at.
         let _visited = Visited::begin(self);
         for (pointer, with) in lines {
@@ -305,18 +265,6 @@ impl Memory for LocalMemory {
         let mut paused = false;
         poll_fn(|_| if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
-}
-
-#[inline]
-fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 #[cfg(test)]

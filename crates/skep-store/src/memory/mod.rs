@@ -21,9 +21,11 @@
 
 mod counting;
 mod local;
+mod mapping;
 
 pub use counting::{AccessCounts, CountingMemory};
 pub use local::{LocalMemory, RegionError};
+pub(crate) use mapping::{Mapping, prefetch};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

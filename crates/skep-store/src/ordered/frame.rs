@@ -16,11 +16,8 @@
 //!   under way when it was replaced.
 #![expect(unsafe_code, reason = "nodes are raw memory of which some words race; this module divides it into types")]
 
-use std::ffi::c_void;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
-
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::epoch::Guard;
 use super::header::{Extent, Identity, Lid, word};
@@ -28,7 +25,7 @@ use super::lock::State;
 use super::page_table::PageTable;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::trace::Trace;
-use crate::memory::{LINE_SIZE, RegionError};
+use crate::memory::{LINE_SIZE, Mapping, RegionError, prefetch};
 
 /// Bytes that frame numbers count in.
 pub(super) const GRANULE_SIZE: usize = 512;
@@ -38,7 +35,6 @@ pub(super) const GRANULE_MAX: usize = 16;
 pub(super) const FRAME_SIZE_MAX: usize = GRANULE_MAX * GRANULE_SIZE;
 /// Entries of a log block: words of its directory.
 pub(super) const LOG_COUNT_MAX: usize = 16;
-const HUGE_PAGE_SIZE: usize = 2 << 20;
 /// The region's first granules are never handed out, so that zero is no frame's number.
 pub(super) const GRANULES_UNUSED: u32 = GRANULE_MAX as u32;
 
@@ -136,13 +132,13 @@ impl<T: Trace> Frames<T> {
 
     /// Granules of the region, also the number of LIDs.
     pub(super) fn granule_count(&self) -> u32 {
-        (self.region.size / GRANULE_SIZE) as u32
+        (self.region.size() / GRANULE_SIZE) as u32
     }
 
     /// Begins to write a frame.
     pub(super) fn build(&self, frame: FreeFrame) -> FrameBuilder<'_> {
         let size = frame.granules() * GRANULE_SIZE;
-        let address = self.region.address(frame.number.byte_offset(), size);
+        let address = address(&self.region, frame.number.byte_offset(), size);
         // SAFETY: the bytes lie in the region, which the kernel has zeroed, so they are initialised. `frame` is the only
         // one of its number, and no node of it can be had, so nothing else refers to them while the builder lives.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), size) };
@@ -169,7 +165,7 @@ impl<T: Trace> Frames<T> {
     #[inline]
     pub(super) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Frame<'g, T> {
         let _ = guard;
-        self.trace.touch(self.region.size + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
+        self.trace.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
         let number = self.page_table().frame(lid.index());
         self.frame(FrameNumber(NonZeroU32::new(number).expect("a LID that is known has a frame")))
     }
@@ -177,14 +173,14 @@ impl<T: Trace> Frames<T> {
     /// Says that the page table's entry of a node will be used soon.
     #[inline]
     pub(super) fn announce_entry(&self, lid: Lid) {
-        prefetch(self.table.base.as_ptr().wrapping_add(lid.index() * size_of::<AtomicU32>()));
+        prefetch(self.table.base().as_ptr().wrapping_add(lid.index() * size_of::<AtomicU32>()));
     }
 
     /// The bytes of a frame that holds part of a value. The reference to it was read in a node under the guard.
     pub(super) fn value<'g>(&'g self, number: FrameNumber, size: usize, guard: &'g Guard<'_>) -> &'g [u8] {
         let _ = guard;
         self.trace.touch(number.byte_offset(), size);
-        let address = self.region.address(number.byte_offset(), size);
+        let address = address(&self.region, number.byte_offset(), size);
         // SAFETY: the bytes lie in the region and are initialised. They were written before the node was published that
         // refers to them, and the frame is used again only after the guard's operation has ended.
         unsafe { std::slice::from_raw_parts(address.as_ptr(), size) }
@@ -197,19 +193,19 @@ impl<T: Trace> Frames<T> {
 
     #[inline]
     fn frame(&self, number: FrameNumber) -> Frame<'_, T> {
-        let address = self.region.address(number.byte_offset(), GRANULE_SIZE);
+        let address = address(&self.region, number.byte_offset(), GRANULE_SIZE);
         Frame { frames: self, address, number }
     }
 
     fn page_table(&self) -> PageTable<'_> {
-        let count = self.table.size / size_of::<AtomicU32>();
+        let count = self.table.size() / size_of::<AtomicU32>();
         // SAFETY: the mapping is aligned, zeroed by the kernel, lives as long as `self`, and is used in this way only.
-        PageTable::new(unsafe { std::slice::from_raw_parts(self.table.base.as_ptr().cast::<AtomicU32>(), count) })
+        PageTable::new(unsafe { std::slice::from_raw_parts(self.table.base().as_ptr().cast::<AtomicU32>(), count) })
     }
 
     #[inline]
     fn header(&self, number: FrameNumber) -> &[AtomicU64; 8] {
-        let address = self.region.address(number.byte_offset(), LINE_SIZE);
+        let address = address(&self.region, number.byte_offset(), LINE_SIZE);
         // SAFETY: the line lies in the region, aligned. Once a frame is sealed its line 0 is used as atomics only, until the
         // frame is free again.
         unsafe { address.cast::<[AtomicU64; 8]>().as_ref() }
@@ -492,70 +488,15 @@ impl FrameBuilder<'_> {
     }
 }
 
-/// Anonymous pages, zeroed, aligned to a huge page.
-#[derive(Debug)]
-struct Mapping {
-    mapping: NonNull<c_void>,
-    mapping_size: usize,
-    base: NonNull<u8>,
-    size: usize,
+/// The address of bytes of a mapping.
+#[inline]
+fn address(mapping: &Mapping, offset: usize, size: usize) -> NonNull<u8> {
+    assert!(offset + size <= mapping.size(), "a frame lies within the region");
+    // SAFETY: the offset was checked against the mapping's size.
+    unsafe { mapping.base().add(offset) }
 }
-
-// SAFETY: the pages belong to this value alone. What several threads may do with them is decided by the types above.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; a shared `Mapping` itself only gives addresses.
-unsafe impl Sync for Mapping {}
 
 // SAFETY: a frame is the address of memory of which the types above say how threads share it.
 unsafe impl<T: Sync> Send for Frame<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Frame<'_, T> {}
-
-impl Mapping {
-    fn new(size: u64) -> Result<Self, RegionError> {
-        let refused = |reason: String| RegionError::Refused { size, reason };
-        let size = usize::try_from(size).map_err(|e| refused(e.to_string()))?;
-        let mapping_size = size + HUGE_PAGE_SIZE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
-        let mapping =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), mapping_size, ProtFlags::READ | ProtFlags::WRITE, flags) }
-                .map_err(|e| refused(e.to_string()))?;
-        let mapping = NonNull::new(mapping).ok_or_else(|| refused("a mapping at address zero".into()))?;
-        let offset = mapping.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
-        // SAFETY: `offset` is below the huge page's size, by which the mapping exceeds the region.
-        let base = unsafe { mapping.cast::<u8>().add(offset) };
-        // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
-        // A kernel that refuses changes speed only.
-        let _ = unsafe { madvise(base.as_ptr().cast(), size, Advice::LinuxHugepage) };
-        Ok(Mapping { mapping, mapping_size, base, size })
-    }
-
-    /// The address of bytes of the mapping.
-    #[inline]
-    fn address(&self, offset: usize, size: usize) -> NonNull<u8> {
-        assert!(offset + size <= self.size, "a frame lies within the region");
-        // SAFETY: the offset was checked against the mapping's size.
-        unsafe { self.base.add(offset) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size, and no reference into it outlives the frames.
-        let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapping_size) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-    }
-}
-
-#[inline(always)]
-fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}

@@ -7,8 +7,8 @@
 //!             prefetch
 //! ```
 //!
-//! A batch is worked off in parts of up to 256 requests, the most that may be under way. Admission is one tight loop
-//! over a part: prefetches that stand close together overlap their page walks. What a chain's first line answers, on a
+//! A batch is worked off in parts of up to 256 requests, the most that may be under way. Admission is tight loops
+//! over a part, one of them of prefetches alone: those that stand close together overlap their page walks. What a chain's first line answers, on a
 //! memory that has it at hand, is answered without a future; the rest goes in waves. Operations on large values come
 //! after them, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
 //! between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.

@@ -17,6 +17,7 @@ use crate::code::{code_of, has_word};
 const UNSAFE: &[&str] = &[
     "crates/skep-store/src/hash/find.rs",
     "crates/skep-store/src/memory/local.rs",
+    "crates/skep-store/src/memory/mapping.rs",
     "crates/skep-store/src/ordered/frame.rs",
     "crates/skep-store/src/processor/interleaver.rs",
     "crates/skep-store/tests/ordered_small_machines.rs",

@@ -1,0 +1,92 @@
+//! Anonymous pages from the kernel: what every region of the stores is made of.
+//!
+//! ```text
+//! reserved:  ├───┬───────────────── size ─────────────────┬───┤
+//!                └ aligned to 2 MiB, so that huge pages can back all of it
+//! ```
+//!
+//! Transparent huge pages are asked for; a kernel that refuses changes speed, not behaviour. Pages are reserved at once,
+//! touched lazily, and arrive zeroed.
+#![expect(unsafe_code, reason = "pages from the kernel, and prefetches of them")]
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::RegionError;
+
+/// Bytes of a huge page on x86-64 and 64-bit Arm with 4 KiB pages.
+const HUGE_PAGE_SIZE: usize = 2 << 20;
+
+/// Pages that belong to this value alone. It only gives their address: who may read and write them when is decided by
+/// those who hold it.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// As the kernel gave it.
+    reserved: NonNull<c_void>,
+    reserved_size: usize,
+    /// The first byte, aligned to a huge page.
+    base: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the pages belong to this value alone, and it does nothing with them but to unmap them when it is dropped.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared one only gives its address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `size` bytes.
+    pub(crate) fn new(size: u64) -> Result<Self, RegionError> {
+        let refused = |reason: String| RegionError::Refused { size, reason };
+        let size = usize::try_from(size).map_err(|e| refused(e.to_string()))?;
+        let reserved_size = size + HUGE_PAGE_SIZE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let reserved =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), reserved_size, ProtFlags::READ | ProtFlags::WRITE, flags) }
+                .map_err(|e| refused(e.to_string()))?;
+        let reserved = NonNull::new(reserved).ok_or_else(|| refused("a mapping at address zero".into()))?;
+        let offset = reserved.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
+        // SAFETY: `offset` is below the huge page's size, by which what is reserved exceeds `size`.
+        let base = unsafe { reserved.cast::<u8>().add(offset) };
+        // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
+        // A kernel that refuses changes speed only.
+        let _ = unsafe { madvise(base.as_ptr().cast(), size, Advice::LinuxHugepage) };
+        Ok(Mapping { reserved, reserved_size, base, size })
+    }
+
+    /// The address of the first byte.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes from there on.
+    #[inline(always)]
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this size, and who holds it lets no reference into it live longer.
+        let unmapped = unsafe { munmap(self.reserved.as_ptr(), self.reserved_size) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// Asks for a line, wherever the address points.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
