@@ -42,6 +42,19 @@ pub struct Engine {
     pub cases: Vec<Case>,
     /// What the reservation station costs in some of them.
     pub station: Vec<StationCost>,
+    /// The bare loop with work beside each line.
+    pub limit_with_work: Vec<WorkBeside>,
+}
+
+/// The bare loop with so much work for each line.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct WorkBeside {
+    /// Nanoseconds that line and work take in the cache.
+    pub nanoseconds: f64,
+    /// Lines a second over those without the work, none in the cache.
+    pub of_limit: f64,
+    /// The spread of that.
+    pub of_limit_spread: f64,
 }
 
 /// What the reservation station costs in a case.
@@ -105,7 +118,8 @@ impl Report {
             "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds. The bare loop reads {} M random \
              lines/s, and reads and writes {} M; the limit of a case is that loop over the lines that an ideal store touches \
              for it. The station is compared with none on batches without dependences and on Zipf reads, and with one \
-             request at a time on one key.",
+             request at a time on one key. Work: the bare loop over one line with work that touches no other, which takes so \
+             long for a line in the cache. What an operation of the store takes there bounds its share in the same way.",
             engine.kv_size,
             engine.utilization,
             engine.memory >> 20,
@@ -115,6 +129,12 @@ impl Report {
             millions(engine.limit_rmw),
         );
         let station_header = ["reservation station", "costs", "spread"];
-        Tables { tables: vec![table(&header, 1, rows), table(&station_header, 1, station)], note }
+        let work = engine.limit_with_work.iter().map(|work| {
+            let numbers = [work.of_limit, work.of_limit_spread].map(|number| format!("{number:.2}"));
+            [vec![format!("{:.0} ns", work.nanoseconds)], numbers.to_vec()].concat()
+        });
+        let work_header = ["work for each line, in the cache", "of the limit", "spread"];
+        let tables = vec![table(&header, 1, rows), table(&station_header, 1, station), table(&work_header, 1, work)];
+        Tables { tables, note }
     }
 }

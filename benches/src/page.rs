@@ -133,7 +133,7 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Case, Engine, StationCost};
+    use crate::engine::{Case, Engine, StationCost, WorkBeside};
 
     /// Made-up results of two kinds: everything that they say is on the page, and their pictures beside it.
     #[test]
@@ -168,6 +168,7 @@ mod tests {
             limit_rmw: 2e7,
             cases: vec![case],
             station: vec![StationCost { case: "get_uniform".to_owned(), cost: 0.05, spread: 0.02 }],
+            limit_with_work: vec![WorkBeside { nanoseconds: 12.6, of_limit: 0.46, of_limit_spread: 0.03 }],
         };
         let report = engine::Report { kind: "engine".to_owned(), origin, engine };
         let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
@@ -185,6 +186,7 @@ mod tests {
             "abacus, 2 cores; 2001-02-03; version 0.0.0.",
             "\n```sh\ntarget/release/engine --save -- --kv-size 62\n```\n",
             "| get_uniform | 12.34 |",
+            "| 13 ns ",
             "30.00 M random",
             "(plots/1-engine-62.svg)",
             "## The store beside Rust's maps",

@@ -120,6 +120,9 @@ fn the_engine_is_measured_against_the_bare_loop() {
     for limit in ["limit_read", "limit_rmw"] {
         assert!(report[limit].as_f64().is_some_and(|limit| limit > 0.0), "{report}");
     }
+    let work = report["limit_with_work"].as_array().expect("a list");
+    let nanoseconds: Vec<_> = work.iter().map(|work| work["nanoseconds"].as_f64().expect("a number")).collect();
+    assert!(nanoseconds.len() > 2 && nanoseconds[nanoseconds.len() - 1] > nanoseconds[0], "{report}");
     let cases = report["cases"].as_array().expect("a list");
     assert_eq!(cases.len(), 13, "{report}");
     for case in cases {

@@ -64,6 +64,45 @@ impl BareLoop {
         work
     }
 
+    /// Runs batches over random lines of the first so many, at least for this long. With each line goes work that touches
+    /// no other: so many steps, each dependent on the one before.
+    pub(super) fn run_with_work(
+        &self,
+        steps: u32,
+        line_count: u64,
+        batch: usize,
+        at_least: Duration,
+        random: &mut impl FnMut() -> u64,
+    ) -> Work {
+        let mut work = Work::default();
+        let mut witness = 0;
+        let mut lines = vec![Pointer::new(0); batch];
+        while work.spent < at_least {
+            for line in &mut lines {
+                *line = Pointer::to_line(((u128::from(random()) * u128::from(line_count)) >> 64) as u64);
+            }
+            let begun = Instant::now();
+            for line in &lines {
+                self.memory.announce_line(*line);
+            }
+            for line in &lines {
+                let mut word = self.visit(std::slice::from_ref(line), 1, false);
+                for _ in 0..steps {
+                    word = (word ^ word >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                }
+                witness ^= word;
+            }
+            work.add(begun.elapsed(), batch);
+        }
+        std::hint::black_box(witness);
+        work
+    }
+
+    /// Lines of the region.
+    pub(super) fn line_count(&self) -> u64 {
+        self.line_count
+    }
+
     fn touch(&self, dependent_lines: u32, first: &[Pointer], second: &mut [Pointer], write_count: usize) -> u64 {
         for pointer in first {
             self.memory.announce_line(*pointer);

@@ -10,6 +10,7 @@ mod corpus;
 mod limit;
 mod measure;
 mod station;
+mod work;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -26,6 +27,7 @@ use self::corpus::{Corpus, Shape};
 use self::limit::BareLoop;
 use self::measure::{count, limits, median, round};
 use self::station::{Cost, costs};
+use self::work::{WorkBeside, work_beside};
 use super::distribution::Distribution;
 use super::report::{grouped, machine};
 use crate::failure::Failure;
@@ -81,6 +83,8 @@ struct Report {
     cases: Vec<Figures>,
     /// What the reservation station costs.
     station: Vec<Cost>,
+    /// The bare loop with work beside each line.
+    limit_with_work: Vec<WorkBeside>,
 }
 
 /// The figures of a case.
@@ -149,6 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 
     let station = costs(&mut corpus, &mut draw, batch, arguments.rounds, at_least);
+    let limit_with_work = work_beside(&bare_loop, batch, arguments.rounds, at_least, &mut random);
     let counted_settings = settings(COUNTED_MEMORY_SIZE)?;
     let counted_memory = LocalMemory::new(COUNTED_MEMORY_SIZE).map_err(|error| runtime(error.to_string()))?;
     let counted_memory = CountingMemory::new(counted_memory);
@@ -176,6 +181,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         limit_rmw: median(&writes).0,
         cases: cases.iter().zip(&rounds).map(figures).collect(),
         station,
+        limit_with_work,
     };
     let text = if arguments.json { report.json() } else { report.table() };
     writeln!(io::stdout(), "{text}")?;
@@ -215,12 +221,16 @@ impl Report {
         }
         let costs: Vec<_> =
             self.station.iter().map(|cost| format!("{} {:+.0} %", cost.case, 100.0 * cost.cost)).collect();
+        let beside = |work: &WorkBeside| format!("{:.0} ns {:.2}", work.nanoseconds, work.of_limit);
+        let limit_with_work: Vec<_> = self.limit_with_work.iter().map(beside).collect();
         format!(
             "{table}\nreservation station: {}\nlimit: {} random lines/s read, {} read and written\n\
+             of the limit with so much work for each line, as it takes in the cache: {}\n\
              {} B pairs fill {:.2} of {}, hash index ratio {:.3}; batches of {}; medians of {} rounds\n{}",
             costs.join(", "),
             grouped(self.limit_read),
             grouped(self.limit_rmw),
+            limit_with_work.join(", "),
             self.kv_size,
             self.utilization,
             MemorySize(self.memory),
