@@ -111,7 +111,7 @@ impl Round {
         let unanswered = self.slots[self.encoded..].iter_mut().filter(|slot| **slot == Slot::Unanswered);
         for (slot, &place) in unanswered.zip(places) {
             *slot = match place {
-                Slot::Fresh(index) if replies.get(index) == Reply::Deferred => Slot::Unanswered,
+                Slot::Fresh(index) if replies.is_deferred(index) => Slot::Unanswered,
                 place => place,
             };
         }

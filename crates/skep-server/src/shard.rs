@@ -366,8 +366,7 @@ impl Shard {
         if !requests.is_empty() {
             processor.execute(&requests, replies);
             // Those that are deferred will be submitted again.
-            let done = replies.iter().filter(|reply| !matches!(reply, Reply::Deferred)).count();
-            metrics.operations.add(done as u64);
+            metrics.operations.add((requests.len() - replies.deferred_count()) as u64);
             metrics.publish(&processor.statistics());
         }
         self.requests = recycle(requests);

@@ -100,7 +100,19 @@ impl Replies {
         self.entries.is_empty()
     }
 
+    /// Whether the request at this place of the batch was left for later.
+    #[inline]
+    pub fn is_deferred(&self, index: usize) -> bool {
+        self.entries[index].kind == Kind::Deferred
+    }
+
+    /// How many requests were left for later.
+    pub fn deferred_count(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.kind == Kind::Deferred).count()
+    }
+
     /// The answer to the request at this place of the batch.
+    #[inline]
     pub fn get(&self, index: usize) -> Reply<'_> {
         let entry = &self.entries[index];
         match entry.kind {
@@ -206,9 +218,13 @@ mod tests {
         expected.extend(OperationError::ALL.map(Reply::Failed));
         replies.reset(expected.len());
         assert!(replies.iter().all(|reply| reply == Reply::Deferred));
+        assert_eq!(replies.deferred_count(), expected.len());
         for (index, reply) in expected.iter().enumerate().rev() {
             replies.set(index, *reply);
         }
         assert_eq!(replies.iter().collect::<Vec<_>>(), expected);
+        let deferred = (0..expected.len()).filter(|index| replies.is_deferred(*index));
+        assert!(deferred.eq((0..expected.len()).filter(|index| expected[*index] == Reply::Deferred)));
+        assert_eq!(replies.deferred_count(), 1);
     }
 }

@@ -83,21 +83,35 @@ pub(super) enum Fault {
     Frame(WireError),
 }
 
+/// The sizes of the last operation that had each. One that none had is [`Sizes::NEVER`], which no frame holds bytes for.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    key: usize,
+    operand: usize,
+    initial: usize,
+}
+
+impl Sizes {
+    const NEVER: usize = usize::MAX;
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes { key: Sizes::NEVER, operand: Sizes::NEVER, initial: Sizes::NEVER }
+    }
+}
+
 /// What the decoder remembers from operation to operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecoderRegisters<'a> {
-    key_size: Option<u16>,
-    operand_size: Option<u32>,
-    initial_size: Option<u32>,
+    sizes: Sizes,
     operand: Option<&'a [u8]>,
 }
 
 /// The same without the bytes: the operand is a range of the frame's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SavedRegisters {
-    key_size: Option<u16>,
-    operand_size: Option<u32>,
-    initial_size: Option<u32>,
+    sizes: Sizes,
     /// Start and size.
     operand: Option<(usize, usize)>,
 }
@@ -106,24 +120,15 @@ impl<'a> DecoderRegisters<'a> {
     /// What is to be remembered of a frame whose operations are these bytes.
     pub(super) fn save(&self, operations: &'a [u8]) -> SavedRegisters {
         let start = |operand: &[u8]| operand.as_ptr() as usize - operations.as_ptr() as usize;
-        SavedRegisters {
-            key_size: self.key_size,
-            operand_size: self.operand_size,
-            initial_size: self.initial_size,
-            operand: self.operand.map(|operand| (start(operand), operand.len())),
-        }
+        SavedRegisters { sizes: self.sizes, operand: self.operand.map(|operand| (start(operand), operand.len())) }
     }
 }
 
 impl SavedRegisters {
     /// What was remembered.
     pub(super) fn restore<'a>(&self, operations: &'a [u8]) -> DecoderRegisters<'a> {
-        DecoderRegisters {
-            key_size: self.key_size,
-            operand_size: self.operand_size,
-            initial_size: self.initial_size,
-            operand: self.operand.map(|(start, size)| &operations[start..start + size]),
-        }
+        let operand = self.operand.map(|(start, size)| &operations[start..start + size]);
+        DecoderRegisters { sizes: self.sizes, operand }
     }
 }
 
@@ -210,31 +215,30 @@ pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegiste
         false => [0, 0],
     };
 
+    let sizes = &mut registers.sizes;
     if first & SAME_SIZES == 0 {
-        registers.key_size = Some(cursor.take_u16().ok_or(MALFORMED)?);
+        sizes.key = usize::from(cursor.take_u16().ok_or(MALFORMED)?);
         if opcode.has_operand() {
-            registers.operand_size = Some(cursor.take_u32().ok_or(MALFORMED)?);
+            sizes.operand = cursor.take_u32().ok_or(MALFORMED)? as usize;
         }
         if element & INITIAL != 0 {
-            registers.initial_size = Some(cursor.take_u32().ok_or(MALFORMED)?);
+            sizes.initial = cursor.take_u32().ok_or(MALFORMED)? as usize;
         }
     }
 
-    let key = cursor.take(usize::from(registers.key_size.ok_or(MALFORMED)?)).ok_or(MALFORMED)?;
+    let key = cursor.take(sizes.key).ok_or(MALFORMED)?;
     let mut operand: &[u8] = &[];
     if opcode.has_operand() {
-        let size = registers.operand_size.ok_or(MALFORMED)? as usize;
         operand = if first & SAME_VALUE == 0 {
-            cursor.take(size).ok_or(MALFORMED)?
+            cursor.take(sizes.operand).ok_or(MALFORMED)?
         } else {
-            registers.operand.filter(|operand| operand.len() == size).ok_or(MALFORMED)?
+            registers.operand.filter(|operand| operand.len() == sizes.operand).ok_or(MALFORMED)?
         };
         registers.operand = Some(operand);
     }
     let mut initial = None;
     if element & INITIAL != 0 {
-        let size = registers.initial_size.ok_or(MALFORMED)? as usize;
-        initial = Some(cursor.take(size).ok_or(MALFORMED)?);
+        initial = Some(cursor.take(sizes.initial).ok_or(MALFORMED)?);
     }
 
     if first & SAME_VALUE != 0 && !opcode.has_operand() {
