@@ -11,7 +11,7 @@
 //!
 //! It is not the native protocol's packet, because an operation that came in by RESP may be larger than a frame.
 
-use skep_store::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Update};
+use skep_store::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
 use skep_wire::native::{Response, WireError};
 
 /// Bytes, and entries, that a batch or its answers keep the memory of between journeys. Between two shards up to 64 of
@@ -78,6 +78,10 @@ impl RequestBatch {
             Operation::Filter(Filter { predicate, element, operand }) => {
                 (Operation::Filter(Filter { predicate, element, operand: NOTHING }), operand, NOTHING)
             }
+            Operation::Scan(Scan { start, end, reverse, limit, answer, lease }) => {
+                let without = Scan { start, end: end.with_bytes(NOTHING), reverse, limit, answer, lease };
+                (Operation::Scan(without), end.bytes(), NOTHING)
+            }
         };
         let start = self.bytes.len();
         self.bytes.extend_from_slice(request.key);
@@ -100,6 +104,7 @@ impl RequestBatch {
                 }
                 Operation::Reduce(reduce) => Operation::Reduce(Reduce { initial: first, constants: second, ..reduce }),
                 Operation::Filter(filter) => Operation::Filter(Filter { operand: first, ..filter }),
+                Operation::Scan(scan) => Operation::Scan(Scan { end: scan.end.with_bytes(first), ..scan }),
                 bare => bare,
             };
             Request { key, operation }
@@ -194,7 +199,8 @@ impl Answers {
 mod tests {
     use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
     use skep_store::operation::{
-        Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
+        Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease,
+        ScanStart, Shape, Update,
     };
 
     use super::{Answers, KEPT_BYTES_MAX, KEPT_ENTRIES_MAX, RequestBatch};
@@ -223,6 +229,14 @@ mod tests {
             Operation::Reduce(Reduce { fold: Fold::Dot, element: Element::U8, initial: b"s", constants: b"cons" }),
             Operation::Filter(Filter { predicate: Predicate::Less, element: Element::F32, operand: b"4444" }),
             Operation::AddDecimal { delta: i64::MIN },
+            Operation::Scan(Scan {
+                start: ScanStart::Floor,
+                end: ScanEnd::Below(b"end"),
+                reverse: true,
+                limit: 7,
+                answer: ScanAnswer::Keys,
+                lease: ScanLease::Continue(9),
+            }),
         ];
         let keys: [&[u8]; 3] = [b"a", b"", b"longer"];
         let requests: Vec<Request<'_>> = operations

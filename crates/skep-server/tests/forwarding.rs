@@ -26,6 +26,7 @@ fn generator(seed: u64) -> Generator {
             reduce: 2,
             filter: 2,
             add_decimal: 2,
+            scan: 0,
         },
         spoilt_per_mille: 20,
     })

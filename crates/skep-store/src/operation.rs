@@ -5,7 +5,13 @@
 //!
 //! Beyond Table 1: `put` may depend on whether the key exists, `contains` answers without shipping the value,
 //! an update may carry the value a missing key is taken to have, and `add_decimal` serves RESP's `INCR`, whose
-//! counters are decimal text.
+//! counters are decimal text. [`Scan`] is for stores whose keys have an order.
+
+mod page;
+mod scan;
+
+pub use page::{PAGE_COUNT_MAX, PAGE_SIZE_GOAL, PAGE_SIZE_MAX, Page, PagePairs, PageWriter};
+pub use scan::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use crate::function::{Element, Fold, Predicate, UpdateFunction};
 
@@ -17,7 +23,7 @@ pub const VALUE_SIZE_MAX: usize = 1 << 20;
 /// A key and what is to be done with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request<'a> {
-    /// 1 to [`KEY_SIZE_MAX`] bytes.
+    /// 1 to [`KEY_SIZE_MAX`] bytes; of a scan, 0 bytes too.
     pub key: &'a [u8],
     /// What is to be done.
     pub operation: Operation<'a>,
@@ -51,6 +57,8 @@ pub enum Operation<'a> {
         /// What is added.
         delta: i64,
     },
+    /// Answers a [`Page`] of the pairs from the key on, in their order.
+    Scan(Scan<'a>),
 }
 
 /// When a put takes place.
@@ -124,7 +132,7 @@ pub struct Filter<'a> {
 pub enum Reply<'a> {
     /// It was done; there is nothing to return.
     Done,
-    /// A value, an old value, the result of a fold, or the elements that passed.
+    /// A value, an old value, the result of a fold, the elements that passed, or a [`Page`].
     Value(&'a [u8]),
     /// The key does not exist. Nothing changed.
     NotFound,
@@ -183,11 +191,23 @@ pub enum OperationError {
     /// There is no frame left for a node or value of an ordered store.
     #[error("OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or restart with a larger --memory")]
     NodesFull = 12,
+    /// The keys of a hash store have no order.
+    #[error("this space has no order: scans need the ordered space (SELECT 1)")]
+    NotOrdered = 13,
+    /// A range begins above its end.
+    #[error("the range begins above its end: swap the two keys; for descending order ask for a reverse scan")]
+    RangeReversed = 14,
+    /// A page has room for one pair at least.
+    #[error("a scan with a limit of 0 pairs shows nothing: ask for at least 1")]
+    LimitZero = 15,
+    /// The state that earlier pages have shown is no longer kept.
+    #[error("the lease of the scan has expired, or there never was one with this number: begin the scan again")]
+    LeaseExpired = 16,
 }
 
 impl OperationError {
     /// All errors, in the order of their codes.
-    pub const ALL: [OperationError; 12] = [
+    pub const ALL: [OperationError; 16] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
         OperationError::ValueTooLong,
@@ -200,6 +220,10 @@ impl OperationError {
         OperationError::IndexFull,
         OperationError::SlabFull,
         OperationError::NodesFull,
+        OperationError::NotOrdered,
+        OperationError::RangeReversed,
+        OperationError::LimitZero,
+        OperationError::LeaseExpired,
     ];
 
     /// The error with this code on the wire.
@@ -223,6 +247,7 @@ impl Request<'_> {
     #[inline]
     pub fn validate(&self) -> Result<(), OperationError> {
         match self.key.len() {
+            0 if matches!(self.operation, Operation::Scan(_)) => {}
             0 => return Err(OperationError::KeyEmpty),
             1..=KEY_SIZE_MAX => {}
             _ => return Err(OperationError::KeyTooLong),
@@ -233,7 +258,17 @@ impl Request<'_> {
             Operation::Update(update) => update.validate(),
             Operation::Reduce(reduce) => reduce.validate(),
             Operation::Filter(filter) => filter.validate(),
+            Operation::Scan(scan) => scan.validate(self.key),
             _ => Ok(()),
+        }
+    }
+
+    /// As [`Request::validate`], for a store whose keys have no order.
+    #[inline]
+    pub fn validate_unordered(&self) -> Result<(), OperationError> {
+        match self.operation {
+            Operation::Scan(_) => Err(OperationError::NotOrdered),
+            _ => self.validate(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use skep_store::hash::Settings;
 use skep_store::memory::{AccessCounts, CountingMemory, LocalMemory};
-use skep_store::operation::{Operation, OperationError, PutCondition, Reply, Request};
+use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 const MEMORY_SIZE: u64 = 16 << 20;
@@ -56,7 +56,7 @@ impl Corpus {
             for reply in self.replies.iter() {
                 match reply {
                     Reply::Done => self.pair_count += 1,
-                    Reply::Failed(OperationError::IndexFull | OperationError::SlabFull) => {}
+                    Reply::Failed(error) if error.is_out_of_memory() => {}
                     other => panic!("a put was answered {other:?}"),
                 }
             }

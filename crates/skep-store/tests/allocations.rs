@@ -58,6 +58,7 @@ fn operation_name(operation: &Operation<'_>) -> &'static str {
         Operation::Reduce(_) => "reduce",
         Operation::Filter(_) => "filter",
         Operation::AddDecimal { .. } => "add decimal",
+        Operation::Scan(_) => "scan",
     }
 }
 

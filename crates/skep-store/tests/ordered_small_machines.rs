@@ -262,7 +262,7 @@ impl Node {
     fn new() -> Arc<Self> {
         Arc::new(Node {
             versions: Versions::new(2),
-            epochs: Epochs::new(2),
+            epochs: Epochs::new(2, 1),
             table: [AtomicU32::new(OLD)],
             frames: Default::default(),
         })
@@ -271,7 +271,10 @@ impl Node {
     /// Reads the node twice as a scan would: both times as of the version of its beginning.
     fn read(&self, guard: &Guard<'_>) {
         let _ = guard;
-        let version = self.versions.read();
+        self.read_as_of(self.versions.read());
+    }
+
+    fn read_as_of(&self, version: u64) {
         for _ in 0..2 {
             let mut frame = PageTable::new(&self.table).frame(0);
             if self.frames[frame as usize].get() > version {
@@ -343,10 +346,56 @@ fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
     });
 }
 
+/// A lease reads beside a writer, until it is let go.
+fn lease_and_writer(is_let_go_early: bool) {
+    let node = Node::new();
+    let reader = node.clone();
+    let reader = thread::spawn(move || {
+        let hold = reader.epochs.hold().unwrap();
+        assert_eq!(hold.slot(), 2, "behind the participants");
+        let version = reader.versions.read();
+        if is_let_go_early {
+            reader.epochs.let_go(hold);
+            reader.read_as_of(version);
+        } else {
+            reader.read_as_of(version);
+            reader.epochs.let_go(hold);
+        }
+    });
+    node.replace(|node| node.epochs.tag(), false);
+    reader.join().unwrap();
+}
+
+#[test]
+fn a_lease_keeps_what_it_reads() {
+    model(|| lease_and_writer(false));
+}
+
+#[test]
+fn control_a_lease_that_is_let_go_while_it_is_read() {
+    control(|| lease_and_writer(true));
+}
+
+/// A later hold in the same slot is not taken for the one before.
+#[test]
+fn a_tag_waits_for_one_hold() {
+    model(|| {
+        let epochs = Epochs::new(1, 1);
+        let hold = epochs.hold().unwrap();
+        assert!(epochs.hold().is_none(), "there is one slot");
+        let tag = epochs.tag();
+        assert!(epochs.waits_for_hold(&tag) && !epochs.is_past(&tag));
+        epochs.let_go(hold);
+        let later = epochs.hold().unwrap();
+        assert!(!epochs.waits_for_hold(&tag) && epochs.is_past(&tag));
+        epochs.let_go(later);
+    });
+}
+
 #[test]
 fn slots_are_one_participant_each() {
     model(|| {
-        let epochs = Arc::new(Epochs::new(1));
+        let epochs = Arc::new(Epochs::new(1, 0));
         let other = epochs.clone();
         let other = thread::spawn(move || other.join().is_some());
         let here = epochs.join();

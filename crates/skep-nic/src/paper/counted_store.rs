@@ -5,7 +5,7 @@
 
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory};
-use skep_store::operation::{Operation, OperationError, PutCondition, Reply, Request};
+use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies, Statistics};
 
 use super::Curve;
@@ -151,7 +151,7 @@ fn put(pair: &[u8]) -> Request<'_> {
 fn stored(reply: &Reply<'_>) -> bool {
     match reply {
         Reply::Done => true,
-        Reply::Failed(OperationError::IndexFull | OperationError::SlabFull) => false,
+        Reply::Failed(error) if error.is_out_of_memory() => false,
         other => panic!("a PUT was answered {other:?}"),
     }
 }

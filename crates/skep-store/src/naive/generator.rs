@@ -8,7 +8,10 @@ use std::ops::RangeInclusive;
 
 use super::random::SplitMix64;
 use crate::function::{Element, Fold, Predicate, UpdateFunction};
-use crate::operation::{Filter, KEY_SIZE_MAX, Operation, PutCondition, Reduce, Request, Shape, Update, VALUE_SIZE_MAX};
+use crate::operation::{
+    Filter, KEY_SIZE_MAX, Operation, PutCondition, Reduce, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
+    Shape, Update, VALUE_SIZE_MAX,
+};
 
 /// What a [`Generator`] generates.
 #[derive(Clone, Debug)]
@@ -56,6 +59,7 @@ pub struct Mix {
     pub reduce: u32,
     pub filter: u32,
     pub add_decimal: u32,
+    pub scan: u32,
 }
 
 /// An endless sequence of requests.
@@ -107,6 +111,11 @@ pub enum OwnedOperation {
     AddDecimal {
         delta: i64,
     },
+    /// The end of the scan is one of `end`, whatever it is the end of.
+    Scan {
+        end: Vec<u8>,
+        scan: Scan<'static>,
+    },
 }
 
 /// What most values of a key look like.
@@ -155,6 +164,7 @@ impl Default for Mix {
             reduce: 8,
             filter: 8,
             add_decimal: 6,
+            scan: 0,
         }
     }
 }
@@ -202,6 +212,7 @@ impl OwnedOperation {
                 Operation::Filter(Filter { predicate: *predicate, element: *element, operand })
             }
             OwnedOperation::AddDecimal { delta } => Operation::AddDecimal { delta: *delta },
+            OwnedOperation::Scan { end, scan } => Operation::Scan(Scan { end: scan.end.with_bytes(end), ..*scan }),
         }
     }
 }
@@ -258,6 +269,7 @@ impl Generator {
             mix.reduce,
             mix.filter,
             mix.add_decimal,
+            mix.scan,
         ];
         let chosen = self.random.weighted(&weights);
         let number = match chosen {
@@ -276,7 +288,8 @@ impl Generator {
             6 => self.update(home),
             7 => self.reduce(home),
             8 => self.filter(home),
-            _ => OwnedOperation::AddDecimal { delta: self.delta() },
+            9 => OwnedOperation::AddDecimal { delta: self.delta() },
+            _ => return self.scan(number),
         };
         OwnedRequest { key: self.key(number), operation }
     }
@@ -413,6 +426,45 @@ impl Generator {
         OwnedOperation::Filter { predicate, element, operand: self.random.elements(element, operand_size) }
     }
 
+    /// A scan from a key, or from some of its first bytes, or from the lowest. Mostly it ends above where it begins.
+    fn scan(&mut self, number: u32) -> OwnedRequest {
+        let mut key = self.key(number);
+        match self.random.below(8) {
+            0 => key.clear(),
+            1 => key.truncate(1),
+            _ => {}
+        }
+        let other = self.random.below(u64::from(self.settings.key_count)) as u32;
+        let mut end = self.key(other);
+        if end < key && self.random.chance(15, 16) {
+            std::mem::swap(&mut key, &mut end);
+        }
+        let limits = [1, 2, 10, 100, u32::MAX];
+        let scan = Scan {
+            start: self.random.choose(&[ScanStart::AtOrAbove, ScanStart::Above, ScanStart::Floor]),
+            end: self.random.choose(&[
+                ScanEnd::Last,
+                ScanEnd::AtOrBelow(&[]),
+                ScanEnd::Below(&[]),
+                ScanEnd::Prefix(&[]),
+            ]),
+            reverse: self.random.chance(1, 2),
+            limit: self.random.choose(&limits),
+            answer: self.random.choose(&ScanAnswer::ALL),
+            lease: match self.random.below(4) {
+                0 => ScanLease::Open,
+                // There may be one.
+                1 => ScanLease::Continue(self.random.below(1000)),
+                _ => ScanLease::None,
+            },
+        };
+        if let ScanEnd::Prefix(_) = scan.end {
+            let size = self.random.below(4) as usize;
+            end = if self.random.chance(7, 8) { key[..size.min(key.len())].to_vec() } else { end };
+        }
+        OwnedRequest { key, operation: OwnedOperation::Scan { end, scan } }
+    }
+
     /// Makes a request invalid, by its key or by what is special to its operation.
     fn spoil(&mut self, request: &mut OwnedRequest) {
         let way = self.random.below(4);
@@ -430,6 +482,7 @@ impl Generator {
             OwnedOperation::Reduce { initial, .. } if way == 0 => initial.push(0),
             OwnedOperation::Reduce { constants, .. } if way == 1 => constants.push(0),
             OwnedOperation::Filter { operand, .. } if way < 2 => operand.push(0),
+            OwnedOperation::Scan { scan, .. } if way < 2 => scan.limit = 0,
             _ if way == 3 => request.key.clear(),
             _ => request.key.resize(KEY_SIZE_MAX + 1, 0),
         }
@@ -470,14 +523,15 @@ mod tests {
     #[test]
     fn everything_comes_up() {
         for seed in random::test_seeds() {
-            let mut store = NaiveStore::new();
+            let mut store = NaiveStore::ordered();
             let mut updates = BTreeSet::new();
             let mut folds = BTreeSet::new();
             let mut filters = BTreeSet::new();
             let mut errors = BTreeSet::new();
             let mut sizes = [0; 4];
             let mut outcomes = BTreeMap::new();
-            for request in Generator::new(GeneratorSettings { seed, ..Default::default() }).take(200_000) {
+            let mix = Mix { scan: 1, ..Mix::default() };
+            for request in Generator::new(GeneratorSettings { seed, mix, ..Default::default() }).take(200_000) {
                 let request = request.as_request();
                 let has_elements = store.get(request.key).is_some_and(|value| !value.is_empty());
                 let reply = store.execute(&request);
@@ -523,8 +577,10 @@ mod tests {
             assert_eq!(updates.len(), 3 * update_count, "SKEP_SEED={seed}");
             assert_eq!(folds.len(), Fold::ALL.len() * Element::ALL.len(), "SKEP_SEED={seed}");
             assert_eq!(filters.len(), Predicate::ALL.len() * Element::ALL.len(), "SKEP_SEED={seed}");
-            let possible = OperationError::ALL.iter().filter(|error| !error.is_out_of_memory());
-            let expected: Vec<u8> = possible.map(|error| error.code()).collect();
+            let is_possible =
+                |error: &OperationError| !error.is_out_of_memory() && *error != OperationError::NotOrdered;
+            let possible = OperationError::ALL.into_iter().filter(is_possible);
+            let expected: Vec<u8> = possible.map(OperationError::code).collect();
             assert!(errors.iter().eq(&expected), "SKEP_SEED={seed}: {errors:?}");
             assert!(sizes.iter().all(|&count| count > 100), "SKEP_SEED={seed}: {sizes:?}");
             for (kind, (tried, succeeded)) in outcomes {

@@ -3,7 +3,8 @@
 //!
 //! What an operation means, in the order in which it is decided:
 //!
-//! 1. **Validity**, whatever the store holds: [`Request::validate`], else `Failed`.
+//! 1. **Validity**, whatever the store holds: [`Request::validate`], or for a hash store
+//!    [`Request::validate_unordered`], else `Failed`.
 //! 2. **Existence**: a key that the operation needs and that is missing is `NotFound`, one that
 //!    [`PutCondition::IfAbsent`] finds is `Exists`. An update with an initial value takes a missing key to hold
 //!    that value: it stores `λ(initial)`, and the old value it may return is the initial one. `AddDecimal` takes a
@@ -22,21 +23,27 @@
 mod arithmetic;
 mod generator;
 mod random;
+mod scan;
 
 use std::collections::BTreeMap;
 
 use arithmetic::Scalar;
 pub use generator::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest, SizeWeights};
+use scan::NaiveLeases;
 
 #[cfg(test)]
 pub(crate) use random::{SplitMix64, test_seeds};
 
-use crate::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Update};
+use crate::operation::{
+    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Scan, ScanLease, Update,
+};
 
 /// A sorted map that carries out requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NaiveStore {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Only of a store that answers scans.
+    leases: Option<NaiveLeases>,
 }
 
 /// A [`Reply`] that owns its value.
@@ -81,13 +88,22 @@ impl PartialEq<NaiveReply> for Reply<'_> {
 }
 
 impl NaiveStore {
-    /// A store without keys.
+    /// A store without keys that answers as a hash store.
     pub fn new() -> Self {
         NaiveStore::default()
     }
 
+    /// A store without keys that answers as an ordered store.
+    pub fn ordered() -> Self {
+        NaiveStore { leases: Some(NaiveLeases::default()), ..NaiveStore::default() }
+    }
+
     /// Carries out a request.
     pub fn execute(&mut self, request: &Request<'_>) -> NaiveReply {
+        if let (Operation::Scan(scan), Some(leases), Ok(())) = (request.operation, &mut self.leases, request.validate())
+        {
+            return leases.scan(&self.pairs, request.key, &scan);
+        }
         let (reply, change) = self.outcome(request);
         match change {
             Change::Nothing => {}
@@ -103,15 +119,25 @@ impl NaiveStore {
 
     /// Holds the answer of another store against what this one answers, and changes as that store did.
     ///
-    /// An answer that says the memory is full is accepted from every request that would set a value, and nothing
-    /// changes. [`Reply::Deferred`] is no answer and never accepted: submit the request again and check that.
+    /// An answer that says the memory is full is accepted from every request that would set a value, or, of an ordered store,
+    /// remove one; and nothing changes. A lease may expire at any time. [`Reply::Deferred`] is no answer and never accepted: submit the request again and check that.
     /// On disagreement, what was expected; the store has then changed as it should have.
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
         if let Reply::Failed(error) = reply
             && error.is_out_of_memory()
-            && let (_, Change::Set(_)) = self.outcome(request)
+            && match self.outcome(request).1 {
+                Change::Nothing => false,
+                Change::Set(_) => true,
+                Change::Remove => self.leases.is_some(),
+            }
         {
             return Ok(());
+        }
+        if let Operation::Scan(Scan { lease: ScanLease::Continue(number), .. }) = request.operation
+            && let Some(leases) = &mut self.leases
+            && reply == Reply::Failed(OperationError::LeaseExpired)
+        {
+            leases.expire(number);
         }
         let expected = self.execute(request);
         if expected == reply { Ok(()) } else { Err(expected) }
@@ -144,7 +170,8 @@ impl NaiveStore {
 
     /// What a request is answered and what it changes.
     fn outcome(&self, request: &Request<'_>) -> (NaiveReply, Change) {
-        if let Err(error) = request.validate() {
+        let validity = if self.leases.is_some() { request.validate() } else { request.validate_unordered() };
+        if let Err(error) = validity {
             return (NaiveReply::Failed(error), Change::Nothing);
         }
         let value = self.get(request.key);
@@ -161,7 +188,9 @@ impl NaiveStore {
             Operation::Delete => (NaiveReply::Done, Change::Remove),
             Operation::Reduce(reduce) => (reduce_value(value, &reduce), Change::Nothing),
             Operation::Filter(filter) => (filter_value(value, &filter), Change::Nothing),
-            Operation::Put { .. } | Operation::Update(_) | Operation::AddDecimal { .. } => unreachable!(),
+            Operation::Put { .. } | Operation::Update(_) | Operation::AddDecimal { .. } | Operation::Scan(_) => {
+                unreachable!("was carried out before")
+            }
         }
     }
 }

@@ -15,10 +15,11 @@
 
 use super::sync::{AtomicU64, Ordering, fence};
 
-/// The slots of all threads.
+/// The slots of all threads, and behind them those of holds.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     slots: Box<[Slot]>,
+    participant_max: usize,
 }
 
 /// The number of an operation, the lowest bit set while it is under way; [`Slot::FREE`] while nobody owns the slot.
@@ -46,20 +47,52 @@ pub(crate) struct Guard<'p> {
     number: u64,
 }
 
+/// An operation that no thread is within: what it can reach stays where it is until it is let go.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    slot: usize,
+    number: u64,
+}
+
 /// The operations that were under way when something was replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Tag(Vec<(usize, u64)>);
 
 impl Epochs {
-    /// Slots for so many participants.
-    pub(crate) fn new(participant_max: usize) -> Self {
-        Epochs { slots: (0..participant_max).map(|_| Slot(AtomicU64::new(Slot::FREE))).collect() }
+    /// Slots for so many participants and so many holds.
+    pub(crate) fn new(participant_max: usize, hold_max: usize) -> Self {
+        let participants = (0..participant_max).map(|_| Slot(AtomicU64::new(Slot::FREE)));
+        let holds = (0..hold_max).map(|_| Slot(AtomicU64::new(0)));
+        Epochs { slots: participants.chain(holds).collect(), participant_max }
     }
 
     /// Gives the caller a slot, unless all are taken.
     pub(crate) fn join(&self) -> Option<Participant<'_>> {
         let free = |slot: &Slot| slot.0.compare_exchange(Slot::FREE, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        self.slots.iter().position(free).map(|slot| Participant { epochs: self, slot })
+        let slot = self.slots[..self.participant_max].iter().position(free)?;
+        Some(Participant { epochs: self, slot })
+    }
+
+    /// Begins an operation of its own, unless there are as many as can be.
+    pub(crate) fn hold(&self) -> Option<Hold> {
+        for (slot, Slot(word)) in self.slots.iter().enumerate().skip(self.participant_max) {
+            let before = word.load(Ordering::Relaxed);
+            // Never the number of an earlier hold, or what waited for that one would wait for this one too.
+            let number = (before + 2) | UNDER_WAY;
+            if before & UNDER_WAY == 0
+                && word.compare_exchange(before, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                fence(Ordering::SeqCst);
+                return Some(Hold { slot, number });
+            }
+        }
+        None
+    }
+
+    /// Ends the operation of a hold.
+    #[expect(clippy::needless_pass_by_value, reason = "a hold is let go once")]
+    pub(crate) fn let_go(&self, hold: Hold) {
+        self.slots[hold.slot].0.store(hold.number & !UNDER_WAY, Ordering::Release);
     }
 
     /// The operations that may still reach what was replaced before this call.
@@ -73,9 +106,22 @@ impl Epochs {
         Tag(self.slots.iter().enumerate().filter_map(number).collect())
     }
 
+    /// Whether a hold is among the operations of a tag that have not ended.
+    pub(crate) fn waits_for_hold(&self, tag: &Tag) -> bool {
+        let is_under_way = |slot: usize, number| self.slots[slot].0.load(Ordering::Relaxed) == number;
+        tag.0.iter().any(|&(slot, number)| slot >= self.participant_max && is_under_way(slot, number))
+    }
+
     /// Whether all operations of a tag have ended. What they have read can then be overwritten.
     pub(crate) fn is_past(&self, tag: &Tag) -> bool {
         tag.0.iter().all(|&(slot, number)| self.slots[slot].0.load(Ordering::Acquire) != number)
+    }
+}
+
+impl Hold {
+    /// Its place among the slots, which is nobody else's until it is let go.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
     }
 }
 

@@ -26,15 +26,28 @@ pub(super) enum Garbage {
     Lid(Lid),
 }
 
+impl Garbage {
+    /// Bytes of its frame.
+    fn size(&self) -> u64 {
+        match self {
+            Garbage::Frame(frame) => (frame.granules() * super::frame::GRANULE_SIZE) as u64,
+            Garbage::Lid(_) => 0,
+        }
+    }
+}
+
 /// Tagged garbage of all sessions.
 #[derive(Debug, Default)]
 pub(super) struct GarbageList {
     batches: VecDeque<(Tag, Vec<Garbage>)>,
+    /// Bytes of frames that wait.
+    bytes: u64,
 }
 
 impl GarbageList {
     /// Adds garbage whose change is readable already.
     pub(super) fn push(&mut self, epochs: &Epochs, pieces: Vec<Garbage>) {
+        self.bytes += pieces.iter().map(Garbage::size).sum::<u64>();
         self.batches.push_back((epochs.tag(), pieces));
     }
 
@@ -45,6 +58,7 @@ impl GarbageList {
         while self.batches.front().is_some_and(|(tag, _)| epochs.is_past(tag)) {
             for piece in self.batches.pop_front().into_iter().flat_map(|(_, pieces)| pieces) {
                 any = true;
+                self.bytes -= piece.size();
                 match piece {
                     Garbage::Frame(frame) => space.free(frame.reuse()),
                     Garbage::Lid(lid) => space.free_lid(lid),
@@ -54,6 +68,11 @@ impl GarbageList {
         any
     }
 
+    /// Whether what has waited longest waits for a hold.
+    pub(super) fn waits_for_hold(&self, epochs: &Epochs) -> bool {
+        self.batches.front().is_some_and(|(tag, _)| epochs.waits_for_hold(tag))
+    }
+
     /// Whether anything waits.
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
@@ -61,10 +80,6 @@ impl GarbageList {
 
     /// Bytes of frames that wait.
     pub(super) fn bytes(&self) -> u64 {
-        let size = |piece: &Garbage| match piece {
-            Garbage::Frame(frame) => (frame.granules() * super::frame::GRANULE_SIZE) as u64,
-            Garbage::Lid(_) => 0,
-        };
-        self.batches.iter().flat_map(|(_, pieces)| pieces).map(size).sum()
+        self.bytes
     }
 }

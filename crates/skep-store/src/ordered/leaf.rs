@@ -77,6 +77,13 @@ pub(super) fn sorted_place<T: Trace>(leaf: Node<'_, T>, key: &[u8]) -> (BackPoin
     (BackPointer { segment: index as u8, index: low as u8 }, is_exact)
 }
 
+/// The value of the item at a place of the sorted block.
+pub(super) fn sorted_value<T: Trace>(leaf: Node<'_, T>, place: BackPointer) -> Value<'_> {
+    let index = usize::from(place.segment);
+    let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(index), index);
+    segment.value(usize::from(place.index))
+}
+
 /// How many log entries have a lower key than one whose place in the sorted block is `back`, and whether one has the same.
 pub(super) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointer) -> (usize, bool) {
     let (mut rank, mut is_followed) = (0, false);

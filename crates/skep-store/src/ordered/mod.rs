@@ -9,22 +9,28 @@
 //! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
 //! | `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
 //! | `leaf`, `scan`, `batch` | reading | sections 3.3, 4.3 |
-//! | `write`, `restructure` | writing | sections 3.4, 3.5 |
+//! | `change`, `write`, `restructure` | writing | sections 3.4, 3.5 |
+//! | `lease` | versions that are kept for scans in pages | |
+//! | `execute`, `pages` | every operation, in batches; scans in pages | |
 //! | `check` | what always holds of a tree | |
 
 mod batch;
+mod change;
 mod check;
 mod division;
 mod epoch;
+mod execute;
 mod frame;
 mod garbage;
 mod header;
 mod interior;
 mod leaf;
+mod lease;
 mod lock;
 mod log;
 mod outside;
 mod page_table;
+mod pages;
 mod restructure;
 mod scan;
 mod segment;
@@ -42,6 +48,7 @@ mod window;
 mod write;
 
 pub use check::Checked;
+pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures};
 pub use scan::{End, Start};
 pub use session::Session;
 pub use space::SpaceFigures;

@@ -1,31 +1,35 @@
 //! A thread's way to an ordered store.
 
 use super::batch::GROUP_SIZE;
+use super::change::{Change, Draft};
 use super::epoch::{Guard, Participant};
 use super::garbage::{BATCH_SIZE, Garbage};
-use super::outside;
 use super::scan::{End, Start};
-use super::segment::Value;
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
 use super::version::wait;
 use super::window::{Target, fingerprint};
-use super::write::{Attempt, Change};
-use super::{leaf, outside::OutsideValue};
-use crate::operation::{KEY_SIZE_MAX, OperationError, PutCondition, Reply, VALUE_SIZE_MAX};
+use super::write::Attempt;
+use super::{leaf, outside};
+use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
 /// Works on a store, one operation at a time. Sessions of several threads work side by side.
 #[derive(Debug)]
 pub struct Session<'s, T: Trace = Untraced> {
-    store: &'s OrderedStore<T>,
-    participant: Participant<'s>,
+    pub(super) store: &'s OrderedStore<T>,
+    pub(super) participant: Participant<'s>,
     /// What this session replaced and has not tagged yet. All of it is readable.
     replaced: Vec<Garbage>,
+    /// The values of the last write.
+    pub(super) draft: Draft,
+    /// A value that lies outside its node, put together; kept for its memory.
+    pub(super) whole: Vec<u8>,
 }
 
 impl<'s, T: Trace> Session<'s, T> {
     pub(super) fn new(store: &'s OrderedStore<T>, participant: Participant<'s>) -> Self {
-        Session { store, participant, replaced: Vec::with_capacity(2 * BATCH_SIZE) }
+        let replaced = Vec::with_capacity(2 * BATCH_SIZE);
+        Session { store, participant, replaced, draft: Draft::default(), whole: Vec::new() }
     }
 
     /// Appends the value of a key to `value`. Whether there is one; an invalid key has none.
@@ -46,15 +50,15 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Shows the values of many keys in their order, all as of one moment. What is announced for one key travels while
     /// others are worked on; so a batch takes a fraction of the time of as many single gets.
     pub fn get_batch(&mut self, keys: &[&[u8]], mut show: impl FnMut(Option<&[u8]>)) {
-        let guard = self.participant.enter();
-        let version = self.store.versions.read();
-        let mut whole = Vec::new();
+        let Session { store, participant, whole, .. } = self;
+        let guard = participant.enter();
+        let version = store.versions.read();
         for group in keys.chunks(GROUP_SIZE) {
-            self.store.get_group(group, version, &guard, |value| match value {
+            store.get_group(group, version, &guard, |value| match value {
                 Some(value) if value.is_outside => {
                     whole.clear();
-                    outside::visit(&self.store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-                    show(Some(&whole));
+                    outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
+                    show(Some(whole));
                 }
                 value => show(value.map(|value| value.bytes)),
             });
@@ -64,31 +68,16 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Inserts or replaces the value of a key, if the condition holds. The answer is [`Reply::Done`], [`Reply::Exists`],
     /// [`Reply::NotFound`] or [`Reply::Failed`]; whatever it tells can be read by all.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
-        if let Err(error) = validate_key(key) {
-            return Reply::Failed(error);
+        match (Request { key, operation: Operation::Put { value, condition } }).validate() {
+            Ok(()) => self.write(key, &Change::Put { value, condition }),
+            Err(error) => Reply::Failed(error),
         }
-        if value.len() > VALUE_SIZE_MAX {
-            return Reply::Failed(OperationError::ValueTooLong);
-        }
-        if value.len() <= outside::VALUE_INSIDE_SIZE_MAX {
-            let value = Value { bytes: value, is_outside: false };
-            return self.write(key, Change::Put { value, condition });
-        }
-        let Some(outside) = self.with_memory(|session| session.write_outside(value)) else {
-            return Reply::Failed(OperationError::NodesFull);
-        };
-        let reference = outside.reference;
-        let reply = self.write(key, Change::Put { value: Value { bytes: &reference, is_outside: true }, condition });
-        if reply != Reply::Done {
-            outside.discard(&mut self.store.space());
-        }
-        reply
     }
 
     /// Removes a key. The answer is [`Reply::Done`], [`Reply::NotFound`] or [`Reply::Failed`].
     pub fn delete(&mut self, key: &[u8]) -> Reply<'static> {
-        match validate_key(key) {
-            Ok(()) => self.write(key, Change::Delete),
+        match (Request { key, operation: Operation::Delete }).validate() {
+            Ok(()) => self.write(key, &Change::Delete),
             Err(error) => Reply::Failed(error),
         }
     }
@@ -96,31 +85,31 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Shows the pairs of a range in the order of their keys, all as of one moment, until `visit` answers false. A value is
     /// shown in parts: one, or several if it lies outside its node.
     pub fn scan(&mut self, start: Start<'_>, end: End<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
-        let guard = self.participant.enter();
-        let version = self.store.versions.read();
-        let mut whole = Vec::new();
-        self.store.scan(start, end, version, &guard, |key, value| {
+        let Session { store, participant, whole, .. } = self;
+        let guard = participant.enter();
+        let version = store.versions.read();
+        store.scan(start, end, version, &guard, |key, value| {
             if !value.is_outside {
                 return visit(key, value.bytes);
             }
             whole.clear();
-            outside::visit(&self.store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-            visit(key, &whole)
+            outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
+            visit(key, whole)
         });
     }
 
     /// As [`Session::scan`], from the greatest key to the lowest.
     pub fn scan_reverse(&mut self, start: Start<'_>, end: End<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
-        let guard = self.participant.enter();
-        let version = self.store.versions.read();
-        let mut whole = Vec::new();
-        self.store.scan_reverse(start, end, version, &guard, |key, value| {
+        let Session { store, participant, whole, .. } = self;
+        let guard = participant.enter();
+        let version = store.versions.read();
+        store.scan_reverse(start, end, version, &guard, |key, value| {
             if !value.is_outside {
                 return visit(key, value.bytes);
             }
             whole.clear();
-            outside::visit(&self.store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-            visit(key, &whole)
+            outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
+            visit(key, whole)
         });
     }
 
@@ -138,9 +127,9 @@ impl<'s, T: Trace> Session<'s, T> {
         (self.store, self.participant.enter())
     }
 
-    fn write(&mut self, key: &[u8], change: Change<'_>) -> Reply<'static> {
-        let fingerprint = fingerprint(key);
-        let reply = self.with_memory(|session| session.write_or_find_full(key, fingerprint, change));
+    /// Carries out a write of a valid request. What an update found and what it left stays in the draft.
+    pub(super) fn write(&mut self, key: &[u8], change: &Change<'_>) -> Reply<'static> {
+        let reply = self.with_memory(|session| session.write_or_find_full(key, change));
         if self.replaced.len() >= BATCH_SIZE {
             self.collect();
         }
@@ -148,25 +137,22 @@ impl<'s, T: Trace> Session<'s, T> {
     }
 
     /// Tries until the write is done, or refused, or finds no memory.
-    fn write_or_find_full(&mut self, key: &[u8], fingerprint: u8, change: Change<'_>) -> Option<Reply<'static>> {
+    fn write_or_find_full(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
+        let Session { store, participant, replaced, draft, .. } = self;
+        let guard = participant.enter();
         let mut rounds = 0;
-        loop {
-            let guard = self.participant.enter();
-            let attempt = self.store.attempt(key, fingerprint, change, &guard, &mut self.replaced);
-            drop(guard);
-            match attempt {
-                Attempt::Settled { reply, version } => {
-                    self.store.versions.wait_until_readable(version);
-                    return Some(reply);
-                }
+        let settled = loop {
+            match store.attempt(key, change, draft, &guard, replaced) {
+                Attempt::Settled { reply, version } => break Some((reply, version)),
                 Attempt::Again => wait(&mut rounds),
-                Attempt::NoMemory => return None,
+                Attempt::NoMemory => break None,
             }
-        }
-    }
-
-    fn write_outside(&mut self, value: &[u8]) -> Option<OutsideValue> {
-        OutsideValue::new(&self.store.frames, |granules| self.store.allocate(granules), value)
+        };
+        drop(guard);
+        draft.discard(store);
+        let (reply, version) = settled?;
+        store.versions.wait_until_readable(version);
+        Some(reply)
     }
 
     /// Tries again for as long as garbage can be freed.
@@ -178,7 +164,7 @@ impl<'s, T: Trace> Session<'s, T> {
             }
             if !self.replaced.is_empty() {
                 self.collect();
-            } else if !self.store.collect() {
+            } else if !self.store.collect() && !self.store.leases.expire_oldest(&self.store.epochs) {
                 // What is left waits for operations under way, or there is nothing.
                 if self.store.garbage().is_empty() || rounds > WAITS_FOR_GARBAGE_MAX {
                     return None;
@@ -189,20 +175,11 @@ impl<'s, T: Trace> Session<'s, T> {
     }
 }
 
-/// Rounds of waiting for other operations before a write is answered that memory is full: a lease may hold garbage for
-/// seconds.
+/// Rounds of waiting for other operations before a write is answered that memory is full.
 const WAITS_FOR_GARBAGE_MAX: u32 = 10_000;
 
 impl<T: Trace> Drop for Session<'_, T> {
     fn drop(&mut self) {
         self.collect();
-    }
-}
-
-fn validate_key(key: &[u8]) -> Result<(), OperationError> {
-    match key.len() {
-        0 => Err(OperationError::KeyEmpty),
-        1..=KEY_SIZE_MAX => Ok(()),
-        _ => Err(OperationError::KeyTooLong),
     }
 }

@@ -7,6 +7,7 @@ use super::frame::{Frames, FreeFrame, Node};
 use super::garbage::GarbageList;
 use super::header::Lid;
 use super::interior;
+use super::lease::{LEASE_COUNT_MAX, LeaseFigures, Leases};
 use super::session::Session;
 use super::sorted::LeafPlan;
 use super::space::{Space, SpaceFigures};
@@ -19,6 +20,8 @@ use crate::memory::RegionError;
 const SESSION_COUNT_MAX: usize = 128;
 /// Most writes between taking a version and being readable.
 const WRITES_IN_FLIGHT_MAX: usize = 1024;
+/// The part of the region that garbage may take while leases hold it.
+const GARBAGE_PART: u64 = 8;
 
 /// How an ordered store is set up.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,9 @@ pub struct OrderedStore<T: Trace = Untraced> {
     pub(super) frames: Frames<T>,
     pub(super) versions: Versions,
     pub(super) epochs: Epochs,
+    pub(super) leases: Leases,
+    /// Bytes of garbage beyond which leases expire.
+    garbage_budget: u64,
     space: Mutex<Space>,
     garbage: Mutex<GarbageList>,
 }
@@ -46,6 +52,8 @@ pub struct OrderedFigures {
     pub garbage_bytes: u64,
     /// Levels of the tree, leaves included.
     pub height: u32,
+    /// Leases of scans.
+    pub leases: LeaseFigures,
 }
 
 impl OrderedStore {
@@ -67,7 +75,9 @@ impl<T: Trace> OrderedStore<T> {
         Ok(OrderedStore {
             frames,
             versions: Versions::new(WRITES_IN_FLIGHT_MAX),
-            epochs: Epochs::new(SESSION_COUNT_MAX),
+            epochs: Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
+            leases: Leases::default(),
+            garbage_budget: settings.memory / GARBAGE_PART,
             space: Mutex::new(space),
             garbage: Mutex::new(GarbageList::default()),
         })
@@ -89,7 +99,12 @@ impl<T: Trace> OrderedStore<T> {
             let guard = participant.enter();
             u32::from(self.latest(Lid::ROOT, &guard).level()) + 1
         });
-        OrderedFigures { space: self.space().figures(), garbage_bytes: self.garbage().bytes(), height }
+        OrderedFigures {
+            space: self.space().figures(),
+            garbage_bytes: self.garbage().bytes(),
+            height,
+            leases: self.leases.figures(),
+        }
     }
 
     pub(super) fn space(&self) -> MutexGuard<'_, Space> {
@@ -100,10 +115,17 @@ impl<T: Trace> OrderedStore<T> {
         self.garbage.lock().expect("no thread panics while it holds the garbage")
     }
 
-    /// Frees what can be freed. Whether there was anything.
+    /// Frees what can be freed; beyond the budget for garbage, at the expense of leases. Whether there was anything.
     pub(super) fn collect(&self) -> bool {
         let mut garbage = self.garbage();
-        !garbage.is_empty() && garbage.collect(&self.epochs, &mut self.space())
+        let mut any = garbage.collect(&self.epochs, &mut self.space());
+        while garbage.bytes() > self.garbage_budget
+            && garbage.waits_for_hold(&self.epochs)
+            && self.leases.expire_oldest(&self.epochs)
+        {
+            any |= garbage.collect(&self.epochs, &mut self.space());
+        }
+        any
     }
 
     /// Frames of these sizes, or none at all.

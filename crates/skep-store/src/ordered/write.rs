@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::change::{Change, Decision, Draft};
 use super::epoch::Guard;
 use super::frame::{FreeFrame, LOG_COUNT_MAX, LockedNode, Node};
 use super::garbage::Garbage;
@@ -13,17 +14,8 @@ use super::shortcut::Shortcuts;
 use super::sorted::{LEAF_SIZE_LOW, LeafPlan};
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::Target;
-use crate::operation::{PutCondition, Reply};
-
-/// What is to be done with a key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Change<'a> {
-    /// Sets its value.
-    Put { value: Value<'a>, condition: PutCondition },
-    /// Removes it.
-    Delete,
-}
+use super::window::{Target, fingerprint};
+use crate::operation::Reply;
 
 /// How an attempt to write ended.
 #[derive(Debug)]
@@ -57,38 +49,50 @@ pub(super) struct NewEntry<'a> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Tries once to carry out a write.
+    /// Tries once to carry out a write: looks at the key's leaf, decides, and changes the leaf if it is still as it was.
     pub(super) fn attempt(
         &self,
         key: &[u8],
-        fingerprint: u8,
-        change: Change<'_>,
+        change: &Change<'_>,
+        draft: &mut Draft,
         guard: &Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
+        let fingerprint = fingerprint(key);
         let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
         if leaf.state().is_locked() {
             return Attempt::Again;
         }
         let (back, is_exact) = leaf::sorted_place(leaf, key);
-        let exists = match leaf::find_in_log(leaf, key, fingerprint, u64::MAX) {
-            Some(entry) => !entry.word.flags.is_delete,
-            None => is_exact,
+        let logged = leaf::find_in_log(leaf, key, fingerprint, u64::MAX);
+        let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
+        let found = || exists.then(|| logged.map_or_else(|| leaf::sorted_value(leaf, back), |entry| entry.value));
+        let value = match change.decide(self, exists, found, draft, guard) {
+            Decision::Set(value) => Some(value),
+            Decision::Remove => None,
+            Decision::Refuse(reply) => return Attempt::Settled { reply, version: leaf::newest_version(leaf) },
+            Decision::NoMemory => return Attempt::NoMemory,
         };
-        let refused = match change {
-            Change::Put { condition: PutCondition::IfAbsent, .. } if exists => Some(Reply::Exists),
-            Change::Put { condition: PutCondition::IfPresent, .. } | Change::Delete if !exists => Some(Reply::NotFound),
-            _ => None,
-        };
-        if let Some(reply) = refused {
-            return Attempt::Settled { reply, version: leaf::newest_version(leaf) };
+        let is_outside = value.is_some_and(|value| value.is_outside);
+        let attempt = self.change_leaf(leaf, &NewEntry { key, fingerprint, value }, back, is_exact, guard, replaced);
+        if is_outside && matches!(attempt, Attempt::Settled { .. }) {
+            draft.settle();
         }
-        let value = match change {
-            Change::Put { value, .. } => Some(value),
-            Change::Delete => None,
-        };
-        let entry = NewEntry { key, fingerprint, value };
-        let size = log::entry_size(key, value.map_or(&[], |value| value.bytes));
+        attempt
+    }
+
+    /// Puts an entry into a leaf, if the leaf is still as it was seen.
+    fn change_leaf(
+        &self,
+        leaf: Node<'_, T>,
+        entry: &NewEntry<'_>,
+        back: BackPointer,
+        is_exact: bool,
+        guard: &Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let value = entry.value;
+        let size = log::entry_size(entry.key, value.map_or(&[], |value| value.bytes));
         let has_room = leaf.state().log_count() < LOG_COUNT_MAX && leaf.state().log_size() + size <= ENTRIES_SIZE_MAX;
         // Far enough below the largest delta that no writers in flight can take the versions between.
         let delta_fits = self.versions.newest() - leaf.version() < DELTA_MAX / 2;
@@ -98,9 +102,9 @@ impl<T: Trace> OrderedStore<T> {
             cursor.next().is_some() && cursor.next().is_some()
         };
         if has_room && delta_fits && (value.is_some() || has_others()) {
-            self.append(leaf, &entry, back, is_exact)
+            self.append(leaf, entry, back, is_exact)
         } else {
-            self.merge(leaf, &entry, guard, replaced)
+            self.merge(leaf, entry, guard, replaced)
         }
     }
 

@@ -7,7 +7,7 @@
 use super::replies::Replies;
 use crate::function::{DecimalText, add_decimal, filter, reduce, update, update_short};
 use crate::memory::Effect;
-use crate::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use crate::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use crate::short::{load_short, overwrite};
 
 /// Whether an operation could be carried out on the value where it lies.
@@ -65,26 +65,15 @@ pub(super) fn execute_in_place(
         }
         Operation::Put { .. } | Operation::Delete => return InPlace::MainPath,
         Operation::Update(operation) => return update_in_place(operation, value, place, replies),
-        Operation::Reduce(operation) => match operation.validate_value(value.len()) {
-            Err(error) => (Reply::Failed(error), Effect::Unchanged),
-            Ok(()) => {
-                let mut accumulator = [0; 8];
-                let accumulator = &mut accumulator[..operation.element.width()];
-                accumulator.copy_from_slice(operation.initial);
-                reduce(operation.fold, operation.element, accumulator, value, operation.constants);
-                replies.set(place, Reply::Value(accumulator));
-                return InPlace::Answered(Effect::Unchanged);
-            }
-        },
-        Operation::Filter(operation) => match operation.validate_value(value.len()) {
-            Err(error) => (Reply::Failed(error), Effect::Unchanged),
-            Ok(()) => {
-                let start = replies.bytes_mut().len();
-                filter(operation.predicate, operation.element, operation.operand, value, replies.bytes_mut());
-                replies.finish_value(place, start);
-                return InPlace::Answered(Effect::Unchanged);
-            }
-        },
+        Operation::Reduce(operation) => {
+            answer_reduce(operation, value, place, replies);
+            return InPlace::Answered(Effect::Unchanged);
+        }
+        Operation::Filter(operation) => {
+            answer_filter(operation, value, place, replies);
+            return InPlace::Answered(Effect::Unchanged);
+        }
+        Operation::Scan(_) => (Reply::Failed(OperationError::NotOrdered), Effect::Unchanged),
         Operation::AddDecimal { delta } => {
             let mut text = DecimalText::new(0);
             match add_decimal(value, *delta, &mut text) {
@@ -102,6 +91,28 @@ pub(super) fn execute_in_place(
     };
     replies.set(place, reply);
     InPlace::Answered(effect)
+}
+
+/// Folds a value.
+pub(crate) fn answer_reduce(operation: &Reduce<'_>, value: &[u8], place: usize, replies: &mut Replies) {
+    if let Err(error) = operation.validate_value(value.len()) {
+        return replies.set(place, Reply::Failed(error));
+    }
+    let mut accumulator = [0; 8];
+    let accumulator = &mut accumulator[..operation.element.width()];
+    accumulator.copy_from_slice(operation.initial);
+    reduce(operation.fold, operation.element, accumulator, value, operation.constants);
+    replies.set(place, Reply::Value(accumulator));
+}
+
+/// Answers the elements of a value that pass.
+pub(crate) fn answer_filter(operation: &Filter<'_>, value: &[u8], place: usize, replies: &mut Replies) {
+    if let Err(error) = operation.validate_value(value.len()) {
+        return replies.set(place, Reply::Failed(error));
+    }
+    let start = replies.bytes_mut().len();
+    filter(operation.predicate, operation.element, operation.operand, value, replies.bytes_mut());
+    replies.finish_value(place, start);
 }
 
 /// Carries out an atomic update.

@@ -136,7 +136,7 @@ impl<M: Memory> Flow<'_, M> {
         let station = self.batch.station;
         station.admitted.set(station.admitted.get() + 1);
         let request = Waiting::at(u32::try_from(place).expect("memory holds fewer requests"));
-        if let Err(error) = self.batch.requests[place].validate() {
+        if let Err(error) = self.batch.requests[place].validate_unordered() {
             self.batch.answer(request, Reply::Failed(error));
             station.answered.borrow_mut().push(request);
             return None;

@@ -87,6 +87,7 @@ impl<M: Memory> Batch<'_, M> {
             }
             Operation::Contains => self.answer(waiting, Reply::Done),
             Operation::AddDecimal { .. } => return Err(OperationError::NotAnInteger),
+            Operation::Scan(_) => return Err(OperationError::NotOrdered),
             Operation::Update(operation) if value_size.is_none() => {
                 // The key is missing and the initial value large: it is stored, then updated where it lies.
                 let initial = operation.initial.unwrap_or_default();

@@ -25,6 +25,7 @@ mod station;
 pub use flow::{Admitted, Flow};
 pub use replies::Replies;
 
+pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
 
 use std::cell::{Cell, RefCell};
@@ -207,7 +208,7 @@ impl<M: Memory> Processor<M> {
         let homes = &mut self.homes[..requests.len()];
         let mut all_valid = true;
         for (request, home) in requests.iter().zip(homes.iter_mut()) {
-            let is_valid = request.validate().is_ok();
+            let is_valid = request.validate_unordered().is_ok();
             *home = if is_valid { self.table.locate(request.key) } else { Home::NOWHERE };
             all_valid &= is_valid;
         }
@@ -223,7 +224,7 @@ impl<M: Memory> Processor<M> {
             }
         } else {
             for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {
-                match request.validate() {
+                match request.validate_unordered() {
                     Ok(()) => arrivals.admit(place, admission(home)),
                     Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
                 }

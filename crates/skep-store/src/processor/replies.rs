@@ -2,13 +2,13 @@
 
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::hash::PAIR_SIZE_MAX;
-use crate::operation::{OperationError, Reply, VALUE_SIZE_MAX};
+use crate::operation::{OperationError, PAGE_SIZE_MAX, Reply};
 use crate::short::{SHORT_SIZE_MAX, load_short};
 
 /// Largest reply budget: with what may go beyond it, a batch's answers take less than 4 GiB.
 const BUDGET_MAX: usize = 2 << 30;
 
-const _: () = assert!(BUDGET_MAX + VALUE_SIZE_MAX + IN_FLIGHT_MAX * PAIR_SIZE_MAX <= u32::MAX as usize);
+const _: () = assert!(BUDGET_MAX + PAGE_SIZE_MAX + IN_FLIGHT_MAX * PAIR_SIZE_MAX <= u32::MAX as usize);
 
 /// The answers to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     code: u8,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16 && VALUE_SIZE_MAX <= u32::MAX as usize);
+const _: () = assert!(size_of::<Entry>() == 16 && PAGE_SIZE_MAX <= u32::MAX as usize);
 
 /// What an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

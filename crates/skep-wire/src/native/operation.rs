@@ -199,6 +199,7 @@ pub fn operation_size(request: &Request<'_>) -> usize {
         Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
         Operation::Filter(filter) => filter.operand.len(),
         Operation::AddDecimal { .. } => size_of::<i64>(),
+        Operation::Scan(scan) => scan.end.bytes().len(),
     };
     HEADER_SIZE_MAX + request.key.len() + payload
 }
@@ -308,7 +309,8 @@ fn decode_element(byte: u8, allowed: u8) -> Result<Element, WireError> {
 /// Appends the operation if that makes the output no longer than `size_max` bytes, else leaves it as it was.
 ///
 /// Two requests, both invalid for any store, cannot be written at all: one whose key size does not fit 16 bits, and
-/// a fold whose Σ is not one element, because Σ could not be told from the constants.
+/// a fold whose Σ is not one element, because Σ could not be told from the constants. Scans cannot be written either:
+/// the only space of the protocol has no order.
 #[inline]
 pub(super) fn encode(
     request: &Request<'_>,
@@ -349,6 +351,7 @@ pub(super) fn encode(
             delta = number.to_le_bytes();
             Parts { operand: Some([&delta, &[]]), ..Parts::without_operand(Opcode::AddDecimal) }
         }
+        Operation::Scan(_) => return false,
     };
     parts.encode(request.key, registers, output, size_max)
 }

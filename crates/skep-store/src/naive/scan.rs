@@ -1,0 +1,128 @@
+//! Scans in the plainest way: all pairs are looked at, those of the range kept, and the page is put together byte by byte.
+//!
+//! A lease is a copy of all pairs. It has the number that an ordered store gives that only this sequence of requests was
+//! sent to, and that has no reason but their number to let one expire.
+
+use std::collections::BTreeMap;
+
+use super::NaiveReply;
+use crate::operation::{
+    OperationError, PAGE_COUNT_MAX, PAGE_SIZE_GOAL, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
+};
+use crate::ordered::LEASE_COUNT_MAX;
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The states that leases keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NaiveLeases {
+    last: u64,
+    states: BTreeMap<u64, Pairs>,
+}
+
+impl NaiveLeases {
+    /// Forgets a lease, if there is one with this number.
+    pub(super) fn expire(&mut self, number: u64) {
+        self.states.remove(&number);
+    }
+
+    /// The answer to a valid scan from a key.
+    pub(super) fn scan(&mut self, pairs: &Pairs, key: &[u8], scan: &Scan<'_>) -> NaiveReply {
+        let mut number = 0;
+        let page = match scan.lease {
+            ScanLease::None => page(pairs, key, scan),
+            ScanLease::Open => {
+                // Room is made first.
+                if self.states.len() == LEASE_COUNT_MAX {
+                    self.states.pop_first();
+                }
+                let page = page(pairs, key, scan);
+                if page.more {
+                    self.last += 1;
+                    number = self.last;
+                    self.states.insert(number, pairs.clone());
+                }
+                page
+            }
+            ScanLease::Continue(lease) => {
+                let Some(state) = self.states.get(&lease) else {
+                    return NaiveReply::Failed(OperationError::LeaseExpired);
+                };
+                let page = page(state, key, scan);
+                match page.more {
+                    true => number = lease,
+                    false => drop(self.states.remove(&lease)),
+                }
+                page
+            }
+        };
+        NaiveReply::Value(page.bytes(number))
+    }
+}
+
+struct NaivePage {
+    answer: ScanAnswer,
+    count: u32,
+    more: bool,
+    last_key: Vec<u8>,
+    entries: Vec<u8>,
+}
+
+fn page(pairs: &Pairs, key: &[u8], scan: &Scan<'_>) -> NaivePage {
+    let floor = pairs.keys().rfind(|other| other.as_slice() <= key);
+    let is_in_range = |other: &[u8]| {
+        let begins = match (scan.start, scan.end) {
+            (ScanStart::Above, ScanEnd::Prefix(prefix)) if !key.starts_with(prefix) => other >= prefix,
+            (ScanStart::Above, _) => other > key,
+            (ScanStart::Floor, ScanEnd::Prefix(_)) | (ScanStart::AtOrAbove, _) => other >= key,
+            (ScanStart::Floor, _) => floor.is_none_or(|floor| other >= floor.as_slice()),
+        };
+        let ends = match scan.end {
+            ScanEnd::Last => false,
+            ScanEnd::AtOrBelow(end) => other > end,
+            ScanEnd::Below(end) => other >= end,
+            ScanEnd::Prefix(prefix) => !other.starts_with(prefix),
+        };
+        begins && !ends
+    };
+    let mut range: Vec<_> = pairs.iter().filter(|(key, _)| is_in_range(key)).collect();
+    if scan.reverse {
+        range.reverse();
+    }
+    let mut page = NaivePage { answer: scan.answer, count: 0, more: false, last_key: Vec::new(), entries: Vec::new() };
+    for (key, value) in range {
+        let entry = match scan.answer {
+            ScanAnswer::Pairs => {
+                [&(key.len() as u16).to_le_bytes()[..], &(value.len() as u32).to_le_bytes(), key, value].concat()
+            }
+            ScanAnswer::Keys => [&(key.len() as u16).to_le_bytes()[..], key].concat(),
+            ScanAnswer::Count => Vec::new(),
+        };
+        let is_full = scan.answer == ScanAnswer::Count && page.count == PAGE_COUNT_MAX
+            || page.count > 0 && 16 + page.entries.len() + entry.len() > PAGE_SIZE_GOAL;
+        if page.count == scan.limit || is_full {
+            page.more = true;
+            break;
+        }
+        page.count += 1;
+        page.last_key.clone_from(key);
+        page.entries.extend(entry);
+    }
+    page
+}
+
+impl NaivePage {
+    fn bytes(&self, lease: u64) -> Vec<u8> {
+        let last_key = if self.answer == ScanAnswer::Count { self.last_key.as_slice() } else { &[] };
+        let last_key_size = last_key.len() as u16;
+        [
+            &self.count.to_le_bytes()[..],
+            &[u8::from(self.more), self.answer as u8],
+            &last_key_size.to_le_bytes(),
+            &lease.to_le_bytes(),
+            last_key,
+            &self.entries,
+        ]
+        .concat()
+    }
+}

@@ -1,0 +1,278 @@
+//! The ordered store against the obvious one: random batches of all operations, scans and leases among them, from a printed
+//! seed. `SKEP_SEED` repeats a run.
+
+use std::time::Instant;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::hash::Settings;
+use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights};
+use skep_store::operation::{
+    Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
+};
+use skep_store::ordered::{OrderedSettings, OrderedStore, Session};
+use skep_store::processor::{Processor, Replies};
+
+struct Case {
+    memory: u64,
+    generator: GeneratorSettings,
+    operations: u64,
+    reply_budget: usize,
+}
+
+/// What a case found, so that it can be asserted that it found it.
+#[derive(Debug, Default)]
+struct Seen {
+    operations: u64,
+    nodes_full: u64,
+    deferred: u64,
+    /// Pages behind which a scan could go on.
+    went_on: u64,
+    /// Pages of a lease but for its first.
+    leased: u64,
+    expired: u64,
+}
+
+fn seed() -> u64 {
+    std::env::var("SKEP_SEED").map_or(20_171_028, |seed| seed.parse().expect("SKEP_SEED is a number"))
+}
+
+fn owned(request: &Request<'_>) -> Option<OwnedRequest> {
+    let Operation::Scan(Scan { start, end, reverse, limit, answer, lease }) = request.operation else { return None };
+    let scan = Scan { start, end: end.with_bytes(&[]), reverse, limit, answer, lease };
+    Some(OwnedRequest {
+        key: request.key.to_vec(),
+        operation: OwnedOperation::Scan { end: end.bytes().to_vec(), scan },
+    })
+}
+
+/// Runs a case in batches of 1 to 300, and compares every answer. Scans of which a page was answered go on later.
+fn run(case: Case) -> Seen {
+    let seed = case.generator.seed;
+    println!("seed {seed}");
+    let store = OrderedStore::new(&OrderedSettings { memory: case.memory }).unwrap();
+    let mut session = store.session().unwrap();
+    let mut naive = NaiveStore::ordered();
+    let mut replies = Replies::with_budget(case.reply_budget);
+    let mut generator = Generator::new(case.generator);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut seen = Seen::default();
+    let mut next_pages: Vec<OwnedRequest> = Vec::new();
+    while seen.operations < case.operations {
+        let size = random.random_range(1..=300);
+        let mut batch: Vec<OwnedRequest> = generator.by_ref().take(size).collect();
+        for page in next_pages.drain(..) {
+            batch.insert(random.random_range(0..=batch.len()), page);
+        }
+        let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
+        check_batch(&mut session, &mut naive, &requests, &mut replies, &mut next_pages, &mut seen, seed);
+    }
+    let checked = session.check();
+    assert_eq!((checked.pairs, checked.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()), "seed {seed}");
+    println!("{seen:?} {:?}", store.figures());
+    seen
+}
+
+/// Executes a batch, again for what was deferred, and compares the answers.
+fn check_batch(
+    session: &mut Session<'_>,
+    naive: &mut NaiveStore,
+    requests: &[Request<'_>],
+    replies: &mut Replies,
+    next_pages: &mut Vec<OwnedRequest>,
+    seen: &mut Seen,
+    seed: u64,
+) {
+    let now = Instant::now();
+    let mut left: Vec<Request<'_>> = requests.to_vec();
+    while !left.is_empty() {
+        session.execute(&left, replies, now);
+        assert_eq!(replies.len(), left.len());
+        let mut deferred: Vec<Request<'_>> = Vec::new();
+        for (request, reply) in left.iter().zip(replies.iter()) {
+            match reply {
+                Reply::Deferred => {
+                    deferred.push(*request);
+                    continue;
+                }
+                Reply::Failed(OperationError::NodesFull) => seen.nodes_full += 1,
+                Reply::Failed(OperationError::LeaseExpired) => seen.expired += 1,
+                _ => {}
+            }
+            assert!(
+                request.validate().is_err() || !deferred.iter().any(|earlier| earlier.key == request.key),
+                "seed {seed}: a request overtook one of its key that was deferred"
+            );
+            seen.operations += 1;
+            if let Err(expected) = naive.check(request, reply) {
+                panic!(
+                    "seed {seed}, operation {}: {request:?}\nexpected {expected:?}\nanswered {reply:?}",
+                    seen.operations
+                );
+            }
+            if let (Operation::Scan(scan), Reply::Value(page)) = (request.operation, reply) {
+                seen.leased += u64::from(matches!(scan.lease, ScanLease::Continue(_)));
+                let page = Page::decode(page).expect("a scan is answered by a page");
+                if let Some(next) = request.after_page(&page)
+                    && next_pages.len() < 20
+                {
+                    seen.went_on += 1;
+                    next_pages.extend(owned(&next));
+                }
+            }
+        }
+        assert!(deferred.len() < left.len(), "seed {seed}: nothing was executed");
+        seen.deferred += deferred.len() as u64;
+        left = deferred;
+    }
+}
+
+const WITH_SCANS: Mix = Mix {
+    get: 15,
+    contains: 3,
+    put: 15,
+    put_if_absent: 8,
+    put_if_present: 4,
+    delete: 8,
+    update: 25,
+    reduce: 8,
+    filter: 8,
+    add_decimal: 6,
+    scan: 4,
+};
+
+#[test]
+fn all_operations_in_a_memory_with_room() {
+    let generator =
+        GeneratorSettings { seed: seed(), key_count: 3000, mix: WITH_SCANS, ..GeneratorSettings::default() };
+    let seen = run(Case { memory: 256 << 20, generator, operations: 100_000, reply_budget: 1 << 20 });
+    assert_eq!(seen.nodes_full, 0);
+    assert!(seen.went_on > 500 && seen.leased > 100 && seen.expired > 100, "{seen:?}");
+}
+
+#[test]
+fn few_hot_keys() {
+    let generator = GeneratorSettings {
+        seed: seed() + 1,
+        key_count: 12,
+        key_size: 1..=3,
+        mix: WITH_SCANS,
+        ..GeneratorSettings::default()
+    };
+    run(Case { memory: 64 << 20, generator, operations: 100_000, reply_budget: 1 << 20 });
+}
+
+#[test]
+fn large_values_and_a_small_reply_budget() {
+    let generator = GeneratorSettings {
+        seed: seed() + 2,
+        key_count: 60,
+        sizes: SizeWeights { empty: 1, inline: 2, slab: 5, large: 10 },
+        large_size_max: 100_000,
+        mix: WITH_SCANS,
+        ..GeneratorSettings::default()
+    };
+    let seen = run(Case { memory: 256 << 20, generator, operations: 8_000, reply_budget: 100_000 });
+    assert!(seen.deferred > 0 && seen.leased > 0);
+}
+
+#[test]
+fn a_small_memory_fills_up() {
+    let generator = GeneratorSettings {
+        seed: seed() + 3,
+        key_count: 20_000,
+        mix: Mix { put: 50, ..WITH_SCANS },
+        ..GeneratorSettings::default()
+    };
+    let seen = run(Case { memory: 1 << 20, generator, operations: 30_000, reply_budget: 1 << 20 });
+    assert!(seen.nodes_full > 100, "{seen:?}");
+}
+
+/// Scan all with these settings, one page after the other, and count pairs and pages.
+fn scan_all(session: &mut Session<'_>, scan: Scan<'_>, replies: &mut Replies) -> (Vec<Vec<u8>>, u32, usize) {
+    let (mut keys, mut count, mut pages) = (Vec::new(), 0, 0);
+    let mut next = owned(&Request { key: b"", operation: Operation::Scan(scan) });
+    while let Some(request) = next {
+        let request = request.as_request();
+        session.execute(&[request], replies, Instant::now());
+        let Reply::Value(bytes) = replies.get(0) else { panic!("{:?}", replies.get(0)) };
+        let page = Page::decode(bytes).unwrap();
+        count += page.count();
+        pages += 1;
+        keys.extend(page.pairs().map(|(key, _)| key.to_vec()));
+        next = request.after_page(&page).and_then(|next| owned(&next));
+    }
+    (keys, count, pages)
+}
+
+#[test]
+fn pages_make_up_the_range() {
+    const COUNT: u32 = 150_000;
+    let store = OrderedStore::new(&OrderedSettings { memory: 256 << 20 }).unwrap();
+    let mut session = store.session().unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    for number in 0..COUNT {
+        assert_eq!(session.put(&number.to_be_bytes(), b"value", PutCondition::Always), Reply::Done);
+    }
+    let scan = Scan {
+        start: ScanStart::AtOrAbove,
+        end: ScanEnd::Last,
+        reverse: false,
+        limit: u32::MAX,
+        answer: ScanAnswer::Pairs,
+        lease: ScanLease::Open,
+    };
+    let mut ascending: Vec<Vec<u8>> = (0..COUNT).map(|number| number.to_be_bytes().to_vec()).collect();
+    let forwards = scan_all(&mut session, scan, &mut replies);
+    assert!(forwards.0 == ascending && forwards.1 == COUNT && forwards.2 > 30, "{} pages", forwards.2);
+    let keys = scan_all(&mut session, Scan { answer: ScanAnswer::Keys, limit: 1000, ..scan }, &mut replies);
+    assert!(keys.0 == ascending && keys.2 == 150);
+    ascending.reverse();
+    let backwards = scan_all(&mut session, Scan { reverse: true, ..scan }, &mut replies);
+    assert!(backwards.0 == ascending && backwards.1 == COUNT);
+    let counted = scan_all(&mut session, Scan { answer: ScanAnswer::Count, ..scan }, &mut replies);
+    assert_eq!((counted.0.len(), counted.1, counted.2), (0, COUNT, 3));
+    assert_eq!(store.figures().leases.open, 0, "a lease ends with its scan");
+}
+
+/// A page that holds the greatest pair alone, and the one behind it.
+#[test]
+fn the_largest_values_are_pages_of_their_own() {
+    let store = OrderedStore::new(&OrderedSettings { memory: 64 << 20 }).unwrap();
+    let mut session = store.session().unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    for key in [b"a", b"b", b"c"] {
+        assert_eq!(session.put(key, &vec![key[0]; 1 << 20], PutCondition::Always), Reply::Done);
+    }
+    let scan = Scan {
+        start: ScanStart::AtOrAbove,
+        end: ScanEnd::Last,
+        reverse: false,
+        limit: 100,
+        answer: ScanAnswer::Pairs,
+        lease: ScanLease::None,
+    };
+    assert_eq!(scan_all(&mut session, scan, &mut replies).2, 3);
+    let keys = Scan { answer: ScanAnswer::Keys, ..scan };
+    assert_eq!(scan_all(&mut session, keys, &mut replies).2, 1);
+}
+
+#[test]
+fn a_hash_store_has_no_order() {
+    let mut processor = Processor::new(&Settings::for_kv_size(1 << 20, 64, 1)).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let scan = Scan {
+        start: ScanStart::Floor,
+        end: ScanEnd::Last,
+        reverse: false,
+        limit: 0,
+        answer: ScanAnswer::Pairs,
+        lease: ScanLease::None,
+    };
+    let requests =
+        [Request { key: b"", operation: Operation::Scan(scan) }, Request { key: b"k", operation: Operation::Get }];
+    processor.execute(&requests, &mut replies);
+    assert_eq!(replies.get(0), Reply::Failed(OperationError::NotOrdered));
+    assert_eq!(replies.get(1), Reply::NotFound);
+    assert_eq!(NaiveStore::new().execute(&requests[0]), replies.get(0));
+}
