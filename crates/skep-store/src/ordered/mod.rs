@@ -42,6 +42,7 @@ mod window;
 mod write;
 
 pub use check::Checked;
+pub use log::LogBlock;
 pub use scan::{End, Start};
 pub use session::Session;
 pub use space::SpaceFigures;
