@@ -23,7 +23,7 @@ pub(super) struct Skep {
 impl Skep {
     pub(super) fn new(pairs: usize) -> Result<Self, String> {
         let memory = (2 * PART_SIZE * pairs) as u64 * MEMORY_PER_RAW_BYTE_MAX + (64 << 20);
-        let store = OrderedStore::new(&OrderedSettings { memory }).map_err(|error| error.to_string())?;
+        let store = OrderedStore::new(&OrderedSettings::new(memory)).map_err(|error| error.to_string())?;
         // It lives as long as the measurement, which is as long as the process.
         let store: &'static OrderedStore = Box::leak(Box::new(store));
         let session = store.session().ok_or("no session is left")?;

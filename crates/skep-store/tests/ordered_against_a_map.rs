@@ -7,7 +7,7 @@ use std::ops::Bound;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::operation::{OperationError, PutCondition, Reply};
-use skep_store::ordered::{End, OrderedSettings, OrderedStore, Session, Start};
+use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Session, Start};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -107,9 +107,13 @@ impl Inputs {
 }
 
 fn run(case: &Case) {
+    run_with(&OrderedSettings::new(case.memory), case);
+}
+
+fn run_with(settings: &OrderedSettings, case: &Case) {
     for seed in seeds() {
         println!("{}: seed {seed}", case.name);
-        let store = OrderedStore::new(&OrderedSettings { memory: case.memory }).unwrap();
+        let store = OrderedStore::new(settings).unwrap();
         let mut session = store.session().unwrap();
         let mut map = Map::new();
         let mut inputs = Inputs {
@@ -279,6 +283,25 @@ fn the_longest_keys() {
 }
 
 #[test]
+fn log_blocks_of_all_sizes_with_versions_and_without() {
+    let sizes = [(LogBlock::SIZE_MIN, 16), (512, 0), (200, 16), (512, 3), (LogBlock::SIZE_MAX, 16)];
+    for (size, entry_count_max) in sizes {
+        for mvcc in [true, false] {
+            println!("log block of {size} bytes and {entry_count_max} entries, mvcc {mvcc}");
+            let log_block = LogBlock::new(size, entry_count_max).unwrap();
+            let settings = OrderedSettings { log_block, mvcc, ..OrderedSettings::new(64 << 20) };
+            let case =
+                |name, keys, key_count, values| Case { name, keys, key_count, values, operations: 40_000, memory: 0 };
+            run_with(&settings, &case("a few leaves", Keys::Random, 500, Values::Short));
+            run_with(&settings, &case("nested, values of all sizes", Keys::Nested, 3_000, Values::Mixed));
+            run_with(&settings, &case("longest", Keys::Longest, 1_000, Values::Border));
+        }
+    }
+    let out_of_limits = [(LogBlock::SIZE_MIN - 1, 16), (LogBlock::SIZE_MAX + 1, 16), (512, 17)];
+    assert!(out_of_limits.iter().all(|(size, count)| LogBlock::new(*size, *count).is_none()));
+}
+
+#[test]
 fn hundreds_of_thousands_of_pairs() {
     run(&Case {
         name: "random",
@@ -292,7 +315,7 @@ fn hundreds_of_thousands_of_pairs() {
 
 #[test]
 fn full_memory_is_an_answer_and_changes_nothing() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 1 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let mut map = Map::new();
     let mut full = 0;
@@ -329,7 +352,7 @@ fn full_memory_is_an_answer_and_changes_nothing() {
 
 #[test]
 fn keys_and_values_out_of_limits() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 4 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(4 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let put = |session: &mut Session<'_>, key: &[u8], value: &[u8]| session.put(key, value, PutCondition::Always);
     assert_eq!(put(&mut session, b"", b""), Reply::Failed(OperationError::KeyEmpty));

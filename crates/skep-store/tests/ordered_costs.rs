@@ -27,7 +27,7 @@ fn memory_of<T: Trace>(store: &OrderedStore<T>) -> u64 {
 
 #[test]
 fn a_lookup_reads_few_lines() {
-    let settings = OrderedSettings { memory: 256 << 20 };
+    let settings = OrderedSettings::new(256 << 20);
     let store = OrderedStore::with_trace(&settings, LinesTouched::default()).unwrap();
     let mut session = store.session().unwrap();
     let keys = keys(3, 200_000);
@@ -62,7 +62,7 @@ fn a_lookup_reads_few_lines() {
 
 #[test]
 fn a_load_in_random_order_takes_little_memory() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 1 << 30 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(1 << 30)).unwrap();
     let mut session = store.session().unwrap();
     let keys = keys(4, 1_000_000);
     keys.iter().for_each(|key| put(&mut session, key, key));
@@ -75,7 +75,7 @@ fn a_load_in_random_order_takes_little_memory() {
 #[test]
 fn overwriting_for_long_takes_no_more_memory() {
     const PAIRS: usize = 100_000;
-    let store = OrderedStore::new(&OrderedSettings { memory: 1 << 30 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(1 << 30)).unwrap();
     let mut session = store.session().unwrap();
     let keys = keys(5, PAIRS);
     keys.iter().for_each(|key| put(&mut session, key, key));

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::epoch::Guard;
-use super::frame::{FrameNumber, LOG_COUNT_MAX, Node};
+use super::frame::{FrameNumber, Node};
 use super::header::Lid;
 use super::interior::{self, Child};
 use super::leaf;
-use super::log::{BackPointer, Entry, LogOrder};
+use super::log::{BackPointer, Entry, LogBlock, LogOrder};
 use super::segment::Value;
 use super::shortcut::Shortcuts;
 use super::trace::Trace;
@@ -15,6 +15,7 @@ use super::tree::OrderedStore;
 use super::window::fingerprint;
 use super::write::pairs_of;
 use super::{outside, session::Session};
+use crate::memory::LINE_SIZE;
 
 /// What a check has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl<'g, T: Trace> Walk<'g, T> {
             self.checked.pairs += 1;
             self.checked.pair_bytes += pair.key.len() as u64;
         }
-        check_log(leaf);
+        check_log(leaf, self.store.log_block, self.store.versions.are_on());
     }
 
     fn value(&mut self, value: Value<'g>) {
@@ -146,9 +147,9 @@ fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {
 }
 
 /// Order hints, back pointers and flags of a log against its keys.
-fn check_log<T: Trace>(leaf: Node<'_, T>) {
+fn check_log<T: Trace>(leaf: Node<'_, T>, log_block: LogBlock, mvcc: bool) {
     let count = leaf.state().log_count();
-    assert!(count <= LOG_COUNT_MAX);
+    assert!(count <= log_block.entry_count_max() && LINE_SIZE + leaf.state().log_size() <= log_block.size());
     let order = LogOrder::read(leaf);
     let entries: Vec<Entry<'_>> = (0..count).map(|place| Entry::read(leaf, order.entry(place))).collect();
     for (place, pair) in entries.windows(2).enumerate() {
@@ -162,5 +163,9 @@ fn check_log<T: Trace>(leaf: Node<'_, T>) {
         assert_eq!((entry.word.back, entry.word.flags.is_exact), (back, is_exact), "back pointers are right");
     }
     let deltas: Vec<u64> = (0..count).map(|entry| Entry::read(leaf, entry).delta).collect();
-    assert!(deltas.is_sorted_by(|a, b| a < b), "entries are in the order of their versions");
+    if mvcc {
+        assert!(deltas.is_sorted_by(|a, b| a < b), "entries are in the order of their versions");
+    } else {
+        assert!(leaf.version() == 0 && deltas.iter().all(|delta| *delta == 0), "there are no versions");
+    }
 }

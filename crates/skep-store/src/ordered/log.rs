@@ -14,14 +14,57 @@
 //! with the sorted block, without comparing keys.
 
 use super::frame::{LOG_COUNT_MAX, Node};
+use super::lock::State;
 use super::segment::Value;
 use super::trace::Trace;
 use crate::memory::LINE_SIZE;
 
-/// Bytes of a log block with its directory; a leaf whose log would become larger is merged.
-pub(super) const LOG_BLOCK_SIZE: usize = 512;
-/// Of these, bytes for entries.
-pub(super) const ENTRIES_SIZE_MAX: usize = LOG_BLOCK_SIZE - LINE_SIZE;
+/// How large the log block of a leaf may become: beyond it a write merges it with the sorted block (Honeycomb, section 6.4,
+/// Figure 17). The paper's 512 bytes are the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogBlock {
+    size: u16,
+    entry_count_max: u8,
+}
+
+impl LogBlock {
+    /// Bytes of the smallest one: its directory alone. Every write merges.
+    pub const SIZE_MIN: usize = LINE_SIZE;
+    /// Bytes of the largest one: as far as offsets in the directory reach.
+    pub const SIZE_MAX: usize = LINE_SIZE + (OFFSET_UNIT << 8);
+    /// Most entries of any: an order hint has four bits.
+    pub const ENTRY_COUNT_MAX: usize = LOG_COUNT_MAX;
+
+    /// A block of `size` bytes, its directory of 64 included, and of so many entries. None if there is no such block, see the
+    /// constants.
+    pub fn new(size: usize, entry_count_max: usize) -> Option<Self> {
+        let exists = (Self::SIZE_MIN..=Self::SIZE_MAX).contains(&size) && entry_count_max <= Self::ENTRY_COUNT_MAX;
+        exists.then_some(LogBlock { size: size as u16, entry_count_max: entry_count_max as u8 })
+    }
+
+    /// Bytes, the directory included.
+    pub(super) fn size(self) -> usize {
+        usize::from(self.size)
+    }
+
+    /// Most entries.
+    pub(super) fn entry_count_max(self) -> usize {
+        usize::from(self.entry_count_max)
+    }
+
+    /// Whether an entry of this size can be appended to what a leaf has.
+    #[inline]
+    pub(super) fn has_room(self, state: State, entry_size: usize) -> bool {
+        state.log_count() < self.entry_count_max() && LINE_SIZE + state.log_size() + entry_size <= self.size()
+    }
+}
+
+impl Default for LogBlock {
+    fn default() -> Self {
+        LogBlock { size: 512, entry_count_max: LOG_COUNT_MAX as u8 }
+    }
+}
+
 /// Version deltas have five bytes: a larger one forces a merge.
 pub(super) const DELTA_MAX: u64 = (1 << (8 * DELTA_SIZE)) - 1;
 
@@ -30,7 +73,7 @@ const KEY_SIZE_PLACE: usize = DELTA_SIZE;
 const VALUE_SIZE_PLACE: usize = KEY_SIZE_PLACE + 2;
 const HEAD_SIZE: usize = VALUE_SIZE_PLACE + 2;
 const OFFSET_UNIT: usize = 4;
-const _: () = assert!(ENTRIES_SIZE_MAX / OFFSET_UNIT <= 1 << 8 && LOG_COUNT_MAX <= 1 << 4);
+const _: () = assert!(LOG_COUNT_MAX <= 1 << 4);
 
 const HINT_SHIFT: u32 = 8;
 const FLAGS_SHIFT: u32 = HINT_SHIFT + 4;

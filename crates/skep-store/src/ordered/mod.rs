@@ -49,6 +49,7 @@ mod write;
 
 pub use check::Checked;
 pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures};
+pub use log::LogBlock;
 pub use scan::{End, Start};
 pub use session::Session;
 pub use space::SpaceFigures;

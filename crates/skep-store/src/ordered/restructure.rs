@@ -20,6 +20,7 @@ use super::frame::{FrameNumber, FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::header::Lid;
 use super::interior::{self, CHILD_COUNT_LOW, Child, InteriorPlan};
+use super::log::LogBlock;
 use super::segment::Item;
 use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan};
 use super::trace::Trace;
@@ -141,7 +142,7 @@ impl<T: Trace> OrderedStore<T> {
             let Some(neighbour) = node.try_lock() else { return Attempt::Again };
             let pairs = pairs_of(node);
             let joined = if is_left { [pairs, items.clone()].concat() } else { [items.clone(), pairs].concat() };
-            let joined_size = LeafPlan::new(&joined).map(|plan| plan.size());
+            let joined_size = LeafPlan::new(&joined, self.log_block).map(|plan| plan.size());
             if !items.is_empty() && joined_size.is_none_or(|size| size > LEAF_SIZE_MERGED_MAX) {
                 drop(neighbour);
                 let leaf = leaves.pop().expect("the leaf is there");
@@ -156,7 +157,7 @@ impl<T: Trace> OrderedStore<T> {
             path.last().map_or(Fences { low: None, high: None }, |step| step.fences.of_run(&step.children, &run));
         let dropped = self.dropped_values(&dead_leaves, &items, guard);
         let mut pieces = Vec::new();
-        divide_pairs(items, fences, &mut pieces);
+        divide_pairs(items, fences, self.log_block, &mut pieces);
         for (place, piece) in pieces.iter_mut().enumerate() {
             // Whoever comes by the left sibling finds the leftmost; nobody else comes to the others at an older version.
             let old = if place == 0 { dead_leaves.first() } else { dead_leaves.last() };
@@ -219,14 +220,16 @@ impl<T: Trace> OrderedStore<T> {
             self.frames.set_version(frame, version);
             self.frames.publish(piece.lid, frame);
         }
-        self.frames.set_version(&sealed_top, version);
-        let old_top = self.frames.replace(top, &sealed_top);
+        // Before the swap, from which on others write to the pieces: who comes from beside finds them as well as who
+        // comes from above.
         if let Some(left) = &locked_beside[0] {
             left.set_right(leaf_lids.first().copied());
         }
         if let Some(right) = &locked_beside[1] {
             right.set_left(leaf_lids.last().copied());
         }
+        self.frames.set_version(&sealed_top, version);
+        let old_top = self.frames.replace(top, &sealed_top);
         self.versions.release(version);
         replaced.push(Garbage::Frame(old_top));
         for node in dead {
@@ -364,8 +367,8 @@ fn children_of<'a>(pieces: &[Piece<'a>]) -> Vec<Child<'a>> {
 }
 
 /// Divides pairs into leaves that fit, of similar size.
-fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, pieces: &mut Vec<Piece<'a>>) {
-    if let Some(plan) = LeafPlan::new(&items) {
+fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBlock, pieces: &mut Vec<Piece<'a>>) {
+    if let Some(plan) = LeafPlan::new(&items, log_block) {
         pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Pairs(items, plan), old: None });
         return;
     }
@@ -374,8 +377,8 @@ fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, pieces: &mut Vec<P
     let mut left = items;
     let right = left.split_off(middle);
     let fence = Some(separator(left[middle - 1].key, right[0].key));
-    divide_pairs(left, Fences { high: fence, ..fences }, pieces);
-    divide_pairs(right, Fences { low: fence, ..fences }, pieces);
+    divide_pairs(left, Fences { high: fence, ..fences }, log_block, pieces);
+    divide_pairs(right, Fences { low: fence, ..fences }, log_block, pieces);
 }
 
 /// Divides children into interior nodes that fit, of similar size.

@@ -135,12 +135,12 @@ impl<T: Trace> OrderedStore<T> {
             other => other,
         };
         let mut items = Vec::new();
-        self.segments_before(end.target(), version, guard, |cursor| {
+        self.segments_before(end.target(), version, guard, |cursor, target| {
             items.clear();
             while let Some(item) = cursor.next_of_segment() {
                 items.push(item);
             }
-            let in_range = items.iter().rev().filter(|item| end.admits(item.key));
+            let in_range = items.iter().rev().filter(|item| target.is_right_of(item.key));
             for item in in_range {
                 if !(start.admits(item.key) && visit(item.key, item.value)) {
                     return false;
@@ -153,7 +153,7 @@ impl<T: Trace> OrderedStore<T> {
     /// The greatest pair at the target or to the left of it.
     fn find_last<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Option<Item<'g>> {
         let mut last = None;
-        self.segments_before(target, version, guard, |cursor| {
+        self.segments_before(target, version, guard, |cursor, target| {
             while let Some(item) = cursor.next_of_segment().filter(|item| target.is_right_of(item.key)) {
                 last = Some(item);
             }
@@ -162,18 +162,20 @@ impl<T: Trace> OrderedStore<T> {
         last
     }
 
-    /// Shows segments from that of the target to the left, until `visit` answers false.
+    /// Shows segments from that of the target to the left, until `visit` answers false, each with the target that it holds
+    /// or lies to the left of. Without versions a segment may hold more: what was to the right of the leaf before.
     fn segments_before<'g>(
         &'g self,
         target: Target<'_>,
         version: u64,
         guard: &'g Guard<'_>,
-        mut visit: impl FnMut(&mut LeafCursor<'g, T>) -> bool,
+        mut visit: impl FnMut(&mut LeafCursor<'g, T>, Target<'_>) -> bool,
     ) {
+        let mut target = target;
         let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, version, guard);
         let mut segment = Shortcuts::open(leaf).find(target);
         loop {
-            if !visit(&mut LeafCursor::new(leaf, segment, version)) {
+            if !visit(&mut LeafCursor::new(leaf, segment, version), target) {
                 return;
             }
             if segment > 0 {
@@ -181,8 +183,9 @@ impl<T: Trace> OrderedStore<T> {
                 continue;
             }
             let Some(fence) = low else { return };
-            (leaf, low) = self.find_leaf_and_low_fence(Target::Below(fence), version, guard);
-            segment = Shortcuts::open(leaf).segment_count() - 1;
+            target = Target::Below(fence);
+            (leaf, low) = self.find_leaf_and_low_fence(target, version, guard);
+            segment = Shortcuts::open(leaf).find(target);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::division::{Division, Measure};
 use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, SealedFrame};
 use super::header::{Extent, Lid};
-use super::log::LOG_BLOCK_SIZE;
+use super::log::LogBlock;
 use super::segment::{self, ITEM_COUNT_MAX, Item};
 use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX};
 use crate::memory::LINE_SIZE;
@@ -14,6 +14,7 @@ const MEASURE: Measure = Measure { goal: 320, entry_count_max: ITEM_COUNT_MAX };
 pub(super) const LEAF_SIZE_LOW: usize = 2048;
 /// Bytes up to which two leaves become one.
 pub(super) const LEAF_SIZE_MERGED_MAX: usize = 6144;
+const _: () = assert!(LEAF_SIZE_MERGED_MAX + LogBlock::SIZE_MAX <= FRAME_SIZE_MAX);
 
 /// How pairs lie in a leaf.
 #[derive(Clone, Debug)]
@@ -22,11 +23,12 @@ pub(super) struct LeafPlan {
     starts: [usize; SEGMENT_COUNT_MAX],
     /// Where the log block begins.
     end: usize,
+    log_block: LogBlock,
 }
 
 impl LeafPlan {
-    /// Plans a leaf of these pairs, or says that they do not fit one.
-    pub(super) fn new(items: &[Item<'_>]) -> Option<Self> {
+    /// Plans a leaf of these pairs with room for a log block, or says that they do not fit one.
+    pub(super) fn new(items: &[Item<'_>], log_block: LogBlock) -> Option<Self> {
         let size = |place: usize| items[place].key.len() + items[place].value.bytes.len() + 1;
         let division = Division::new(items.len(), MEASURE, size, |place| items[place].key.len())?;
         let firsts = (1..division.segment_count()).map(|segment| items[division.first(segment)].key);
@@ -37,7 +39,7 @@ impl LeafPlan {
             end = *start + segment::size(&items[division.entries(segment)], segment > 0);
         }
         let end = end.next_multiple_of(LINE_SIZE);
-        (end + LOG_BLOCK_SIZE <= FRAME_SIZE_MAX).then_some(LeafPlan { division, starts, end })
+        (end + log_block.size() <= FRAME_SIZE_MAX).then_some(LeafPlan { division, starts, end, log_block })
     }
 
     /// Bytes of header, shortcut block and sorted block.
@@ -47,7 +49,7 @@ impl LeafPlan {
 
     /// Granules that the leaf takes.
     pub(super) fn granules(&self) -> usize {
-        (self.end + LOG_BLOCK_SIZE).div_ceil(GRANULE_SIZE)
+        (self.end + self.log_block.size()).div_ceil(GRANULE_SIZE)
     }
 
     /// Writes the leaf.

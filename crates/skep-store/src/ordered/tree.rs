@@ -8,6 +8,7 @@ use super::garbage::GarbageList;
 use super::header::Lid;
 use super::interior;
 use super::lease::{LEASE_COUNT_MAX, LeaseFigures, Leases};
+use super::log::LogBlock;
 use super::session::Session;
 use super::sorted::LeafPlan;
 use super::space::{Space, SpaceFigures};
@@ -28,12 +29,28 @@ const GARBAGE_PART: u64 = 8;
 pub struct OrderedSettings {
     /// Bytes of its region. The page table comes on top: four bytes for each node.
     pub memory: u64,
+    /// When a leaf's log is merged: less of it makes reads faster and writes slower.
+    pub log_block: LogBlock,
+    /// Whether there are versions, which make scans and batches snapshots. Without them writers do not meet in two words
+    /// that all share, and every single get, put and delete is linearizable as before. But a scan or a batch is none of
+    /// one moment: each leaf is read as it was at some moment while the scan ran. Keys still come in order and each at most
+    /// once, a pair that was there all the while is shown, and a pair that was never there is not; of two writes to different
+    /// leaves, a scan may show the later without the earlier.
+    pub mvcc: bool,
+}
+
+impl OrderedSettings {
+    /// The paper's settings, with a region of this size.
+    pub fn new(memory: u64) -> Self {
+        OrderedSettings { memory, log_block: LogBlock::default(), mvcc: true }
+    }
 }
 
 /// An ordered store, to be shared by reference. Threads work on it through [`Session`]s.
 #[derive(Debug)]
 pub struct OrderedStore<T: Trace = Untraced> {
     pub(super) frames: Frames<T>,
+    pub(super) log_block: LogBlock,
     pub(super) versions: Versions,
     pub(super) epochs: Epochs,
     pub(super) leases: Leases,
@@ -68,13 +85,14 @@ impl<T: Trace> OrderedStore<T> {
     pub fn with_trace(settings: &OrderedSettings, trace: T) -> Result<Self, RegionError> {
         let frames = Frames::new(settings.memory, trace)?;
         let mut space = Space::new(frames.granule_count());
-        let plan = LeafPlan::new(&[]).expect("no pairs fit a leaf");
+        let plan = LeafPlan::new(&[], settings.log_block).expect("no pairs fit a leaf");
         let frame = space.allocate(plan.granules()).expect("a region has room for a leaf");
         let root = plan.build(frames.build(frame), Lid::ROOT, 0, &[], (None, None), None);
         frames.publish(Lid::ROOT, &root);
         Ok(OrderedStore {
             frames,
-            versions: Versions::new(WRITES_IN_FLIGHT_MAX),
+            log_block: settings.log_block,
+            versions: if settings.mvcc { Versions::new(WRITES_IN_FLIGHT_MAX) } else { Versions::off() },
             epochs: Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
             leases: Leases::default(),
             garbage_budget: settings.memory / GARBAGE_PART,

@@ -10,6 +10,8 @@
 //! A writer takes a version while it holds the lock of what it changes, publishes, and reports the version done. `read`
 //! follows in order: whoever finds the version after it done moves it on, so that no writer waits for its turn to do so.
 //! A version is readable when `read` has reached it; only then is the write answered.
+//!
+//! Turned off, every version is zero: what is published can be read at once, and nothing is ever too new.
 
 use super::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
@@ -18,7 +20,7 @@ use super::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 pub(crate) struct Versions {
     write: Padded,
     read: Padded,
-    /// The slot of version `w` holds `w` once it is done.
+    /// The slot of version `w` holds `w` once it is done. No slots: all versions are zero.
     done: Box<[AtomicU64]>,
 }
 
@@ -37,10 +39,20 @@ impl Versions {
         Versions { write: Padded(AtomicU64::new(0)), read: Padded(AtomicU64::new(0)), done }
     }
 
+    /// Every version is zero (Honeycomb, section 3.2: MVCC off).
+    pub(crate) fn off() -> Self {
+        Versions { write: Padded(AtomicU64::new(0)), read: Padded(AtomicU64::new(0)), done: Box::new([]) }
+    }
+
     /// The newest version of which everything can be read, and of all before it.
     #[inline]
     pub(crate) fn read(&self) -> u64 {
         self.read.0.load(Ordering::Acquire)
+    }
+
+    /// Whether there are versions.
+    pub(crate) fn are_on(&self) -> bool {
+        !self.done.is_empty()
     }
 
     /// The last version that was taken.
@@ -52,6 +64,9 @@ impl Versions {
     /// Takes the next write version. From here to [`Versions::release`] nothing may fail or wait.
     #[inline]
     pub(crate) fn take(&self) -> u64 {
+        if !self.are_on() {
+            return 0;
+        }
         let version = self.write.0.fetch_add(1, Ordering::Relaxed) + 1;
         let mut rounds = 0;
         // The slot still belongs to a version that is not readable: only with as many writes under way as slots.
@@ -65,6 +80,9 @@ impl Versions {
     /// Reports that everything written at this version is published.
     #[inline]
     pub(crate) fn release(&self, version: u64) {
+        if !self.are_on() {
+            return;
+        }
         self.slot(version).store(version, Ordering::Release);
         // Of two writers that are done at once, one must see the other's mark.
         fence(Ordering::SeqCst);

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::change::{Change, Decision, Draft};
 use super::epoch::Guard;
-use super::frame::{FreeFrame, LOG_COUNT_MAX, LockedNode, Node};
+use super::frame::{FreeFrame, LockedNode, Node};
 use super::garbage::Garbage;
 use super::leaf::{self, LeafCursor};
-use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, ENTRIES_SIZE_MAX, Flags};
+use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
 use super::outside;
 use super::segment::{Item, Segment, Value};
 use super::shortcut::Shortcuts;
@@ -93,7 +93,7 @@ impl<T: Trace> OrderedStore<T> {
     ) -> Attempt {
         let value = entry.value;
         let size = log::entry_size(entry.key, value.map_or(&[], |value| value.bytes));
-        let has_room = leaf.state().log_count() < LOG_COUNT_MAX && leaf.state().log_size() + size <= ENTRIES_SIZE_MAX;
+        let has_room = self.log_block.has_room(leaf.state(), size);
         // Far enough below the largest delta that no writers in flight can take the versions between.
         let delta_fits = self.versions.newest() - leaf.version() < DELTA_MAX / 2;
         // A leaf does not stay without pairs: nothing may ever be written to it again.
@@ -130,7 +130,7 @@ impl<T: Trace> OrderedStore<T> {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
         let mut items = pairs_of(leaf);
         apply(&mut items, new);
-        let plan = match LeafPlan::new(&items) {
+        let plan = match LeafPlan::new(&items, self.log_block) {
             Some(plan) if plan.size() >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none()) => plan,
             plan => return self.restructure(locked, items, plan, new.key, guard, replaced),
         };

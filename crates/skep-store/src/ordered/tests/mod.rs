@@ -2,3 +2,4 @@
 
 mod history;
 mod stress;
+mod without_versions;

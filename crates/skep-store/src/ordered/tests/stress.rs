@@ -10,7 +10,7 @@ use super::history::{History, Scan, Write};
 use crate::naive::{SplitMix64, test_seeds};
 use crate::operation::{PutCondition, Reply};
 
-const KEY_COUNT: usize = 240;
+pub(super) const KEY_COUNT: usize = 240;
 /// Long, so that a leaf holds a dozen pairs, and splits and merges are frequent.
 const VALUE_SIZE: usize = 400;
 
@@ -36,20 +36,30 @@ fn write_of(value: &[u8]) -> usize {
 }
 
 fn store(memory: u64) -> OrderedStore {
-    OrderedStore::new(&OrderedSettings { memory }).unwrap()
+    OrderedStore::new(&OrderedSettings::new(memory)).unwrap()
 }
 
 /// What a scanning thread does instead of a scan.
-type ScanWith = fn(&mut Session<'_>, Start<'_>, End<'_>, &mut dyn FnMut(&[u8], &[u8]));
+pub(super) type ScanWith = fn(&mut Session<'_>, Start<'_>, End<'_>, &mut dyn FnMut(&[u8], &[u8]));
 
-fn scan_as_it_is(session: &mut Session<'_>, start: Start<'_>, end: End<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+pub(super) fn scan_as_it_is(
+    session: &mut Session<'_>,
+    start: Start<'_>,
+    end: End<'_>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) {
     session.scan(start, end, |key, value| {
         visit(key, value);
         true
     });
 }
 
-fn scan_backwards(session: &mut Session<'_>, start: Start<'_>, end: End<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+pub(super) fn scan_backwards(
+    session: &mut Session<'_>,
+    start: Start<'_>,
+    end: End<'_>,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) {
     session.scan_reverse(start, end, |key, value| {
         visit(key, value);
         true
@@ -71,8 +81,8 @@ fn scan_without_versions(
 }
 
 /// Two threads that write and two that scan. Each key belongs to one writer.
-fn run_history(seed: u64, write_count: usize, scan_with: ScanWith) -> History {
-    let store = store(64 << 20);
+pub(super) fn run_history(settings: &OrderedSettings, seed: u64, write_count: usize, scan_with: ScanWith) -> History {
+    let store = OrderedStore::new(settings).unwrap();
     let clock = AtomicU64::new(0);
     let now = || clock.fetch_add(1, Ordering::SeqCst);
     let writers_left = AtomicU64::new(2);
@@ -136,7 +146,7 @@ fn run_history(seed: u64, write_count: usize, scan_with: ScanWith) -> History {
 fn scans_are_linearizable() {
     for seed in test_seeds() {
         for scan_with in [scan_as_it_is as ScanWith, scan_backwards] {
-            let history = run_history(seed, 20_000, scan_with);
+            let history = run_history(&OrderedSettings::new(64 << 20), seed, 20_000, scan_with);
             println!("seed {seed}: {} writes, {} scans", history.writes.len(), history.scans.len());
             assert!(history.scans.len() > 100);
             assert!(history.is_linearizable(KEY_COUNT), "seed {seed}");
@@ -146,7 +156,9 @@ fn scans_are_linearizable() {
 
 #[test]
 fn control_scans_without_versions_are_caught() {
-    let caught = (1..=20).any(|seed| !run_history(seed, 5_000, scan_without_versions).is_linearizable(KEY_COUNT));
+    let settings = OrderedSettings::new(64 << 20);
+    let history = |seed| run_history(&settings, seed, 5_000, scan_without_versions);
+    let caught = (1..=20).any(|seed| !history(seed).is_linearizable(KEY_COUNT));
     assert!(caught, "scans that ignore versions were taken for linearizable");
 }
 
