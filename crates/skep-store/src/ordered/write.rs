@@ -71,7 +71,7 @@ impl<T: Trace> OrderedStore<T> {
             return Attempt::Again;
         }
         let (back, is_exact) = leaf::sorted_place(leaf, key);
-        let exists = match leaf::find_in_log(leaf, key, fingerprint, u64::MAX) {
+        let exists = match leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX) {
             Some(entry) => !entry.word.flags.is_delete,
             None => is_exact,
         };
