@@ -62,6 +62,19 @@ pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
     }
 }
 
+/// Whether two runs are the same. Eight to sixteen bytes are compared as two words that may overlap.
+#[inline(always)]
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    if a.len() > 2 * SHORT_SIZE_MAX {
+        return a == b;
+    }
+    let last = |bytes: &[u8]| bytes.last_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    load_short(a) == load_short(b) && last(a) == last(b)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +93,20 @@ mod tests {
         for size in 1..=SHORT_SIZE_MAX {
             let ones = short_mask(size).to_le_bytes();
             assert_eq!(ones, std::array::from_fn(|place| if place < size { 0xff } else { 0 }), "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn runs_differ_in_any_byte() {
+        for size in 0..=40 {
+            let a: Vec<u8> = (1..=size).collect();
+            assert!(equal(&a, &a.clone()));
+            for place in 0..a.len() {
+                let mut b = a.clone();
+                b[place] ^= 0x80;
+                assert!(!equal(&a, &b), "{size} bytes, byte {place}");
+                assert!(!equal(&a, &a[..place]));
+            }
         }
     }
 

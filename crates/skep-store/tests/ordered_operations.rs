@@ -50,7 +50,7 @@ fn owned(request: &Request<'_>) -> Option<OwnedRequest> {
 fn run(case: Case) -> Seen {
     let seed = case.generator.seed;
     println!("seed {seed}");
-    let store = OrderedStore::new(&OrderedSettings { memory: case.memory }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(case.memory)).unwrap();
     let mut session = store.session().unwrap();
     let mut naive = NaiveStore::ordered();
     let mut replies = Replies::with_budget(case.reply_budget);
@@ -208,7 +208,7 @@ fn scan_all(session: &mut Session<'_>, scan: Scan<'_>, replies: &mut Replies) ->
 #[test]
 fn pages_make_up_the_range() {
     const COUNT: u32 = 150_000;
-    let store = OrderedStore::new(&OrderedSettings { memory: 256 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(256 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let mut replies = Replies::with_budget(1 << 20);
     for number in 0..COUNT {
@@ -238,7 +238,7 @@ fn pages_make_up_the_range() {
 /// A page that holds the greatest pair alone, and the one behind it.
 #[test]
 fn the_largest_values_are_pages_of_their_own() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 64 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let mut replies = Replies::with_budget(1 << 20);
     for key in [b"a", b"b", b"c"] {

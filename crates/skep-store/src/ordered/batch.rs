@@ -3,6 +3,8 @@
 //! ```text
 //! level by level   page table entry ─▶ header and shortcut index ─▶ segment of children ─▶ next level
 //! leaf             page table entry ─▶ header and shortcut index ─▶ head of a segment ─▶ item ─▶ answer
+//!                                                       └ a tie ─▶ boundary keys ─┘
+//!                                                       └ log directory ─▶ entry ─▶ answer
 //! ```
 //!
 //! Each arrow is a loop over the group: it visits what the loop before has announced, and announces what the next one
@@ -10,19 +12,57 @@
 //! about fifty nanoseconds more each. All gets of a batch are one operation and read one version.
 
 use super::epoch::Guard;
+use super::frame::Node;
 use super::header::Lid;
-use super::segment::{Segment, Value};
-use super::shortcut::{INDEX_START, Shortcuts};
+use super::segment::{Segment, Spot, Value};
+use super::shortcut::{INDEX_START, SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
 use super::window::{Target, fingerprint};
-use super::{interior, leaf};
-use crate::memory::LINE_SIZE;
+use super::{interior, leaf, log};
+use crate::short;
 
 /// Gets that are under way together: enough to keep all misses in flight that a core can have.
 pub(super) const GROUP_SIZE: usize = 32;
 
 impl<T: Trace> OrderedStore<T> {
+    /// The leaves of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys: header and shortcut index are at
+    /// hand. Behind them is the root.
+    #[inline]
+    pub(super) fn find_leaves<'g>(
+        &'g self,
+        keys: &[&[u8]],
+        version: u64,
+        guard: &'g Guard<'_>,
+    ) -> [Node<'g, T>; GROUP_SIZE] {
+        assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
+        let root = self.as_of(Lid::ROOT, version, guard);
+        let mut nodes = [root; GROUP_SIZE];
+        let mut frames = [root.frame(); GROUP_SIZE];
+        let mut lids = [Lid::ROOT; GROUP_SIZE];
+        let mut places = [SegmentPlace::default(); GROUP_SIZE];
+        // The root is hot; the levels below it are not.
+        for _ in 0..root.level() {
+            for ((key, node), place) in keys.iter().zip(&nodes).zip(&mut places) {
+                *place = Shortcuts::open(*node).find(Target::AtOrBelow(key));
+                node.frame().announce_line(usize::from(place.start));
+            }
+            for (((key, node), place), lid) in keys.iter().zip(&nodes).zip(&places).zip(&mut lids) {
+                *lid = interior::find_in_segment(*node, *place, Target::AtOrBelow(key)).lid;
+                self.frames.announce_entry(*lid);
+            }
+            for (lid, frame) in lids[..keys.len()].iter().zip(&mut frames) {
+                *frame = self.frames.latest(*lid, guard);
+                frame.announce_line(0);
+                frame.announce_line(INDEX_START);
+            }
+            for (frame, node) in frames[..keys.len()].iter().zip(&mut nodes) {
+                *node = older_to(frame.open(), version);
+            }
+        }
+        nodes
+    }
+
     /// The values of up to [`GROUP_SIZE`] keys as of a version, shown in the order of the keys.
     pub(super) fn get_group<'g>(
         &'g self,
@@ -31,63 +71,68 @@ impl<T: Trace> OrderedStore<T> {
         guard: &'g Guard<'_>,
         mut show: impl FnMut(Option<Value<'g>>),
     ) {
-        let count = keys.len();
-        assert!(count <= GROUP_SIZE, "a group has a limit");
-        let root = self.as_of(Lid::ROOT, version, guard);
-        let mut nodes = [root; GROUP_SIZE];
-        let mut frames = [root.frame(); GROUP_SIZE];
-        let mut lids = [Lid::ROOT; GROUP_SIZE];
-        let mut fingerprints = [0; GROUP_SIZE];
-        // The segment to read next, and where it begins.
-        let mut segments = [(0, 0); GROUP_SIZE];
-        for (fingerprint_of, key) in fingerprints.iter_mut().zip(keys) {
-            *fingerprint_of = fingerprint(key);
-        }
-        // The root is hot; the levels below it are not.
-        for _ in 0..root.level() {
-            for (place, key) in keys.iter().enumerate() {
-                segments[place] = interior::find_segment(nodes[place], Target::AtOrBelow(key));
-                nodes[place].frame().announce(segments[place].1, LINE_SIZE);
+        let leaves = self.find_leaves(keys, version, guard);
+        let mut fingerprints = [0_u8; GROUP_SIZE];
+        // Entries of the log, and the segment, in which each key may be.
+        let mut in_log = [0_u16; GROUP_SIZE];
+        let mut places = [SegmentPlace::default(); GROUP_SIZE];
+        let mut tied = 0_u32;
+        for (number, key) in keys.iter().enumerate() {
+            let leaf = leaves[number];
+            fingerprints[number] = fingerprint(key);
+            in_log[number] = leaf::log_candidates(leaf, fingerprints[number]) as u16;
+            if in_log[number] != 0 {
+                leaf.frame().announce_line(leaf.log_start());
             }
-            for (place, key) in keys.iter().enumerate() {
-                lids[place] = interior::find_in_segment(nodes[place], segments[place], Target::AtOrBelow(key)).lid;
-                self.frames.announce_entry(lids[place]);
-            }
-            for place in 0..count {
-                frames[place] = self.frames.latest(lids[place], guard);
-                frames[place].announce(0, INDEX_START + LINE_SIZE);
-            }
-            for place in 0..count {
-                nodes[place] = older_to(frames[place].open(), version);
-            }
-        }
-        let mut in_log = [None; GROUP_SIZE];
-        for (place, key) in keys.iter().enumerate() {
-            let leaf = nodes[place];
-            in_log[place] = leaf::find_in_log(leaf, key, fingerprints[place], version);
             let shortcuts = Shortcuts::open(leaf);
-            let segment = shortcuts.find(Target::AtOrBelow(key));
-            segments[place] = (segment, shortcuts.segment_start(segment));
-            leaf.frame().announce(segments[place].1, 1);
-        }
-        for place in 0..count {
-            let (index, start) = segments[place];
-            let segment = Segment::open(nodes[place], start, index);
-            let candidates = segment.matching(fingerprints[place]);
-            if candidates != 0 && in_log[place].is_none() {
-                let (offset, key_size, value_size) = segment.place(candidates.trailing_zeros() as usize);
-                nodes[place].frame().announce(offset, key_size + value_size);
+            match shortcuts.find_untied(Target::AtOrBelow(key)) {
+                Some(place) => {
+                    places[number] = place;
+                    leaf.frame().announce_line(usize::from(place.start));
+                }
+                None => {
+                    tied |= 1 << number;
+                    shortcuts.announce_tied(key);
+                }
             }
         }
-        for (place, key) in keys.iter().enumerate() {
-            show(match in_log[place] {
-                Some(entry) => (!entry.word.flags.is_delete).then_some(entry.value),
-                None => {
-                    let (index, start) = segments[place];
-                    let segment = Segment::open(nodes[place], start, index);
-                    let shortcuts = Shortcuts::open(nodes[place]);
-                    leaf::find_in_segment(shortcuts, &segment, index, key, fingerprints[place])
-                        .map(|item| segment.value(item))
+        while tied != 0 {
+            let number = tied.trailing_zeros() as usize;
+            tied &= tied - 1;
+            places[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
+            leaves[number].frame().announce_line(usize::from(places[number].start));
+        }
+        // The item that a key is compared with first.
+        let mut spots = [None; GROUP_SIZE];
+        for number in 0..keys.len() {
+            let (leaf, place) = (leaves[number], places[number]);
+            if in_log[number] != 0 {
+                log::announce(leaf, in_log[number].ilog2() as usize);
+            }
+            let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
+            let spot = segment.first_spot(fingerprints[number]);
+            if let Some(Spot { offset, key_size, value_size, .. }) = spot {
+                leaf.frame().announce(usize::from(offset), usize::from(key_size) + usize::from(value_size));
+            }
+            spots[number] = spot;
+        }
+        for (number, key) in keys.iter().enumerate() {
+            let leaf = leaves[number];
+            let entry = match in_log[number] {
+                0 => None,
+                candidates => leaf::find_in_log(leaf, key, u32::from(candidates), version),
+            };
+            show(match (entry, spots[number]) {
+                (Some(entry), _) => (!entry.word.flags.is_delete).then_some(entry.value),
+                (None, None) => None,
+                (None, Some(spot)) => {
+                    let (found, value) = spot.read(leaf);
+                    if short::equal(found, key) {
+                        Some(value)
+                    } else {
+                        // A boundary key, or another with this fingerprint.
+                        leaf::get_sorted(leaf, places[number], key, fingerprints[number])
+                    }
                 }
             });
         }

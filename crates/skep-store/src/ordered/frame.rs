@@ -162,7 +162,7 @@ impl<T: Trace> Frames<T> {
     }
 
     /// The latest frame of a node.
-    #[inline]
+    #[inline(always)]
     pub(super) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Frame<'g, T> {
         let _ = guard;
         self.trace.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
@@ -191,10 +191,9 @@ impl<T: Trace> Frames<T> {
         Replaced(FreeFrame::carved(number.bits(), granules))
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame(&self, number: FrameNumber) -> Frame<'_, T> {
-        let address = address(&self.region, number.byte_offset(), GRANULE_SIZE);
-        Frame { frames: self, address, number }
+        Frame { frames: self, address: address(&self.region, number.byte_offset(), GRANULE_SIZE) }
     }
 
     fn page_table(&self) -> PageTable<'_> {
@@ -205,10 +204,7 @@ impl<T: Trace> Frames<T> {
 
     #[inline]
     fn header(&self, number: FrameNumber) -> &[AtomicU64; 8] {
-        let address = address(&self.region, number.byte_offset(), LINE_SIZE);
-        // SAFETY: the line lies in the region, aligned. Once a frame is sealed its line 0 is used as atomics only, until the
-        // frame is free again.
-        unsafe { address.cast::<[AtomicU64; 8]>().as_ref() }
+        self.frame(number).header()
     }
 }
 
@@ -217,7 +213,6 @@ impl<T: Trace> Frames<T> {
 pub(super) struct Frame<'g, T> {
     frames: &'g Frames<T>,
     address: NonNull<u8>,
-    number: FrameNumber,
 }
 
 impl<T> Clone for Frame<'_, T> {
@@ -230,22 +225,44 @@ impl<T> Copy for Frame<'_, T> {}
 
 impl<'g, T: Trace> Frame<'g, T> {
     /// Says that bytes of the frame will be used soon.
-    #[inline]
+    #[inline(always)]
     pub(super) fn announce(self, offset: usize, size: usize) {
-        let end = offset + size.max(1);
-        for line in (offset / LINE_SIZE * LINE_SIZE..end).step_by(LINE_SIZE) {
-            prefetch(self.address.as_ptr().wrapping_add(line));
+        let mut line = offset / LINE_SIZE * LINE_SIZE;
+        self.announce_line(line);
+        line += LINE_SIZE;
+        while line < offset + size {
+            self.announce_line(line);
+            line += LINE_SIZE;
         }
     }
 
+    /// Says that the line of this byte of the frame will be used soon.
+    #[inline(always)]
+    pub(super) fn announce_line(self, offset: usize) {
+        prefetch(self.address.as_ptr().wrapping_add(offset));
+    }
+
     /// Reads the header.
-    #[inline]
+    #[inline(always)]
     pub(super) fn open(self) -> Node<'g, T> {
-        self.frames.trace.touch(self.number.byte_offset(), LINE_SIZE);
-        let header = self.frames.header(self.number);
+        self.frames.trace.touch(self.byte_offset(), LINE_SIZE);
+        let header = self.header();
         let state = State::load(&header[word::STATE]);
         let extent = Extent::from_word(header[word::EXTENT].load(Ordering::Relaxed));
-        Node { frame: self, header, state, log_start: extent.log_start }
+        Node { frame: self, state, log_start: extent.log_start }
+    }
+
+    /// Where it begins in the region.
+    #[inline(always)]
+    fn byte_offset(self) -> usize {
+        self.address.addr().get() - self.frames.region.base().addr().get()
+    }
+
+    #[inline(always)]
+    fn header(self) -> &'g [AtomicU64; 8] {
+        // SAFETY: the line lies in the region, aligned. Once a frame is sealed its line 0 is used as atomics only, until the
+        // frame is free again.
+        unsafe { self.address.cast::<[AtomicU64; 8]>().as_ref() }
     }
 }
 
@@ -253,7 +270,6 @@ impl<'g, T: Trace> Frame<'g, T> {
 #[derive(Debug)]
 pub(super) struct Node<'g, T> {
     frame: Frame<'g, T>,
-    header: &'g [AtomicU64; 8],
     state: State,
     log_start: u16,
 }
@@ -275,7 +291,13 @@ impl<'g, T: Trace> Node<'g, T> {
 
     #[inline]
     pub(super) fn number(self) -> FrameNumber {
-        self.frame.number
+        let number = (self.frame.byte_offset() / GRANULE_SIZE) as u32;
+        FrameNumber(NonZeroU32::new(number).expect("the first granules are not used"))
+    }
+
+    #[inline(always)]
+    fn header(self) -> &'g [AtomicU64; 8] {
+        self.frame.header()
     }
 
     /// Lock word and log sizes when the node was opened.
@@ -286,7 +308,7 @@ impl<'g, T: Trace> Node<'g, T> {
 
     #[inline]
     fn identity(self) -> Identity {
-        Identity::from_word(self.header[word::IDENTITY].load(Ordering::Relaxed))
+        Identity::from_word(self.header()[word::IDENTITY].load(Ordering::Relaxed))
     }
 
     pub(super) fn lid(self) -> Lid {
@@ -307,31 +329,32 @@ impl<'g, T: Trace> Node<'g, T> {
     /// The version of the sorted block.
     #[inline]
     pub(super) fn version(self) -> u64 {
-        self.header[word::VERSION].load(Ordering::Relaxed)
+        self.header()[word::VERSION].load(Ordering::Relaxed)
     }
 
     /// The node as it was before this frame. Only for readers below this frame's version: others may come too late.
     pub(super) fn older(self) -> Frame<'g, T> {
-        let extent = Extent::from_word(self.header[word::EXTENT].load(Ordering::Relaxed));
+        let extent = Extent::from_word(self.header()[word::EXTENT].load(Ordering::Relaxed));
         let old = extent.old.expect("a reader below a node's version comes to an older frame");
         self.frame.frames.frame(old)
     }
 
     /// The leaf before.
     pub(super) fn left(self) -> Option<Lid> {
-        Lid::from_word(self.header[word::LEFT].load(Ordering::Acquire))
+        Lid::from_word(self.header()[word::LEFT].load(Ordering::Acquire))
     }
 
     /// The leaf behind.
     #[inline]
     pub(super) fn right(self) -> Option<Lid> {
-        Lid::from_word(self.header[word::RIGHT].load(Ordering::Acquire))
+        Lid::from_word(self.header()[word::RIGHT].load(Ordering::Acquire))
     }
 
     /// One byte for each log entry. Those of entries published since the node was opened may be there or not.
     #[inline]
-    pub(super) fn log_fingerprints(self) -> [u64; 2] {
-        [0, 1].map(|half| self.header[word::FINGERPRINTS + half].load(Ordering::Relaxed))
+    pub(super) fn log_fingerprints(self) -> [u8; LOG_COUNT_MAX] {
+        let word = |half: usize| u128::from(self.header()[word::FINGERPRINTS + half].load(Ordering::Relaxed));
+        (word(0) | word(1) << 64).to_le_bytes()
     }
 
     /// The end of the sorted block.
@@ -341,10 +364,10 @@ impl<'g, T: Trace> Node<'g, T> {
     }
 
     /// Bytes between line 0 and the log block.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(self, offset: usize, size: usize) -> &'g [u8] {
         assert!(offset >= LINE_SIZE && offset + size <= self.log_start(), "sealed bytes lie within the node");
-        self.frame.frames.trace.touch(self.frame.number.byte_offset() + offset, size);
+        self.frame.frames.trace.touch(self.frame.byte_offset() + offset, size);
         // SAFETY: the bytes are the frame's, which has at least `log_start` of them. They were written before the frame was
         // sealed, and the page table published them; nobody writes them while a `Node` of it can be had.
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(offset), size) }
@@ -362,7 +385,7 @@ impl<'g, T: Trace> Node<'g, T> {
     #[inline]
     pub(super) fn log_word(self, entry: usize) -> u32 {
         assert!(entry < self.state.log_count(), "the entry is published");
-        let place = self.frame.number.byte_offset() + self.log_start();
+        let place = self.frame.byte_offset() + self.log_start();
         self.frame.frames.trace.touch(place + entry * size_of::<u32>(), size_of::<u32>());
         self.log_directory()[entry].load(Ordering::Relaxed)
     }
@@ -372,7 +395,7 @@ impl<'g, T: Trace> Node<'g, T> {
     pub(super) fn log_bytes(self, offset: usize, size: usize) -> &'g [u8] {
         assert!(offset + size <= self.state.log_size(), "log bytes are published");
         let start = self.log_start() + LINE_SIZE + offset;
-        self.frame.frames.trace.touch(self.frame.number.byte_offset() + start, size);
+        self.frame.frames.trace.touch(self.frame.byte_offset() + start, size);
         // SAFETY: the published bytes of the log lie in the frame; `state` was read with acquire, so they can be read, and
         // writers write beyond them only.
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(start), size) }
@@ -381,7 +404,7 @@ impl<'g, T: Trace> Node<'g, T> {
     /// Locks the node if it is as it was seen.
     pub(super) fn try_lock(self) -> Option<LockedNode<'g, T>> {
         // Not `then_some`: a guard that is made before it is known to hold opens another writer's lock when it is dropped.
-        State::try_lock(&self.header[word::STATE], self.state).then(|| LockedNode { node: self })
+        State::try_lock(&self.header()[word::STATE], self.state).then(|| LockedNode { node: self })
     }
 }
 
@@ -408,7 +431,7 @@ impl<'g, T: Trace> LockedNode<'g, T> {
 
     /// Publishes an entry of `size` bytes that was written to [`LockedNode::log_room`], and opens the lock.
     pub(super) fn publish_entry(self, size: usize, directory_word: u32, fingerprint: u8) {
-        let Node { header, state, .. } = self.node;
+        let (header, state) = (self.node.header(), self.node.state);
         let entry = state.log_count();
         self.node.log_directory()[entry].store(directory_word, Ordering::Relaxed);
         let fingerprints = &header[word::FINGERPRINTS + entry / 8];
@@ -421,17 +444,17 @@ impl<'g, T: Trace> LockedNode<'g, T> {
 
     /// Links the leaf to another left sibling.
     pub(super) fn set_left(&self, left: Option<Lid>) {
-        self.node.header[word::LEFT].store(Lid::to_word(left), Ordering::Release);
+        self.node.header()[word::LEFT].store(Lid::to_word(left), Ordering::Release);
     }
 
     /// Links the leaf to another right sibling.
     pub(super) fn set_right(&self, right: Option<Lid>) {
-        self.node.header[word::RIGHT].store(Lid::to_word(right), Ordering::Release);
+        self.node.header()[word::RIGHT].store(Lid::to_word(right), Ordering::Release);
     }
 
     /// Leaves the node locked for ever: it has been replaced.
     pub(super) fn into_replaced(self) -> Replaced {
-        let frame = FreeFrame { number: self.node.frame.number, granules: self.node.identity().granules };
+        let frame = FreeFrame { number: self.node.number(), granules: self.node.identity().granules };
         std::mem::forget(self);
         Replaced(frame)
     }
@@ -439,7 +462,7 @@ impl<'g, T: Trace> LockedNode<'g, T> {
 
 impl<T: Trace> Drop for LockedNode<'_, T> {
     fn drop(&mut self) {
-        State::unlock(&self.node.header[word::STATE], self.node.state);
+        State::unlock(&self.node.header()[word::STATE], self.node.state);
     }
 }
 
@@ -489,7 +512,7 @@ impl FrameBuilder<'_> {
 }
 
 /// The address of bytes of a mapping.
-#[inline]
+#[inline(always)]
 fn address(mapping: &Mapping, offset: usize, size: usize) -> NonNull<u8> {
     assert!(offset + size <= mapping.size(), "a frame lies within the region");
     // SAFETY: the offset was checked against the mapping's size.

@@ -13,9 +13,10 @@
 use super::division::{Division, Measure};
 use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
 use super::header::{Extent, Lid};
-use super::shortcut::{self, SEGMENT_COUNT_MAX, Shortcuts};
+use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below};
+use super::shortcut::{self, SEGMENT_COUNT_MAX, SegmentPlace, Shortcuts};
 use super::trace::Trace;
-use super::window::{Target, WINDOW_SIZE, count_left, window};
+use super::window::{Target, Tie, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
 
 const HEAD_SIZE: usize = 2;
@@ -30,7 +31,11 @@ const MEASURE: Measure = Measure { goal: CHILDREN_OF_LINE, entry_count_max: CHIL
 /// A node that lost children and has fewer is put together with a neighbour.
 pub(super) const CHILD_COUNT_LOW: usize = 12;
 
+/// Where the windows of the children that have a separator begin.
+const SEPARATOR_WINDOWS: usize = HEAD_SIZE + WINDOW_SIZE;
+
 const _: () = assert!(CHILDREN_OF_LINE == 7);
+const _: () = assert!(CHILD_COUNT_MAX - 1 < 2 * WINDOW_LANES && SEPARATOR_WINDOWS + 2 * LANES_SIZE <= LINE_SIZE);
 
 /// A child, and the lowest key it may hold.
 #[derive(Clone, Copy, Debug)]
@@ -48,31 +53,18 @@ pub(super) struct ChildPlace {
     pub(super) index: usize,
 }
 
-/// The segment of the child in which the target lies, and where it begins: what has to be read next.
-#[inline]
-pub(super) fn find_segment<T: Trace>(node: Node<'_, T>, target: Target<'_>) -> (usize, usize) {
-    let shortcuts = Shortcuts::open(node);
-    let segment = shortcuts.find(target);
-    (segment, shortcuts.segment_start(segment))
-}
-
 /// The child in which the target lies, in the segment found before.
-#[inline]
-pub(super) fn find_in_segment<T: Trace>(
-    node: Node<'_, T>,
-    (segment, start): (usize, usize),
-    target: Target<'_>,
-) -> ChildPlace {
-    let shortcuts = Shortcuts::open(node);
-    let children = Children::open(node, start);
-    let index = children.find(shortcuts.prefix_size(), target);
-    ChildPlace { lid: children.lid(index), segment, index }
+#[inline(always)]
+pub(super) fn find_in_segment<T: Trace>(node: Node<'_, T>, place: SegmentPlace, target: Target<'_>) -> ChildPlace {
+    let children = Children::open(node, usize::from(place.start));
+    let index = children.find(place.window, target);
+    ChildPlace { lid: children.lid(index), segment: usize::from(place.segment), index }
 }
 
 /// The child in which the target lies.
-#[inline]
+#[inline(always)]
 pub(super) fn find<T: Trace>(node: Node<'_, T>, target: Target<'_>) -> ChildPlace {
-    find_in_segment(node, find_segment(node, target), target)
+    find_in_segment(node, Shortcuts::open(node).find(target), target)
 }
 
 /// All children.
@@ -106,39 +98,48 @@ struct Children<'g, T> {
     node: Node<'g, T>,
     start: usize,
     count: usize,
-    /// Windows and LIDs.
-    head: &'g [u8],
+    /// The first line.
+    line: &'g [u8; LINE_SIZE],
 }
 
 impl<'g, T: Trace> Children<'g, T> {
-    #[inline]
+    #[inline(always)]
     fn open(node: Node<'g, T>, start: usize) -> Self {
-        let count = usize::from(node.read(start, 1)[0]);
-        let head = node.read(start + HEAD_SIZE, count * CHILD_SIZE);
-        Children { node, start, count, head }
+        let line: &[u8; LINE_SIZE] = node.read(start, LINE_SIZE).first_chunk().expect("a line was read");
+        Children { node, start, count: usize::from(line[0]), line }
     }
 
-    #[inline]
-    fn find(&self, prefix_size: usize, target: Target<'_>) -> usize {
-        let (count, separator) = (self.count - 1, |place| self.separator(place + 1));
-        let windows = self.head[WINDOW_SIZE..].as_chunks().0;
-        // Those of a line, with what lies behind them, or all there may be, copied.
-        match windows.first_chunk::<CHILDREN_OF_LINE>() {
-            Some(windows) if count <= CHILDREN_OF_LINE => {
-                count_left::<_, false>(windows, count, prefix_size, target, separator)
-            }
-            _ => {
-                let mut all = [[0; WINDOW_SIZE]; CHILD_COUNT_MAX];
-                all[..count].copy_from_slice(&windows[..count]);
-                count_left::<_, false>(&all, count, prefix_size, target, separator)
-            }
+    #[inline(always)]
+    fn find(&self, own: u16, target: Target<'_>) -> usize {
+        let others = self.count - 1;
+        // What lies behind the windows is compared as well, and then left out.
+        let lanes = |place: usize| self.line[SEPARATOR_WINDOWS + place..].first_chunk().expect("lanes of the line");
+        let mut windows = not_below(lanes(0), own) | 1 << WINDOW_LANES;
+        if others > WINDOW_LANES {
+            windows = windows & !(1 << WINDOW_LANES) | not_below(lanes(LANES_SIZE), own) << WINDOW_LANES;
         }
+        let found = count_untied(windows | 1 << others, others, own, |place| self.window(place));
+        found.unwrap_or_else(|tie| self.decide(tie, own, target))
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
+    fn decide(&self, tie: Tie, own: u16, target: Target<'_>) -> usize {
+        tie.decide(self.count - 1, own, target, |place| self.window(place), |place| self.separator(place + 1))
+    }
+
+    /// The window of a child that is not the segment's first.
+    #[inline(always)]
+    fn window(&self, place: usize) -> u16 {
+        let start = SEPARATOR_WINDOWS + place * WINDOW_SIZE;
+        u16::from_le_bytes([self.line[start], self.line[start + 1]])
+    }
+
+    #[inline(always)]
     fn lid(&self, index: usize) -> Lid {
-        let start = self.count * WINDOW_SIZE + index * Lid::SIZE;
-        Lid::from_bytes(*self.head[start..].first_chunk().expect("a LID is within the head"))
+        let start = HEAD_SIZE + self.count * WINDOW_SIZE + index * Lid::SIZE;
+        let bytes = self.node.read(self.start + start, Lid::SIZE);
+        Lid::from_bytes(*bytes.first_chunk().expect("a LID was read"))
     }
 
     /// The separator of a child that is not the segment's first.

@@ -1,71 +1,84 @@
 //! Reading a leaf: one key, or all pairs in order, as of a version (Honeycomb, sections 3.3 and 4.3).
 
 use super::frame::Node;
+use super::lanes::equal;
 use super::log::{BackPointer, DirectoryWord, Entry, LogOrder, read_delta};
 use super::segment::{Item, Segment, Value};
-use super::shortcut::Shortcuts;
+use super::shortcut::{SegmentPlace, Shortcuts};
 use super::trace::Trace;
-use super::window::{Target, matching};
+use super::window::Target;
+use crate::short;
 
-/// The newest entry of the log for a key, of those up to a version.
+/// The published entries of the log with this fingerprint, the oldest in bit 0.
+#[inline(always)]
+pub(super) fn log_candidates<T: Trace>(leaf: Node<'_, T>, fingerprint: u8) -> u32 {
+    let published = (1_u32 << leaf.state().log_count()) - 1;
+    equal(&leaf.log_fingerprints(), fingerprint) & published
+}
+
+/// The newest entry of the log for a key, of those up to a version. `candidates` are those that are looked at.
 #[inline]
 pub(super) fn find_in_log<'g, T: Trace>(
     leaf: Node<'g, T>,
     key: &[u8],
-    fingerprint: u8,
+    mut candidates: u32,
     version: u64,
 ) -> Option<Entry<'g>> {
-    let published = (1_u32 << leaf.state().log_count()) - 1;
-    let mut candidates = matching(leaf.log_fingerprints(), fingerprint) & published;
     // Entries were made in the order of their versions.
     while candidates != 0 {
         let place = candidates.ilog2();
         candidates &= !(1 << place);
         let entry = Entry::read(leaf, place as usize);
-        if entry.key == key && leaf.version() + entry.delta <= version {
+        if short::equal(entry.key, key) && leaf.version() + entry.delta <= version {
             return Some(entry);
         }
     }
     None
 }
 
-/// The item of a key in a segment.
+/// The value of a key as of a version at or above the leaf's.
 #[inline]
-pub(super) fn find_in_segment<'g, T: Trace>(
-    shortcuts: Shortcuts<'g, T>,
-    segment: &Segment<'g, T>,
-    segment_index: usize,
+pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
+    let shortcuts = Shortcuts::open(leaf);
+    let place = shortcuts.find(Target::AtOrBelow(key));
+    shortcuts.announce_segment(place);
+    if let Some(entry) = find_in_log(leaf, key, log_candidates(leaf, fingerprint), version) {
+        return (!entry.word.flags.is_delete).then_some(entry.value);
+    }
+    get_sorted(leaf, place, key, fingerprint)
+}
+
+/// The value of a key in a segment of the sorted block.
+#[inline]
+pub(super) fn get_sorted<'g, T: Trace>(
+    leaf: Node<'g, T>,
+    place: SegmentPlace,
     key: &[u8],
     fingerprint: u8,
-) -> Option<usize> {
+) -> Option<Value<'g>> {
+    let index = usize::from(place.segment);
+    let segment = Segment::open(leaf, usize::from(place.start), index);
     let mut candidates = segment.matching(fingerprint);
     while candidates != 0 {
         let item = candidates.trailing_zeros() as usize;
         candidates &= candidates - 1;
-        if item_key(shortcuts, segment, segment_index, item) == key {
-            return Some(item);
+        let (mut found, value) = segment.pair(item);
+        if item == 0 && index > 0 {
+            found = item_key(Shortcuts::open(leaf), &segment, index, item);
+        }
+        if short::equal(found, key) {
+            return Some(value);
         }
     }
     None
 }
 
-/// The value of a key as of a version at or above the leaf's.
-pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
-    if let Some(entry) = find_in_log(leaf, key, fingerprint, version) {
-        return (!entry.word.flags.is_delete).then_some(entry.value);
-    }
-    let shortcuts = Shortcuts::open(leaf);
-    let index = shortcuts.find(Target::AtOrBelow(key));
-    let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
-    let item = find_in_segment(shortcuts, &segment, index, key, fingerprint)?;
-    Some(segment.value(item))
-}
-
 /// Where the sorted block has a key, or would have it.
 pub(super) fn sorted_place<T: Trace>(leaf: Node<'_, T>, key: &[u8]) -> (BackPointer, bool) {
     let shortcuts = Shortcuts::open(leaf);
-    let index = shortcuts.find(Target::AtOrBelow(key));
-    let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
+    let place = shortcuts.find(Target::AtOrBelow(key));
+    let index = usize::from(place.segment);
+    let segment = Segment::open(leaf, usize::from(place.start), index);
     let (mut low, mut high) = (0, segment.count());
     let mut is_exact = false;
     while low < high {
@@ -105,7 +118,7 @@ pub(super) fn newest_version<T: Trace>(leaf: Node<'_, T>) -> u64 {
 
 /// The fingerprint of a published entry.
 fn log_fingerprint<T: Trace>(leaf: Node<'_, T>, entry: usize) -> u8 {
-    (leaf.log_fingerprints()[entry / 8] >> (8 * (entry % 8))) as u8
+    leaf.log_fingerprints()[entry]
 }
 
 #[inline]

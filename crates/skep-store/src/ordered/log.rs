@@ -75,6 +75,9 @@ const HEAD_SIZE: usize = VALUE_SIZE_PLACE + 2;
 const OFFSET_UNIT: usize = 4;
 const _: () = assert!(LOG_COUNT_MAX <= 1 << 4);
 
+/// Bytes of an entry that are announced: the sizes of its key and value are not known yet.
+const ANNOUNCED_SIZE: usize = HEAD_SIZE + 32;
+
 const HINT_SHIFT: u32 = 8;
 const FLAGS_SHIFT: u32 = HINT_SHIFT + 4;
 const BACK_SHIFT: u32 = FLAGS_SHIFT + 4;
@@ -154,6 +157,13 @@ impl<'g> Entry<'g> {
         let value = Value { bytes: value, is_outside: word.flags.is_outside };
         Entry { word, delta: delta(head), key, value }
     }
+}
+
+/// Says that a published entry will be read soon. Its directory word is at hand.
+#[inline(always)]
+pub(super) fn announce<T: Trace>(node: Node<'_, T>, entry: usize) {
+    let word = DirectoryWord::from_bits(node.log_word(entry));
+    node.frame().announce(node.log_start() + LINE_SIZE + word.offset, ANNOUNCED_SIZE);
 }
 
 /// The version of an entry, above the node's.

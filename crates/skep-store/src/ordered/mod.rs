@@ -7,7 +7,7 @@
 //! | `frame`, `header`, `page_table` | memory of nodes, and where they are | section 3.1 |
 //! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
 //! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
-//! | `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
+//! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
 //! | `leaf`, `scan`, `batch` | reading | sections 3.3, 4.3 |
 //! | `change`, `write`, `restructure` | writing | sections 3.4, 3.5 |
 //! | `lease` | versions that are kept for scans in pages | |
@@ -24,6 +24,7 @@ mod frame;
 mod garbage;
 mod header;
 mod interior;
+mod lanes;
 mod leaf;
 mod lease;
 mod lock;

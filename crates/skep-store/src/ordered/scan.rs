@@ -86,7 +86,7 @@ impl<T: Trace> OrderedStore<T> {
         };
         let target = Target::AtOrBelow(key);
         let leaf = self.find_leaf(target, version, guard);
-        let mut cursor = LeafCursor::new(leaf, Shortcuts::open(leaf).find(target), version);
+        let mut cursor = LeafCursor::new(leaf, Shortcuts::open(leaf).find(target).segment.into(), version);
         let mut next = cursor.next();
         if let Start::Floor(key) = start {
             let mut floor = None;
@@ -173,7 +173,7 @@ impl<T: Trace> OrderedStore<T> {
     ) {
         let mut target = target;
         let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, version, guard);
-        let mut segment = Shortcuts::open(leaf).find(target);
+        let mut segment = usize::from(Shortcuts::open(leaf).find(target).segment);
         loop {
             if !visit(&mut LeafCursor::new(leaf, segment, version), target) {
                 return;
@@ -185,7 +185,7 @@ impl<T: Trace> OrderedStore<T> {
             let Some(fence) = low else { return };
             target = Target::Below(fence);
             (leaf, low) = self.find_leaf_and_low_fence(target, version, guard);
-            segment = Shortcuts::open(leaf).find(target);
+            segment = usize::from(Shortcuts::open(leaf).find(target).segment);
         }
     }
 

@@ -13,9 +13,10 @@
 //! nothing but the fingerprints is stored beside them, and items of 16 + 16 bytes never straddle lines.
 
 use super::frame::Node;
+use super::lanes::equal;
 use super::shortcut::SEGMENT_ALIGNMENT;
 use super::trace::Trace;
-use super::window::{FINGERPRINT_COUNT_MAX, matching};
+use super::window::FINGERPRINT_COUNT_MAX;
 
 /// Most items of a segment.
 pub(super) const ITEM_COUNT_MAX: usize = FINGERPRINT_COUNT_MAX;
@@ -42,6 +43,25 @@ pub(super) struct Value<'n> {
     pub(super) bytes: &'n [u8],
     /// Whether it is a reference.
     pub(super) is_outside: bool,
+}
+
+/// Where an item lies in its node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub(super) offset: u16,
+    pub(super) key_size: u16,
+    pub(super) value_size: u16,
+    pub(super) is_outside: bool,
+}
+
+impl Spot {
+    /// The key, empty for the boundary key, and the value.
+    #[inline(always)]
+    pub(super) fn read<T: Trace>(self, node: Node<'_, T>) -> (&[u8], Value<'_>) {
+        let (key_size, value_size) = (usize::from(self.key_size), usize::from(self.value_size));
+        let (key, bytes) = node.read(usize::from(self.offset), key_size + value_size).split_at(key_size);
+        (key, Value { bytes, is_outside: self.is_outside })
+    }
 }
 
 /// A segment that can be read.
@@ -84,13 +104,10 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 
     /// The items with this fingerprint, item 0 in bit 0.
-    #[inline]
+    #[inline(always)]
     pub(super) fn matching(&self, fingerprint: u8) -> u32 {
-        let word = |place: usize| {
-            let bytes = self.head[FINGERPRINTS_START + place..].first_chunk().expect("eight bytes of the head");
-            u64::from_le_bytes(*bytes)
-        };
-        matching([word(0), word(8)], fingerprint) & ((1 << self.count()) - 1)
+        let fingerprints = self.head[FINGERPRINTS_START..].first_chunk().expect("sixteen bytes of the head");
+        equal(fingerprints, fingerprint) & ((1 << self.count()) - 1)
     }
 
     #[inline]
@@ -130,6 +147,19 @@ impl<'g, T: Trace> Segment<'g, T> {
         let end = self.u16_at(ends + item * 2);
         let key_size = self.u16_at(ends + count * 2 + item * 2);
         (self.start + start, key_size, end - start - key_size)
+    }
+
+    /// Where the first item with this fingerprint lies.
+    #[inline(always)]
+    pub(super) fn first_spot(&self, fingerprint: u8) -> Option<Spot> {
+        let candidates = self.matching(fingerprint);
+        if candidates == 0 {
+            return None;
+        }
+        let item = candidates.trailing_zeros() as usize;
+        let (offset, key_size, value_size) = self.place(item);
+        let is_outside = self.head_u16(2) >> item & 1 == 1;
+        Some(Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside })
     }
 
     /// The key of an item, empty for the boundary key, and its value.

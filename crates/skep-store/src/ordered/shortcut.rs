@@ -10,8 +10,9 @@
 //! key only on a tie. Windows that are not used are all ones. Zero boundary keys are legal: long ones do not fit.
 
 use super::frame::Node;
+use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below};
 use super::trace::Trace;
-use super::window::{Target, WINDOW_COUNT_MAX, WINDOW_SIZE, count_left, window};
+use super::window::{Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
 
 /// Where line 1 begins.
@@ -31,6 +32,16 @@ const OFFSETS_START: usize = WINDOW_COUNT_MAX * WINDOW_SIZE;
 const COUNT_PLACE: usize = OFFSETS_START + SEGMENT_COUNT_MAX;
 const PREFIX_PLACE: usize = COUNT_PLACE + 1;
 const _: () = assert!(PREFIX_PLACE + 2 == LINE_SIZE);
+
+/// A segment that a search has found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SegmentPlace {
+    /// Where it begins in its frame.
+    pub(super) start: u16,
+    pub(super) segment: u16,
+    /// The window of what is looked for.
+    pub(super) window: u16,
+}
 
 /// The shortcut block of a node.
 #[derive(Debug)]
@@ -79,12 +90,68 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     }
 
     /// The segment in which the target lies, or would.
-    #[inline]
-    pub(super) fn find(self, target: Target<'_>) -> usize {
+    #[inline(always)]
+    pub(super) fn find(self, target: Target<'_>) -> SegmentPlace {
+        let own = target.window(self.prefix_size());
+        let segment = self.count_left(own).unwrap_or_else(|tie| self.decide(tie, own, target));
+        self.place(segment, own)
+    }
+
+    /// The segment in which the target lies, or would, unless a boundary key has to be read for it.
+    #[inline(always)]
+    pub(super) fn find_untied(self, target: Target<'_>) -> Option<SegmentPlace> {
+        let own = target.window(self.prefix_size());
+        Some(self.place(self.count_left(own).ok()?, own))
+    }
+
+    #[inline(always)]
+    fn place(self, segment: usize, window: u16) -> SegmentPlace {
+        SegmentPlace { start: self.segment_start(segment) as u16, segment: segment as u16, window }
+    }
+
+    #[inline(always)]
+    fn count_left(self, own: u16) -> Result<usize, Tie> {
+        const _: () = assert!(WINDOW_COUNT_MAX <= 3 * WINDOW_LANES && 3 * LANES_SIZE <= LINE_SIZE);
+        let lanes = self.index.as_chunks::<LANES_SIZE>().0;
+        let windows = not_below(&lanes[0], own)
+            | not_below(&lanes[1], own) << WINDOW_LANES
+            | not_below(&lanes[2], own) << (2 * WINDOW_LANES)
+            | 1 << WINDOW_COUNT_MAX;
+        count_untied(windows, self.segment_count() - 1, own, |place| self.window(place))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide(self, tie: Tie, own: u16, target: Target<'_>) -> usize {
         let count = self.segment_count() - 1;
-        let windows: &[[u8; WINDOW_SIZE]; WINDOW_COUNT_MAX] =
-            self.index.as_chunks().0.first_chunk().expect("the line begins with the windows");
-        count_left::<_, true>(windows, count, self.prefix_size(), target, |place| self.boundary_key(place))
+        tie.decide(count, own, target, |place| self.window(place), |place| self.boundary_key(place))
+    }
+
+    #[inline(always)]
+    fn window(self, place: usize) -> u16 {
+        u16::from_le_bytes([self.index[place * WINDOW_SIZE], self.index[place * WINDOW_SIZE + 1]])
+    }
+
+    /// Says that a segment will be read soon, all of it.
+    #[inline(always)]
+    pub(super) fn announce_segment(self, place: SegmentPlace) {
+        let segment = usize::from(place.segment);
+        let start = usize::from(place.start);
+        let end =
+            if segment + 1 < self.segment_count() { self.segment_start(segment + 1) } else { self.node.log_start() };
+        self.node.frame().announce(start, end - start);
+    }
+
+    /// Says that boundary keys will be read soon that share the window of a key: their ends, and the keys themselves, as far
+    /// as it can be told if all keys are as long.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn announce_tied(self, key: &[u8]) {
+        let own = Target::AtOrBelow(key).window(self.prefix_size());
+        let count = self.segment_count() - 1;
+        let below = (0..count).take_while(|place| self.window(*place) < own).count();
+        self.node.frame().announce(BOUNDARIES_START + below * END_SIZE, END_SIZE);
+        self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + below * key.len(), key.len());
     }
 
     fn boundary_key(self, place: usize) -> &'g [u8] {

@@ -35,8 +35,14 @@ impl<'k> Target<'k> {
         }
     }
 
+    /// Its window. The right end of the tree lies behind all.
+    #[inline(always)]
+    pub(super) fn window(self, prefix_size: usize) -> u16 {
+        self.key().map_or(u16::MAX, |key| window(key, prefix_size))
+    }
+
     /// The key, if there is one.
-    #[inline]
+    #[inline(always)]
     fn key(self) -> Option<&'k [u8]> {
         match self {
             Target::AtOrBelow(key) | Target::Below(key) => Some(key),
@@ -55,44 +61,47 @@ pub(super) fn window(key: &[u8], prefix_size: usize) -> u16 {
     }
 }
 
-/// How many of `count` separators in ascending order lie at or to the left of the target. `windows` are those of the separators,
-/// two bytes each; behind them are ones if they are `PADDED`, else anything. `separator` shows one in full, which is asked for
-/// on a tie only.
-#[inline]
-pub(super) fn count_left<'n, const N: usize, const PADDED: bool>(
-    windows: &[[u8; WINDOW_SIZE]; N],
+/// How many of `count` separators in ascending order lie at or to the left of the target, as far as windows tell.
+/// `not_below` has a one for each separator whose window is not below the target's, the first lowest, and for all places
+/// from `count` on.
+#[inline(always)]
+pub(super) fn count_untied(
+    not_below: u32,
     count: usize,
-    prefix_size: usize,
-    target: Target<'_>,
-    separator: impl Fn(usize) -> &'n [u8],
-) -> usize {
-    debug_assert!(count <= N);
-    let Some(key) = target.key() else { return count };
-    let own = window(key, prefix_size);
-    // All lanes are compared, those that are not in use as well: so it is a handful of vector instructions.
-    let (mut below, mut equal) = (0_u16, 0_u16);
-    for (place, bytes) in windows.iter().enumerate() {
-        let other = u16::from_le_bytes(*bytes);
-        let is_used = PADDED || place < count;
-        below += u16::from(is_used & (other < own));
-        equal += u16::from(is_used & (other == own));
-    }
-    let below = usize::from(below);
-    let equal = usize::from(equal).min(count - below);
-    if equal == 0 {
-        return below;
-    }
-    decide_tie(below, below + equal, target, separator)
+    own: u16,
+    window_at: impl Fn(usize) -> u16,
+) -> Result<usize, Tie> {
+    let below = not_below.trailing_zeros() as usize;
+    debug_assert!(below <= count);
+    if below < count && window_at(below) == own { Err(Tie { below }) } else { Ok(below) }
 }
 
-/// How many separators lie at or to the left of the target, if it is from `low` to `high`.
-#[cold]
-fn decide_tie<'n>(mut low: usize, mut high: usize, target: Target<'_>, separator: impl Fn(usize) -> &'n [u8]) -> usize {
-    while low < high {
-        let middle = (low + high) / 2;
-        if target.is_right_of(separator(middle)) { low = middle + 1 } else { high = middle }
+/// The separator with this number has the target's window, and it may not be the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tie {
+    below: usize,
+}
+
+impl Tie {
+    /// How many separators lie at or to the left of the target. `separator` shows one in full.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide<'n>(
+        self,
+        count: usize,
+        own: u16,
+        target: Target<'_>,
+        window_at: impl Fn(usize) -> u16,
+        separator: impl Fn(usize) -> &'n [u8],
+    ) -> usize {
+        let mut low = self.below;
+        let mut high = low + (low..count).take_while(|place| window_at(*place) == own).count();
+        while low < high {
+            let middle = (low + high) / 2;
+            if target.is_right_of(separator(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
     }
-    low
 }
 
 /// One byte of a key's hash.
@@ -100,22 +109,6 @@ fn decide_tie<'n>(mut low: usize, mut high: usize, target: Target<'_>, separator
 pub(super) fn fingerprint(key: &[u8]) -> u8 {
     // Colliding on purpose costs at most sixteen comparisons, so the seed is no secret.
     rapidhash::v3::rapidhash_v3(key) as u8
-}
-
-/// Which of sixteen fingerprints are this one, the first in bit 0.
-#[inline]
-pub(super) fn matching(fingerprints: [u64; 2], fingerprint: u8) -> u32 {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    const LOW_BITS: u64 = ONES * 0x7f;
-    // Brings bit 0 of byte `b` to bit 56 + `b`.
-    const GATHER: u64 = 0x0102_0408_1020_4080;
-    let [low, high] = fingerprints.map(|bytes| {
-        let difference = bytes ^ (ONES * u64::from(fingerprint));
-        // The uppermost bit of each byte that is not zero.
-        let others = ((difference & LOW_BITS) + LOW_BITS) | difference;
-        ((!others >> 7 & ONES).wrapping_mul(GATHER) >> 56) as u32
-    });
-    low | high << 8
 }
 
 /// How many first bytes two keys have in common.
@@ -144,38 +137,19 @@ mod tests {
     #[test]
     fn ties_are_decided_by_the_separators() {
         let separators: [&[u8]; 6] = [b"b", b"bb", b"bbb", b"bbc", b"bc", b"c"];
-        let mut windows = [[0x62; WINDOW_SIZE]; 9];
-        for (place, key) in windows.iter_mut().zip(separators) {
-            *place = window(key, 0).to_le_bytes();
-        }
+        let window_at = |place: usize| window(separators[place], 0);
+        let count = |target: Target<'_>| {
+            let own = target.window(0);
+            let not_below: u32 = (0..6).map(|place| u32::from(window_at(place) >= own) << place).sum::<u32>() | 1 << 6;
+            count_untied(not_below, 6, own, window_at)
+                .unwrap_or_else(|tie| tie.decide(6, own, target, window_at, |place| separators[place]))
+        };
         for key in [&b"a"[..], b"b", b"ba", b"bb", b"bba", b"bbb", b"bbbb", b"bbc", b"bbd", b"bc", b"c", b"d"] {
-            let count = |target| count_left::<9, false>(&windows, 6, 0, target, |place| separators[place]);
             let at_or_below = separators.iter().filter(|separator| **separator <= key).count();
             assert_eq!(count(Target::AtOrBelow(key)), at_or_below, "{key:?}");
             let below = separators.iter().filter(|separator| **separator < key).count();
             assert_eq!(count(Target::Below(key)), below, "{key:?}");
             assert_eq!(count(Target::Last), 6);
-        }
-    }
-
-    #[test]
-    fn fingerprints_that_match() {
-        let fingerprints = [u64::from_le_bytes([7, 1, 7, 0, 0, 0, 0, 7]), u64::from_le_bytes([0, 0, 0, 0, 0, 0, 9, 7])];
-        assert_eq!(matching(fingerprints, 7), 0b1000_0000_1000_0101);
-        assert_eq!(matching(fingerprints, 3), 0);
-    }
-
-    #[test]
-    fn every_fingerprint_matches_itself_alone() {
-        for fingerprint in 0..=255_u8 {
-            for place in 0..16 {
-                let mut bytes = [fingerprint ^ 0x80; 16];
-                bytes[place] = fingerprint;
-                bytes[(place + 1) % 16] = fingerprint.wrapping_add(1);
-                let (low, high) = bytes.split_at(8);
-                let words = [low, high].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
-                assert_eq!(matching(words, fingerprint), 1 << place);
-            }
         }
     }
 

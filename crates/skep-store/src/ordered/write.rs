@@ -64,7 +64,7 @@ impl<T: Trace> OrderedStore<T> {
             return Attempt::Again;
         }
         let (back, is_exact) = leaf::sorted_place(leaf, key);
-        let logged = leaf::find_in_log(leaf, key, fingerprint, u64::MAX);
+        let logged = leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
         let found = || exists.then(|| logged.map_or_else(|| leaf::sorted_value(leaf, back), |entry| entry.value));
         let value = match change.decide(self, exists, found, draft, guard) {
