@@ -16,6 +16,7 @@ mod sync {
     pub(crate) use loom::hint::spin_loop;
     use loom::sync::atomic;
     pub(crate) use loom::sync::atomic::{Ordering, fence};
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
 
     macro_rules! watched {
@@ -69,6 +70,9 @@ mod sync {
 
 #[path = "../src/ordered/epoch.rs"]
 mod epoch;
+#[expect(unreachable_pub, reason = "the store exports limits and figures")]
+#[path = "../src/ordered/lease.rs"]
+mod lease;
 #[expect(dead_code, reason = "the models have no log bytes")]
 #[path = "../src/ordered/lock.rs"]
 mod lock;
@@ -78,7 +82,10 @@ mod page_table;
 #[path = "../src/ordered/version.rs"]
 mod version;
 
+use std::time::{Duration, Instant};
+
 use epoch::{Epochs, Guard, Tag};
+use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
 use lock::State;
 use page_table::PageTable;
 use sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -346,23 +353,31 @@ fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
     });
 }
 
-/// A lease reads beside a writer, until it is let go.
-fn lease_and_writer(is_let_go_early: bool) {
+/// A lease is opened, and a page of it read beside a writer that lets it expire.
+fn lease_and_writer(is_ended_early: bool) {
     let node = Node::new();
-    let reader = node.clone();
+    let leases = Arc::new(Leases::new());
+    let (node_read, leases_read) = (node.clone(), leases.clone());
     let reader = thread::spawn(move || {
-        let hold = reader.epochs.hold().unwrap();
-        assert_eq!(hold.slot(), 2, "behind the participants");
-        let version = reader.versions.read();
-        if is_let_go_early {
-            reader.epochs.let_go(hold);
-            reader.read_as_of(version);
+        let now = Instant::now();
+        let reading = leases_read.open(&node_read.epochs, &node_read.versions, now).unwrap();
+        let version = reading.version();
+        if is_ended_early {
+            reading.end(true);
+            node_read.read_as_of(version);
         } else {
-            reader.read_as_of(version);
-            reader.epochs.let_go(hold);
+            node_read.read_as_of(version);
+            reading.end(true);
         }
     });
-    node.replace(|node| node.epochs.tag(), false);
+    node.replace(
+        |node| {
+            let tag = node.epochs.tag();
+            leases.expire_oldest(&node.epochs);
+            tag
+        },
+        false,
+    );
     reader.join().unwrap();
 }
 
@@ -372,7 +387,7 @@ fn a_lease_keeps_what_it_reads() {
 }
 
 #[test]
-fn control_a_lease_that_is_let_go_while_it_is_read() {
+fn control_a_lease_that_is_ended_while_it_is_read() {
     control(|| lease_and_writer(true));
 }
 
@@ -404,5 +419,77 @@ fn slots_are_one_participant_each() {
         let there_joined = other.join().unwrap();
         assert!(here_joined || there_joined);
         assert!(epochs.join().is_some(), "a slot comes back");
+    });
+}
+
+fn parts() -> (Leases, Epochs, Versions, Instant) {
+    (Leases::new(), Epochs::new(1, LEASE_COUNT_MAX), Versions::new(8), Instant::now())
+}
+
+#[test]
+fn a_lease_that_is_read_is_not_pulled_away() {
+    model(|| {
+        let (leases, epochs, versions, now) = parts();
+        let reading = leases.open(&epochs, &versions, now).unwrap();
+        let tag = epochs.tag();
+        leases.expire_due(&epochs, now + 2 * LEASE_TIME);
+        assert!(!leases.expire_oldest(&epochs), "it is being read");
+        assert!(epochs.waits_for_hold(&tag));
+        let number = reading.end(true).expect("whoever asks for the next page is told");
+        assert!(epochs.is_past(&tag), "it was let go behind the page");
+        assert!(leases.resume(&epochs, number, now).is_none());
+        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1 });
+    });
+}
+
+#[test]
+fn two_readers_of_one_lease() {
+    model(|| {
+        let (leases, epochs, versions, now) = parts();
+        let number = leases.open(&epochs, &versions, now).unwrap().end(true).unwrap();
+        let tag = epochs.tag();
+        let first = leases.resume(&epochs, number, now).unwrap();
+        let second = leases.resume(&epochs, number, now).unwrap();
+        assert_eq!(first.end(false), None, "the scan is at its end");
+        assert!(epochs.waits_for_hold(&tag), "the other is not");
+        assert!(leases.resume(&epochs, number, now).is_none());
+        second.end(true);
+        assert!(epochs.is_past(&tag));
+        assert_eq!(leases.figures(), LeaseFigures::default(), "none has expired");
+    });
+}
+
+#[test]
+fn reading_keeps_a_lease() {
+    model(|| {
+        let (leases, epochs, versions, mut now) = parts();
+        let number = leases.open(&epochs, &versions, now).unwrap().end(true).unwrap();
+        for _ in 0..10 {
+            now += LEASE_TIME - Duration::from_millis(1);
+            leases.expire_due(&epochs, now);
+            assert_eq!(leases.resume(&epochs, number, now).unwrap().end(true), Some(number));
+        }
+        assert!(leases.resume(&epochs, number, now + LEASE_TIME).is_none());
+        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1 });
+        assert!(leases.resume(&epochs, 0, now).is_none(), "zero is no number");
+    });
+}
+
+#[test]
+fn the_oldest_makes_room() {
+    model(|| {
+        let (leases, epochs, versions, now) = parts();
+        let open = || leases.open(&epochs, &versions, now);
+        let numbers: Vec<u64> = (0..LEASE_COUNT_MAX).map(|_| open().unwrap().end(true).unwrap()).collect();
+        let read = leases.resume(&epochs, numbers[0], now).unwrap();
+        let newest = open().unwrap().end(true).unwrap();
+        assert!(leases.resume(&epochs, numbers[1], now).is_none(), "the oldest that nobody read");
+        assert_eq!(read.end(true), Some(numbers[0]));
+        let readings: Vec<_> =
+            numbers.iter().chain([&newest]).filter_map(|number| leases.resume(&epochs, *number, now)).collect();
+        assert_eq!(readings.len(), LEASE_COUNT_MAX);
+        assert!(open().is_none(), "all are being read");
+        drop(readings);
+        assert!(open().is_some());
     });
 }

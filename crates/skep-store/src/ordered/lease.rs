@@ -12,11 +12,10 @@
 //!
 //! Opening a lease and going on with one take a lock for a moment. Gets, and scans without a lease, do not come here.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::epoch::{Epochs, Hold};
+use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use super::version::Versions;
 
 /// Most leases at a time.
@@ -25,11 +24,11 @@ pub const LEASE_COUNT_MAX: usize = 32;
 pub const LEASE_TIME: Duration = Duration::from_secs(5);
 
 /// All leases of a store.
-#[derive(Debug, Default)]
-pub(super) struct Leases {
+#[derive(Debug)]
+pub(crate) struct Leases {
     table: Mutex<Table>,
     /// Leases in the table, for those who only want to know whether there are any.
-    count: AtomicUsize,
+    count: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +55,7 @@ struct Lease {
 
 /// A page of a lease that is being read: the lease stays.
 #[derive(Debug)]
-pub(super) struct LeaseReading<'l> {
+pub(crate) struct LeaseReading<'l> {
     leases: &'l Leases,
     epochs: &'l Epochs,
     slot: usize,
@@ -73,8 +72,13 @@ pub struct LeaseFigures {
 }
 
 impl Leases {
+    /// No leases.
+    pub(crate) fn new() -> Self {
+        Leases { table: Mutex::new(Table::default()), count: AtomicU64::new(0) }
+    }
+
     /// Opens a lease on the newest version. None if as many as can be are being read at this moment.
-    pub(super) fn open<'l>(
+    pub(crate) fn open<'l>(
         &'l self,
         epochs: &'l Epochs,
         versions: &Versions,
@@ -89,12 +93,12 @@ impl Leases {
         // The version is read behind the hold, as by any operation.
         let version = versions.read();
         table.leases.push(Lease { hold, version, number: 0, until: now + LEASE_TIME, readers: 1, is_over: false });
-        self.count.store(table.leases.len(), Ordering::Relaxed);
+        self.note(&table);
         Some(LeaseReading { leases: self, epochs, slot, version })
     }
 
     /// Goes on with a lease, unless it has expired.
-    pub(super) fn resume<'l>(&'l self, epochs: &'l Epochs, number: u64, now: Instant) -> Option<LeaseReading<'l>> {
+    pub(crate) fn resume<'l>(&'l self, epochs: &'l Epochs, number: u64, now: Instant) -> Option<LeaseReading<'l>> {
         let mut table = self.table();
         table.expire_due(epochs, now);
         let is_meant = |lease: &&mut Lease| lease.number == number && number != 0 && !lease.is_over;
@@ -103,24 +107,24 @@ impl Leases {
             lease.until = now + LEASE_TIME;
             LeaseReading { leases: self, epochs, slot: lease.hold.slot(), version: lease.version }
         });
-        self.count.store(table.leases.len(), Ordering::Relaxed);
+        self.note(&table);
         found
     }
 
     /// Lets those expire whose time is over.
-    pub(super) fn expire_due(&self, epochs: &Epochs, now: Instant) {
+    pub(crate) fn expire_due(&self, epochs: &Epochs, now: Instant) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
         // Whoever has the lock does this too, or will be followed by someone who does.
         if let Ok(mut table) = self.table.try_lock() {
             table.expire_due(epochs, now);
-            self.count.store(table.leases.len(), Ordering::Relaxed);
+            self.note(&table);
         }
     }
 
     /// Lets the oldest lease expire. Whether it was let go: one that is being read goes later.
-    pub(super) fn expire_oldest(&self, epochs: &Epochs) -> bool {
+    pub(crate) fn expire_oldest(&self, epochs: &Epochs) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -130,13 +134,17 @@ impl Leases {
         table.expired += u64::from(!was_over);
         let count = table.leases.len();
         table.let_go(epochs);
-        self.count.store(table.leases.len(), Ordering::Relaxed);
+        self.note(&table);
         table.leases.len() < count
     }
 
-    pub(super) fn figures(&self) -> LeaseFigures {
+    pub(crate) fn figures(&self) -> LeaseFigures {
         let table = self.table();
         LeaseFigures { open: table.leases.len() as u64, expired: table.expired }
+    }
+
+    fn note(&self, table: &Table) {
+        self.count.store(table.leases.len() as u64, Ordering::Relaxed);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -173,12 +181,12 @@ impl Table {
 
 impl LeaseReading<'_> {
     /// The version that its pages show.
-    pub(super) fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     /// Ends the reading of a page. The number to go on with, if more follows and the lease has not expired meanwhile.
-    pub(super) fn end(self, more: bool) -> Option<u64> {
+    pub(crate) fn end(self, more: bool) -> Option<u64> {
         let mut table = self.leases.table();
         let Table { leases, last_number, .. } = &mut *table;
         let lease = leases.iter_mut().find(|lease| lease.hold.slot() == self.slot)?;
@@ -201,6 +209,6 @@ impl Drop for LeaseReading<'_> {
             lease.is_over |= lease.number == 0;
         }
         table.let_go(self.epochs);
-        self.leases.count.store(table.leases.len(), Ordering::Relaxed);
+        self.leases.note(&table);
     }
 }

@@ -94,7 +94,7 @@ impl<T: Trace> OrderedStore<T> {
             log_block: settings.log_block,
             versions: if settings.mvcc { Versions::new(WRITES_IN_FLIGHT_MAX) } else { Versions::off() },
             epochs: Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
-            leases: Leases::default(),
+            leases: Leases::new(),
             garbage_budget: settings.memory / GARBAGE_PART,
             space: Mutex::new(space),
             garbage: Mutex::new(GarbageList::default()),
