@@ -31,7 +31,7 @@ pub(crate) struct Leases {
     count: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     /// In the order in which they were opened.
     leases: Vec<Lease>,
@@ -74,7 +74,8 @@ pub struct LeaseFigures {
 impl Leases {
     /// No leases.
     pub(crate) fn new() -> Self {
-        Leases { table: Mutex::new(Table::default()), count: AtomicU64::new(0) }
+        let table = Table { leases: Vec::with_capacity(LEASE_COUNT_MAX), last_number: 0, expired: 0 };
+        Leases { table: Mutex::new(table), count: AtomicU64::new(0) }
     }
 
     /// Opens a lease on the newest version. None if as many as can be are being read at this moment.

@@ -5,7 +5,7 @@
 //! since, and an old-version pointer leads to the leftmost of the leaves that were replaced only.
 
 use super::epoch::Guard;
-use super::frame::Node;
+use super::frame::{LOG_COUNT_MAX, Node};
 use super::header::Lid;
 use super::interior;
 use super::leaf::LeafCursor;
@@ -13,7 +13,10 @@ use super::segment::{Item, Value};
 use super::shortcut::Shortcuts;
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::Target;
+use super::window::{FINGERPRINT_COUNT_MAX, Target};
+
+/// Most pairs of a segment, with those of the log that belong there.
+const SEGMENT_PAIRS_MAX: usize = FINGERPRINT_COUNT_MAX + LOG_COUNT_MAX;
 
 /// Where a range begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,13 +137,15 @@ impl<T: Trace> OrderedStore<T> {
             },
             other => other,
         };
-        let mut items = Vec::new();
+        // A segment is merged with its log entries forwards.
+        let mut items = [None; SEGMENT_PAIRS_MAX];
         self.segments_before(end.target(), version, guard, |cursor, target| {
-            items.clear();
+            let mut count = 0;
             while let Some(item) = cursor.next_of_segment() {
-                items.push(item);
+                items[count] = Some(item);
+                count += 1;
             }
-            let in_range = items.iter().rev().filter(|item| target.is_right_of(item.key));
+            let in_range = items[..count].iter().rev().flatten().filter(|item| target.is_right_of(item.key));
             for item in in_range {
                 if !(start.admits(item.key) && visit(item.key, item.value)) {
                     return false;
