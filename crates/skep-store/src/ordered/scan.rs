@@ -9,14 +9,14 @@ use super::frame::{LOG_COUNT_MAX, Node};
 use super::header::Lid;
 use super::interior;
 use super::leaf::LeafCursor;
-use super::segment::{Item, Value};
+use super::segment::{ITEM_COUNT_MAX, Item, Value};
 use super::shortcut::Shortcuts;
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::{FINGERPRINT_COUNT_MAX, Target};
+use super::window::Target;
 
 /// Most pairs of a segment, with those of the log that belong there.
-const SEGMENT_PAIRS_MAX: usize = FINGERPRINT_COUNT_MAX + LOG_COUNT_MAX;
+const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
 
 /// Where a range begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
