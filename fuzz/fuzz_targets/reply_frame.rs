@@ -1,11 +1,13 @@
 //! The bytes that a server sends on the native port; a client must not trust them either.
 //!
 //! Looked for: a panic, a frame that is larger than the bytes it came in, more answers than the announced number, and a
-//! frame that is read differently after it was written again from what was read.
+//! frame that is read differently after it was written again from what was read, and a page of a scan that holds not what
+//! it announces.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use skep_store::operation::{Page, Reply, ScanAnswer};
 use skep_wire::native::{REPLY_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter, Response, Welcome};
 
 fuzz_target!(|input: &[u8]| {
@@ -19,10 +21,22 @@ fuzz_target!(|input: &[u8]| {
         if let Ok(responses) = responses {
             assert_eq!(responses.len(), usize::from(frame.count));
             check_written(&frame, &responses);
+            responses.iter().for_each(check_page);
         }
         bytes = &bytes[size..];
     }
 });
+
+/// A value may be the page of a scan: what it announces is there.
+fn check_page(response: &Response<'_>) {
+    if let Ok(Reply::Value(bytes)) = response
+        && let Some(page) = Page::decode(bytes)
+    {
+        let shown = if page.answer() == ScanAnswer::Count { 0 } else { page.count() as usize };
+        assert_eq!(page.pairs().count(), shown);
+        assert!(page.pairs().all(|(key, value)| !key.is_empty() && key.len() + value.len() <= bytes.len()));
+    }
+}
 
 /// Writes the answers of a frame again and reads them back.
 fn check_written(frame: &ReplyFrame<'_>, responses: &[Response<'_>]) {

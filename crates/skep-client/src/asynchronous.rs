@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Update};
+use skep_store::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
@@ -17,7 +17,9 @@ use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::operations::single_operations;
+use crate::range::{self, KeyRange, Pair, ScanProgress};
 use crate::responses::Responses;
+use crate::scans::scans;
 
 /// A client whose calls are futures on tokio, with I/O and time enabled.
 ///
@@ -66,6 +68,11 @@ impl AsyncClient {
     /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Chooses another space of the server for the operations that follow.
+    pub fn select(&mut self, space: u16) {
+        self.exchange.select(space);
     }
 
     /// Executes any number of requests and answers them in their order. After an error there are no answers, and
@@ -136,6 +143,7 @@ impl AsyncClient {
 }
 
 single_operations!(AsyncClient, [async], [.await]);
+scans!(AsyncClient, AsyncPages, [async], [.await]);
 
 /// Connects and says hello.
 async fn open(

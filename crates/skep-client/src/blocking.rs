@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Update};
+use skep_store::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 
 use crate::answer;
@@ -19,7 +19,9 @@ use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::lane::Lane;
 use crate::operations::single_operations;
+use crate::range::{self, KeyRange, Pair, ScanProgress};
 use crate::responses::Responses;
+use crate::scans::scans;
 
 /// A client whose calls return when they are answered.
 #[derive(Debug)]
@@ -64,6 +66,11 @@ impl Client {
     /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Chooses another space of the server for the operations that follow.
+    pub fn select(&mut self, space: u16) {
+        self.exchange.select(space);
     }
 
     /// Executes any number of requests and answers them in their order. After an error there are no answers, and
@@ -157,6 +164,15 @@ impl Client {
 }
 
 single_operations!(Client, [], []);
+scans!(Client, Pages, [], []);
+
+impl Iterator for Pages<'_, '_> {
+    type Item = Result<Vec<Pair>, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_page()
+    }
+}
 
 /// Connects and says hello.
 fn open(

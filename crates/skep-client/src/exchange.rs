@@ -43,6 +43,11 @@ impl Exchange {
         self.partition.shard_count()
     }
 
+    /// Chooses the space of the batches that follow.
+    pub(crate) fn select(&mut self, space: u16) {
+        self.limits.space = space;
+    }
+
     /// Divides a batch among the lanes. What no store could carry out is answered here, as a server would.
     pub(crate) fn begin(&mut self, batch: &[Request<'_>]) -> Result<(), ClientError> {
         if self.under_way {

@@ -26,10 +26,28 @@
 //! # }
 //! ```
 //!
+//! The space is chosen when a client connects, and by [`Client::select`]. In an ordered one there are ranges:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), skep_client::ClientError> {
+//! use skep_client::{Client, KeyRange, ORDERED_SPACE};
+//!
+//! let mut client = Client::connect("127.0.0.1:7379", ORDERED_SPACE)?;
+//! client.put(b"user:7", b"ada")?;
+//! for (key, value) in client.scan(KeyRange::prefix(b"user:").limit(100))? {
+//!     println!("{} is {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! for page in client.pages(KeyRange::all().reverse()) {
+//!     println!("{} pairs", page?.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A client has one connection to each shard of the server and sends each key to the shard that owns it. It divides
 //! a batch into frames, keeps several in flight on each connection and reads answers while it writes, so a batch
 //! may be of any size; answers come in the order of the requests. Requests on one key take effect in their order.
-//! A batch is not a transaction.
+//! A batch is not a transaction; a scan in a batch may see what the batch changes, or not.
 //!
 //! Both clients only move bytes: what they send, and what the bytes that arrive mean, is decided by one core that
 //! knows neither sockets nor time.
@@ -42,14 +60,18 @@ mod exchange;
 mod handshake;
 mod lane;
 mod operations;
+mod range;
 mod responses;
+mod scans;
 
-pub use asynchronous::AsyncClient;
-pub use blocking::Client;
+pub use asynchronous::{AsyncClient, AsyncPages};
+pub use blocking::{Client, Pages};
 pub use error::{ClientError, NotWelcome};
+pub use range::{KeyRange, Pair};
 pub use responses::Responses;
 pub use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
 pub use skep_store::operation::{
-    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
+    Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
+    ScanLease, ScanStart, Shape, Update,
 };
-pub use skep_wire::native::{ProtocolError, Response, WireError};
+pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   bytes     key ‖ first ‖ second │ key ‖ first ‖ second │ …      first: value, operand or Σ
-//!   entries   start, sizes, operation without its bytes   │ …      second: initial value or constants
+//!   entries   start, sizes, operation without its bytes   │ …             or the end of a scan
+//!                                                                  second: initial value or constants
 //! ```
 //!
 //! It is not the native protocol's packet, because an operation that came in by RESP may be larger than a frame.

@@ -4,13 +4,13 @@
 //! is in the output its bytes are given up and the next chunk is decoded. The requests borrow the input until then.
 
 use skep_store::operation::Request;
-use skep_store::processor::Replies;
 use skep_wire::native::{Hello, ProtocolError, WireError};
 
 use crate::native_chunk::NativeChunk;
 use crate::resp_chunk::RespChunk;
 use crate::resp_command::Context;
 use crate::round::Round;
+use crate::spaces::{Space, SpaceReplies};
 
 /// A chunk has no more operations than this and those of its last request.
 pub(crate) const CHUNK_OPERATIONS_MAX: usize = 1024;
@@ -116,13 +116,13 @@ impl Chunk {
     pub(crate) fn visit<'a>(
         &'a self,
         input: &'a [u8],
-        mut visit: impl FnMut(Part, Result<Request<'a>, WireError>) -> bool,
+        mut visit: impl FnMut(Part, Result<(Space, Request<'a>), WireError>) -> bool,
     ) {
         match self {
             Chunk::Hello => {}
             Chunk::Native(chunk) => chunk.visit(input, |operation| visit(Part { index: 0, count: 1 }, operation)),
             Chunk::Resp(chunk) => {
-                chunk.operations(input).all(|(part, operation)| visit(part, Ok(operation)));
+                chunk.operations(input).all(|(part, space, request)| visit(part, Ok((space, request))));
             }
         }
     }
@@ -132,7 +132,7 @@ impl Chunk {
     pub(crate) fn encode(
         &mut self,
         round: &mut Round,
-        replies: &Replies,
+        replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
         waiting: usize,

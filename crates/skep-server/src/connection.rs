@@ -18,7 +18,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use skep_store::operation::Request;
-use skep_store::processor::Replies;
 use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size};
 
 use crate::buffer::{Input, Output};
@@ -27,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
 use crate::round::Round;
+use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// Operations that are submitted at a time have no more bytes than this and those of the last one. They may have more
 /// than arrived: the copy flags let a frame name one value tens of thousands of times, and each that travels to
@@ -211,9 +211,9 @@ impl Connection {
     }
 
     /// Answers the hello; the connection now belongs to the shard that the welcome names.
-    pub(crate) fn welcome(&mut self, welcome: &Welcome) {
+    pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces) {
         self.output.buffer().extend_from_slice(&welcome.encode());
-        self.chunk = Chunk::Native(NativeChunk::default());
+        self.chunk = Chunk::Native(NativeChunk::new(spaces));
     }
 
     /// Whether operations are to be submitted.
@@ -233,7 +233,7 @@ impl Connection {
         &'a self,
         count_max: usize,
         is_late: bool,
-        mut visit: impl FnMut(Result<Request<'a>, WireError>),
+        mut visit: impl FnMut(Result<(Space, Request<'a>), WireError>),
     ) {
         let mut ahead = 0;
         let mut left = self.round.submission_max().min(count_max);
@@ -250,7 +250,7 @@ impl Connection {
             if refused {
                 visit(Err(WireError::Busy));
             } else if self.round.is_unanswered(ahead) {
-                size += operation.as_ref().map_or(0, operation_size);
+                size += operation.as_ref().map_or(0, |(_, request)| operation_size(request));
                 visit(operation);
                 left -= 1;
             }
@@ -279,7 +279,7 @@ impl Connection {
     }
 
     /// Writes the answers that are there to the output, in order, and keeps the others; answers how many were there.
-    pub(crate) fn encode(&mut self, replies: &Replies, context: &mut Context<'_>) -> usize {
+    pub(crate) fn encode(&mut self, replies: &SpaceReplies, context: &mut Context<'_>) -> usize {
         let before = self.chunk.operations_left(&self.round);
         let waiting = self.output.waiting();
         let input = self.input.bytes();

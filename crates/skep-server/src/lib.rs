@@ -30,6 +30,7 @@ mod round;
 mod settings;
 mod shard;
 mod shared;
+mod spaces;
 mod threads;
 mod window;
 
@@ -42,6 +43,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
+use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
@@ -69,6 +71,7 @@ impl Server {
         let processors = (0..settings.shards)
             .map(|_| Processor::new(&settings.store(random_number())))
             .collect::<Result<Vec<_>, _>>()?;
+        let ordered = settings.ordered().map(|settings| OrderedStore::new(&settings)).transpose()?;
         let rings = connect_shards(processors.len()).map_err(std::io::Error::from)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, adopted): (Vec<_>, Vec<_>) = wakers
@@ -78,7 +81,7 @@ impl Server {
                 (Handover { sender, waker: waker.clone() }, receiver)
             })
             .unzip();
-        let shared = Arc::new(Shared::new(settings, random_number(), random_number()));
+        let shared = Arc::new(Shared::new(settings, ordered, random_number(), random_number()));
         let mut listeners = Some(listeners);
         let mut shards = Vec::new();
         let mut daemons = Vec::new();
@@ -89,17 +92,17 @@ impl Server {
                 processor.memory().prefault();
             }
             daemons.push(processor.merge_daemon());
-            shards.push(Shard::new(Parts {
+            let parts = Parts {
                 index,
                 shared: shared.clone(),
-                processor,
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: listeners.take(),
                 waker,
                 peers,
                 adopted,
                 handovers: handovers.clone(),
-            })?);
+            };
+            shards.push((Shard::new(parts, &processor.statistics())?, processor));
         }
         let mut server = Server { shared, wakers, threads: Vec::new() };
         let cores = threads::cores_for_shards(&server.shared.settings);
@@ -107,9 +110,9 @@ impl Server {
             for (index, daemon) in daemons.into_iter().enumerate() {
                 server.threads.push(threads::spawn(format!("skep-merge-{index}"), None, move || daemon.run())?);
             }
-            for (index, shard) in shards.into_iter().enumerate() {
+            for (index, (shard, processor)) in shards.into_iter().enumerate() {
                 let core = cores.as_ref().map(|cores| cores[index]);
-                server.threads.push(threads::spawn(format!("skep-shard-{index}"), core, move || shard.run())?);
+                server.threads.push(threads::spawn(format!("skep-shard-{index}"), core, move || shard.run(processor))?);
             }
             Ok(())
         };

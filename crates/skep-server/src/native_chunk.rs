@@ -7,18 +7,16 @@
 use std::cell::Cell;
 
 use skep_store::operation::Request;
-use skep_store::processor::Replies;
 use skep_wire::native::{Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError};
 
 use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
 use crate::round::Round;
-
-/// The space that native requests may name: the hash store.
-const SPACE: u16 = 0;
+use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// Frames that are worked on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NativeChunk {
+    spaces: Spaces,
     frames: Vec<FramePlace>,
     /// Bytes of the input that the frames take.
     size: usize,
@@ -45,6 +43,11 @@ struct FramePlace {
 }
 
 impl NativeChunk {
+    /// No frames yet; they may name these spaces.
+    pub(crate) fn new(spaces: Spaces) -> NativeChunk {
+        NativeChunk { spaces, frames: Vec::new(), size: 0, frame: 0, operation: 0, visited: Cell::default() }
+    }
+
     /// Takes whole frames from the input, as many as a chunk may have. Answers the number of
     /// operations, and whether no more frames are complete.
     pub(crate) fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), ProtocolError> {
@@ -86,7 +89,11 @@ impl NativeChunk {
     }
 
     /// Gives the operations whose answers are not in the output to `visit`, in order, until it wants no more.
-    pub(crate) fn visit<'a>(&'a self, input: &'a [u8], mut visit: impl FnMut(Result<Request<'a>, WireError>) -> bool) {
+    pub(crate) fn visit<'a>(
+        &'a self,
+        input: &'a [u8],
+        mut visit: impl FnMut(Result<(Space, Request<'a>), WireError>) -> bool,
+    ) {
         // The last place that is not behind the first operation whose answer is not in the output.
         let mut begin = Place { frame: self.frame, position: Position::default() };
         for place in self.visited.get() {
@@ -101,13 +108,17 @@ impl NativeChunk {
             let Ok(Some((frame, _))) = RequestFrame::decode(&input[place.start..]) else {
                 unreachable!("the frame was decoded from these bytes before")
             };
-            let known = frame.space == SPACE;
+            let space = self.spaces.find(frame.space);
             let mut operations = frame.operations_from(std::mem::take(&mut position));
             for _ in 0..std::mem::take(&mut skipped) {
                 operations.next();
             }
             while let Some(operation) = operations.next() {
-                if !visit(if known { operation } else { Err(WireError::UnknownSpace) }) {
+                let of_space = match space {
+                    Some(space) => operation.map(|request| (space, request)),
+                    None => Err(WireError::UnknownSpace),
+                };
+                if !visit(of_space) {
                     let end = Place { frame: index, position: frame.position(&operations) };
                     return self.visited.set([begin, end]);
                 }
@@ -116,7 +127,7 @@ impl NativeChunk {
     }
 
     /// Writes the answers that are there, in order; stops when the output has enough.
-    pub(crate) fn encode(&mut self, round: &mut Round, replies: &Replies, output: &mut Vec<u8>, waiting: usize) {
+    pub(crate) fn encode(&mut self, round: &mut Round, replies: &SpaceReplies, output: &mut Vec<u8>, waiting: usize) {
         let begin = output.len();
         while let Some(place) = self.frames.get(self.frame) {
             if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {

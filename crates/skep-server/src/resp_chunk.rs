@@ -6,16 +6,18 @@
 //! when their place in the replies is reached, so that they see what came before them.
 
 use skep_store::operation::Request;
-use skep_store::processor::Replies;
 use skep_wire::resp::{Argument, ReplyWriter, RequestParser, Version};
 
 use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX, Part};
 use crate::resp_command::{Action, Arguments, Context, Progress};
 use crate::round::Round;
+use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// Commands that are worked on, and what is known of the one that is arriving.
-#[derive(Default)]
 pub(crate) struct RespChunk {
+    spaces: Spaces,
+    /// The space that the commands after the last one are about; `SELECT` changes it.
+    space: Space,
     parser: RequestParser,
     /// What replies are written in; `HELLO` changes it.
     version: Version,
@@ -37,6 +39,7 @@ pub(crate) struct RespChunk {
 }
 
 struct Command {
+    space: Space,
     /// Where the request begins in the input.
     start: usize,
     first_argument: usize,
@@ -46,6 +49,25 @@ struct Command {
 }
 
 impl RespChunk {
+    /// No commands yet; they may choose among these spaces.
+    pub(crate) fn new(spaces: Spaces) -> RespChunk {
+        RespChunk {
+            spaces,
+            space: Space::default(),
+            parser: RequestParser::default(),
+            version: Version::default(),
+            commands: Vec::new(),
+            arguments: Vec::new(),
+            operands: Vec::new(),
+            size: 0,
+            ended: false,
+            command: 0,
+            operation: 0,
+            operations_left: 0,
+            progress: Progress::default(),
+        }
+    }
+
     /// Takes whole commands from the input, as many as a chunk may have. Answers whether no more of them are complete.
     pub(crate) fn decode(&mut self, input: &mut [u8]) -> bool {
         while self.operations_left + self.commands.len() < 2 * CHUNK_OPERATIONS_MAX
@@ -63,16 +85,20 @@ impl RespChunk {
                     if arguments.count() == 0 {
                         continue;
                     }
-                    Action::decode(arguments, &mut self.operands)
+                    Action::decode(arguments, self.space, self.spaces, &mut self.operands)
                 }
                 Err(error) => Action::Close(format!("ERR {error}")),
             };
+            if let Action::Select(space) = action {
+                self.space = space;
+            }
             let argument_count = self.arguments.len() - first_argument;
             let operation_count = action.operation_count(argument_count);
             self.operations_left += operation_count;
             self.ended |= action.is_last();
             let looks_around = action.looks_around();
-            self.commands.push(Command { start, first_argument, argument_count, action, operation_count });
+            let space = self.space;
+            self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
             if looks_around {
                 return self.ended;
             }
@@ -118,13 +144,16 @@ impl RespChunk {
     }
 
     /// The operations whose answers are not in the output, each with its part in its command.
-    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Request<'a>)> {
+    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
         // A command of a million keys is submitted a thousand times: what is answered must not be walked through.
         let mut first = self.operation;
+        let mut progress = Some(&self.progress);
         self.commands[self.command..].iter().flat_map(move |command| {
             let arguments = command.arguments(input, &self.arguments);
-            (std::mem::take(&mut first)..command.operation_count)
-                .map(move |index| (command.part(index), command.action.request(arguments, &self.operands, index)))
+            let progress = progress.take();
+            (std::mem::take(&mut first)..command.operation_count).map(move |index| {
+                (command.part(index), command.space, command.action.request(arguments, &self.operands, index, progress))
+            })
         })
     }
 
@@ -132,7 +161,7 @@ impl RespChunk {
     pub(crate) fn encode(
         &mut self,
         round: &mut Round,
-        replies: &Replies,
+        replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
         waiting: usize,
@@ -148,7 +177,9 @@ impl RespChunk {
                 }
                 let Some(response) = round.next(replies) else { return };
                 let mut writer = ReplyWriter::new(output, *version);
-                command.action.answer(arguments.count(), self.operation, response, progress, &mut writer);
+                if command.action.answer(arguments.count(), self.operation, response, progress, &mut writer) {
+                    return round.go_on();
+                }
                 round.advance();
                 self.operation += 1;
                 self.operations_left -= 1;

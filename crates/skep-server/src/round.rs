@@ -14,10 +14,10 @@
 //! is under way, order is kept.
 
 use skep_store::operation::Reply;
-use skep_store::processor::Replies;
 use skep_wire::native::Response;
 
 use crate::batch::{Answer, Answers};
+use crate::spaces::{Place, SpaceReplies};
 
 /// Bytes of answers that a round keeps before it becomes careful.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -33,8 +33,8 @@ pub(crate) enum Slot {
     Unanswered,
     /// In a parcel to this shard.
     Forwarded(u16),
-    /// Answered at this place of the shard's [`Replies`]; only until the shard's next batch.
-    Fresh(usize),
+    /// Answered at this place of the shard's [`SpaceReplies`]; only until the shard's next batch.
+    Fresh(Place),
     /// Answered.
     Kept(Answer),
 }
@@ -106,22 +106,22 @@ impl Round {
 
     /// Says where the unanswered operations went, in order, and in how many parcels. Local ones that the store
     /// deferred stay unanswered.
-    pub(crate) fn place(&mut self, places: &[Slot], parcel_count: usize, replies: &Replies) {
+    pub(crate) fn place(&mut self, places: &[Slot], parcel_count: usize, replies: &SpaceReplies) {
         self.parcel_count = parcel_count;
         let unanswered = self.slots[self.encoded..].iter_mut().filter(|slot| **slot == Slot::Unanswered);
         for (slot, &place) in unanswered.zip(places) {
             *slot = match place {
-                Slot::Fresh(index) if replies.is_deferred(index) => Slot::Unanswered,
+                Slot::Fresh(place) if replies.is_deferred(place) => Slot::Unanswered,
                 place => place,
             };
         }
     }
 
     /// The answer to the first operation that is not in the output, if it is there.
-    pub(crate) fn next<'a>(&'a self, replies: &'a Replies) -> Option<Response<'a>> {
+    pub(crate) fn next<'a>(&'a self, replies: &'a SpaceReplies) -> Option<Response<'a>> {
         match *self.slots.get(self.encoded)? {
             Slot::Unanswered | Slot::Forwarded(_) => None,
-            Slot::Fresh(index) => Some(Ok(replies.get(index))),
+            Slot::Fresh(place) => Some(Ok(replies.get(place))),
             Slot::Kept(answer) => Some(answer.response(&self.bytes)),
         }
     }
@@ -131,14 +131,19 @@ impl Round {
         self.encoded += 1;
     }
 
+    /// Says that the answer of [`Round::next`] was taken and the operation goes on: it is to be submitted again.
+    pub(crate) fn go_on(&mut self) {
+        self.slots[self.encoded] = Slot::Unanswered;
+    }
+
     /// Copies the answers that are still in the shard's `replies`, before its next batch overwrites them.
-    pub(crate) fn keep(&mut self, replies: &Replies) {
+    pub(crate) fn keep(&mut self, replies: &SpaceReplies) {
         if self.is_finished() {
             return self.clear();
         }
         for slot in &mut self.slots[self.encoded..] {
-            if let Slot::Fresh(index) = *slot {
-                *slot = Slot::Kept(Answer::keep(replies.get(index), &mut self.bytes));
+            if let Slot::Fresh(place) = *slot {
+                *slot = Slot::Kept(Answer::keep(replies.get(place), &mut self.bytes));
             }
         }
         if self.bytes.len() > KEPT_BYTES_MAX {
@@ -176,13 +181,13 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use skep_store::operation::Reply;
-    use skep_store::processor::Replies;
 
     use super::{IDLE_BYTES_MAX, IDLE_SLOTS_MAX, KEPT_BYTES_MAX, Round, Slot};
     use crate::batch::{Answer, Answers};
+    use crate::spaces::SpaceReplies;
 
     /// The answers that can be encoded.
-    fn encode(round: &mut Round, replies: &Replies) -> Vec<Vec<u8>> {
+    fn encode(round: &mut Round, replies: &SpaceReplies) -> Vec<Vec<u8>> {
         let mut encoded = Vec::new();
         while let Some(response) = round.next(replies) {
             encoded.push(match response.unwrap() {
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn answers_leave_in_order_and_deferred_ones_are_submitted_again() {
-        let replies = Replies::with_budget(0);
+        let replies = SpaceReplies::new();
         let mut round = Round::default();
         assert!(round.is_finished());
         round.begin(5);
@@ -232,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_finished_round_gives_its_memory_back() {
-        let replies = Replies::with_budget(0);
+        let replies = SpaceReplies::new();
         let mut round = Round::default();
         let mut answers = Answers::default();
         answers.push(Reply::Value(&[1; KEPT_BYTES_MAX / 2]));
@@ -247,7 +252,7 @@ mod tests {
 
     #[test]
     fn kept_bytes_are_bounded() {
-        let replies = Replies::with_budget(0);
+        let replies = SpaceReplies::new();
         let mut round = Round::default();
         round.begin(100);
         let mut answers = Answers::default();

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
+use skep_store::ordered::{OrderedSettings, SESSION_COUNT_MAX};
 
 use crate::memory_available::memory_available;
 
 /// Most shards of a server. Each pair of them has rings, so their number is kept within reason.
 const SHARDS_MAX: u16 = 256;
+/// Most shards of a server with an ordered space: a session for each, and one for `INFO`.
+const ORDERED_SHARDS_MAX: u16 = SESSION_COUNT_MAX as u16 - 1;
 /// Bounds of the delay. A batch of the smallest window takes a part of a millisecond.
 const DELAY_MAX_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX_MAX: Duration = Duration::from_secs(60);
@@ -22,8 +25,10 @@ pub struct ServerSettings {
     pub native: SocketAddr,
     /// Where RESP clients connect, if they may. Port 0: any free port.
     pub resp: Option<SocketAddr>,
-    /// Memory of all shards together, in bytes.
+    /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
+    /// Memory of the ordered space, which all shards share, in bytes; 0: there is none. It is touched as it fills.
+    pub ordered_memory: u64,
     /// Number of shards, at least 1. Each is a thread with a part of the keys and of the memory.
     pub shards: u16,
     /// Expected size of a key and its value, in bytes. The shape of the index follows from it.
@@ -45,12 +50,13 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// One shard of 1 GiB for pairs of 64 bytes, 10,000 connections, delays up to 100 ms, on the loopback ports 7379 and 6379.
+    /// One shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, delays up to 100 ms, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
             memory: 1 << 30,
+            ordered_memory: 256 << 20,
             shards: 1,
             kv_size: 64,
             hash_index_ratio: None,
@@ -69,6 +75,12 @@ pub enum StartError {
     /// Too few or too many shards.
     #[error("{0} shards: choose a number from 1 to {SHARDS_MAX}")]
     Shards(u16),
+    /// More shards than an ordered store serves.
+    #[error(
+        "{0} shards: an ordered space serves up to {ORDERED_SHARDS_MAX}; choose fewer shards, or switch the space off by an \
+         ordered memory of 0"
+    )]
+    OrderedShards(u16),
     /// A bound of the delay that cannot be kept, or that is none.
     #[error("a delay of at most {0:?}: choose one from {DELAY_MAX_MIN:?} to {DELAY_MAX_MAX:?}")]
     Delay(Duration),
@@ -77,12 +89,15 @@ pub enum StartError {
     Store(String),
     /// More memory than there is.
     #[error(
-        "memory of {wanted} bytes is more than 90% of the {available} bytes available: choose at most {} bytes",
+        "memory of {memory} bytes and ordered memory of {ordered_memory} bytes are more than 90% of the {available} bytes \
+         available: choose at most {} bytes together",
         available / 10 * 9
     )]
     MemoryAvailable {
-        /// Bytes asked for.
-        wanted: u64,
+        /// Bytes asked for, for the hash space.
+        memory: u64,
+        /// Bytes asked for, for the ordered space.
+        ordered_memory: u64,
         /// Bytes that the machine and the control groups have to spare.
         available: u64,
     },
@@ -118,16 +133,25 @@ impl ServerSettings {
         if !(1..=SHARDS_MAX).contains(&self.shards) {
             return Err(StartError::Shards(self.shards));
         }
+        if self.ordered_memory > 0 && self.shards > ORDERED_SHARDS_MAX {
+            return Err(StartError::OrderedShards(self.shards));
+        }
         if !(DELAY_MAX_MIN..=DELAY_MAX_MAX).contains(&self.delay_max) {
             return Err(StartError::Delay(self.delay_max));
         }
         self.store(0).validate().map_err(StartError::Store)?;
         match memory_available(Path::new("/")) {
-            Some(available) if self.memory > available / 10 * 9 => {
-                Err(StartError::MemoryAvailable { wanted: self.memory, available })
+            Some(available) if self.memory.saturating_add(self.ordered_memory) > available / 10 * 9 => {
+                let ServerSettings { memory, ordered_memory, .. } = *self;
+                Err(StartError::MemoryAvailable { memory, ordered_memory, available })
             }
             _ => Ok(()),
         }
+    }
+
+    /// The settings of the ordered store, if there is to be one.
+    pub(crate) fn ordered(&self) -> Option<OrderedSettings> {
+        (self.ordered_memory > 0).then(|| OrderedSettings::new(self.ordered_memory))
     }
 
     /// The settings of one shard's store. `seed` is secret.

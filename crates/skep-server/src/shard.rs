@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use skep_store::operation::{KEY_SIZE_MAX, Reply, Request};
-use skep_store::processor::{Processor, Replies};
+use skep_store::operation::KEY_SIZE_MAX;
+use skep_store::processor::{Processor, Statistics};
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
@@ -40,12 +40,11 @@ use crate::metrics::Metrics;
 use crate::resp_command::Context;
 use crate::round::Slot;
 use crate::shared::Shared;
+use crate::spaces::{Place, Space, SpaceReplies, SpaceRequests, Stores};
 use crate::window::Window;
 
 /// A batch has no more operations of each other shard than this and those of its last parcel.
 const INBOX_OPERATIONS_MAX: usize = 4096;
-/// Bytes of large values that the answers to a batch may take, and one value more.
-const REPLY_BUDGET: usize = 1 << 20;
 /// How long a shard looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// How often a shard looks at the clock while connections linger or it cannot accept more.
@@ -73,7 +72,6 @@ pub(crate) struct Handover {
 pub(crate) struct Parts {
     pub(crate) index: u16,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) processor: Processor,
     pub(crate) partition: Partition,
     /// Only for the shard that listens.
     pub(crate) listeners: Option<Listeners>,
@@ -103,10 +101,10 @@ pub(crate) struct Shard {
     /// Where the operations of the batch went, connection by connection.
     places: Vec<Slot>,
     /// Empty between batches; kept for its memory.
-    requests: Vec<Request<'static>>,
+    requests: SpaceRequests<'static>,
     outgoing: Vec<Outgoing>,
-    replies: Replies,
-    /// How many operations the processor had in the turn.
+    replies: SpaceReplies,
+    /// How many operations the stores had in the turn.
     executed: usize,
     /// How many operations of the turn were answered, and when they were read.
     answered: Vec<(usize, Instant)>,
@@ -139,8 +137,8 @@ enum Outgoing {
 }
 
 impl Shard {
-    /// A shard that has not begun to work.
-    pub(crate) fn new(parts: Parts) -> std::io::Result<Shard> {
+    /// A shard that has not begun to work; its part of the hash store has these figures.
+    pub(crate) fn new(parts: Parts, statistics: &Statistics) -> std::io::Result<Shard> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &parts.waker, EventData::new_u64(WAKER_WORD), EventFlags::IN | EventFlags::ET)?;
         if let Some(listeners) = &parts.listeners {
@@ -149,7 +147,7 @@ impl Shard {
         let peer_count = parts.peers.len();
         let window = Window::new(parts.shared.settings.delay_max, Instant::now());
         let metrics = parts.shared.metrics(usize::from(parts.index));
-        metrics.publish(&parts.processor.statistics());
+        metrics.publish(statistics);
         metrics.publish_window(&window);
         Ok(Shard {
             parts,
@@ -162,9 +160,9 @@ impl Shard {
             inbox: Vec::new(),
             batch: Vec::new(),
             places: Vec::new(),
-            requests: Vec::new(),
+            requests: SpaceRequests::default(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
-            replies: Replies::with_budget(REPLY_BUDGET),
+            replies: SpaceReplies::new(),
             executed: 0,
             answered: Vec::new(),
             next_tick: Instant::now(),
@@ -173,14 +171,16 @@ impl Shard {
         })
     }
 
-    /// Works until the server has stopped.
-    pub(crate) fn run(mut self) {
+    /// Works until the server has stopped, on its part of the hash store and on the ordered store that all share.
+    pub(crate) fn run(mut self, processor: Processor) {
+        let shared = self.parts.shared.clone();
+        let mut stores = Stores::new(processor, shared.ordered.as_ref());
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {
             self.tick(now);
-            let worked = self.turn(&mut events, now);
+            let worked = self.turn(&mut stores, &mut events, now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -189,6 +189,7 @@ impl Shard {
                 // Whoever else wants this core, perhaps the client, has it.
                 std::thread::yield_now();
             } else {
+                stores.rest();
                 self.sleep(&mut events);
                 now = Instant::now();
                 spin_until = now + SPIN;
@@ -197,14 +198,14 @@ impl Shard {
     }
 
     /// Does everything that can be done at once; answers whether that was anything.
-    fn turn(&mut self, events: &mut Vec<epoll::Event>, now: Instant) -> bool {
+    fn turn(&mut self, stores: &mut Stores<'_>, events: &mut Vec<epoll::Event>, now: Instant) -> bool {
         self.poll(events, Some(Duration::ZERO));
         self.adopt();
         self.receive();
         let worked = self.has_work();
         if worked {
             self.gather(now);
-            self.execute(now);
+            self.execute(stores, now);
             self.reply(now);
         }
         worked
@@ -307,16 +308,18 @@ impl Shard {
         if self.window.has_room() { self.held.pop_front().map(|token| (token, true)) } else { None }
     }
 
-    /// Runs the operations of all connections of the batch, and of the inbox, whose keys belong to this shard, in
-    /// one go; sends the others to the shards that own their keys. What would come too late is refused, unless the
-    /// server stops: then nobody waits behind it.
-    fn execute(&mut self, now: Instant) {
+    /// Runs the operations of all connections of the batch, and of the inbox, in one go, but for those of the hash space
+    /// whose keys belong to another shard: they are sent there. What would come too late is refused, unless the server
+    /// stops: then nobody waits behind it.
+    fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
-        let Parts { index, shared, processor, peers, partition, .. } = parts;
+        let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
-        let mut requests = recycle(std::mem::take(&mut self.requests));
+        let mut requests = std::mem::take(&mut self.requests).recycle();
         for (_, parcel) in inbox.iter() {
-            requests.extend(parcel.requests.iter());
+            for request in parcel.requests.iter() {
+                requests.push(Space::Hash, request);
+            }
         }
         places.clear();
         for submission in batch.iter_mut() {
@@ -327,19 +330,18 @@ impl Shard {
             let start = places.len();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
             connection.visit(window.share(), is_late, |operation| {
-                let request = match operation {
-                    Ok(request) => request,
+                let (space, request) = match operation {
+                    Ok(operation) => operation,
                     Err(error) => {
                         metrics.refused.add(u64::from(error == WireError::Busy));
                         return places.push(Slot::Kept(Answer::Unserved(error)));
                     }
                 };
                 // A request that is refused anyway need not travel for it.
-                let owner = if request.key.len() > KEY_SIZE_MAX { *index } else { partition.shard_of(request.key) };
+                let is_ours = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
+                let owner = if is_ours { *index } else { partition.shard_of(request.key) };
                 if owner == *index {
-                    places.push(Slot::Fresh(requests.len()));
-                    requests.push(request);
-                    return;
+                    return places.push(Slot::Fresh(requests.push(space, request)));
                 }
                 let out = &mut outgoing[usize::from(owner)];
                 if let Outgoing::Nothing = out {
@@ -363,13 +365,11 @@ impl Shard {
             }
         }
         self.executed = requests.len();
-        if !requests.is_empty() {
-            processor.execute(&requests, replies);
-            // Those that are deferred will be submitted again.
-            metrics.operations.add((requests.len() - replies.deferred_count()) as u64);
-            metrics.publish(&processor.statistics());
+        if self.executed > 0 {
+            metrics.operations.add(stores.execute(&requests, replies, now) as u64);
+            metrics.publish(&stores.hash().statistics());
         }
-        self.requests = recycle(requests);
+        self.requests = requests.recycle();
     }
 
     /// Sends answers back to other shards, writes the replies of the batch, and sees what is next for each
@@ -378,7 +378,7 @@ impl Shard {
         let mut answered = 0;
         for (shard, mut parcel) in self.inbox.drain(..) {
             for _ in 0..parcel.requests.len() {
-                parcel.answers.push(self.replies.get(answered));
+                parcel.answers.push(self.replies.get(Place::hash(answered)));
                 answered += 1;
             }
             if let Some(peer) = &mut self.parts.peers[shard] {
@@ -539,9 +539,9 @@ impl Shard {
 
 /// Whether the reply budget was used up by others before a connection's operations began. Such a connection is the
 /// first of the next batch: those whose answers are large would use the budget up again and again.
-fn stood_back(places: &[Slot], replies: &Replies) -> bool {
-    let first = places.iter().find_map(|place| if let Slot::Fresh(index) = *place { Some(index) } else { None });
-    first.is_some_and(|index| replies.get(index) == Reply::Deferred)
+fn stood_back(places: &[Slot], replies: &SpaceReplies) -> bool {
+    let first = places.iter().find_map(|slot| if let Slot::Fresh(place) = *slot { Some(place) } else { None });
+    first.is_some_and(|place| replies.is_deferred(place))
 }
 
 /// Tells the window what a connection has in flight now: no more than its share, or one could shut out the others.
@@ -555,27 +555,5 @@ fn door_word(door: Door) -> u64 {
     match door {
         Door::Native => NATIVE_WORD,
         Door::Resp => RESP_WORD,
-    }
-}
-
-/// The memory of a vector of requests, for requests that live at another time. The vector is emptied; collecting
-/// into the same place keeps its memory.
-fn recycle<'a>(mut requests: Vec<Request<'_>>) -> Vec<Request<'a>> {
-    requests.clear();
-    requests.into_iter().map(|_| unreachable!("the vector is empty")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use skep_store::operation::Request;
-
-    use super::recycle;
-
-    #[test]
-    fn recycling_keeps_the_memory() {
-        let requests: Vec<Request<'_>> = Vec::with_capacity(100);
-        let place = requests.as_ptr() as usize;
-        let recycled = recycle(requests);
-        assert_eq!((recycled.as_ptr() as usize, recycled.capacity()), (place, 100));
     }
 }

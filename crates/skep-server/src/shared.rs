@@ -6,14 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use skep_store::ordered::OrderedStore;
+
 use crate::metrics::{Counter, Metrics};
 use crate::settings::ServerSettings;
+use crate::spaces::{Space, Spaces};
 
 /// What all shards know.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// What the server was started with, with the ports that were bound.
     pub(crate) settings: ServerSettings,
+    /// The ordered store, which all shards work on, unless it is switched off.
+    pub(crate) ordered: Option<OrderedStore>,
     /// Seed of the hash by which clients find the shard of a key.
     pub(crate) partition_seed: u64,
     /// Names this run of the server.
@@ -47,16 +52,24 @@ pub(crate) struct Client {
     pub(crate) library_name: String,
     /// The version of its library.
     pub(crate) library_version: String,
+    /// The space that its commands are about.
+    pub(crate) space: Space,
     /// The version of RESP it speaks; 0: it speaks the native protocol.
     pub(crate) protocol: u8,
 }
 
 impl Shared {
     /// What is known at the start.
-    pub(crate) fn new(settings: ServerSettings, partition_seed: u64, run_id: u64) -> Self {
+    pub(crate) fn new(
+        settings: ServerSettings,
+        ordered: Option<OrderedStore>,
+        partition_seed: u64,
+        run_id: u64,
+    ) -> Self {
         let shard_count = usize::from(settings.shards);
         Shared {
             settings,
+            ordered,
             partition_seed,
             run_id,
             started: Instant::now(),
@@ -68,6 +81,11 @@ impl Shared {
             metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
             clients: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Which spaces there are.
+    pub(crate) fn spaces(&self) -> Spaces {
+        Spaces { has_ordered: self.ordered.is_some() }
     }
 
     /// The counters of a shard.
@@ -105,6 +123,7 @@ impl Shared {
             name: String::new(),
             library_name: String::new(),
             library_version: String::new(),
+            space: Space::default(),
             protocol,
         };
         self.clients().insert(number, client);

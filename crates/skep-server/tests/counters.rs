@@ -8,9 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use skep_server::Server;
 use skep_store::function::{Element, UpdateFunction};
 use skep_store::operation::{Operation, Reply, Request, Shape, Update};
-use support::{Native, Resp, frame, server};
+use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
+use support::{Native, Resp, frame_in, server};
 
 const COUNTERS: usize = 10;
+
+/// What each client does.
+#[derive(Clone, Copy)]
+struct Work {
+    space: u16,
+    operations: usize,
+    batch: usize,
+}
 
 /// The key of a counter of decimal text.
 fn text_key(counter: usize) -> Vec<u8> {
@@ -23,7 +32,8 @@ fn binary_key(counter: usize) -> Vec<u8> {
 }
 
 /// Adds 1 in batches by the native protocol: to decimal text if `text`, else with a fetch-and-add.
-fn native_client(server: &Server, shard: u16, text: bool, operations: usize, batch: usize, sum: &AtomicU64) {
+fn native_client(server: &Server, shard: u16, text: bool, work: Work, sum: &AtomicU64) {
+    let Work { space, operations, batch } = work;
     let mut connection = Native::connect(server, Some(shard));
     let keys: Vec<Vec<u8>> =
         (0..COUNTERS).map(|counter| if text { text_key(counter) } else { binary_key(counter) }).collect();
@@ -43,7 +53,7 @@ fn native_client(server: &Server, shard: u16, text: bool, operations: usize, bat
     };
     let requests: Vec<Request<'_>> =
         (0..batch).map(|index| Request { key: &keys[index % COUNTERS], operation }).collect();
-    let bytes = frame(1, &requests);
+    let bytes = frame_in(space, 1, &requests);
     let mut old_values = 0;
     for _ in 0..operations / batch {
         connection.send(&bytes);
@@ -57,8 +67,9 @@ fn native_client(server: &Server, shard: u16, text: bool, operations: usize, bat
 }
 
 /// Adds 1 in pipelines of `INCR`.
-fn resp_client(server: &Server, operations: usize, batch: usize) {
+fn resp_client(server: &Server, Work { space, operations, batch }: Work) {
     let mut resp = Resp::connect(server);
+    resp.expect(format!("SELECT {space}\r\n"), "+OK\r\n");
     let pipeline: String =
         (0..batch).map(|index| format!("*2\r\n$4\r\nINCR\r\n$6\r\ntext:{}\r\n", index % COUNTERS)).collect();
     let mut piece = vec![0; 64 << 10];
@@ -74,22 +85,23 @@ fn resp_client(server: &Server, operations: usize, batch: usize) {
     }
 }
 
-/// A hundred clients, each with `operations`: forty by RESP and sixty by the native protocol.
-fn hundred_clients(shards: u16, operations: usize, batch: usize) {
+/// A hundred clients: forty by RESP and sixty by the native protocol.
+fn hundred_clients(shards: u16, work: Work) {
     let server = server(shards, 64 << 20);
     let sum = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for client in 0..100_usize {
             let (server, sum) = (&server, &sum);
             scope.spawn(move || match client % 5 {
-                0 | 1 => resp_client(server, operations, batch),
-                kind => native_client(server, client as u16 % shards, kind == 2, operations, batch, sum),
+                0 | 1 => resp_client(server, work),
+                kind => native_client(server, client as u16 % shards, kind == 2, work, sum),
             });
         }
     });
     // Sixty clients incremented text, forty the binary counters.
-    let each = |clients: usize| clients * operations / COUNTERS;
+    let each = |clients: usize| clients * work.operations / COUNTERS;
     let mut resp = Resp::connect(&server);
+    resp.expect(format!("SELECT {}\r\n", work.space), "+OK\r\n");
     for counter in 0..COUNTERS {
         let expected = each(60).to_string();
         let key = String::from_utf8(text_key(counter)).unwrap();
@@ -104,10 +116,12 @@ fn hundred_clients(shards: u16, operations: usize, batch: usize) {
 
 #[test]
 fn a_hundred_clients_with_a_hundred_thousand_operations_each() {
-    hundred_clients(2, 100_000, 1000);
+    hundred_clients(2, Work { space: HASH_SPACE, operations: 100_000, batch: 1000 });
 }
 
 #[test]
 fn a_hundred_clients_with_small_batches() {
-    hundred_clients(3, 1000, 10);
+    for space in [HASH_SPACE, ORDERED_SPACE] {
+        hundred_clients(3, Work { space, operations: 1000, batch: 10 });
+    }
 }

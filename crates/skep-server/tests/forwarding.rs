@@ -5,8 +5,8 @@ mod support;
 
 use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SizeWeights};
 use skep_store::operation::{Operation, OperationError, PutCondition, Reply, Request};
-use skep_wire::native::RequestFrameWriter;
-use support::{Native, Resp, command, frame, seeds, server};
+use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, RequestFrameWriter};
+use support::{Native, Resp, command, frame, frame_in, seeds, server};
 
 fn generator(seed: u64) -> Generator {
     Generator::new(GeneratorSettings {
@@ -26,66 +26,81 @@ fn generator(seed: u64) -> Generator {
             reduce: 2,
             filter: 2,
             add_decimal: 2,
-            scan: 0,
+            scan: 4,
         },
         spoilt_per_mille: 20,
     })
 }
 
+/// As many requests as a frame takes, a few hundred.
+fn some_requests(generator: &mut Generator, left_over: &mut Option<OwnedRequest>) -> Vec<OwnedRequest> {
+    let mut bytes = Vec::new();
+    let mut writer = RequestFrameWriter::new(&mut bytes, 0, 0);
+    let mut requests = Vec::new();
+    while requests.len() < 400 {
+        let Some(request) = left_over.take().or_else(|| generator.next()) else { break };
+        if !writer.push(&request.as_request()) {
+            // What no frame has room for cannot be asked.
+            *left_over = (writer.count() > 0).then_some(request);
+            break;
+        }
+        requests.push(request);
+    }
+    writer.finish();
+    requests
+}
+
 #[test]
-fn one_connection_agrees_with_the_naive_store() {
+fn one_connection_agrees_with_the_naive_store_in_every_space() {
     for seed in seeds() {
         let server = server(3, 96 << 20);
         let mut connection = Native::connect(&server, Some(1));
         assert_eq!((connection.welcome.shard, connection.welcome.shard_count), (1, 3));
-        let mut naive = NaiveStore::new();
-        let mut generator = generator(seed);
-        let mut left_over: Option<OwnedRequest> = None;
-        for sequence in 0..60 {
-            // As many requests as a frame takes, a few hundred.
-            let mut bytes = Vec::new();
-            let mut writer = RequestFrameWriter::new(&mut bytes, sequence, 0);
-            let mut requests = Vec::new();
-            while requests.len() < 400 {
-                let Some(request) = left_over.take().or_else(|| generator.next()) else { break };
-                if !writer.push(&request.as_request()) {
-                    // What no frame has room for cannot be asked.
-                    left_over = (writer.count() > 0).then_some(request);
-                    break;
-                }
-                requests.push(request);
+        let mut spaces = [(HASH_SPACE, NaiveStore::new()), (ORDERED_SPACE, NaiveStore::ordered())]
+            .map(|(space, naive)| (space, naive, generator(seed + 100 * u64::from(space)), None));
+        for round in 0..60 {
+            // A frame for each space, both sent before the first is answered.
+            let mut frames = Vec::new();
+            for (space, _, generator, left_over) in &mut spaces {
+                let requests = some_requests(generator, left_over);
+                let borrowed: Vec<Request<'_>> = requests.iter().map(OwnedRequest::as_request).collect();
+                connection.send(&frame_in(*space, 2 * round + u32::from(*space), &borrowed));
+                frames.push(requests);
             }
-            writer.finish();
-            connection.send(&bytes);
-            connection.receive(sequence, requests.len(), |index, response| {
-                let request = requests[index].as_request();
-                let reply = response.expect("a known operation");
-                if let Err(expected) = naive.check(&request, reply) {
-                    panic!(
-                        "seed {seed}: frame {sequence}, request {index} {request:?}: {reply:?}, expected {expected:?}"
-                    );
-                }
-            });
+            for ((space, naive, ..), requests) in spaces.iter_mut().zip(&frames) {
+                connection.receive(2 * round + u32::from(*space), requests.len(), |index, response| {
+                    let request = requests[index].as_request();
+                    let reply = response.expect("a known operation");
+                    if let Err(expected) = naive.check(&request, reply) {
+                        panic!(
+                            "seed {seed}: space {space}, round {round}, request {index} {request:?}: {reply:?}, expected \
+                             {expected:?}"
+                        );
+                    }
+                });
+            }
         }
         let mut resp = Resp::connect(&server);
-        resp.expect("DBSIZE\r\n", format!(":{}\r\n", naive.len()));
+        resp.expect("DBSIZE\r\n", format!(":{}\r\n", spaces[0].1.len()));
+        resp.expect("SELECT 1\r\nSKEP.COUNT - +\r\n", format!("+OK\r\n:{}\r\n", spaces[1].1.len()));
     }
 }
 
 #[test]
 fn every_door_and_shard_sees_the_same_keys() {
     let server = server(3, 32 << 20);
-    for shard in 0..3 {
+    for (shard, space) in [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)] {
         let mut connection = Native::connect(&server, Some(shard));
-        let value = [b'0' + shard as u8];
+        let value = [b'0' + shard as u8 + 3 * space as u8];
         let put = |key| Request { key, operation: Operation::Put { value: &value, condition: PutCondition::Always } };
         let requests: Vec<Request<'_>> = [&b"a"[..], b"b", b"c", b"d", b"e"].into_iter().map(put).collect();
-        connection.execute(7, &requests, |_, response| assert_eq!(response, Ok(Reply::Done)));
+        connection.send(&frame_in(space, 7, &requests));
+        connection.receive(7, requests.len(), |_, response| assert_eq!(response, Ok(Reply::Done)));
         for _ in 0..4 {
             // RESP connections go to the shards in turn.
             let value = String::from_utf8_lossy(&value).into_owned();
-            let expected = format!("*5\r\n{}", format!("$1\r\n{value}\r\n").repeat(5));
-            Resp::connect(&server).expect("MGET a b c d e\r\n", expected);
+            let expected = format!("+OK\r\n*5\r\n{}", format!("$1\r\n{value}\r\n").repeat(5));
+            Resp::connect(&server).expect(format!("SELECT {space}\r\nMGET a b c d e\r\n"), expected);
         }
     }
 }

@@ -11,9 +11,11 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_server::Server;
 use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
-use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, WireError};
-use support::{Native, Resp, command, connect, frame, seeds, server};
+use skep_store::operation::{
+    Operation, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, Update,
+};
+use skep_wire::native::{Hello, ORDERED_SPACE, REQUEST_FRAME_SIZE_MAX, WireError};
+use support::{Native, Resp, command, connect, frame, frame_in, seeds, server};
 
 /// Sends bytes, perhaps in two pieces, then the end; reads until the server closes. Answers what came back.
 fn throw(address: SocketAddr, bytes: &[u8], cut: usize) -> Vec<u8> {
@@ -79,6 +81,21 @@ fn native_conversation() -> Vec<u8> {
     let mut bytes = Hello { shard: None }.encode().to_vec();
     bytes.extend_from_slice(&frame(1, &requests));
     bytes.extend_from_slice(&frame(2, &requests));
+    let scan = Scan {
+        start: ScanStart::Floor,
+        end: ScanEnd::AtOrBelow(b"h9"),
+        reverse: true,
+        limit: 3,
+        answer: ScanAnswer::Pairs,
+        lease: ScanLease::Open,
+    };
+    let ordered = [
+        put(b"h1", b"value"),
+        Request { key: b"h1", operation: Operation::Scan(scan) },
+        Request { key: b"", operation: Operation::Scan(Scan { lease: ScanLease::Continue(1), ..scan }) },
+        requests[3],
+    ];
+    bytes.extend_from_slice(&frame_in(ORDERED_SPACE, 3, &ordered));
     bytes
 }
 
@@ -91,6 +108,11 @@ fn resp_conversation() -> Vec<u8> {
         b"SET 'h 1' \"a\\x00b\"\r\n".to_vec(),
         command(&[b"SKEP.UPDATE", b"h5", b"add", b"i64", b"1", b"INIT", b"0"]),
         command(&[b"CLIENT", b"SETNAME", b"x"]),
+        command(&[b"SELECT", b"1"]),
+        command(&[b"MSET", b"h1", b"value", b"h2", b"other"]),
+        command(&[b"SKEP.SCAN", b"[h1", b"(h9", b"REV", b"LIMIT", b"5", b"LEASE", b"OPEN", b"AFTER", b"h2"]),
+        command(&[b"SKEP.COUNT", b"PREFIX", b"h"]),
+        command(&[b"SKEP.FLOOR", b"h3"]),
     ]
     .concat()
 }

@@ -10,9 +10,10 @@ const SMALL: u64 = 16 << 20;
 
 #[test]
 fn strings() {
-    for shards in [1, 3] {
+    for (shards, space) in [(1, 0), (3, 0), (1, 1), (3, 1)] {
         let server = server(shards, SMALL);
         let mut resp = Resp::connect(&server);
+        resp.expect(format!("SELECT {space}\r\n"), "+OK\r\n");
         resp.expect("PING\r\n", "+PONG\r\n");
         resp.expect(command(&[b"PING", b"a\r\nb"]), "$4\r\na\r\nb\r\n");
         resp.expect("ECHO 'a b'\r\n", "$3\r\na b\r\n");
@@ -31,9 +32,10 @@ fn strings() {
         resp.expect("MSET d 1 e 2 f 3 d 4\r\n", "+OK\r\n");
         resp.expect("MGET d e missing f d\r\n", "*5\r\n$1\r\n4\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n$1\r\n4\r\n");
         resp.expect("EXISTS a d d missing\r\n", ":3\r\n");
-        resp.expect("DBSIZE\r\n", ":5\r\n");
+        let size = if space == 0 { "DBSIZE" } else { "SKEP.COUNT - +" };
+        resp.expect(format!("{size}\r\n"), ":5\r\n");
         resp.expect("DEL a d d missing\r\n", ":2\r\n");
-        resp.expect("SET x 1\r\nDBSIZE\r\nDEL x\r\nDBSIZE\r\n", "+OK\r\n:4\r\n:1\r\n:3\r\n");
+        resp.expect(format!("SET x 1\r\n{size}\r\nDEL x\r\n{size}\r\n"), "+OK\r\n:4\r\n:1\r\n:3\r\n");
         resp.expect(command(&[b"SET", b"", b"v"]), "-ERR key is empty\r\n");
         resp.expect(command(&[b"GET", &[b'k'; 461]]), "-ERR key is longer than 460 bytes\r\n");
         resp.expect(
@@ -63,7 +65,7 @@ fn refusals() {
     );
     resp.expect("SCAN 0\r\n", "-ERR unknown command 'SCAN', with args beginning with: '0' \r\n");
     resp.expect("SELECT 0\r\n", "+OK\r\n");
-    resp.expect("SELECT 1\r\n", "-ERR DB index is out of range\r\n");
+    resp.expect("SELECT 2\r\nSELECT -1\r\n", "-ERR DB index is out of range\r\n".repeat(2));
     resp.expect("SELECT x\r\n", "-ERR value is not an integer or out of range\r\n");
     resp.expect("CLIENT FOO\r\n", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n");
     resp.expect("CLIENT SETNAME\r\n", "-ERR wrong number of arguments for 'client|setname' command\r\n");
@@ -173,7 +175,7 @@ fn introspection() {
         "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
          $5\r\ngroup\r\n$10\r\nconnection\r\n",
     );
-    resp.expect("COMMAND COUNT\r\n", ":26\r\n");
+    resp.expect("COMMAND COUNT\r\n", ":30\r\n");
     resp.expect("SET a 1\r\nGET a\r\nGET b\r\nFOO\r\n", {
         "+OK\r\n$1\r\n1\r\n$-1\r\n-ERR unknown command 'FOO', with args beginning with: \r\n"
     });
@@ -205,9 +207,10 @@ fn introspection() {
 
 #[test]
 fn vectors() {
-    for shards in [1, 3] {
+    for (shards, space) in [(1, 0), (3, 0), (1, 1), (3, 1)] {
         let server = server(shards, SMALL);
         let mut resp = Resp::connect(&server);
+        resp.expect(format!("SELECT {space}\r\n"), "+OK\r\n");
         resp.expect("SKEP.SET v i64 1 -2 3\r\n", "+OK\r\n");
         resp.expect("SKEP.GETV v i64\r\n", "*3\r\n:1\r\n:-2\r\n:3\r\n");
         resp.expect("SKEP.UPDATE v add i64 5\r\n", "*3\r\n:1\r\n:-2\r\n:3\r\n");

@@ -25,6 +25,9 @@ fn bad_settings() {
     refused(&ServerSettings { shards: 0, ..settings() }, "choose a number from 1 to");
     refused(&ServerSettings { delay_max: std::time::Duration::ZERO, ..settings() }, "choose one from 1ms to 60s");
     refused(&ServerSettings { memory: 1 << 50, ..settings() }, "choose at most");
+    refused(&ServerSettings { ordered_memory: 1 << 50, ..settings() }, "choose at most");
+    refused(&ServerSettings { ordered_memory: 100, ..settings() }, "larger");
+    refused(&ServerSettings { shards: 200, memory: 1 << 30, ..settings() }, "an ordered space serves up to 127");
     refused(&ServerSettings { memory: 100, ..settings() }, "larger --memory");
     refused(&ServerSettings { hash_index_ratio: Some(1.5), ..settings() }, "hash index ratio");
     refused(&ServerSettings { inline_threshold: Some(51), ..settings() }, "inline threshold");

@@ -189,7 +189,9 @@ pub enum OperationError {
     )]
     SlabFull = 11,
     /// There is no frame left for a node or value of an ordered store.
-    #[error("OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or restart with a larger --memory")]
+    #[error(
+        "OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or restart with a larger --ordered-memory"
+    )]
     NodesFull = 12,
     /// The keys of a hash store have no order.
     #[error("this space has no order: scans need the ordered space (SELECT 1)")]

@@ -51,20 +51,18 @@
 
 mod store;
 
-pub use skep_client::{AsyncClient, Client, ClientError, NotWelcome, Responses};
+pub use skep_client::{AsyncClient, AsyncPages, Client, ClientError, KeyRange, NotWelcome, Pages, Pair, Responses};
 pub use skep_server::{Server, ServerSettings, StartError};
 pub use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_store::hash::Settings as StoreSettings;
 pub use skep_store::memory::RegionError;
 pub use skep_store::operation::{
-    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
+    Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
+    ScanLease, ScanStart, Shape, Update,
 };
 pub use skep_store::processor::{Replies, Statistics};
-pub use skep_wire::native::{ProtocolError, Response, WireError};
+pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};
 pub use store::{OpenError, Store};
-
-/// The space of a server that is the hash store.
-pub const HASH_SPACE: u16 = 0;
 
 /// What the store takes at most.
 pub mod limits {

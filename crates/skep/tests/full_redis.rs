@@ -50,6 +50,13 @@ fn redis_cli_sets_increments_and_gets() {
     assert_eq!(cli(&["DEL", "x", "y", "nothing"]), "2\n");
     assert_eq!(cli(&["DBSIZE"]), "3\n");
     assert!(cli(&["INFO"]).contains("skep_version:"));
+    assert_eq!(cli(&["-n", "1", "MSET", "user:2", "alan", "user:1", "ada", "x", "1"]), "OK\n");
+    assert_eq!(cli(&["-n", "1", "INCRBY", "x", "41"]), "42\n");
+    assert_eq!(cli(&["-n", "1", "SKEP.PREFIX", "user:"]), "\nuser:1\nada\nuser:2\nalan\n");
+    assert_eq!(cli(&["-n", "1", "SKEP.SCAN", "[user:1", "+", "REV", "KEYS", "LIMIT", "2"]), "user:2\nx\nuser:2\n");
+    assert_eq!(cli(&["-n", "1", "SKEP.COUNT", "-", "+"]), "3\n");
+    assert_eq!(cli(&["-n", "1", "SKEP.FLOOR", "user:9"]), "user:2\nalan\n");
+    assert!(cli(&["SKEP.COUNT", "-", "+"]).starts_with("ERR this space has no order"));
     let refused = cli(&["NOSUCH", "command"]);
     assert!(refused.starts_with("ERR unknown command 'NOSUCH', with args beginning with: 'command'"), "{refused}");
 }

@@ -84,11 +84,12 @@ pub(super) fn printable(arguments: Arguments<'_>, index: usize, what: &str) -> R
 
 fn describe(number: u64, client: &Client) -> String {
     let mut line = String::new();
-    let Client { address, local_address, since, name, library_name, library_version, protocol } = client;
+    let Client { address, local_address, since, name, library_name, library_version, space, protocol } = client;
+    let space = space.number();
     let age = since.elapsed().as_secs();
     writeln!(
         line,
-        "id={number} addr={address} laddr={local_address} name={name} age={age} db=0 user=default resp={protocol} \
+        "id={number} addr={address} laddr={local_address} name={name} age={age} db={space} user=default resp={protocol} \
          lib-name={library_name} lib-ver={library_version}"
     )
     .expect("a String takes every text");

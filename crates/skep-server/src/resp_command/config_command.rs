@@ -30,7 +30,7 @@ fn settings(shared: &Shared) -> [(&'static str, String); 12] {
     [
         ("appendonly", "no".to_owned()),
         ("bind", resp.map_or_else(String::new, |address| address.ip().to_string())),
-        ("databases", "1".to_owned()),
+        ("databases", if shared.spaces().has_ordered { "2" } else { "1" }.to_owned()),
         ("io-threads", settings.shards.to_string()),
         ("maxclients", shared.settings.connections_max.to_string()),
         ("maxmemory", settings.memory.to_string()),

@@ -11,10 +11,11 @@ use crate::shared::Shared;
 
 type Section = (&'static str, fn(&mut String, &Shared));
 
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 12] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
+    ("Ordered", ordered),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Congestion", congestion),
@@ -81,7 +82,8 @@ fn clients(text: &mut String, shared: &Shared) {
 }
 
 fn memory(text: &mut String, shared: &Shared) {
-    // What the index and the slabs have taken of the memory: at the total, writers are told that it is full.
+    // Of the hash space: what the index and the slabs have taken of its memory. At the total, its writers are told that
+    // it is full.
     let used = shared.sum(|metrics| &metrics.taken_bytes);
     let total = shared.settings.memory;
     fields! { text
@@ -94,6 +96,22 @@ fn memory(text: &mut String, shared: &Shared) {
     }
     if let Some(resident) = resident_bytes() {
         fields! { text "used_memory_rss" resident }
+    }
+}
+
+/// The ordered space, apart from the memory above: its pairs are not counted.
+fn ordered(text: &mut String, shared: &Shared) {
+    fields! { text "skep_ordered_maxmemory" shared.settings.ordered_memory }
+    let Some(store) = &shared.ordered else { return };
+    let figures = store.figures();
+    fields! { text
+        "skep_ordered_used_memory" figures.space.used_bytes
+        "skep_ordered_touched_memory" figures.space.touched_bytes
+        "skep_ordered_garbage" figures.garbage_bytes
+        "skep_ordered_nodes" figures.space.lids_used
+        "skep_ordered_height" figures.height
+        "skep_ordered_leases" figures.leases.open
+        "skep_ordered_leases_expired" figures.leases.expired
     }
 }
 

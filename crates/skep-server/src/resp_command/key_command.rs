@@ -5,6 +5,8 @@
 //!   SET k v [NX|XX]  put, with its condition   MGET k…               get each; an array
 //!   INCRBY k d       add_decimal               MSET k v …            put each; OK
 //! ```
+//!
+//! Those on vectors and on ranges of keys are made by modules of their own.
 
 use std::ops::Range;
 
@@ -13,6 +15,7 @@ use skep_store::operation::{Filter, Operation, OperationError, PutCondition, Red
 use skep_wire::native::Response;
 use skep_wire::resp::ReplyWriter;
 
+use super::scan_command::{self, Resume, ScanCommand};
 use super::table::CommandName;
 use super::vector_command::{write_elements, write_number, write_value};
 use super::{Arguments, Progress, store_error, vector_command, wire_error, wrong_argument_count};
@@ -52,6 +55,7 @@ pub(crate) enum KeyCommand {
         element: Element,
         operand: Range<usize>,
     },
+    Scan(ScanCommand),
 }
 
 impl KeyCommand {
@@ -82,6 +86,10 @@ impl KeyCommand {
             CommandName::SkepUpdate => vector_command::update(arguments, operands)?,
             CommandName::SkepReduce => vector_command::reduce(arguments, operands)?,
             CommandName::SkepFilter => vector_command::filter(arguments, operands)?,
+            CommandName::SkepScan => KeyCommand::Scan(scan_command::scan(arguments)?),
+            CommandName::SkepPrefix => KeyCommand::Scan(scan_command::prefix(arguments)?),
+            CommandName::SkepCount => KeyCommand::Scan(scan_command::count(arguments)?),
+            CommandName::SkepFloor => KeyCommand::Scan(scan_command::floor()),
             _ => return Ok(None),
         }))
     }
@@ -95,8 +103,14 @@ impl KeyCommand {
         }
     }
 
-    /// The operation at this place of the command.
-    pub(super) fn request<'a>(&self, arguments: Arguments<'a>, operands: &'a [u8], index: usize) -> Request<'a> {
+    /// The operation at this place of the command; a count goes on where it stands.
+    pub(super) fn request<'a>(
+        &self,
+        arguments: Arguments<'a>,
+        operands: &'a [u8],
+        index: usize,
+        resume: Option<&'a Resume>,
+    ) -> Request<'a> {
         let operation = match self {
             KeyCommand::Get | KeyCommand::GetMany | KeyCommand::GetVector(_) => Operation::Get,
             KeyCommand::Set(condition) => Operation::Put { value: arguments.get(2), condition: *condition },
@@ -130,12 +144,13 @@ impl KeyCommand {
                 element: *element,
                 operand: &operands[operand.clone()],
             }),
+            KeyCommand::Scan(scan) => return scan.request(arguments, resume),
         };
         let step = if *self == KeyCommand::SetMany { 2 } else { 1 };
         Request { key: arguments.get(1 + step * index), operation }
     }
 
-    /// Takes the answer to the operation at `index`.
+    /// Takes the answer to the operation at `index`. Whether the operation goes on, and has to be submitted again.
     pub(super) fn answer(
         &self,
         argument_count: usize,
@@ -143,7 +158,7 @@ impl KeyCommand {
         response: Response<'_>,
         progress: &mut Progress,
         writer: &mut ReplyWriter<'_>,
-    ) {
+    ) -> bool {
         let reply = match response {
             Ok(reply) => reply,
             // A command is refused as a whole, and is answered once.
@@ -152,7 +167,7 @@ impl KeyCommand {
                     writer.error(&wire_error(error));
                 }
                 progress.refused = true;
-                return;
+                return false;
             }
         };
         if *self == KeyCommand::GetMany && index == 0 {
@@ -163,9 +178,10 @@ impl KeyCommand {
             if !self.is_summed_up() {
                 writer.error(&self.error_sentence(error));
             }
-            return;
+            return false;
         }
         match (self, reply) {
+            (KeyCommand::Scan(scan), _) => return scan.answer(reply, progress, writer),
             (KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists, _) => {
                 progress.done += i64::from(reply == Reply::Done);
             }
@@ -182,6 +198,7 @@ impl KeyCommand {
             (KeyCommand::Reduce { element, .. }, Reply::Value(value)) => write_number(*element, value, writer),
             _ => writer.null(),
         }
+        false
     }
 
     /// Writes the reply of a command whose answers are summed up.

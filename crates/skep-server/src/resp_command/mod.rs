@@ -12,6 +12,7 @@ mod command_command;
 mod config_command;
 mod info;
 mod key_command;
+mod scan_command;
 mod server_command;
 mod table;
 mod vector_command;
@@ -19,11 +20,13 @@ mod vector_command;
 pub(crate) use table::COMMAND_COUNT;
 
 use skep_store::operation::{OperationError, Request};
-use skep_wire::native::{Response, WireError};
+use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
 use crate::shared::Shared;
+use crate::spaces::{Space, Spaces};
 use key_command::KeyCommand;
+use scan_command::Resume;
 use table::CommandName;
 
 /// The version of Redis whose behaviour clients may expect.
@@ -91,6 +94,8 @@ impl<'a> Arguments<'a> {
 pub(crate) enum Action {
     /// Operations on keys.
     Keys(CommandName, KeyCommand),
+    /// Another space for what follows.
+    Select(Space),
     /// An answer of the server.
     Server(CommandName),
     /// Nothing: the sentence says why.
@@ -108,11 +113,13 @@ pub(crate) struct Progress {
     error: Option<OperationError>,
     /// Whether nothing was done, and the answer says so already.
     refused: bool,
+    /// Where a count stands that takes more than one page.
+    resume: Option<Resume>,
 }
 
 impl Action {
     /// What the request asks for. Elements written as text are put behind `operands`.
-    pub(crate) fn decode(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Action {
+    pub(crate) fn decode(arguments: Arguments<'_>, space: Space, spaces: Spaces, operands: &mut Vec<u8>) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can let a browser send commands to a port of its machine, behind the header of a request.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
@@ -124,6 +131,17 @@ impl Action {
         let count = arguments.count() as i64;
         if (info.arity >= 0 && count != info.arity) || count < -info.arity {
             return Action::Refuse(wrong_argument_count(info.name));
+        }
+        if name == CommandName::Select {
+            return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
+        }
+        if name.info().needs_order && space == Space::Hash {
+            return Action::Refuse(store_error(OperationError::NotOrdered));
+        }
+        if name == CommandName::DbSize && space == Space::Ordered {
+            return Action::Refuse(
+                "ERR the pairs of the ordered space are not counted; SKEP.COUNT - + goes through them".to_owned(),
+            );
         }
         match KeyCommand::decode(name, arguments, operands) {
             Ok(Some(command)) => Action::Keys(name, command),
@@ -150,15 +168,25 @@ impl Action {
         }
     }
 
-    /// An operation of the command.
-    pub(crate) fn request<'a>(&self, arguments: Arguments<'a>, operands: &'a [u8], index: usize) -> Request<'a> {
+    /// An operation of the command, of which this is known so far.
+    pub(crate) fn request<'a>(
+        &self,
+        arguments: Arguments<'a>,
+        operands: &'a [u8],
+        index: usize,
+        progress: Option<&'a Progress>,
+    ) -> Request<'a> {
         match self {
-            Action::Keys(_, command) => command.request(arguments, operands, index),
+            Action::Keys(_, command) => {
+                let resume = progress.and_then(|progress| progress.resume.as_ref());
+                command.request(arguments, operands, index, resume)
+            }
             _ => unreachable!("only commands on keys have operations"),
         }
     }
 
-    /// Writes what is to be written when the operation at `index` is answered.
+    /// Writes what is to be written when the operation at `index` is answered. Whether it has to be submitted again, to
+    /// go on where it stands.
     pub(crate) fn answer(
         &self,
         argument_count: usize,
@@ -166,9 +194,10 @@ impl Action {
         response: Response<'_>,
         progress: &mut Progress,
         writer: &mut ReplyWriter<'_>,
-    ) {
-        if let Action::Keys(_, command) = self {
-            command.answer(argument_count, index, response, progress, writer);
+    ) -> bool {
+        match self {
+            Action::Keys(_, command) => command.answer(argument_count, index, response, progress, writer),
+            _ => false,
         }
     }
 
@@ -190,6 +219,13 @@ impl Action {
                 }
                 command.finish(progress, &mut ReplyWriter::new(output, *version));
             }
+            Action::Select(space) => {
+                metrics.command(CommandName::Select as usize);
+                if let Some(client) = context.shared.clients().get_mut(&context.connection) {
+                    client.space = *space;
+                }
+                ReplyWriter::new(output, *version).simple("OK");
+            }
             Action::Server(name) => {
                 metrics.command(*name as usize);
                 let reply = server_command::run(*name, arguments, output, version, context);
@@ -210,6 +246,18 @@ impl Action {
             }
         }
     }
+}
+
+/// The space that a `SELECT` chooses.
+fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
+    let number = arguments.integer(1).ok_or("ERR value is not an integer or out of range")?;
+    let space = u16::try_from(number).ok().and_then(|number| spaces.find(number));
+    space.ok_or_else(|| match u16::try_from(number) {
+        Ok(ORDERED_SPACE) => "ERR DB index is out of range: the ordered space is switched off; restart with \
+                              --ordered-memory SIZE"
+            .to_owned(),
+        _ => "ERR DB index is out of range".to_owned(),
+    })
 }
 
 /// The sentence for an error of the store.

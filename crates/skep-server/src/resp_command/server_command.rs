@@ -36,11 +36,6 @@ pub(super) fn run(
             }
             writer.simple("OK");
         }
-        CommandName::Select => match arguments.integer(1) {
-            None => return Err("ERR value is not an integer or out of range".to_owned()),
-            Some(0) => writer.simple("OK"),
-            Some(_) => return Err("ERR DB index is out of range".to_owned()),
-        },
         CommandName::Quit => {
             writer.simple("OK");
             context.closing = true;
@@ -52,7 +47,7 @@ pub(super) fn run(
         CommandName::Client => return client_command::run(arguments, &mut writer, context),
         CommandName::Command => return command_command::run(arguments, &mut writer),
         CommandName::Config => return config_command::run(arguments, &mut writer, context.shared),
-        _ => unreachable!("commands on keys are decoded as such"),
+        _ => unreachable!("commands on keys and SELECT are decoded as such"),
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ pub(super) struct CommandInfo {
     pub(super) group: &'static str,
     pub(super) since: &'static str,
     pub(super) summary: &'static str,
+    /// Whether it is for spaces whose keys have an order.
+    pub(super) needs_order: bool,
 }
 
 /// Declares [`CommandName`] and [`COMMANDS`] together, so that a name is the index of its description.
@@ -23,6 +25,10 @@ macro_rules! commands {
         /// All commands, in the order of [`CommandName`].
         pub(super) const COMMANDS: &[CommandInfo] = &[$(CommandInfo {
             name: $name, arity: $arity, flags: &[$($flag),*], keys: $keys, group: $group, since: $since, summary: $summary,
+            needs_order: matches!(
+                CommandName::$variant,
+                CommandName::SkepScan | CommandName::SkepPrefix | CommandName::SkepCount | CommandName::SkepFloor
+            ),
         }),*];
 
         const NAMES: &[CommandName] = &[$(CommandName::$variant),*];
@@ -45,11 +51,15 @@ commands! {
     SkepUpdate "skep.update" -5 ["write" "denyoom"] (1, 1, 1) "skep" "0.1.0" "Updates elements and returns the old value: SKEP.UPDATE key function element operand... [INIT number...] [NORETURN]"
     SkepReduce "skep.reduce" -5 ["readonly"] (1, 1, 1) "skep" "0.1.0" "Folds a vector to one number: SKEP.REDUCE key fold element initial [constant...]"
     SkepFilter "skep.filter" -4 ["readonly"] (1, 1, 1) "skep" "0.1.0" "Returns the elements for which a predicate holds: SKEP.FILTER key predicate element [operand]"
+    SkepScan "skep.scan" -3 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Returns the pairs of a range of the ordered space: SKEP.SCAN start end [LIMIT n] [REV] [KEYS] [LEASE OPEN|n] [AFTER key]"
+    SkepPrefix "skep.prefix" -2 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Returns the pairs of the ordered space whose keys begin so: SKEP.PREFIX prefix [LIMIT n] [REV] [KEYS] [LEASE OPEN|n] [AFTER key]"
+    SkepCount "skep.count" 3 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Counts the pairs of a range of the ordered space: SKEP.COUNT start end, SKEP.COUNT PREFIX prefix"
+    SkepFloor "skep.floor" 2 ["readonly" "fast"] (1, 1, 1) "skep" "0.1.0" "Returns the pair of the ordered space with the greatest key not above this one: SKEP.FLOOR key"
     Ping "ping" -1 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns PONG, or its argument."
     Echo "echo" 2 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns its argument."
     Hello "hello" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.0.0" "Chooses the version of the protocol."
     Auth "auth" -2 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Authenticates the connection; there are no passwords."
-    Select "select" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Chooses a space; 0 is the only one."
+    Select "select" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Chooses a space: 0, the hash store, or 1, the ordered store."
     Quit "quit" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Closes the connection."
     Client "client" -2 ["noscript" "loading" "stale"] (0, 0, 0) "connection" "2.4.0" "Commands about connections: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH."
     DbSize "dbsize" 1 ["readonly" "fast"] (0, 0, 0) "server" "1.0.0" "Returns the number of keys."

@@ -48,7 +48,7 @@ impl Shard {
         let Ok((address, local_address)) = addresses(&stream) else { return };
         let (protocol, chunk, shard) = match door {
             Door::Native => (0, Chunk::Hello, self.parts.index),
-            Door::Resp => (2, Chunk::Resp(RespChunk::default()), shared.any_shard()),
+            Door::Resp => (2, Chunk::Resp(RespChunk::new(shared.spaces())), shared.any_shard()),
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);
@@ -98,12 +98,15 @@ impl Shard {
         let shard_count = shared.settings.shards;
         let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
         let Some(connection) = self.connections.get_mut(token) else { return true };
-        connection.welcome(&Welcome {
-            shard_count,
-            shard,
-            frame_size_max: REQUEST_FRAME_SIZE_MAX as u32,
-            partition_seed: shared.partition_seed,
-        });
+        connection.welcome(
+            &Welcome {
+                shard_count,
+                shard,
+                frame_size_max: REQUEST_FRAME_SIZE_MAX as u32,
+                partition_seed: shared.partition_seed,
+            },
+            shared.spaces(),
+        );
         if shard == self.parts.index {
             // The next turn decodes what came with the hello.
             return false;

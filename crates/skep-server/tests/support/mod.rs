@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use skep_server::{Server, ServerSettings};
 use skep_store::operation::Request;
-use skep_wire::native::{Hello, ReplyFrame, RequestFrameWriter, Response, Welcome};
+use skep_wire::native::{HASH_SPACE, Hello, ReplyFrame, RequestFrameWriter, Response, Welcome};
 
 /// A server on free ports.
 pub(crate) fn server(shards: u16, memory: u64) -> Server {
@@ -163,10 +163,15 @@ impl Native {
     }
 }
 
-/// A frame of requests that fit into one.
+/// A frame of requests to the hash space that fit into one.
 pub(crate) fn frame(sequence: u32, requests: &[Request<'_>]) -> Vec<u8> {
+    frame_in(HASH_SPACE, sequence, requests)
+}
+
+/// A frame of requests to a space that fit into one.
+pub(crate) fn frame_in(space: u16, sequence: u32, requests: &[Request<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = RequestFrameWriter::new(&mut bytes, sequence, 0);
+    let mut writer = RequestFrameWriter::new(&mut bytes, sequence, space);
     for request in requests {
         assert!(writer.push(request), "the requests fit into a frame");
     }

@@ -55,4 +55,4 @@ pub use scan::{End, Start};
 pub use session::Session;
 pub use space::SpaceFigures;
 pub use trace::{LinesTouched, Trace, Untraced};
-pub use tree::{OrderedFigures, OrderedSettings, OrderedStore};
+pub use tree::{OrderedFigures, OrderedSettings, OrderedStore, SESSION_COUNT_MAX};

@@ -18,7 +18,7 @@ use super::window::Target;
 use crate::memory::RegionError;
 
 /// Most sessions at a time.
-const SESSION_COUNT_MAX: usize = 128;
+pub const SESSION_COUNT_MAX: usize = 128;
 /// Most writes between taking a version and being readable.
 const WRITES_IN_FLIGHT_MAX: usize = 1024;
 /// The part of the region that garbage may take while leases hold it.

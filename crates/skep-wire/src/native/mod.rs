@@ -21,10 +21,13 @@
 //!
 //! Decoding borrows: a request's key and operand lie where they arrived. Nothing is allocated for an operation.
 
+#[cfg(test)]
+mod documented;
 mod hello;
 mod operation;
 mod reply;
 mod request;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +36,7 @@ pub use operation::operation_size;
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
 pub use request::{Operations, Position, RequestFrame, RequestFrameWriter};
 
-use skep_store::operation::{Reply, VALUE_SIZE_MAX};
+use skep_store::operation::{PAGE_SIZE_MAX, Reply, VALUE_SIZE_MAX};
 
 /// The version of the protocol that both ends must speak.
 pub const VERSION: u8 = 1;
@@ -44,8 +47,15 @@ pub const REQUEST_FRAME_SIZE_MAX: usize = VALUE_SIZE_MAX + (64 << 10);
 /// A server begins another reply frame once one has reached this size, in bytes.
 pub const REPLY_FRAME_SIZE_FULL: usize = 4 << 20;
 
-/// Longest reply frame: what its size field may say, in bytes. A full frame but for one byte, and the longest value.
-pub const REPLY_FRAME_SIZE_MAX: usize = REPLY_FRAME_SIZE_FULL + VALUE_SIZE_MAX + 16;
+/// Longest reply frame: what its size field may say, in bytes. A full frame but for one byte, and the longest page of a
+/// scan, which is longer than the longest value.
+pub const REPLY_FRAME_SIZE_MAX: usize = REPLY_FRAME_SIZE_FULL + PAGE_SIZE_MAX + 16;
+
+/// The number of the space that is the hash store.
+pub const HASH_SPACE: u16 = 0;
+
+/// The number of the space that is the ordered store.
+pub const ORDERED_SPACE: u16 = 1;
 
 /// What a server answers to one operation.
 pub type Response<'a> = Result<Reply<'a>, WireError>;
@@ -67,7 +77,7 @@ pub enum WireError {
     #[error("malformed operation")]
     Malformed = 4,
     /// The server has no space of this number.
-    #[error("unknown space")]
+    #[error("unknown space: 0 is the hash store, 1 the ordered store unless the server was started without it")]
     UnknownSpace = 5,
     /// The server has no room for the operation now. Send it again later.
     #[error("server is busy, send the operation again later")]

@@ -20,6 +20,7 @@
 //! reduce                               Σ, one element, and the constants of a dot product
 //! filter                               Δ, one element, or nothing for non-zero
 //! add_decimal                          i64
+//! scan                                 all of it but the key (module `scan`)
 //! ```
 //!
 //! The flags (KV-Direct, section 4) stand for what earlier operations of the frame said. `SAME_SIZES`: each size
@@ -32,7 +33,7 @@
 use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
-use super::{Cursor, WireError};
+use super::{Cursor, WireError, scan};
 
 /// Bits 0 to 5 of the first byte: the opcode, and a zero.
 const OPCODE_MASK: u8 = 0x3F;
@@ -72,6 +73,7 @@ pub(super) enum Opcode {
     Reduce = 10,
     Filter = 11,
     AddDecimal = 12,
+    Scan = 13,
 }
 
 /// Why an operation could not be decoded, and how far the damage reaches.
@@ -153,7 +155,7 @@ struct Parts<'a> {
 }
 
 impl Opcode {
-    const ALL: [Opcode; 12] = [
+    const ALL: [Opcode; 13] = [
         Opcode::Get,
         Opcode::Contains,
         Opcode::Put,
@@ -166,6 +168,7 @@ impl Opcode {
         Opcode::Reduce,
         Opcode::Filter,
         Opcode::AddDecimal,
+        Opcode::Scan,
     ];
 
     fn from_code(code: u8) -> Option<Self> {
@@ -199,7 +202,7 @@ pub fn operation_size(request: &Request<'_>) -> usize {
         Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
         Operation::Filter(filter) => filter.operand.len(),
         Operation::AddDecimal { .. } => size_of::<i64>(),
-        Operation::Scan(scan) => scan.end.bytes().len(),
+        Operation::Scan(scan) => scan::HEADER_SIZE + scan.end.bytes().len(),
     };
     HEADER_SIZE_MAX + request.key.len() + payload
 }
@@ -294,6 +297,7 @@ fn assemble<'a>(
             let delta = operand.try_into().map_err(|_| WireError::Malformed)?;
             Ok(Operation::AddDecimal { delta: i64::from_le_bytes(delta) })
         }
+        Opcode::Scan => Ok(Operation::Scan(scan::decode(operand)?)),
     }
 }
 
@@ -309,8 +313,7 @@ fn decode_element(byte: u8, allowed: u8) -> Result<Element, WireError> {
 /// Appends the operation if that makes the output no longer than `size_max` bytes, else leaves it as it was.
 ///
 /// Two requests, both invalid for any store, cannot be written at all: one whose key size does not fit 16 bits, and
-/// a fold whose Σ is not one element, because Σ could not be told from the constants. Scans cannot be written either:
-/// the only space of the protocol has no order.
+/// a fold whose Σ is not one element, because Σ could not be told from the constants.
 #[inline]
 pub(super) fn encode(
     request: &Request<'_>,
@@ -319,6 +322,7 @@ pub(super) fn encode(
     size_max: usize,
 ) -> bool {
     let delta;
+    let scan_header;
     let parts = match &request.operation {
         Operation::Get => Parts::without_operand(Opcode::Get),
         Operation::Contains => Parts::without_operand(Opcode::Contains),
@@ -351,7 +355,10 @@ pub(super) fn encode(
             delta = number.to_le_bytes();
             Parts { operand: Some([&delta, &[]]), ..Parts::without_operand(Opcode::AddDecimal) }
         }
-        Operation::Scan(_) => return false,
+        Operation::Scan(scan) => {
+            scan_header = scan::encode_header(scan);
+            Parts { operand: Some([&scan_header, scan.end.bytes()]), ..Parts::without_operand(Opcode::Scan) }
+        }
     };
     parts.encode(request.key, registers, output, size_max)
 }

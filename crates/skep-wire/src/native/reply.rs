@@ -17,7 +17,7 @@
 //!
 //! The size counts what follows it, at least 8 bytes. `SAME_SIZES`: the value is as long as the last one of the
 //! frame. Answers that are long together come in several frames of the same sequence, each at most 4 MiB and one
-//! value; the client reads until it has an answer for each operation. What follows the last reply is ignored.
+//! value or page; the client reads until it has an answer for each operation. What follows the last reply is ignored.
 
 use skep_store::operation::{OperationError, Reply};
 

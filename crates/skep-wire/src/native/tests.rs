@@ -1,12 +1,13 @@
-//! Frames that go there and back, frames that arrive in part or damaged, and the example of `docs/protocol.md`.
+//! Frames that go there and back, and frames that arrive in part or damaged.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::select;
 use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::naive::{Generator, GeneratorSettings, OwnedOperation, OwnedRequest};
+use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest};
 use skep_store::operation::{
-    KEY_SIZE_MAX, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update,
+    KEY_SIZE_MAX, Operation, OperationError, PAGE_SIZE_MAX, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer,
+    ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
 
 use super::{
@@ -16,25 +17,7 @@ use super::{
 
 const GET: Operation<'_> = Operation::Get;
 
-/// Three fetch-and-adds of the same 1 on keys of one size, then a get.
-fn example_requests() -> [Request<'static>; 4] {
-    let add = Operation::Update(Update {
-        function: UpdateFunction::Add,
-        element: Element::I64,
-        shape: Shape::ScalarToScalar,
-        operand: &[1, 0, 0, 0, 0, 0, 0, 0],
-        initial: Some(&[0; 8]),
-        return_old: true,
-    });
-    [
-        Request { key: b"ham", operation: add },
-        Request { key: b"egg", operation: add },
-        Request { key: b"spoon", operation: add },
-        Request { key: b"egg", operation: GET },
-    ]
-}
-
-fn encode(requests: &[Request<'_>]) -> Vec<u8> {
+pub(super) fn encode(requests: &[Request<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RequestFrameWriter::new(&mut bytes, 7, 0);
     for request in requests {
@@ -44,7 +27,7 @@ fn encode(requests: &[Request<'_>]) -> Vec<u8> {
     bytes
 }
 
-fn encode_replies(responses: &[Response<'_>]) -> Vec<u8> {
+pub(super) fn encode_replies(responses: &[Response<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = ReplyFrameWriter::new(&mut bytes, 7);
     for response in responses {
@@ -63,7 +46,7 @@ fn frame_of(count: u16, operations: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Vec<Result<Request<'_>, WireError>> {
+pub(super) fn decode(bytes: &[u8]) -> Vec<Result<Request<'_>, WireError>> {
     let (frame, consumed) = RequestFrame::decode(bytes).unwrap().unwrap();
     assert_eq!(consumed, bytes.len());
     frame.operations().collect()
@@ -88,47 +71,12 @@ fn survive_replies(bytes: &[u8]) {
     }
 }
 
-fn hex(text: &str) -> Vec<u8> {
-    let digits: String = text.lines().map(|line| line.split(';').next().unwrap()).collect();
-    let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
-}
-
-/// The blocks of hexadecimal digits in the description of the protocol.
-fn documented_hex() -> Vec<Vec<u8>> {
-    let document = include_str!("../../../../docs/protocol.md");
-    document.split("```hex\n").skip(1).map(|block| hex(block.split("```").next().unwrap())).collect()
-}
-
-#[test]
-fn the_documented_example_is_what_is_sent() {
-    let hello = super::Hello { shard: None };
-    let welcome = super::Welcome { shard_count: 3, shard: 0, frame_size_max: 1_114_112, partition_seed: 42 };
-    assert_eq!(REQUEST_FRAME_SIZE_MAX, 1_114_112);
-    let replies = encode_replies(&[
-        Ok(Reply::Value(&[0; 8])),
-        Ok(Reply::Value(&[4, 0, 0, 0, 0, 0, 0, 0])),
-        Ok(Reply::Value(&[0; 8])),
-        Ok(Reply::Value(&[5, 0, 0, 0, 0, 0, 0, 0])),
-    ]);
-    let sent = [hello.encode().to_vec(), welcome.encode().to_vec(), encode(&example_requests()), replies];
-    for (documented, sent) in documented_hex().iter().zip(&sent) {
-        assert_eq!(documented, sent, "sent: {sent:02x?}");
-    }
-    assert_eq!(documented_hex().len(), sent.len());
-}
-
-#[test]
-fn the_example_comes_back() {
-    let bytes = encode(&example_requests());
-    let expected: Vec<_> = example_requests().into_iter().map(Ok).collect();
-    assert_eq!(decode(&bytes), expected);
-}
-
 #[test]
 fn generated_requests_come_back() {
     for seed in 1..=8 {
-        let mut generator = Generator::new(GeneratorSettings { seed, spoilt_per_mille: 100, ..Default::default() });
+        let mix = Mix { scan: 10, ..Mix::default() };
+        let settings = GeneratorSettings { seed, mix, spoilt_per_mille: 100, ..Default::default() };
+        let mut generator = Generator::new(settings);
         let requests: Vec<OwnedRequest> = generator.by_ref().take(2000).collect();
         for batch in requests.chunks(50) {
             let (mut bytes, mut sent) = (Vec::new(), Vec::new());
@@ -191,7 +139,7 @@ fn a_reduce_and_a_put_can_share_their_operand() {
 #[test]
 fn an_operation_that_can_be_stepped_over_is_refused_alone() {
     let get = b"\x01\x01\x00k".as_slice();
-    let cases: [(&str, &[u8], WireError); 9] = [
+    let cases: [(&str, &[u8], WireError); 10] = [
         ("update function", b"\x07\x0b\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
         ("fold", b"\x0a\x04\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
         ("predicate", b"\x0b\x04\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
@@ -200,6 +148,7 @@ fn an_operation_that_can_be_stepped_over_is_refused_alone() {
         ("fold that returns old", b"\x0a\x00\x17\x01\x00\x01\x00\x00\x00k1", WireError::Malformed),
         ("filter with initial", b"\x0b\x00\x27\x01\x00\x01\x00\x00\x00\x02\x00\x00\x00k1ii", WireError::Malformed),
         ("increment of two bytes", b"\x0c\x01\x00\x02\x00\x00\x00k12", WireError::Malformed),
+        ("scan of three bytes", b"\x0d\x01\x00\x03\x00\x00\x00k123", WireError::Malformed),
         ("get with SAME_VALUE", b"\x81\x01\x00k", WireError::Malformed),
     ];
     for (what, operation, error) in cases {
@@ -214,7 +163,7 @@ fn an_operation_that_cannot_be_stepped_over_ends_the_frame() {
     let get = b"\x01\x01\x00k".as_slice();
     let cases: [(&str, &[u8], WireError); 10] = [
         ("opcode 0", b"\x00\x01\x00k", WireError::UnknownOperation),
-        ("opcode 13", b"\x0d\x01\x00k", WireError::UnknownOperation),
+        ("opcode 14", b"\x0e\x01\x00k", WireError::UnknownOperation),
         ("reserved bit", b"\x21\x01\x00k", WireError::UnknownOperation),
         ("key beyond the end", b"\x01\xff\xffk", WireError::Malformed),
         ("value beyond the end", b"\x03\x01\x00\xff\xff\xff\xffkv", WireError::Malformed),
@@ -315,7 +264,7 @@ fn what_does_not_fit_leaves_no_trace() {
 
 #[test]
 fn a_full_reply_frame_and_the_longest_value_stay_within_the_limit() {
-    let (small, large) = (vec![1; 4096], vec![2; VALUE_SIZE_MAX]);
+    let (small, large) = (vec![1; 4096], vec![2; PAGE_SIZE_MAX]);
     let mut bytes = Vec::new();
     let mut writer = ReplyFrameWriter::new(&mut bytes, 0);
     while writer.size() < REPLY_FRAME_SIZE_FULL - 1 {
@@ -399,7 +348,22 @@ fn operation() -> impl Strategy<Value = OwnedOperation> {
         (select(Predicate::ALL.to_vec()), element(), bytes(9))
             .prop_map(|(predicate, element, operand)| OwnedOperation::Filter { predicate, element, operand }),
         any::<i64>().prop_map(|delta| OwnedOperation::AddDecimal { delta }),
+        scan(),
     ]
+}
+
+fn scan() -> impl Strategy<Value = OwnedOperation> {
+    let end = select(vec![ScanEnd::AtOrBelow(&[][..]), ScanEnd::Below(&[]), ScanEnd::Prefix(&[])]);
+    let start = select(vec![ScanStart::AtOrAbove, ScanStart::Above, ScanStart::Floor]);
+    let lease =
+        prop_oneof![select(vec![ScanLease::None, ScanLease::Open]), any::<u64>().prop_map(ScanLease::Continue),];
+    let answer = select(ScanAnswer::ALL.to_vec());
+    (bytes(12), start, end, any::<bool>(), any::<u32>(), answer, lease).prop_map(
+        |(bytes, start, end, reverse, limit, answer, lease)| {
+            let end = if bytes.is_empty() { ScanEnd::Last } else { end };
+            OwnedOperation::Scan { end: bytes, scan: Scan { start, end, reverse, limit, answer, lease } }
+        },
+    )
 }
 
 fn batch() -> impl Strategy<Value = Vec<OwnedRequest>> {

@@ -5,16 +5,21 @@
 
 mod output;
 mod request;
+mod scan;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use skep::limits::VALUE_SIZE_MAX;
-use skep::{Client, ClientError, Element, Fold, OperationError, Predicate, Reply, Responses, UpdateFunction};
+use skep::{
+    Client, ClientError, Element, Fold, HASH_SPACE, ORDERED_SPACE, OperationError, Predicate, Reply, Responses,
+    UpdateFunction,
+};
 
 use crate::failure::{Failure, reason};
 use output::print;
 use request::Command;
+use scan::ScanWords;
 
 /// Where `skep serve` listens unless told otherwise.
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
@@ -25,8 +30,20 @@ pub(crate) struct Arguments {
     /// Native address of the server.
     #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS, value_parser = address)]
     addr: String,
+    /// The space of the server that a command is about [default: hash; ordered for scan, prefix and count].
+    #[arg(long, global = true, value_enum)]
+    space: Option<Space>,
     #[command(subcommand)]
     command: Words,
+}
+
+/// The spaces of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Space {
+    /// The hash store.
+    Hash,
+    /// The ordered store.
+    Ordered,
 }
 
 /// The commands, as they are typed.
@@ -140,13 +157,19 @@ enum Words {
         #[arg(value_parser = element)]
         element: Element,
     },
+    #[command(flatten)]
+    Scan(ScanWords),
 }
 
 const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
 
 /// Sends the command and prints the answer.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let command = command(arguments.command)?;
+    let words = match arguments.command {
+        Words::Scan(words) => return scan::run(&words, &arguments.addr, arguments.space.unwrap_or(Space::Ordered)),
+        words => words,
+    };
+    let command = command(words)?;
     let request = command.request();
     // Before the server is asked, so that a wrong command is the same wrong command with and without a server.
     if command.lacks_operands() {
@@ -155,6 +178,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     request.validate().map_err(|error| Failure::Usage(command.failed(error)))?;
 
     let mut client = connect(&arguments.addr).map_err(Failure::Runtime)?;
+    client.select(arguments.space.unwrap_or(Space::Hash).number());
     let mut responses = Responses::default();
     client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
     match responses.get(0) {
@@ -171,6 +195,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Ok(Reply::Deferred) => Err(Failure::Runtime("the server deferred the only request: try again".to_owned())),
         Err(error) => Err(Failure::Runtime(format!("the server refused the request: {error}"))),
+    }
+}
+
+impl Space {
+    fn number(self) -> u16 {
+        match self {
+            Space::Hash => HASH_SPACE,
+            Space::Ordered => ORDERED_SPACE,
+        }
     }
 }
 
@@ -196,7 +229,7 @@ fn not_found(command: &Command) -> Result<(), Failure> {
 
 /// Connects to a server; an error says what to do.
 pub(crate) fn connect(address: &str) -> Result<Client, String> {
-    Client::connect(address, skep::HASH_SPACE).map_err(|error| match error {
+    Client::connect(address, HASH_SPACE).map_err(|error| match error {
         ClientError::Connect { source, .. } => format!(
             "no server answers at {address}: {}: start one with `skep serve`, or name its native address with --addr",
             reason(&source)
@@ -252,6 +285,7 @@ fn command(words: Words) -> Result<Command, Failure> {
             condition: request::condition(false, false),
         },
         Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
+        Words::Scan(_) => unreachable!("a scan is no request on one key"),
     })
 }
 

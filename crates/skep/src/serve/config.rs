@@ -28,9 +28,12 @@ pub(crate) struct Configuration {
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<RespAddress>,
-    /// Memory of all shards together, such as 512MB or 4GiB [default: 1GiB].
+    /// Memory of the hash space, of all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<MemorySize>,
+    /// Memory of the ordered space, which all shards share; 0 or off: there is none [default: 256MiB].
+    #[arg(long, value_name = "SIZE|off")]
+    pub(crate) ordered_memory: Option<OrderedMemory>,
     /// Threads with one store each [default: the number of cores].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
@@ -68,6 +71,11 @@ pub(crate) enum RespAddress {
     /// It is this one.
     At(SocketAddr),
 }
+
+/// The memory of the ordered space in bytes, 0 if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct OrderedMemory(u64);
 
 /// 1 to [`SHARD_COUNT_MAX`] shards.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -135,6 +143,7 @@ impl Configuration {
             listen: self.listen.or(other.listen),
             resp: self.resp.or(other.resp),
             memory: self.memory.or(other.memory),
+            ordered_memory: self.ordered_memory.or(other.ordered_memory),
             shards: self.shards.or(other.shards),
             kv_size: self.kv_size.or(other.kv_size),
             hash_index_ratio: self.hash_index_ratio.or(other.hash_index_ratio),
@@ -155,6 +164,7 @@ impl Configuration {
                 RespAddress::At(address) => Some(address),
             },
             memory: complete.memory.expect(said).0,
+            ordered_memory: complete.ordered_memory.expect(said).0,
             shards: match complete.shards {
                 Some(shards) => shards.0,
                 None => u16::try_from(core_count).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX),
@@ -204,6 +214,31 @@ impl FromStr for RespAddress {
                 Ok(address) => Ok(RespAddress::At(address)),
                 Err(refusal) => Err(format!("{refusal}, or off")),
             },
+        }
+    }
+}
+
+impl FromStr for OrderedMemory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" | "0" => Ok(OrderedMemory(0)),
+            _ => match text.parse() {
+                Ok(MemorySize(size)) => Ok(OrderedMemory(size)),
+                Err(refusal) => Err(format!("{refusal}, or off")),
+            },
+        }
+    }
+}
+
+impl TryFrom<toml::Value> for OrderedMemory {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match value.as_str() {
+            Some(text) => text.parse(),
+            None => MemorySize::try_from(value).map(|size| OrderedMemory(size.0)),
         }
     }
 }
@@ -329,7 +364,7 @@ fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool
 mod tests {
     use std::time::Duration;
 
-    use super::{Configuration, DelayMax, ListenAddress, RespAddress, ShardCount};
+    use super::{Configuration, DelayMax, ListenAddress, OrderedMemory, RespAddress, ShardCount};
     use crate::size::MemorySize;
 
     #[test]
@@ -338,6 +373,7 @@ mod tests {
         assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
         assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
         assert_eq!(settings.memory, 1 << 30);
+        assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
         assert_eq!(settings.shards, 3);
         assert_eq!(settings.kv_size, 64);
         assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
@@ -383,6 +419,8 @@ mod tests {
             ("shards = \"2\"", ["line 1", "`shards`", "whole number without quotes"]),
             ("shards = 2.5", ["line 1", "`2.5`", "a whole number, 1 to 256"]),
             ("memory = -1", ["line 1", "`memory`", "\"4GiB\""]),
+            ("ordered-memory = \"4G\"", ["line 1", "`ordered-memory`", "or off"]),
+            ("ordered-memory = false", ["line 1", "`ordered-memory`", "\"4GiB\""]),
             ("resp = false", ["line 1", "`resp`", "\"off\""]),
             ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
             ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
@@ -405,6 +443,17 @@ mod tests {
                 assert!(problem.contains(part), "{text:?}: {problem:?} lacks {part:?}");
             }
             assert!(!problem.contains('\n'), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn the_ordered_space_has_a_size_or_is_off() {
+        for (text, size) in [("off", 0), ("0", 0), ("0B", 0), ("1GiB", 1 << 30)] {
+            assert_eq!(text.parse(), Ok(OrderedMemory(size)), "{text}");
+        }
+        for (text, size) in [("\"off\"", 0), ("0", 0), ("\"64MiB\"", 64 << 20), ("4096", 4096)] {
+            let configuration = Configuration::parse(&format!("ordered-memory = {text}")).unwrap();
+            assert_eq!(configuration.into_settings(1).ordered_memory, size, "{text}");
         }
     }
 

@@ -61,6 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         native: server.native_address(),
         resp: server.resp_address(),
         memory: MemorySize(settings.memory),
+        ordered_memory: MemorySize(settings.ordered_memory),
         shard_count: settings.shards,
         prefault: settings.prefault,
         huge_pages: HugePages::of_this_machine(),
@@ -80,12 +81,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Why the server did not start, in the words of the command line.
 fn explain(error: &StartError) -> String {
     match error {
-        StartError::MemoryAvailable { wanted, available } => format!(
-            "--memory {} is more than 90% of the {} that this machine has to spare: choose at most {}",
-            MemorySize(*wanted),
-            MemorySize(*available),
-            MemorySize(available / 10 * 9)
-        ),
+        StartError::MemoryAvailable { memory, ordered_memory, available } => {
+            let (available, most) = (MemorySize(*available), MemorySize(available / 10 * 9));
+            let (wanted, together) = match ordered_memory {
+                0 => (format!("--memory {} is", MemorySize(*memory)), ""),
+                _ => {
+                    let (memory, ordered) = (MemorySize(*memory), MemorySize(*ordered_memory));
+                    (format!("--memory {memory} and --ordered-memory {ordered} are"), " together")
+                }
+            };
+            format!(
+                "{wanted} more than 90% of the {available} that this machine has to spare: choose at most {most}{together}"
+            )
+        }
         StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
         StartError::Listen { door, address, source } => {
             format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))

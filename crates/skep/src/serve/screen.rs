@@ -16,6 +16,8 @@ pub(super) struct Screen<'a> {
     pub(super) resp: Option<SocketAddr>,
     /// All shards together.
     pub(super) memory: MemorySize,
+    /// The ordered space; none if it is switched off.
+    pub(super) ordered_memory: MemorySize,
     /// Threads with one store each.
     pub(super) shard_count: u16,
     /// Whether all memory was touched at the start.
@@ -81,6 +83,10 @@ impl Screen<'_> {
         };
         let touched = if self.prefault { "touched already" } else { "touched as it fills" };
         line(format_args!("  memory      {} in {shards}, {touched}", self.memory));
+        match self.ordered_memory {
+            MemorySize(0) => line(format_args!("  ordered     off")),
+            size => line(format_args!("  ordered     {size} for the ordered space (SELECT 1), touched as it fills")),
+        }
         line(format_args!(
             "  huge pages  {}",
             match self.huge_pages {
@@ -154,6 +160,7 @@ mod tests {
             native: "127.0.0.1:7379".parse().unwrap(),
             resp: Some("127.0.0.1:6379".parse().unwrap()),
             memory: MemorySize(1 << 30),
+            ordered_memory: MemorySize(256 << 20),
             shard_count: 2,
             prefault: false,
             huge_pages: HugePages::Granted,
@@ -163,7 +170,13 @@ mod tests {
     #[test]
     fn one_screen_says_how_to_talk_to_it() {
         let text = screen().text();
-        for part in ["127.0.0.1:7379", "127.0.0.1:6379", "1 GiB in 2 shards", "nothing survives a restart"] {
+        for part in [
+            "127.0.0.1:7379",
+            "127.0.0.1:6379",
+            "1 GiB in 2 shards",
+            "256 MiB for the ordered space",
+            "nothing survives a restart",
+        ] {
             assert!(text.contains(part), "{text}");
         }
         for example in
@@ -186,7 +199,8 @@ mod tests {
         assert!(text.contains("redis-cli -h 192.0.2.1 -p 6000 SET a 1"), "{text}");
         assert!(text.contains("skep cli --addr 127.0.0.1:7000 incr a 41"), "{text}");
         assert!(text.contains("no passwords"), "{text}");
-        let silent = Screen { resp: None, ..screen() }.text();
+        let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
+        assert!(silent.contains("  ordered     off\n"), "{silent}");
         assert!(!silent.contains("redis-cli"), "{silent}");
     }
 

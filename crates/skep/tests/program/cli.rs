@@ -97,6 +97,49 @@ fn decimal_counters_are_text() {
 }
 
 #[test]
+fn the_ordered_space_has_ranges() {
+    let server = Server::start(&[]);
+    expect(&server, &["scan"], "");
+    for (key, value) in [("b", "2"), ("a", "1"), ("c", "x\ty"), ("ca", "4")] {
+        expect(&server, &["--space", "ordered", "put", key, value], "OK\n");
+    }
+    fail(&server, &["get", "a"], &["`a`", "not found"]);
+    expect(&server, &["get", "a", "--space", "ordered"], "1");
+    expect(&server, &["--space", "ordered", "incr", "a", "9"], "10\n");
+    expect(&server, &["scan"], "a\t10\nb\t2\nc\tx\\ty\nca\t4\n");
+    expect(&server, &["scan", "b", "c"], "b\t2\nc\tx\\ty\n");
+    expect(&server, &["scan", "b", "--limit", "1"], "b\t2\n");
+    expect(&server, &["scan", "a", "ca", "--reverse", "--keys"], "ca\nc\nb\na\n");
+    expect(&server, &["prefix", "c", "--keys"], "c\nca\n");
+    expect(&server, &["prefix", "c", "--reverse", "--limit", "1"], "ca\t4\n");
+    expect(&server, &["count"], "4\n");
+    expect(&server, &["count", "b", "c"], "2\n");
+    expect(&server, &["count", "--prefix", "c"], "2\n");
+    expect(&server, &["--space", "ordered", "delete", "ca"], "OK\n");
+    expect(&server, &["prefix", "c", "--keys"], "c\n");
+    fail(&server, &["scan", "b", "a"], &["begins above its end", "swap"]);
+    fail(&server, &["--space", "hash", "scan"], &["no order", "ordered space"]);
+    assert_refusal(&server.cli(&["scan", "--limit", "0"]), 2, &["--limit", "1.."]);
+    assert_refusal(&server.cli(&["--space", "tree", "get", "a"]), 2, &["tree", "hash, ordered"]);
+    // More than a page, and more than one page counts.
+    let value = "v".repeat(30_000);
+    for number in 0..10 {
+        expect(&server, &["--space", "ordered", "put", &format!("long:{number}"), &value], "OK\n");
+    }
+    let lines: String = (0..10).rev().map(|number| format!("long:{number}\t{value}\n")).collect();
+    expect(&server, &["prefix", "long:", "--reverse"], &lines);
+}
+
+#[test]
+fn a_server_without_an_ordered_space_says_so() {
+    let server = Server::start(&["--ordered-memory", "off"]);
+    assert!(server.screen.contains("ordered     off"), "{}", server.screen);
+    fail(&server, &["scan"], &["unknown space", "started without it"]);
+    fail(&server, &["--space", "ordered", "put", "k", "v"], &["unknown space"]);
+    expect(&server, &["put", "k", "v"], "OK\n");
+}
+
+#[test]
 fn the_resp_port_is_no_native_port() {
     let server = Server::start(&[]);
     let resp = server.resp.as_deref().expect("the RESP port is on");

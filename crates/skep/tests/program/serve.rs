@@ -17,7 +17,14 @@ fn file(name: &str) -> PathBuf {
 #[test]
 fn the_screen_says_how_to_talk_to_it() {
     let server = Server::start(&[]);
-    for part in ["64 MiB in 2 shards", "huge pages", "nothing survives a restart", "redis-cli -p", "update hits add"] {
+    for part in [
+        "64 MiB in 2 shards",
+        "256 MiB for the ordered space",
+        "huge pages",
+        "nothing survives a restart",
+        "redis-cli -p",
+        "update hits add",
+    ] {
         assert!(server.screen.contains(part), "{}", server.screen);
     }
     // The examples can be typed as they stand.
@@ -95,6 +102,12 @@ fn too_much_or_too_little_memory_is_refused() {
     let serve = |memory| refusal(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", memory]);
     assert_refusal(&serve("900TiB"), 1, &["memory", "--memory"]);
     assert_refusal(&serve("1KiB"), 1, &["memory", "--memory"]);
+    let ordered = |memory| {
+        let quiet = ["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"];
+        refusal(&[&quiet[..], &["--ordered-memory", memory]].concat())
+    };
+    assert_refusal(&ordered("900TiB"), 1, &["--memory 64 MiB", "--ordered-memory 900 TiB", "together"]);
+    assert_refusal(&ordered("1KiB"), 1, &["larger"]);
 }
 
 #[test]
@@ -103,6 +116,7 @@ fn bad_flags_are_refused_in_one_line() {
         (&["serve", "--memry", "1GiB"][..], &["--memry", "--memory"][..]),
         (&["serve", "--memory", "4G"], &["`4G`", "--memory", "4GiB"]),
         (&["serve", "--memory"], &["--memory", "value"]),
+        (&["serve", "--ordered-memory", "4G"], &["`4G`", "--ordered-memory", "4GiB", "or off"]),
         (&["serve", "--shards", "0"], &["--shards", "1 to 256"]),
         (&["serve", "--listen", "7379"], &["--listen", "127.0.0.1:7379"]),
         (&["serve", "--resp", "no"], &["--resp", "off"]),

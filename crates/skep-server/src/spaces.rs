@@ -1,0 +1,221 @@
+//! The spaces of a server: which store an operation is about, and what a shard has of each.
+//!
+//! ```text
+//!   space 0, hash      a store for each shard; an operation travels to the shard that owns its key
+//!   space 1, ordered   one store that all shards share; whoever receives an operation carries it out
+//! ```
+//!
+//! The operations of a batch are kept apart by their space, and so are their replies: a [`Place`] says where an answer
+//! lies. A connection's operations on one key stay in order, because both stores keep that of their batches; between
+//! spaces there is no order, as there is none between keys.
+
+use std::time::Instant;
+
+use skep_store::operation::{Reply, Request};
+use skep_store::ordered::{OrderedStore, Session};
+use skep_store::processor::{Processor, Replies};
+use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
+
+/// Bytes of large values that the answers of a space to a batch may take, and one value more.
+const REPLY_BUDGET: usize = 1 << 20;
+
+/// The store that an operation is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// The hash store.
+    #[default]
+    Hash,
+    /// The ordered store.
+    Ordered,
+}
+
+impl Space {
+    /// The number by which clients call it.
+    pub(crate) fn number(self) -> u16 {
+        match self {
+            Space::Hash => HASH_SPACE,
+            Space::Ordered => ORDERED_SPACE,
+        }
+    }
+}
+
+/// Which spaces a server has: the ordered one may be switched off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spaces {
+    /// Whether there is an ordered one.
+    pub(crate) has_ordered: bool,
+}
+
+impl Spaces {
+    /// The space of this number, if there is one.
+    pub(crate) fn find(self, number: u16) -> Option<Space> {
+        match number {
+            HASH_SPACE => Some(Space::Hash),
+            ORDERED_SPACE if self.has_ordered => Some(Space::Ordered),
+            _ => None,
+        }
+    }
+}
+
+/// Where an answer lies among the replies of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    space: Space,
+    index: u32,
+}
+
+impl Place {
+    /// The answer to the operation of the hash space that was pushed as number `index`.
+    pub(crate) fn hash(index: usize) -> Place {
+        Place { space: Space::Hash, index: index as u32 }
+    }
+}
+
+/// The operations of a batch.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceRequests<'a> {
+    hash: Vec<Request<'a>>,
+    ordered: Vec<Request<'a>>,
+}
+
+impl<'a> SpaceRequests<'a> {
+    /// Adds an operation; answers where its answer will be.
+    pub(crate) fn push(&mut self, space: Space, request: Request<'a>) -> Place {
+        let requests = match space {
+            Space::Hash => &mut self.hash,
+            Space::Ordered => &mut self.ordered,
+        };
+        requests.push(request);
+        Place { space, index: (requests.len() - 1) as u32 }
+    }
+
+    /// Number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.hash.len() + self.ordered.len()
+    }
+
+    /// An empty batch with this one's memory, for requests that live at another time.
+    pub(crate) fn recycle<'b>(self) -> SpaceRequests<'b> {
+        SpaceRequests { hash: recycle(self.hash), ordered: recycle(self.ordered) }
+    }
+}
+
+/// The answers to a batch.
+#[derive(Debug)]
+pub(crate) struct SpaceReplies {
+    hash: Replies,
+    ordered: Replies,
+}
+
+impl SpaceReplies {
+    /// Without answers.
+    pub(crate) fn new() -> SpaceReplies {
+        SpaceReplies { hash: Replies::with_budget(REPLY_BUDGET), ordered: Replies::with_budget(REPLY_BUDGET) }
+    }
+
+    /// The answer at this place.
+    pub(crate) fn get(&self, place: Place) -> Reply<'_> {
+        let index = place.index as usize;
+        match place.space {
+            Space::Hash => self.hash.get(index),
+            Space::Ordered => self.ordered.get(index),
+        }
+    }
+
+    /// Whether the operation at this place is to be submitted again.
+    pub(crate) fn is_deferred(&self, place: Place) -> bool {
+        let index = place.index as usize;
+        match place.space {
+            Space::Hash => self.hash.is_deferred(index),
+            Space::Ordered => self.ordered.is_deferred(index),
+        }
+    }
+}
+
+/// The stores that a shard works on.
+#[derive(Debug)]
+pub(crate) struct Stores<'s> {
+    hash: Processor,
+    ordered: Option<Session<'s>>,
+    /// Whether the session may hold what its writes replaced.
+    holds_garbage: bool,
+}
+
+impl<'s> Stores<'s> {
+    /// A shard's part of the hash store, and its way to the ordered one if there is one.
+    pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>) -> Stores<'s> {
+        let ordered = ordered.map(|store| store.session().expect("there are no more shards than sessions"));
+        Stores { hash, ordered, holds_garbage: false }
+    }
+
+    /// The shard's part of the hash store.
+    pub(crate) fn hash(&self) -> &Processor {
+        &self.hash
+    }
+
+    /// Carries out a batch. Answers how many of its operations are done: those that are deferred will be submitted
+    /// again. `now` is for the leases of scans.
+    pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
+        let mut done = 0;
+        if !batch.hash.is_empty() {
+            self.hash.execute(&batch.hash, &mut replies.hash);
+            done += batch.hash.len() - replies.hash.deferred_count();
+        }
+        if !batch.ordered.is_empty() {
+            let session = self.ordered.as_mut().expect("nobody has chosen a space that there is not");
+            session.execute(&batch.ordered, &mut replies.ordered, now);
+            self.holds_garbage = true;
+            done += batch.ordered.len() - replies.ordered.deferred_count();
+        }
+        done
+    }
+
+    /// Hands over what others may wait for: the shard is going to sleep.
+    pub(crate) fn rest(&mut self) {
+        if let Some(session) = &mut self.ordered
+            && std::mem::take(&mut self.holds_garbage)
+        {
+            session.collect();
+        }
+    }
+}
+
+/// The memory of a vector of requests, for requests that live at another time. The vector is emptied; collecting
+/// into the same place keeps its memory.
+fn recycle<'a>(mut requests: Vec<Request<'_>>) -> Vec<Request<'a>> {
+    requests.clear();
+    requests.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_store::operation::{Operation, Request};
+
+    use super::{Place, Space, SpaceRequests, Spaces};
+
+    #[test]
+    fn a_batch_keeps_spaces_apart_and_its_memory() {
+        let mut batch = SpaceRequests { hash: Vec::with_capacity(100), ordered: Vec::with_capacity(50) };
+        let memory = |batch: &SpaceRequests<'_>| {
+            (batch.hash.as_ptr() as usize, batch.hash.capacity(), batch.ordered.as_ptr() as usize)
+        };
+        let before = memory(&batch);
+        let get = Request { key: b"k", operation: Operation::Get };
+        assert_eq!(batch.push(Space::Ordered, get), Place { space: Space::Ordered, index: 0 });
+        assert_eq!(batch.push(Space::Hash, get), Place::hash(0));
+        assert_eq!(batch.push(Space::Hash, get), Place::hash(1));
+        assert_eq!(batch.len(), 3);
+        let batch = batch.recycle();
+        assert_eq!((batch.len(), memory(&batch)), (0, before));
+    }
+
+    #[test]
+    fn spaces_have_numbers() {
+        for has_ordered in [false, true] {
+            let spaces = Spaces { has_ordered };
+            assert_eq!(spaces.find(Space::Hash.number()), Some(Space::Hash));
+            assert_eq!(spaces.find(Space::Ordered.number()), has_ordered.then_some(Space::Ordered));
+            assert_eq!((spaces.find(2), spaces.find(u16::MAX)), (None, None));
+        }
+    }
+}
