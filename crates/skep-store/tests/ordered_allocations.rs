@@ -60,7 +60,7 @@ fn read_pages(session: &mut Session<'_>, reverse: bool, answer: ScanAnswer, repl
 fn reads_and_scans_allocate_nothing() {
     assert_eq!(allocations(|| _ = black_box(vec![1u8; 10])), 1, "the counter counts");
 
-    let store = OrderedStore::new(&OrderedSettings { memory: 256 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(256 << 20)).unwrap();
     let mut session = store.session().unwrap();
     for number in 0..PAIRS {
         let size = if number % 50 == 0 { 1000 + number as usize % 9000 } else { number as usize % 40 };

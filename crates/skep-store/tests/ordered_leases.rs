@@ -94,7 +94,7 @@ fn pages_of_a_lease_show_one_version() {
     let seed = seed();
     println!("seed {seed}");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let store = OrderedStore::new(&OrderedSettings { memory: 1 << 30 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(1 << 30)).unwrap();
     let mut session = store.session().unwrap();
     let now = Instant::now();
     let mut map = Map::new();
@@ -132,7 +132,7 @@ fn pages_of_a_lease_show_one_version() {
 
 #[test]
 fn a_lease_expires_by_time() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 64 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
     let mut session = store.session().unwrap();
     (0..100_u8).for_each(|key| put(&mut session, &[key], b"value"));
     let now = Instant::now();
@@ -150,7 +150,7 @@ fn a_lease_expires_by_time() {
 
 #[test]
 fn leases_are_few() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 64 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
     let mut session = store.session().unwrap();
     (0..100_u8).for_each(|key| put(&mut session, &[key], b"value"));
     let now = Instant::now();
@@ -169,7 +169,7 @@ fn memory_stays_bounded_while_leases_are_held() {
     let seed = seed();
     println!("seed {seed}");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let store = OrderedStore::new(&OrderedSettings { memory: MEMORY }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(MEMORY)).unwrap();
     let mut session = store.session().unwrap();
     let keys: Vec<[u8; 16]> = (0..PAIRS).map(|_| random.random()).collect();
     keys.iter().for_each(|key| put(&mut session, key, key));
@@ -217,7 +217,7 @@ fn memory_stays_bounded_while_leases_are_held() {
 /// Memory that only leases hold is no reason to refuse a write.
 #[test]
 fn full_memory_ends_leases() {
-    let store = OrderedStore::new(&OrderedSettings { memory: 8 << 20 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(8 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let mut count = 0_u32;
     while store.figures().space.used_bytes < (8 << 20) / 100 * 90 {
@@ -240,7 +240,7 @@ const KEYS: usize = 120;
 /// Two threads that write and two that scan all keys in pages; a value is the number of its write.
 fn run_history(seed: u64, write_count: usize, lease: ScanLease) -> History {
     // Room for all garbage, so that no lease expires while its scanner has to wait for a core.
-    let store = OrderedStore::new(&OrderedSettings { memory: 4 << 30 }).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(4 << 30)).unwrap();
     let clock = AtomicU64::new(0);
     let now = || clock.fetch_add(1, Ordering::SeqCst);
     let writers_left = AtomicU64::new(2);
