@@ -161,6 +161,19 @@ fn leases_are_few() {
     scans[1..].iter_mut().for_each(|pages| assert_eq!(pages.read(&mut session, now), Ok(true)));
 }
 
+#[test]
+fn without_versions_there_are_no_leases() {
+    let store = OrderedStore::new(&OrderedSettings { mvcc: false, ..OrderedSettings::new(64 << 20) }).unwrap();
+    let mut session = store.session().unwrap();
+    (0..100_u8).for_each(|key| put(&mut session, &[key], b"value"));
+    let mut pages = Pages::new(false, 60);
+    assert_eq!(pages.read(&mut session, Instant::now()), Err(OperationError::LeaseExpired));
+    pages.scan.lease = ScanLease::None;
+    assert_eq!(pages.read(&mut session, Instant::now()), Ok(true));
+    assert_eq!(pages.read(&mut session, Instant::now()), Ok(false));
+    assert_eq!(pages.pairs.len(), 100);
+}
+
 /// A week's worth of updates in miniature, while leases are opened, read on, read to the end and left behind.
 #[test]
 fn memory_stays_bounded_while_leases_are_held() {

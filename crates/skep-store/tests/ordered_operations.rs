@@ -1,14 +1,17 @@
 //! The ordered store against the obvious one: random batches of all operations, scans and leases among them, from a printed
 //! seed. `SKEP_SEED` repeats a run.
 
+use std::thread;
 use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::function::{Element, UpdateFunction};
 use skep_store::hash::Settings;
 use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights};
 use skep_store::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
+    Shape, Update,
 };
 use skep_store::ordered::{OrderedSettings, OrderedStore, Session};
 use skep_store::processor::{Processor, Replies};
@@ -275,4 +278,60 @@ fn a_hash_store_has_no_order() {
     assert_eq!(replies.get(0), Reply::Failed(OperationError::NotOrdered));
     assert_eq!(replies.get(1), Reply::NotFound);
     assert_eq!(NaiveStore::new().execute(&requests[0]), replies.get(0));
+}
+
+/// Counters of several threads beside writes of their neighbours: a number, a text, and a vector outside its node.
+#[test]
+fn updates_of_several_threads_are_atomic() {
+    const THREADS: u64 = 3;
+    const ROUNDS: u64 = 3_000;
+    const VECTOR_SIZE: usize = 4_000;
+    let store = OrderedStore::new(&OrderedSettings::new(256 << 20)).unwrap();
+    let update = |initial| {
+        Operation::Update(Update {
+            function: UpdateFunction::Add,
+            element: Element::U32,
+            shape: Shape::ScalarToVector,
+            operand: &[1, 0, 0, 0],
+            initial: Some(initial),
+            return_old: true,
+        })
+    };
+    let zeros = [0; VECTOR_SIZE];
+    let count = |thread: u64| {
+        let mut session = store.session().unwrap();
+        let mut replies = Replies::with_budget(16 << 20);
+        let mut last = [0; 2];
+        for round in 0..ROUNDS {
+            let own = [b'k', thread as u8, round as u8];
+            let put = Operation::Put { value: &[thread as u8; 50], condition: PutCondition::Always };
+            let requests = [
+                Request { key: b"kk", operation: update(&zeros[..4]) },
+                Request { key: b"kl", operation: update(&zeros) },
+                Request { key: b"km", operation: Operation::AddDecimal { delta: 1 } },
+                Request { key: &own, operation: put },
+                Request { key: b"km", operation: Operation::AddDecimal { delta: 1 } },
+            ];
+            session.execute(&requests, &mut replies, Instant::now());
+            for (place, last) in last.iter_mut().enumerate() {
+                let Reply::Value(old) = replies.get(place) else { panic!("{:?}", replies.get(place)) };
+                assert!(old.chunks(4).all(|element| element == &old[..4]), "a vector is whole");
+                let old = u32::from_le_bytes(*old.first_chunk().unwrap()) + 1;
+                assert!(old > *last, "a counter counts up");
+                *last = old;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..THREADS).for_each(|thread| drop(scope.spawn(move || count(thread))));
+    });
+    let mut session = store.session().unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let gets = [b"kk", b"kl", b"km"].map(|key| Request { key, operation: Operation::Get });
+    session.execute(&gets, &mut replies, Instant::now());
+    let total = (THREADS * ROUNDS) as u32;
+    assert_eq!(replies.get(0), Reply::Value(&total.to_le_bytes()));
+    assert_eq!(replies.get(1), Reply::Value(&total.to_le_bytes().repeat(VECTOR_SIZE / 4)));
+    assert_eq!(replies.get(2), Reply::Value((2 * total).to_string().as_bytes()));
+    session.check();
 }

@@ -159,6 +159,8 @@ impl<T: Trace> Session<'_, T> {
         let (store, guard) = self.enter();
         let reading = match scan.lease {
             ScanLease::None => None,
+            // There is no state that pages could have in common.
+            _ if !store.versions.are_on() => return Err(OperationError::LeaseExpired),
             ScanLease::Open => Some(store.leases.open(&store.epochs, &store.versions, now)),
             ScanLease::Continue(number) => Some(store.leases.resume(&store.epochs, number, now)),
         };
