@@ -78,6 +78,7 @@ impl Draft {
 
 impl Change<'_> {
     /// What becomes of a key with this value.
+    #[inline]
     pub(super) fn decide<'d, 'g, T: Trace>(
         &'d self,
         store: &'g OrderedStore<T>,

@@ -82,6 +82,7 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Puts an entry into a leaf, if the leaf is still as it was seen.
+    #[inline]
     fn change_leaf(
         &self,
         leaf: Node<'_, T>,
