@@ -32,12 +32,12 @@ fn a_lookup_reads_few_lines() {
     let mut session = store.session().unwrap();
     let keys = keys(3, 200_000);
     keys.iter().for_each(|key| put(&mut session, key, key));
-    store.trace().take_count();
+    store.trace().take();
     let sample = &keys[..20_000];
     let mut lines = 0;
     for key in sample {
         assert!(session.get(key, &mut Vec::new()));
-        lines += store.trace().take_count();
+        lines += store.trace().take().lines;
     }
     let height = f64::from(store.figures().height);
     let lines = lines as f64 / sample.len() as f64;
@@ -48,7 +48,7 @@ fn a_lookup_reads_few_lines() {
             count += 1;
             count < 24
         });
-        scan_lines += store.trace().take_count();
+        scan_lines += store.trace().take().lines;
     }
     let scan_lines = scan_lines as f64 / 2_000.0;
     println!("{lines:.2} lines a get, {scan_lines:.2} a scan of 24, height {height}");

@@ -54,5 +54,5 @@ pub use log::LogBlock;
 pub use scan::{End, Start};
 pub use session::Session;
 pub use space::SpaceFigures;
-pub use trace::{LinesTouched, Trace, Untraced};
+pub use trace::{LinesTouched, Touched, Trace, Untraced};
 pub use tree::{OrderedFigures, OrderedSettings, OrderedStore};

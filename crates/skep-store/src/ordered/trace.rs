@@ -24,14 +24,26 @@ impl Trace for Untraced {
 #[derive(Debug, Default)]
 pub struct LinesTouched(Mutex<HashSet<usize>>);
 
+/// How much was touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Different lines.
+    pub lines: usize,
+    /// Runs of adjacent ones.
+    pub runs: usize,
+}
+
 impl LinesTouched {
-    /// Number of different lines touched since the last call.
+    /// What was touched since the last call.
     ///
     /// # Panics
     /// If a thread that was counting has panicked.
-    pub fn take_count(&self) -> usize {
+    pub fn take(&self) -> Touched {
         let mut lines = self.0.lock().expect("no thread panicked while it counted");
-        std::mem::take(&mut *lines).len()
+        let runs = lines.iter().filter(|line| !lines.contains(&line.wrapping_sub(1))).count();
+        let touched = Touched { lines: lines.len(), runs };
+        lines.clear();
+        touched
     }
 }
 

@@ -99,22 +99,10 @@ fn failures_are_not_hidden() {
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
 }
 
-/// A tiny run of every case: the figures are there, and the counts are those of the paper's inline pairs.
-#[test]
-fn the_engine_is_measured_against_the_bare_loop() {
-    let output = output(&[
-        "bench",
-        "engine",
-        "--json",
-        "--memory",
-        "16MiB",
-        "--rounds",
-        "2",
-        "--milliseconds",
-        "2",
-        "--batch",
-        "64",
-    ]);
+/// A tiny run of `bench engine`, as its JSON.
+fn engine(arguments: &[&str]) -> serde_json::Value {
+    const TINY: [&str; 9] = ["bench", "engine", "--json", "--rounds", "2", "--milliseconds", "2", "--batch", "64"];
+    let output = output(&[&TINY, arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     for limit in ["limit_read", "limit_rmw"] {
@@ -123,9 +111,7 @@ fn the_engine_is_measured_against_the_bare_loop() {
     let work = report["limit_with_work"].as_array().expect("a list");
     let nanoseconds: Vec<_> = work.iter().map(|work| work["nanoseconds"].as_f64().expect("a number")).collect();
     assert!(nanoseconds.len() > 2 && nanoseconds[nanoseconds.len() - 1] > nanoseconds[0], "{report}");
-    let cases = report["cases"].as_array().expect("a list");
-    assert_eq!(cases.len(), 13, "{report}");
-    for case in cases {
+    for case in report["cases"].as_array().expect("a list") {
         for figure in ["ops_per_s", "of_limit", "of_limit_spread", "accesses", "lines", "spread"] {
             assert!(case[figure].as_f64().is_some_and(|figure| figure >= 0.0), "{figure} of {case}");
         }
@@ -133,16 +119,42 @@ fn the_engine_is_measured_against_the_bare_loop() {
             assert!(case[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure} of {case}");
         }
     }
-    let accesses = |name: &str| {
-        let case = cases.iter().find(|case| case["case"] == name).expect("the case is there");
-        case["accesses"].as_f64().expect("a number")
-    };
+    report
+}
+
+/// A figure of a case.
+fn figure(report: &serde_json::Value, name: &str, figure: &str) -> f64 {
+    let mut cases = report["cases"].as_array().expect("a list").iter();
+    let case = cases.find(|case| case["case"] == name).expect("the case is there");
+    case[figure].as_f64().expect("a number")
+}
+
+/// Every case of the hash store: the figures are there, and the counts are those of the paper's inline pairs.
+#[test]
+fn the_engine_is_measured_against_the_bare_loop() {
+    let report = engine(&["--memory", "16MiB"]);
+    assert_eq!(report["cases"].as_array().map(Vec::len), Some(13), "{report}");
+    let accesses = |name| figure(&report, name, "accesses");
     assert!((1.0..1.05).contains(&accesses("get_uniform")), "{report}");
     assert!((2.0..2.1).contains(&accesses("put_existing")), "{report}");
     assert!(accesses("fetch_add_one_key") < 0.05, "forwarded: {report}");
-    assert_refusal(
-        &crate::process::output(&["bench", "engine", "--utilization", "0.95"]),
-        2,
-        &["0.95", "--utilization"],
-    );
+    assert_refusal(&output(&["bench", "engine", "--utilization", "0.95"]), 2, &["0.95", "--utilization"]);
+}
+
+/// Every case of the ordered store: the figures are there, and longer scans read more.
+#[test]
+fn the_ordered_engine_is_measured_against_the_bare_loop() {
+    let report = engine(&["--engine", "ordered", "--memory", "8MiB"]);
+    assert_eq!(report["cases"].as_array().map(Vec::len), Some(30), "{report}");
+    let lines = |name| figure(&report, name, "lines");
+    assert!((8.0..16.0).contains(&lines("get_uniform")), "{report}");
+    assert_eq!(figure(&report, "get_uniform", "bytes_read"), 64.0 * lines("get_uniform"));
+    assert!(lines("cloud_100_uniform") < lines("ycsb_e_uniform"), "{report}");
+    assert!(report["memory_per_raw_byte"].as_f64().is_some_and(|bytes| (1.0..2.0).contains(&bytes)), "{report}");
+    let latest = engine(&["--engine", "ordered", "--memory", "4MiB", "--kv-size", "64", "--distribution", "latest"]);
+    assert_eq!(latest["cases"].as_array().map(Vec::len), Some(3), "latest, and what fills and empties: {latest}");
+    for (wrong, word) in [(["--utilization", "0.95"], "--utilization"), (["--kv-size", "15"], "--kv-size")] {
+        let arguments = [&["bench", "engine", "--engine", "ordered", "--memory", "16MiB"][..], &wrong].concat();
+        assert_refusal(&output(&arguments), if word == "--kv-size" { 2 } else { 1 }, &[word]);
+    }
 }

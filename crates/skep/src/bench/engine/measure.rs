@@ -10,21 +10,60 @@
 //! ones: before each of its slices it runs for a while unmeasured, so that they are where they would be without the bare
 //! loop.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use skep_store::memory::{CountingMemory, LocalMemory, Memory};
-use skep_store::operation::Reply;
-
-use super::case::{Case, Draw, execute};
-use super::corpus::Corpus;
 use super::limit::{BareLoop, Ideal};
 
 /// What is measured without a break.
 pub(super) const SLICE: Duration = Duration::from_millis(10);
 /// What the store runs unmeasured before that.
 const WARM_UP: Duration = Duration::from_millis(10);
-/// Operations over which accesses are counted.
-const COUNTED_OPERATIONS: usize = 64 << 10;
+
+/// A store with the cases that it is measured in.
+pub(super) trait Subject {
+    /// A case.
+    type Case;
+
+    /// What an ideal store touches in a case.
+    fn ideal(&self, case: &Self::Case) -> Ideal;
+
+    /// How long a case can go on.
+    fn course(&self, case: &Self::Case) -> Course;
+
+    /// Runs a case at least for this long, or until its keys have run out.
+    fn run(&mut self, case: &Self::Case, at_least: Duration) -> Result<Work, String>;
+}
+
+/// How long a case can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// For ever: it leaves the store as it was.
+    Steady,
+    /// Until so many pairs are new as may be.
+    Filling,
+    /// Until all of these are gone. It always goes to its end.
+    Emptying,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    pub(super) batch: usize,
+    pub(super) rounds: u64,
+    /// Time of a case in a round.
+    pub(super) at_least: Duration,
+}
+
+/// What all rounds have measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rounds {
+    /// Random lines that the bare loop reads a second.
+    pub(super) reads: Vec<f64>,
+    /// Random lines that it reads and writes a second.
+    pub(super) writes: Vec<f64>,
+    /// For each case, operations a second and their share of the limit, round by round.
+    pub(super) cases: Vec<Vec<(f64, f64)>>,
+}
 
 /// Operations, and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,25 +84,50 @@ impl Work {
     }
 }
 
+/// Runs all cases in rounds, each by turns with its bare loop.
+pub(super) fn measure<S: Subject>(
+    subject: &mut S,
+    cases: &[S::Case],
+    effort: Effort,
+    bare_loop: &BareLoop,
+    random: &mut impl FnMut() -> u64,
+) -> Result<Rounds, String> {
+    let mut rounds = Rounds { cases: vec![Vec::new(); cases.len()], ..Rounds::default() };
+    // A round more than is counted: a host that has put pages away brings them back in the first one.
+    for number in 0..=effort.rounds {
+        let [read, write] = limits(bare_loop, effort, random);
+        let mut found = Vec::with_capacity(cases.len());
+        for case in cases {
+            let ideal = subject.ideal(case);
+            let mut bare_slice = |at_least| bare_loop.run(ideal, effort.batch, at_least, random);
+            found.push(round(subject, case, effort.at_least, &mut bare_slice)?);
+        }
+        if number > 0 {
+            rounds.reads.push(1.0 / read);
+            rounds.writes.push(1.0 / write);
+            rounds.cases.iter_mut().zip(found).for_each(|(case, found)| case.push(found));
+        }
+    }
+    Ok(rounds)
+}
+
 /// Runs a case and its bare loop at least for this long each. The store's operations a second, and its share of the
 /// limit.
-pub(super) fn round(
-    corpus: &mut Corpus<LocalMemory>,
-    draw: &mut Draw,
-    case: &Case,
-    batch: usize,
+fn round<S: Subject>(
+    subject: &mut S,
+    case: &S::Case,
     at_least: Duration,
     bare_slice: &mut impl FnMut(Duration) -> Work,
 ) -> Result<(f64, f64), String> {
     let mut total = Work::default();
     let mut of_limit = Vec::new();
     let slice = SLICE.min(at_least);
-    // Deleting ends when it has restored the corpus.
-    while total.spent < at_least || case.is_delete() {
-        if !case.is_fresh() {
-            run(corpus, draw, case, batch, WARM_UP.min(at_least))?;
+    let course = subject.course(case);
+    while total.spent < at_least || course == Course::Emptying {
+        if course == Course::Steady {
+            subject.run(case, WARM_UP.min(at_least))?;
         }
-        let ours = run(corpus, draw, case, batch, slice)?;
+        let ours = subject.run(case, slice)?;
         if ours.operations == 0 {
             break;
         }
@@ -74,71 +138,16 @@ pub(super) fn round(
 }
 
 /// Reads of random lines, and read-modify-writes, by turns; seconds for one of each.
-pub(super) fn limits(
-    bare_loop: &BareLoop,
-    batch: usize,
-    at_least: Duration,
-    random: &mut impl FnMut() -> u64,
-) -> [f64; 2] {
+fn limits(bare_loop: &BareLoop, effort: Effort, random: &mut impl FnMut() -> u64) -> [f64; 2] {
     let mut works = [Work::default(); 2];
-    while works[1].spent < at_least {
+    while works[1].spent < effort.at_least {
         for (work, writes_in_256) in works.iter_mut().zip([0, 256]) {
             let ideal = Ideal { dependent_lines: 0, writes_in_256 };
-            let slice = bare_loop.run(ideal, batch, SLICE.min(at_least), random);
+            let slice = bare_loop.run(ideal, effort.batch, SLICE.min(effort.at_least), random);
             work.add(slice.spent, slice.operations);
         }
     }
     works.map(Work::seconds)
-}
-
-/// Runs a case at least for this long, or until fresh keys have run out.
-fn run(
-    corpus: &mut Corpus<LocalMemory>,
-    draw: &mut Draw,
-    case: &Case,
-    batch: usize,
-    at_least: Duration,
-) -> Result<Work, String> {
-    let mut work = Work::default();
-    let mut records = Vec::new();
-    while work.spent < at_least {
-        draw.batch(case, batch, &mut records);
-        if records.is_empty() {
-            break;
-        }
-        let spent = execute(corpus, case, &records, |corpus, requests| {
-            let begun = Instant::now();
-            corpus.processor.execute(requests, &mut corpus.replies);
-            begun.elapsed()
-        });
-        if let Some(reply) = corpus.replies.iter().find(|reply| !matches!(reply, Reply::Done | Reply::Value(_))) {
-            return Err(format!("{}: answered {reply:?}", case.name));
-        }
-        work.add(spent, records.len());
-    }
-    Ok(work)
-}
-
-/// Accesses and lines of an operation.
-pub(super) fn count<M: Memory>(
-    corpus: &mut Corpus<CountingMemory<M>>,
-    draw: &mut Draw,
-    case: &Case,
-    batch: usize,
-) -> (f64, f64) {
-    let mut records = Vec::new();
-    let before = corpus.processor.memory().counts();
-    let mut done = 0;
-    while done < COUNTED_OPERATIONS {
-        draw.batch(case, batch, &mut records);
-        if records.is_empty() {
-            break;
-        }
-        done += records.len();
-        execute(corpus, case, &records, |corpus, requests| corpus.processor.execute(requests, &mut corpus.replies));
-    }
-    let counts = corpus.processor.memory().counts() - before;
-    (counts.accesses() as f64 / done.max(1) as f64, counts.lines() as f64 / done.max(1) as f64)
 }
 
 /// The median, and (largest − smallest) / median.

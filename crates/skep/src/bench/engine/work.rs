@@ -9,10 +9,8 @@
 //! batch   announce every line │ read each, compute on what it holds
 //! ```
 
-use std::time::Duration;
-
 use super::limit::BareLoop;
-use super::measure::{SLICE, Work, median};
+use super::measure::{Effort, SLICE, Work, median};
 
 /// Steps of work with each line.
 const STEPS: [u32; 5] = [4, 8, 16, 32, 64];
@@ -30,14 +28,9 @@ pub(super) struct WorkBeside {
     pub(super) of_limit_spread: f64,
 }
 
-/// Measures all amounts of work, in so many rounds of at least this long.
-pub(super) fn work_beside(
-    bare_loop: &BareLoop,
-    batch: usize,
-    rounds: u64,
-    at_least: Duration,
-    random: &mut impl FnMut() -> u64,
-) -> Vec<WorkBeside> {
+/// Measures all amounts of work.
+pub(super) fn work_beside(bare_loop: &BareLoop, effort: Effort, random: &mut impl FnMut() -> u64) -> Vec<WorkBeside> {
+    let Effort { batch, rounds, at_least } = effort;
     let mut of_steps = |steps: u32| {
         let all = bare_loop.line_count();
         let mut run = |steps, line_count| bare_loop.run_with_work(steps, line_count, batch, SLICE, random);

@@ -1,4 +1,4 @@
-//! The cases of the engine benchmark: which operations, on which keys, and what an ideal store would touch for them.
+//! The cases of the hash store: which operations, on which keys, and what an ideal store would touch for them.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,8 +7,9 @@ use skep_store::memory::{LINE_SIZE, Memory};
 use skep_store::operation::{Operation, PutCondition, Request, Shape as UpdateShape, Update};
 
 use super::corpus::{Corpus, KEY_SIZE_MAX};
-use super::limit::Ideal;
 use crate::bench::distribution::{Distribution, Generator};
+use crate::bench::engine::limit::Ideal;
+use crate::bench::engine::measure::Course;
 
 /// A case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +84,13 @@ impl Case {
         Ideal { dependent_lines, writes_in_256 }
     }
 
-    /// Whether its keys run out: those of a case that puts new ones or deletes these again.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.keys == Keys::Fresh
-    }
-
-    /// Whether it restores the corpus.
-    pub(super) fn is_delete(&self) -> bool {
-        self.kind == Kind::Delete
+    /// Fresh keys run out; deleting them restores the corpus.
+    pub(super) fn course(&self) -> Course {
+        match (self.keys, self.kind) {
+            (Keys::Fresh, Kind::Delete) => Course::Emptying,
+            (Keys::Fresh, _) => Course::Filling,
+            _ => Course::Steady,
+        }
     }
 }
 
@@ -114,7 +114,7 @@ impl Draw {
         let fresh_count = self.fresh[0] - self.fresh[1];
         let size = match case.kind {
             Kind::Delete => size.min(fresh_count as usize),
-            _ if case.is_fresh() => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
+            _ if case.keys == Keys::Fresh => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
             _ => size,
         };
         records.clear();

@@ -11,7 +11,7 @@ use skep_store::memory::LocalMemory;
 
 use super::case::{CASES, Case, Draw, execute};
 use super::corpus::Corpus;
-use super::measure::{SLICE, Work, median};
+use crate::bench::engine::measure::{Effort, SLICE, Work, median};
 
 /// How the requests of a case are drawn, and what the station is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,22 +34,17 @@ const COMPARISONS: [(&str, Comparison); 5] = [
 
 /// What the station costs in a case.
 #[derive(Debug, serde::Serialize)]
-pub(super) struct Cost {
-    pub(super) case: &'static str,
+pub(in super::super) struct Cost {
+    pub(in super::super) case: &'static str,
     /// Time with the station / time without it, less one: below zero it gains.
-    pub(super) cost: f64,
+    pub(in super::super) cost: f64,
     /// (Largest − smallest) of the rounds' costs.
-    pub(super) spread: f64,
+    pub(in super::super) spread: f64,
 }
 
-/// Compares all cases, each in so many rounds of at least this long.
-pub(super) fn costs(
-    corpus: &mut Corpus<LocalMemory>,
-    draw: &mut Draw,
-    batch: usize,
-    rounds: u64,
-    at_least: Duration,
-) -> Vec<Cost> {
+/// Compares all cases.
+pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<Cost> {
+    let Effort { batch, rounds, at_least } = effort;
     let case_named = |name| CASES.into_iter().find(|case| case.name == name).expect("a case of this name");
     let cost = |(name, comparison): (&'static str, Comparison)| {
         let case = case_named(name);

@@ -1,4 +1,4 @@
-//! The pairs of an engine benchmark: numbered, of one size, put until a share of the memory is data.
+//! The pairs of the hash store: numbered, of one size, put until a share of the memory is data.
 
 use skep_store::function::Element;
 use skep_store::hash::Settings;

@@ -1,0 +1,156 @@
+//! The hash store: its cases, its corpus, and what its reservation station costs. Accesses are counted on a smaller store of
+//! the same utilization.
+
+mod case;
+mod corpus;
+mod station;
+
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::hash::Settings;
+use skep_store::memory::{CountingMemory, LocalMemory, Memory};
+use skep_store::operation::Reply;
+
+use self::case::{CASES, Case, Draw, execute};
+use self::corpus::{Corpus, Shape};
+pub(super) use self::station::Cost;
+use super::limit::Ideal;
+use super::measure::{Course, Subject, Work, measure as measure_rounds};
+use super::report::{Figures, Report};
+use super::work::work_beside;
+use super::{Arguments, bare_loop};
+use crate::bench::report::machine;
+use crate::failure::Failure;
+
+/// Bytes of a pair unless another size is asked for.
+const KV_SIZE: u64 = 10;
+/// Memory of the store on which accesses are counted.
+const COUNTED_MEMORY_SIZE: u64 = 32 << 20;
+/// Operations over which accesses are counted.
+const COUNTED_OPERATIONS: usize = 64 << 10;
+
+/// A store with its pairs, and what draws operations.
+struct Hash {
+    corpus: Corpus<LocalMemory>,
+    draw: Draw,
+    batch: usize,
+    is_inline: bool,
+    kv_size: usize,
+}
+
+impl Subject for Hash {
+    type Case = Case;
+
+    fn ideal(&self, case: &Case) -> Ideal {
+        case.ideal(self.is_inline, self.kv_size)
+    }
+
+    fn course(&self, case: &Case) -> Course {
+        case.course()
+    }
+
+    fn run(&mut self, case: &Case, at_least: Duration) -> Result<Work, String> {
+        let mut work = Work::default();
+        let mut records = Vec::new();
+        while work.spent < at_least {
+            self.draw.batch(case, self.batch, &mut records);
+            if records.is_empty() {
+                break;
+            }
+            let spent = execute(&mut self.corpus, case, &records, |corpus, requests| {
+                let begun = Instant::now();
+                corpus.processor.execute(requests, &mut corpus.replies);
+                begun.elapsed()
+            });
+            let mut replies = self.corpus.replies.iter();
+            if let Some(reply) = replies.find(|reply| !matches!(reply, Reply::Done | Reply::Value(_))) {
+                return Err(format!("{}: answered {reply:?}", case.name));
+            }
+            work.add(spent, records.len());
+        }
+        Ok(work)
+    }
+}
+
+/// Loads and measures.
+pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+    let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
+    let utilization = arguments.utilization;
+    let settings = |memory| {
+        // A few per mille more than the corpus needs, for the pairs that are put and deleted again.
+        Settings::for_utilization(memory, kv_size, utilization + 0.01, 1).filter(|_| utilization > 0.0).ok_or_else(
+            || {
+                Failure::Usage(format!(
+                    "pairs of {kv_size} bytes cannot fill {utilization} of a memory: choose another --utilization"
+                ))
+            },
+        )
+    };
+    let store_settings = settings(arguments.memory.0)?;
+    let runtime = Failure::Runtime;
+    let memory = LocalMemory::new(arguments.memory.0).map_err(|error| runtime(error.to_string()))?;
+    memory.prefault();
+    let shape = |memory| Shape::new(kv_size, memory, utilization);
+    let corpus = Corpus::new(memory, &store_settings, shape(arguments.memory.0)).map_err(runtime)?;
+    // Behind the corpus: a host that takes back what lies idle would put it away while the corpus is filled.
+    let mut random = {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+        move || rand::Rng::next_u64(&mut random)
+    };
+    let bare_loop = bare_loop(arguments.memory.0, &mut random)?;
+    let cases: Vec<Case> = CASES.into_iter().filter(|case| case.takes_part(arguments.distribution)).collect();
+    let draw = Draw::new(Xoshiro256PlusPlus::seed_from_u64(1), corpus.shape.pair_count);
+    let is_inline = kv_size <= store_settings.inline_threshold;
+    let effort = arguments.effort();
+    let mut hash = Hash { corpus, draw, batch: effort.batch, is_inline, kv_size };
+    let rounds = measure_rounds(&mut hash, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
+    let station = station::costs(&mut hash.corpus, &mut hash.draw, effort);
+    let limit_with_work = work_beside(&bare_loop, effort, &mut random);
+
+    let counted_settings = settings(COUNTED_MEMORY_SIZE)?;
+    let counted_memory = LocalMemory::new(COUNTED_MEMORY_SIZE).map_err(|error| runtime(error.to_string()))?;
+    let counted_memory = CountingMemory::new(counted_memory);
+    let mut counted = Corpus::new(counted_memory, &counted_settings, shape(COUNTED_MEMORY_SIZE)).map_err(runtime)?;
+    let mut counted_draw = Draw::new(Xoshiro256PlusPlus::seed_from_u64(3), counted.shape.pair_count);
+    let figures = |(case, rounds): (&Case, &Vec<(f64, f64)>)| {
+        let (accesses, lines) = count(&mut counted, &mut counted_draw, case, effort.batch);
+        Figures::new(case.name, rounds, accesses, lines)
+    };
+    let report = Report {
+        skep: env!("CARGO_PKG_VERSION"),
+        machine: machine(),
+        engine: "hash",
+        memory: arguments.memory.0,
+        kv_size: kv_size as u64,
+        utilization,
+        hash_index_ratio: Some(store_settings.hash_index_ratio),
+        tree: None,
+        batch: arguments.batch,
+        rounds: arguments.rounds,
+        limit_read: 0.0,
+        limit_rmw: 0.0,
+        cases: cases.iter().zip(&rounds.cases).map(figures).collect(),
+        station: Some(station),
+        limit_with_work,
+    };
+    Ok(report.with_limits(&rounds))
+}
+
+/// Accesses and lines of an operation.
+fn count<M: Memory>(corpus: &mut Corpus<CountingMemory<M>>, draw: &mut Draw, case: &Case, batch: usize) -> (f64, f64) {
+    let mut records = Vec::new();
+    let before = corpus.processor.memory().counts();
+    let mut done = 0;
+    while done < COUNTED_OPERATIONS {
+        draw.batch(case, batch, &mut records);
+        if records.is_empty() {
+            break;
+        }
+        done += records.len();
+        execute(corpus, case, &records, |corpus, requests| corpus.processor.execute(requests, &mut corpus.replies));
+    }
+    let counts = corpus.processor.memory().counts() - before;
+    (counts.accesses() as f64 / done.max(1) as f64, counts.lines() as f64 / done.max(1) as f64)
+}

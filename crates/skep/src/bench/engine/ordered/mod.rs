@@ -1,0 +1,163 @@
+//! The ordered store: loaded in random order, then read, written and scanned, one operation after the other or in batches.
+//!
+//! Lines are counted on a store of the same size in the place of the timed one, operation by operation: those that an
+//! operation reads, each once. Adjacent ones are one access. What a writer writes is not counted.
+
+mod case;
+mod corpus;
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::memory::LINE_SIZE;
+use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Trace};
+
+use self::case::{CASES, Case, Draw, Operation};
+use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
+use super::limit::Ideal;
+use super::measure::{Course, Subject, Work, measure as measure_rounds};
+use super::report::{Figures, Report, TreeFigures};
+use super::work::work_beside;
+use super::{Arguments, bare_loop};
+use crate::bench::report::machine;
+use crate::failure::Failure;
+
+/// Bytes of a pair unless another size is asked for: the paper's.
+const KV_SIZE: u64 = 32;
+/// Operations over which lines are counted.
+const COUNTED_OPERATIONS: usize = 4 << 10;
+
+/// A store with its pairs, and what draws operations.
+struct Ordered<'s, T: Trace> {
+    corpus: Corpus<'s, T>,
+    draw: Draw,
+    batch: usize,
+}
+
+impl<T: Trace> Ordered<'_, T> {
+    /// Deletes what a mix has inserted.
+    fn restore(&mut self, case: &Case) -> Result<(), String> {
+        if case.course() != Course::Steady {
+            return Ok(());
+        }
+        let fresh: Vec<_> =
+            std::iter::from_fn(|| self.draw.next_fresh()).map(|record| (record, Operation::Delete)).collect();
+        self.corpus.execute(&fresh, false).map(|_| ())
+    }
+}
+
+impl<T: Trace> Subject for Ordered<'_, T> {
+    type Case = Case;
+
+    fn ideal(&self, case: &Case) -> Ideal {
+        case.ideal(self.corpus.shape.key_size + self.corpus.shape.value_size)
+    }
+
+    fn course(&self, case: &Case) -> Course {
+        case.course()
+    }
+
+    fn run(&mut self, case: &Case, at_least: Duration) -> Result<Work, String> {
+        let mut work = Work::default();
+        let mut operations = Vec::new();
+        while work.spent < at_least {
+            self.draw.batch(case, self.batch, &mut operations);
+            if operations.is_empty() {
+                break;
+            }
+            let spent = self.corpus.execute(&operations, case.is_batched);
+            work.add(spent.map_err(|reason| format!("{}: {reason}", case.name))?, operations.len());
+        }
+        self.restore(case)?;
+        Ok(work)
+    }
+}
+
+/// Loads and measures.
+pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+    let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
+    let utilization = arguments.utilization;
+    if kv_size < KV_SIZE_MIN {
+        return Err(Failure::Usage(format!(
+            "pairs of {kv_size} bytes have keys that are too short to be random: write --kv-size {KV_SIZE_MIN} or more"
+        )));
+    }
+    if !(utilization > 0.0 && utilization < 1.0) {
+        return Err(Failure::Usage(format!("no store is {utilization} full: choose another --utilization")));
+    }
+    let runtime = Failure::Runtime;
+    let settings = OrderedSettings::new(arguments.memory.0);
+    let shape = Shape::new(kv_size, arguments.memory.0, utilization);
+    let cases: Vec<Case> = CASES.into_iter().filter(|case| case.takes_part(arguments.distribution)).collect();
+    let effort = arguments.effort();
+
+    let store = OrderedStore::new(&settings).map_err(|error| runtime(error.to_string()))?;
+    let session = store.session().expect("the first session");
+    let corpus = Corpus::new(session, shape, || ()).map_err(runtime)?;
+    let figures = store.figures();
+    let taken = figures.space.touched_bytes + figures.space.lids * size_of::<u32>() as u64;
+    let memory_per_raw_byte = taken as f64 / (shape.pair_count * kv_size as u64) as f64;
+    let tree = TreeFigures { pairs: shape.pair_count, height: figures.height, memory_per_raw_byte };
+    let mut random = {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+        move || rand::Rng::next_u64(&mut random)
+    };
+    let bare_loop = bare_loop(taken, &mut random)?;
+    let draw = |seed| Draw::new(Xoshiro256PlusPlus::seed_from_u64(seed), shape.pair_count);
+    let mut ordered = Ordered { corpus, draw: draw(1), batch: effort.batch };
+    let rounds = measure_rounds(&mut ordered, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
+    let limit_with_work = work_beside(&bare_loop, effort, &mut random);
+    drop((ordered, bare_loop));
+    drop(store);
+
+    let store =
+        OrderedStore::with_trace(&settings, LinesTouched::default()).map_err(|error| runtime(error.to_string()))?;
+    let session = store.session().expect("the first session");
+    let corpus = Corpus::new(session, shape, || _ = store.trace().take()).map_err(runtime)?;
+    let mut counted = Ordered { corpus, draw: draw(3), batch: 1 };
+    let mut figures = Vec::new();
+    for (case, rounds) in cases.iter().zip(&rounds.cases) {
+        let (accesses, lines) = count(&mut counted, store.trace(), case).map_err(runtime)?;
+        let bytes_read = Some(lines * LINE_SIZE as f64);
+        figures.push(Figures { bytes_read, ..Figures::new(case.name, rounds, accesses, lines) });
+    }
+    let report = Report {
+        skep: env!("CARGO_PKG_VERSION"),
+        machine: machine(),
+        engine: "ordered",
+        memory: arguments.memory.0,
+        kv_size: kv_size as u64,
+        utilization,
+        hash_index_ratio: None,
+        tree: Some(tree),
+        batch: arguments.batch,
+        rounds: arguments.rounds,
+        limit_read: 0.0,
+        limit_rmw: 0.0,
+        cases: figures,
+        station: None,
+        limit_with_work,
+    };
+    Ok(report.with_limits(&rounds))
+}
+
+/// Accesses and lines that an operation reads.
+fn count(counted: &mut Ordered<'_, LinesTouched>, touched: &LinesTouched, case: &Case) -> Result<(f64, f64), String> {
+    let (mut accesses, mut lines, mut done) = (0, 0, 0);
+    let mut operations = Vec::new();
+    touched.take();
+    while done < COUNTED_OPERATIONS {
+        counted.draw.batch(case, 1, &mut operations);
+        if operations.is_empty() {
+            break;
+        }
+        counted.corpus.execute(&operations, case.is_batched)?;
+        let touched = touched.take();
+        accesses += touched.runs;
+        lines += touched.lines;
+        done += 1;
+    }
+    counted.restore(case)?;
+    Ok((accesses as f64 / done.max(1) as f64, lines as f64 / done.max(1) as f64))
+}
