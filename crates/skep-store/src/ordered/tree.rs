@@ -35,7 +35,7 @@ pub struct OrderedSettings {
     /// that all share, and every single get, put and delete is linearizable as before. But a scan or a batch is none of
     /// one moment: each leaf is read as it was at some moment while the scan ran. Keys still come in order and each at most
     /// once, a pair that was there all the while is shown, and a pair that was never there is not; of two writes to different
-    /// leaves, a scan may show the later without the earlier.
+    /// leaves, a scan may show the later without the earlier. Pages of one lease show each leaf as it is when the page is read.
     pub mvcc: bool,
 }
 
