@@ -59,6 +59,16 @@ shards *arguments:
     cargo build --release -p skep-benches
     target/release/shards {{arguments}}
 
+# Measure the ordered store beside Rust's ordered maps: just ordered --save
+ordered *arguments:
+    cargo build --release -p skep-benches
+    target/release/ordered {{arguments}}
+
+# Measure a figure of Honeycomb's evaluation on the ordered store: just honeycomb fig17 --save
+honeycomb *arguments:
+    cargo build --release -p skep-benches
+    target/release/honeycomb {{arguments}}
+
 # Keep what `skep bench engine` prints: just engine --save -- --kv-size 62
 engine *arguments:
     cargo build --release -p skep -p skep-benches

@@ -24,7 +24,10 @@ pub struct Report {
 /// The JSON of `skep bench engine`, as far as it is shown.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Engine {
-    /// Bytes of the store's memory; the bare loop has as many.
+    /// Which store: `hash`, also where it was not said, or `ordered`.
+    #[serde(default = "hash")]
+    pub engine: String,
+    /// Bytes of the store's memory.
     pub memory: u64,
     /// Bytes of a pair.
     pub kv_size: u64,
@@ -40,10 +43,26 @@ pub struct Engine {
     pub limit_rmw: f64,
     /// One for each case.
     pub cases: Vec<Case>,
-    /// What the reservation station costs in some of them.
+    /// What the reservation station of the hash store costs in some of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub station: Vec<StationCost>,
-    /// The bare loop with work beside each line.
+    /// The bare loop with work beside each line; none in results that are older.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limit_with_work: Vec<WorkBeside>,
+    /// Of the ordered store: bytes of memory for a byte of keys and values, after a load in random order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_per_raw_byte: Option<f64>,
+    /// Of the ordered store: pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<u64>,
+    /// Of the ordered store: levels of the tree, leaves included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub height: Option<u32>,
+}
+
+/// The engine of results that do not say it.
+fn hash() -> String {
+    "hash".to_owned()
 }
 
 /// The bare loop with so much work for each line.
@@ -83,8 +102,11 @@ pub struct Case {
     pub of_limit_spread: f64,
     /// Accesses of an operation.
     pub accesses: f64,
-    /// Lines of an operation.
+    /// Lines of an operation; of the ordered store those that it reads.
     pub lines: f64,
+    /// Of the ordered store: the same in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_read: Option<f64>,
 }
 
 /// Runs the program with these arguments of `skep bench engine`.
@@ -114,12 +136,27 @@ impl Report {
             let percent = |share: f64| format!("{:+.0} %", 100.0 * share);
             vec![cost.case.clone(), percent(cost.cost), percent(cost.spread).trim_start_matches('+').to_owned()]
         });
+        let about = match (engine.memory_per_raw_byte, engine.pairs, engine.height) {
+            (Some(memory), Some(pairs), Some(height)) => format!(
+                "{pairs} pairs in a tree of {height} levels, loaded in random order, take {memory:.3} bytes for each byte of \
+                 keys and values. Accesses and lines are those that an operation reads, without those that a writer writes; \
+                 the limit of a case is a loop over one line and behind it those of the pairs, the least that a store touches \
+                 whose upper levels are in the caches."
+            ),
+            _ => "The limit of a case is a loop over the lines that an ideal store touches for it. The station is compared \
+                  with none on batches without dependences and on Zipf reads, and with one request at a time on one key."
+                .to_owned(),
+        };
+        let about_work = match engine.limit_with_work.as_slice() {
+            [] => "",
+            _ => {
+                " Work: the bare loop over one line with work that touches no other, which takes so long for a line in the \
+                 cache. What an operation of the store takes there bounds its share in the same way."
+            }
+        };
         let note = format!(
             "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds. The bare loop reads {} M random \
-             lines/s, and reads and writes {} M; the limit of a case is that loop over the lines that an ideal store touches \
-             for it. The station is compared with none on batches without dependences and on Zipf reads, and with one \
-             request at a time on one key. Work: the bare loop over one line with work that touches no other, which takes so \
-             long for a line in the cache. What an operation of the store takes there bounds its share in the same way.",
+             lines/s, and reads and writes {} M. {about}{about_work}",
             engine.kv_size,
             engine.utilization,
             engine.memory >> 20,
@@ -128,13 +165,17 @@ impl Report {
             millions(engine.limit_read),
             millions(engine.limit_rmw),
         );
-        let station_header = ["reservation station", "costs", "spread"];
-        let work = engine.limit_with_work.iter().map(|work| {
-            let numbers = [work.of_limit, work.of_limit_spread].map(|number| format!("{number:.2}"));
-            [vec![format!("{:.0} ns", work.nanoseconds)], numbers.to_vec()].concat()
-        });
-        let work_header = ["work for each line, in the cache", "of the limit", "spread"];
-        let tables = vec![table(&header, 1, rows), table(&station_header, 1, station), table(&work_header, 1, work)];
+        let mut tables = vec![table(&header, 1, rows)];
+        if !engine.station.is_empty() {
+            tables.push(table(&["reservation station", "costs", "spread"], 1, station));
+        }
+        if !engine.limit_with_work.is_empty() {
+            let work = engine.limit_with_work.iter().map(|work| {
+                let numbers = [work.of_limit, work.of_limit_spread].map(|number| format!("{number:.2}"));
+                [vec![format!("{:.0} ns", work.nanoseconds)], numbers.to_vec()].concat()
+            });
+            tables.push(table(&["work for each line, in the cache", "of the limit", "spread"], 1, work));
+        }
         Tables { tables, note }
     }
 }

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `cargo bench -p skep-benches` | the parts alone: bucket, slabs, station, codecs, functions |
 //! | `cargo run --release -p skep-benches --bin maps` | the store beside Rust's maps: speed, and memory from the same fill |
-//! | `cargo run --release -p skep-benches --bin ordered` | the ordered store beside Rust's ordered maps |
+//! | `cargo run --release -p skep-benches --bin ordered` | the ordered store beside Rust's ordered maps, on one thread and on two |
+//! | `cargo run --release -p skep-benches --bin honeycomb -- fig17` | a figure of Honeycomb's evaluation on the ordered store |
 //! | `cargo run --release -p skep-benches --bin servers` | both doors of the server beside redis-server, memcached and a bare echo |
 //! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and how hot the hottest is |
 //! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, to keep what it prints |
@@ -18,6 +19,7 @@
 
 pub mod engine;
 pub mod figures;
+pub mod honeycomb;
 pub mod keys;
 pub mod maps;
 pub mod micro;

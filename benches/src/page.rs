@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::plot::Plot;
 use crate::results::Origin;
 use crate::tables::Tables;
-use crate::{engine, maps, servers, shards};
+use crate::{engine, honeycomb, maps, ordered, servers, shards};
 
 /// The page, within the folder of documents.
 pub const PAGE: &str = "performance.md";
@@ -38,6 +38,8 @@ cargo build --release -p skep -p skep-benches
 enum Saved {
     Engine(engine::Report),
     Maps(maps::Report),
+    Ordered(ordered::Report),
+    Honeycomb(honeycomb::Report),
     Servers(servers::Report),
     Shards(shards::Report),
 }
@@ -47,11 +49,17 @@ impl Saved {
     fn heading(&self) -> (usize, String) {
         match self {
             Saved::Engine(report) => {
-                (0, format!("The store against the memory's limit: pairs of {} B", report.engine.kv_size))
+                let (place, store) =
+                    if report.engine.engine == "ordered" { (2, "ordered store") } else { (0, "store") };
+                (place, format!("The {store} against the memory's limit: pairs of {} B", report.engine.kv_size))
             }
             Saved::Maps(_) => (1, "The store beside Rust's maps".to_owned()),
-            Saved::Servers(_) => (2, "The server beside other servers".to_owned()),
-            Saved::Shards(_) => (3, "Several shards".to_owned()),
+            Saved::Ordered(_) => (3, "The ordered store beside Rust's ordered maps".to_owned()),
+            Saved::Honeycomb(report) => {
+                (4, format!("Honeycomb's Figure {}: {}", report.figure.trim_start_matches("fig"), report.title))
+            }
+            Saved::Servers(_) => (5, "The server beside other servers".to_owned()),
+            Saved::Shards(_) => (6, "Several shards".to_owned()),
         }
     }
 
@@ -59,6 +67,8 @@ impl Saved {
         match self {
             Saved::Engine(report) => &report.origin,
             Saved::Maps(report) => &report.origin,
+            Saved::Ordered(report) => &report.origin,
+            Saved::Honeycomb(report) => &report.origin,
             Saved::Servers(report) => &report.origin,
             Saved::Shards(report) => &report.origin,
         }
@@ -68,17 +78,21 @@ impl Saved {
         match self {
             Saved::Engine(report) => report.tables(),
             Saved::Maps(report) => report.tables(),
+            Saved::Ordered(report) => report.tables(),
+            Saved::Honeycomb(report) => report.tables(),
             Saved::Servers(report) => report.tables(),
             Saved::Shards(report) => report.tables(),
         }
     }
 
-    fn plot(&self) -> Plot {
+    fn write_picture(&self, path: &Path) -> Result<(), String> {
         match self {
-            Saved::Engine(report) => Plot::of_engine(report),
-            Saved::Maps(report) => Plot::of_maps(report),
-            Saved::Servers(report) => Plot::of_servers(report),
-            Saved::Shards(report) => Plot::of_shards(report),
+            Saved::Engine(report) => Plot::of_engine(report).write(path),
+            Saved::Maps(report) => Plot::of_maps(report).write(path),
+            Saved::Ordered(report) => Plot::of_ordered(report).write(path),
+            Saved::Honeycomb(report) => report.write_picture(path),
+            Saved::Servers(report) => Plot::of_servers(report).write(path),
+            Saved::Shards(report) => Plot::of_shards(report).write(path),
         }
     }
 }
@@ -114,7 +128,7 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     for ((_, heading), path, saved) in &all {
         let picture = path.with_extension("svg");
         let picture = picture.file_name().unwrap_or_default();
-        saved.plot().write(&plots.join(picture))?;
+        saved.write_picture(&plots.join(picture))?;
         written.push(plots.join(picture));
         let origin = saved.origin();
         page += &format!(
@@ -135,7 +149,7 @@ mod tests {
     use super::*;
     use crate::engine::{Case, Engine, StationCost, WorkBeside};
 
-    /// Made-up results of two kinds: everything that they say is on the page, and their pictures beside it.
+    /// Results of several kinds, made up or tiny: everything that they say is on the page, and their pictures beside it.
     #[test]
     fn a_page_is_written_from_what_was_saved() {
         let folder = std::env::temp_dir().join(format!("skep-page-{}", std::process::id()));
@@ -157,8 +171,10 @@ mod tests {
             of_limit_spread: 0.05,
             accesses: 2.01,
             lines: 2.02,
+            bytes_read: None,
         };
         let engine = Engine {
+            engine: "hash".to_owned(),
             memory: 1 << 30,
             kv_size: 62,
             utilization: 0.3,
@@ -169,6 +185,9 @@ mod tests {
             cases: vec![case],
             station: vec![StationCost { case: "get_uniform".to_owned(), cost: 0.05, spread: 0.02 }],
             limit_with_work: vec![WorkBeside { nanoseconds: 12.6, of_limit: 0.46, of_limit_spread: 0.03 }],
+            memory_per_raw_byte: None,
+            pairs: None,
+            height: None,
         };
         let report = engine::Report { kind: "engine".to_owned(), origin, engine };
         let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
@@ -176,10 +195,17 @@ mod tests {
         let save = |name: &str, json: String| fs::write(results.join(name), json).unwrap();
         save("1-engine-62.json", serde_json::to_string_pretty(&report).unwrap());
         save("0-maps.json", serde_json::to_string_pretty(&maps).unwrap());
+        let plan = ordered::Plan { pairs: 500, batch: 32, scan: 24, rounds: 1, operations: 100 };
+        let ordered = ordered::run(&plan, "the test's").unwrap();
+        save("0-ordered.json", serde_json::to_string_pretty(&ordered).unwrap());
+        let plan = honeycomb::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100 };
+        let figure = honeycomb::FIGURES.iter().find(|figure| figure.name == "fig17").unwrap();
+        let figure = honeycomb::measure(figure, &plan).unwrap();
+        save("0-honeycomb-fig17.json", serde_json::to_string_pretty(&figure).unwrap());
 
         let written = write(&results, &documents).unwrap();
         let page = fs::read_to_string(documents.join(PAGE)).unwrap();
-        assert_eq!(written.len(), 3);
+        assert_eq!(written.len(), 5);
         assert!(written.iter().all(|path| path.is_file()));
         for part in [
             "## The store against the memory's limit: pairs of 62 B",
@@ -192,6 +218,11 @@ mod tests {
             "## The store beside Rust's maps",
             "| papaya ",
             "(plots/0-maps.svg)",
+            "## The ordered store beside Rust's ordered maps",
+            "| crossbeam SkipMap ",
+            "(plots/0-ordered.svg)",
+            "## Honeycomb's Figure 17: log block size",
+            "(plots/0-honeycomb-fig17.svg)",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }

@@ -14,7 +14,7 @@ use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
-use crate::{engine, maps, servers, shards};
+use crate::{engine, maps, ordered, servers, shards};
 
 const WIDTH: i32 = 860;
 const MARGIN: i32 = 24;
@@ -64,6 +64,26 @@ impl Plot {
         });
         let title =
             format!("{} million pairs of 8 + 2 B, one thread, batches of {}", millions(report.pairs), report.batch);
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
+    /// The picture of a comparison with ordered maps.
+    pub fn of_ordered(report: &ordered::Report) -> Self {
+        let of_case = |(case, name): (usize, &String)| Group {
+            name: if name == "scan" {
+                format!("scan of {} (million/s)", report.scan)
+            } else {
+                format!("{name} (million/s)")
+            },
+            bars: report.rows.iter().map(|row| (row.name.clone(), row.ops_per_s[case].median / 1e6)).collect(),
+        };
+        let mut groups: Vec<Group> = report.cases.iter().enumerate().map(of_case).collect();
+        groups.push(Group {
+            name: "memory (bytes for a byte of keys and values)".to_owned(),
+            bars: report.rows.iter().map(|row| (row.name.clone(), row.memory_per_raw_byte)).collect(),
+        });
+        let title =
+            format!("{} million pairs of 16 + 16 B, one thread, batches of {}", millions(report.pairs), report.batch);
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 

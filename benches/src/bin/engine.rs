@@ -31,7 +31,8 @@ fn main() -> ExitCode {
             false => println!("{}\n{}", report.tables().text(), report.origin),
         }
         if arguments.save {
-            let kind = format!("engine-{}", report.engine.kv_size);
+            let ordered = if report.engine.engine == "ordered" { "ordered-" } else { "" };
+            let kind = format!("engine-{ordered}{}", report.engine.kv_size);
             eprintln!("saved {}", report.origin.save(&kind, &report)?.display());
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! `ordered`: the ordered store beside BTreeMap, masstree, scc's TreeIndex and crossbeam's SkipMap, on one thread of one
-//! process.
+//! `ordered`: the ordered store beside BTreeMap, masstree, scc's TreeIndex and crossbeam's SkipMap, in one process, on one
+//! thread and on two.
 //!
 //! The maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program
 //! starts itself again with it.
@@ -22,7 +22,7 @@ struct Arguments {
     /// Pairs of 16 + 16 bytes that every contender holds.
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
     pairs: u64,
-    /// Gets of a batch.
+    /// Operations of a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(2..=65_536))]
     batch: u64,
     /// Pairs of a scan.
@@ -34,6 +34,9 @@ struct Arguments {
     /// Operations of a case in a round.
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
     /// Keep the result in benches/results.
     #[arg(long)]
     save: bool,
@@ -56,7 +59,10 @@ fn main() -> ExitCode {
         operations: arguments.operations as usize,
     };
     let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
-        println!("{}\n{}", report.tables().text(), report.origin);
+        match arguments.json {
+            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
+            false => println!("{}\n{}", report.tables().text(), report.origin),
+        }
         if arguments.save {
             eprintln!("saved {}", report.origin.save("ordered", &report)?.display());
         }

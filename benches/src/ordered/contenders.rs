@@ -1,6 +1,7 @@
 //! The ordered store and the maps that it is compared with.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crossbeam_skiplist::SkipMap;
 use masstree::{MassTree15, RangeBound};
@@ -9,40 +10,51 @@ use scc::{Guard, TreeIndex};
 use skep_store::operation::{PutCondition, Reply};
 use skep_store::ordered::{End, OrderedSettings, OrderedStore, Session, Start};
 
-use super::{Contender, PART_SIZE, Part, weight};
+use super::{Contender, Pair, weight};
 
 /// What the store's region may take for a byte of keys and values.
 const MEMORY_PER_RAW_BYTE_MAX: u64 = 4;
 
 /// The ordered store, with one session.
-pub(super) struct Skep {
+pub struct Skep {
     store: &'static OrderedStore,
     session: Session<'static>,
 }
 
 impl Skep {
-    pub(super) fn new(pairs: usize) -> Result<Self, String> {
-        let memory = (2 * PART_SIZE * pairs) as u64 * MEMORY_PER_RAW_BYTE_MAX + (64 << 20);
-        let store = OrderedStore::new(&OrderedSettings::new(memory)).map_err(|error| error.to_string())?;
+    /// An empty store with room for so many pairs of N + N bytes.
+    pub fn new<const N: usize>(pairs: usize) -> Result<Self, String> {
+        Self::with::<N>(pairs, |settings| settings)
+    }
+
+    /// The same with other settings.
+    pub fn with<const N: usize>(
+        pairs: usize,
+        change: impl FnOnce(OrderedSettings) -> OrderedSettings,
+    ) -> Result<Self, String> {
+        let memory = (2 * N * pairs) as u64 * MEMORY_PER_RAW_BYTE_MAX + (64 << 20);
+        let store = OrderedStore::new(&change(OrderedSettings::new(memory))).map_err(|error| error.to_string())?;
         // It lives as long as the measurement, which is as long as the process.
-        let store: &'static OrderedStore = Box::leak(Box::new(store));
-        let session = store.session().ok_or("no session is left")?;
-        Ok(Skep { store, session })
+        Self::on(Box::leak(Box::new(store)))
+    }
+
+    fn on(store: &'static OrderedStore) -> Result<Self, String> {
+        Ok(Skep { store, session: store.session().ok_or("no session is left")? })
     }
 }
 
-impl Contender for Skep {
-    fn put(&mut self, pairs: &[(Part, Part)]) {
+impl<const N: usize> Contender<N> for Skep {
+    fn put(&mut self, pairs: &[Pair<N>]) {
         for (key, value) in pairs {
             let reply = self.session.put(key, value, PutCondition::Always);
             assert_eq!(reply, Reply::Done, "the region has room");
         }
     }
 
-    fn get(&mut self, keys: &[Part], batch: usize) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], together: bool) -> u64 {
         let mut sum = 0_u64;
-        if batch == 1 {
-            let mut value = Vec::with_capacity(PART_SIZE);
+        if !together {
+            let mut value = Vec::with_capacity(N);
             for key in keys {
                 value.clear();
                 if self.session.get(key, &mut value) {
@@ -51,26 +63,26 @@ impl Contender for Skep {
             }
             return sum;
         }
-        let mut slices: Vec<&[u8]> = Vec::with_capacity(batch);
-        for keys in keys.chunks(batch) {
-            slices.clear();
-            slices.extend(keys.iter().map(Part::as_slice));
-            self.session.get_batch(&slices, |value| sum = sum.wrapping_add(value.map_or(0, weight)));
-        }
+        let slices: Vec<&[u8]> = keys.iter().map(<[u8; N]>::as_slice).collect();
+        self.session.get_batch(&slices, |value| sum = sum.wrapping_add(value.map_or(0, weight)));
         sum
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
         let mut sum = 0_u64;
-        for key in keys {
+        for (key, pair_count) in scans {
             let mut count = 0;
             self.session.scan(Start::AtOrAbove(key), End::Last, |key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
                 count += 1;
-                count < pair_count
+                count < *pair_count
             });
         }
         sum
+    }
+
+    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+        Ok(Box::new(Skep::on(self.store)?))
     }
 
     fn memory(&self) -> Option<u64> {
@@ -81,23 +93,27 @@ impl Contender for Skep {
 
 /// The standard library's tree behind a lock.
 #[derive(Default)]
-pub(super) struct Locked(RwLock<BTreeMap<Part, Part>>);
+pub(super) struct Locked<const N: usize>(Arc<RwLock<BTreeMap<[u8; N], [u8; N]>>>);
 
-impl Contender for Locked {
-    fn put(&mut self, pairs: &[(Part, Part)]) {
+impl<const N: usize> Contender<N> for Locked<N> {
+    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+        Ok(Box::new(Locked(Arc::clone(&self.0))))
+    }
+
+    fn put(&mut self, pairs: &[Pair<N>]) {
         for (key, value) in pairs {
             self.0.write().insert(*key, *value);
         }
     }
 
-    fn get(&mut self, keys: &[Part], _batch: usize) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.read().get(key).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
         let mut sum = 0_u64;
-        for key in keys {
-            for (key, value) in self.0.read().range(*key..).take(pair_count) {
+        for (key, pair_count) in scans {
+            for (key, value) in self.0.read().range(*key..).take(*pair_count) {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
             }
         }
@@ -107,30 +123,34 @@ impl Contender for Locked {
 
 /// Masstree in Rust. Values of 16 bytes lie outside its leaves.
 #[derive(Default)]
-pub(super) struct Masstree(MassTree15<Part>);
+pub struct Masstree<const N: usize>(Arc<MassTree15<[u8; N]>>);
 
-impl Contender for Masstree {
-    fn put(&mut self, pairs: &[(Part, Part)]) {
+impl<const N: usize> Contender<N> for Masstree<N> {
+    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+        Ok(Box::new(Masstree(Arc::clone(&self.0))))
+    }
+
+    fn put(&mut self, pairs: &[Pair<N>]) {
         let guard = self.0.guard();
         for (key, value) in pairs {
             self.0.insert_with_guard(key, *value, &guard);
         }
     }
 
-    fn get(&mut self, keys: &[Part], _batch: usize) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
         let guard = self.0.guard();
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get_ref(key, &guard).map_or(0, |value| weight(&*value))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
         let guard = self.0.guard();
         let mut sum = 0_u64;
-        for key in keys {
+        for (key, pair_count) in scans {
             let mut count = 0;
-            let visit = |key: &[u8], value: masstree::ValuePtr<Part>| {
+            let visit = |key: &[u8], value: masstree::ValuePtr<[u8; N]>| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(&*value));
                 count += 1;
-                count < pair_count
+                count < *pair_count
             };
             self.0.scan(RangeBound::Included(key), RangeBound::Unbounded, visit, &guard);
         }
@@ -140,10 +160,14 @@ impl Contender for Masstree {
 
 /// The B+ tree of `scc`.
 #[derive(Default)]
-pub(super) struct Scc(TreeIndex<Part, Part>);
+pub(super) struct Scc<const N: usize>(Arc<TreeIndex<[u8; N], [u8; N]>>);
 
-impl Contender for Scc {
-    fn put(&mut self, pairs: &[(Part, Part)]) {
+impl<const N: usize> Contender<N> for Scc<N> {
+    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+        Ok(Box::new(Scc(Arc::clone(&self.0))))
+    }
+
+    fn put(&mut self, pairs: &[Pair<N>]) {
         for (key, value) in pairs {
             if self.0.insert_sync(*key, *value).is_err() {
                 // It has no way to replace.
@@ -153,16 +177,16 @@ impl Contender for Scc {
         }
     }
 
-    fn get(&mut self, keys: &[Part], _batch: usize) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
         let guard = Guard::new();
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.peek(key, &guard).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
         let guard = Guard::new();
         let mut sum = 0_u64;
-        for key in keys {
-            for (key, value) in self.0.range(*key.., &guard).take(pair_count) {
+        for (key, pair_count) in scans {
+            for (key, value) in self.0.range(*key.., &guard).take(*pair_count) {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
             }
         }
@@ -172,23 +196,27 @@ impl Contender for Scc {
 
 /// The skip list of `crossbeam`.
 #[derive(Default)]
-pub(super) struct Skiplist(SkipMap<Part, Part>);
+pub(super) struct Skiplist<const N: usize>(Arc<SkipMap<[u8; N], [u8; N]>>);
 
-impl Contender for Skiplist {
-    fn put(&mut self, pairs: &[(Part, Part)]) {
+impl<const N: usize> Contender<N> for Skiplist<N> {
+    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+        Ok(Box::new(Skiplist(Arc::clone(&self.0))))
+    }
+
+    fn put(&mut self, pairs: &[Pair<N>]) {
         for (key, value) in pairs {
             self.0.insert(*key, *value);
         }
     }
 
-    fn get(&mut self, keys: &[Part], _batch: usize) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get(key).map_or(0, |entry| weight(entry.value()))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
         let mut sum = 0_u64;
-        for key in keys {
-            for entry in self.0.range(*key..).take(pair_count) {
+        for (key, pair_count) in scans {
+            for entry in self.0.range(*key..).take(*pair_count) {
                 sum = sum.wrapping_add(weight(entry.key())).wrapping_add(weight(entry.value()));
             }
         }

@@ -1,35 +1,42 @@
-//! The ordered store beside Rust's ordered maps, in one process, on one thread.
+//! The ordered store beside Rust's ordered maps, in one process: on one thread, and on two.
 //!
-//! All hold the same pairs of 16 random bytes and 16 bytes of value, inserted in the same order, and get the same operations,
-//! drawn before the clock runs. Peers look keys up one at a time, since none of them offers more; the store does both.
+//! All hold the same pairs of 16 random bytes and 16 bytes of value, inserted in the same order, and get the same batches
+//! of operations, drawn before the clock runs: the gets of a batch first, then its scans, then its writes. Peers look keys up one
+//! at a time, since none of them offers more; the store does both.
 //!
 //! ```text
 //! fill ─ one after another: time, growth of resident memory
-//! round ─ for each case: every contender, first one turn about
+//! round ─ for each case: every contender, first one turn about ─ for some of them: one thread, then two
 //! ```
 //!
 //! What an answer holds goes into a sum, and the sums of all contenders must agree after every case.
 
 mod contenders;
 mod run;
+mod threads;
+mod work;
 
-pub use run::{Case, Plan, Report, Row, run};
+pub use contenders::{Masstree, Skep};
+pub use run::{Plan, Report, Row, Threads, run};
+pub use threads::execute_on;
+pub use work::{Batch, Case, Draw, Keys, Read, execute, fill, pair};
 
-/// Bytes of a key, and of a value.
-pub const PART_SIZE: usize = 16;
-/// A key or a value.
-pub type Part = [u8; PART_SIZE];
+/// A key and its value, of the same size.
+pub type Pair<const N: usize> = ([u8; N], [u8; N]);
 
 /// One that holds pairs.
-pub trait Contender {
+pub trait Contender<const N: usize>: Send {
     /// Inserts or replaces pairs.
-    fn put(&mut self, pairs: &[(Part, Part)]);
+    fn put(&mut self, pairs: &[Pair<N>]);
 
-    /// Looks keys up, as many at a time as it can and is asked to; the sum of the values found.
-    fn get(&mut self, keys: &[Part], batch: usize) -> u64;
+    /// Looks keys up, together if it can and is asked to; the sum of the values found.
+    fn get(&mut self, keys: &[[u8; N]], together: bool) -> u64;
 
-    /// From each key on, this many pairs; the sum of keys and values.
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64;
+    /// From each key on, so many pairs; the sum of keys and values.
+    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64;
+
+    /// The same pairs, for another thread.
+    fn beside(&self) -> Result<Box<dyn Contender<N>>, String>;
 
     /// Bytes that it says it takes, if it knows better than the kernel's account.
     fn memory(&self) -> Option<u64> {
@@ -42,19 +49,19 @@ pub struct Kind {
     /// The name in the table.
     pub name: &'static str,
     /// Makes an empty one for so many pairs.
-    pub new: fn(usize) -> Result<Box<dyn Contender>, String>,
+    pub new: fn(usize) -> Result<Box<dyn Contender<16>>, String>,
 }
 
 /// All contenders, the store first.
 pub const KINDS: [Kind; 5] = [
-    Kind { name: "skep", new: |pairs| Ok(Box::new(contenders::Skep::new(pairs)?)) },
-    Kind { name: "BTreeMap in a parking_lot RwLock", new: |_| Ok(Box::new(contenders::Locked::default())) },
-    Kind { name: "masstree", new: |_| Ok(Box::new(contenders::Masstree::default())) },
+    Kind { name: "skep", new: |pairs| Ok(Box::new(Skep::new::<16>(pairs)?)) },
+    Kind { name: "BTreeMap in an RwLock", new: |_| Ok(Box::new(contenders::Locked::default())) },
+    Kind { name: "masstree", new: |_| Ok(Box::new(Masstree::default())) },
     Kind { name: "scc TreeIndex", new: |_| Ok(Box::new(contenders::Scc::default())) },
     Kind { name: "crossbeam SkipMap", new: |_| Ok(Box::new(contenders::Skiplist::default())) },
 ];
 
-/// What a pair or value weighs in a sum.
+/// What a key or value weighs in a sum.
 fn weight(part: &[u8]) -> u64 {
     part.first_chunk().map_or(part.len() as u64, |first| u64::from_le_bytes(*first))
 }

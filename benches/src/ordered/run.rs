@@ -2,24 +2,18 @@
 
 use std::time::Instant;
 
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
-
-use super::{Contender, KINDS, PART_SIZE, Part};
-use crate::figures::{Figure, millions};
-use crate::process::{huge_page_size, resident_size};
+use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill};
+use crate::figures::{Figure, millions, percent};
+use crate::process::{cores, huge_page_size, resident_size};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
-
-/// Pairs of one step of the fill.
-const FILL_STEP: usize = 1 << 16;
 
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Pairs that every contender holds.
     pub pairs: usize,
-    /// Gets of a batch.
+    /// Operations of a batch.
     pub batch: usize,
     /// Pairs of a scan.
     pub scan: usize,
@@ -29,24 +23,31 @@ pub struct Plan {
     pub operations: usize,
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Case {
-    /// Gets of keys that exist, in batches where that can be had.
-    GetBatch,
-    /// Gets of keys that exist, one after the other.
-    GetSingle,
-    /// Scans from a key that exists.
-    Scan,
-    /// Puts to keys that exist.
-    PutExisting,
+/// The cases on one thread; the paper's mixes, but for the scans of this length.
+fn cases(scan: usize) -> Vec<Case> {
+    let ycsb_e = Read::Scan(1, 100);
+    let short = Read::Scan(3, 4);
+    vec![
+        Case::reads("GET in batches (YCSB C, uniform)", Read::Get),
+        Case::reads("GET, one at a time", Read::GetSingle),
+        Case::reads("scan", Read::Scan(scan, scan)),
+        Case::updates("PUT", Read::Get, 1.0, Keys::Uniform),
+        Case::updates("YCSB B, uniform", Read::Get, 0.05, Keys::Uniform),
+        Case::updates("YCSB B, Zipf", Read::Get, 0.05, Keys::Zipf),
+        Case::updates("YCSB C, Zipf", Read::Get, 0.0, Keys::Zipf),
+        Case::inserts("YCSB D, uniform", Read::Get, 0.05, Keys::Uniform),
+        Case::inserts("YCSB D, latest", Read::Get, 0.05, Keys::Latest),
+        Case::inserts("YCSB E, uniform", ycsb_e, 0.05, Keys::Uniform),
+        Case::inserts("YCSB E, Zipf", ycsb_e, 0.05, Keys::Zipf),
+        Case::inserts("cloud storage, 80% scans, uniform", short, 0.2, Keys::Uniform),
+        Case::inserts("cloud storage, 80% scans, Zipf", short, 0.2, Keys::Zipf),
+        Case::inserts("cloud storage, 90% scans, uniform", short, 0.1, Keys::Uniform),
+        Case::inserts("cloud storage, 90% scans, Zipf", short, 0.1, Keys::Zipf),
+    ]
 }
 
-impl Case {
-    /// All cases, in the order of the report.
-    pub const ALL: [Case; 4] = [Case::GetBatch, Case::GetSingle, Case::Scan, Case::PutExisting];
-}
+/// Those of them that two threads share, by their places.
+const ON_TWO_THREADS: [usize; 6] = [0, 1, 2, 3, 4, 11];
 
 /// What was found.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -66,10 +67,16 @@ pub struct Report {
     pub rounds: usize,
     /// The allocator of the maps, and how huge pages were asked for.
     pub allocator: String,
+    /// The cases.
+    pub cases: Vec<String>,
     /// One for each contender, the store first.
     pub rows: Vec<Row>,
     /// For each case, the store's speed over that of the fastest peer.
     pub over_best: Vec<Figure>,
+    /// Nanoseconds of an insert into the fastest peer while it was filled, over the store's.
+    pub insert_over_best: f64,
+    /// Two threads, if there are two cores.
+    pub threads: Vec<Threads>,
     /// The sum of all answers: the same for the same plan.
     pub work: u64,
 }
@@ -85,77 +92,102 @@ pub struct Row {
     pub huge_pages: f64,
     /// Nanoseconds of an insert, while it was filled.
     pub insert_ns: f64,
-    /// Operations a second for each case, in the order of [`Case::ALL`].
+    /// Operations a second for each case.
     pub ops_per_s: Vec<Figure>,
 }
 
-/// The pair of a record. Records are inserted in this order, which is random for their keys.
-fn pair(record: usize) -> (Part, Part) {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(record as u64);
-    (random.random(), random.random())
+/// What two threads do together.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Threads {
+    /// The case.
+    pub case: String,
+    /// For each contender, their operations a second over those of one thread.
+    pub over_one: Vec<Figure>,
+    /// The store's operations a second over those of the fastest peer, two threads each.
+    pub over_best: Figure,
 }
 
 /// Fills all contenders and measures them.
 pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
+    let cases = cases(plan.scan);
     let mut contenders = Vec::new();
     let mut rows = Vec::new();
     for kind in &KINDS {
         let (resident, huge) = (resident_size(), huge_page_size());
         let mut contender = (kind.new)(plan.pairs)?;
-        let seconds = fill(&mut *contender, plan);
+        let seconds = fill(&mut *contender, plan.pairs);
         let grown = resident_size().saturating_sub(resident).max(1) as f64;
         let memory = contender.memory().map_or(grown, |memory| memory as f64);
         rows.push(Row {
             name: kind.name.to_owned(),
-            memory_per_raw_byte: memory / (plan.pairs * 2 * PART_SIZE) as f64,
+            memory_per_raw_byte: memory / (plan.pairs * 2 * 16) as f64,
             huge_pages: huge_page_size().saturating_sub(huge) as f64 / grown,
             insert_ns: seconds * 1e9 / plan.pairs as f64,
             ops_per_s: Vec::new(),
         });
         contenders.push(contender);
     }
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
+    let mut draw = Draw::new(plan.pairs);
+    let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
+    let cores = cores()?;
+    let shared: &[usize] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
+    let mut two_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
     let mut work = 0_u64;
     // The first round warms up.
     for round in 0..=plan.rounds {
-        for (place, case) in Case::ALL.into_iter().enumerate() {
-            let pairs: Vec<(Part, Part)> =
-                (0..plan.operations).map(|_| pair(random.random_range(0..plan.pairs))).collect();
-            let keys: Vec<Part> = pairs.iter().map(|(key, _)| *key).collect();
+        for (place, case) in cases.iter().enumerate() {
+            let batches = draw.batches(case, plan.operations, plan.batch);
             let mut sums = Vec::new();
             for turn in 0..contenders.len() {
                 let turn = (turn + round) % contenders.len();
-                let contender = &mut contenders[turn];
                 let begin = Instant::now();
-                let sum = match case {
-                    Case::GetBatch => contender.get(&keys, plan.batch),
-                    Case::GetSingle => contender.get(&keys, 1),
-                    Case::Scan => contender.scan(&keys, plan.scan),
-                    Case::PutExisting => {
-                        contender.put(&pairs);
-                        0
-                    }
-                };
+                let sum = execute(&mut *contenders[turn], case, &batches);
                 let rate = plan.operations as f64 / begin.elapsed().as_secs_f64();
                 sums.push(sum);
                 if round > 0 {
                     rates[turn][place].push(rate);
                 }
             }
-            if sums.iter().any(|sum| *sum != sums[0]) {
-                return Err(format!("the contenders answer differently in {case:?}: {sums:?}"));
+            work = work.rotate_left(7) ^ agreed(&sums, case)?;
+        }
+        for (place, rates) in shared.iter().zip(&mut two_threads) {
+            let case = &cases[*place];
+            // Batches of their own for one thread and for two: what was inserted is not new again.
+            let batches = [1, 2].map(|_| draw.batches(case, plan.operations, plan.batch));
+            let mut sums = [Vec::new(), Vec::new()];
+            for turn in 0..contenders.len() {
+                let turn = (turn + round) % contenders.len();
+                for (place, rates) in rates[turn].iter_mut().enumerate() {
+                    let contender: &dyn Contender<16> = &*contenders[turn];
+                    let (sum, seconds) = execute_on(contender, case, &batches[place], &cores[..=place])?;
+                    // What a scan sees of the other thread's inserts is a matter of time.
+                    if !case.inserts {
+                        sums[place].push(sum);
+                    }
+                    if round > 0 {
+                        rates.push(plan.operations as f64 / seconds);
+                    }
+                }
             }
-            work = work.rotate_left(7) ^ sums[0];
+            for sums in sums {
+                work = work.rotate_left(7) ^ agreed(&sums, case)?;
+            }
         }
     }
-    let best_of = |case: usize, round: usize| rates[1..].iter().map(|rates| rates[case][round]).fold(0.0, f64::max);
-    let over_best = (0..Case::ALL.len())
-        .map(|case| {
-            let best: Vec<f64> = (0..plan.rounds).map(|round| best_of(case, round)).collect();
-            Figure::of_ratio(&rates[0][case], &best)
-        })
-        .collect();
+    let over_best = |rates: &[&Vec<f64>]| {
+        let best_of = |round: usize| rates[1..].iter().map(|rates| rates[round]).fold(0.0, f64::max);
+        Figure::of_ratio(rates[0], &(0..plan.rounds).map(best_of).collect::<Vec<_>>())
+    };
+    let of_case = |case: usize| rates.iter().map(|rates| &rates[case]).collect::<Vec<_>>();
+    let threads = |(place, rates): (&usize, &Vec<[Vec<f64>; 2]>)| Threads {
+        case: cases[*place].name.to_owned(),
+        over_one: rates.iter().map(|[one, two]| Figure::of_ratio(two, one)).collect(),
+        over_best: over_best(&rates.iter().map(|[_, two]| two).collect::<Vec<_>>()),
+    };
+    let threads = shared.iter().zip(&two_threads).map(threads).collect();
+    let best_insert_ns = rows[1..].iter().map(|row| row.insert_ns).fold(f64::INFINITY, f64::min);
+    let insert_over_best = best_insert_ns / rows[0].insert_ns;
+    let over_best = (0..cases.len()).map(|case| over_best(&of_case(case))).collect();
     for (row, rates) in rows.iter_mut().zip(rates) {
         row.ops_per_s = rates.iter().map(|rounds| Figure::of(rounds)).collect();
     }
@@ -167,49 +199,66 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         scan: plan.scan,
         rounds: plan.rounds,
         allocator: allocator.to_owned(),
+        cases: cases.iter().map(|case| case.name.to_owned()).collect(),
         rows,
         over_best,
+        insert_over_best,
+        threads,
         work,
     })
 }
 
-/// Inserts all records. The seconds that it took, without the drawing.
-fn fill(contender: &mut dyn Contender, plan: &Plan) -> f64 {
-    let mut seconds = 0.0;
-    for first in (0..plan.pairs).step_by(FILL_STEP) {
-        let pairs: Vec<(Part, Part)> = (first..plan.pairs.min(first + FILL_STEP)).map(pair).collect();
-        let begin = Instant::now();
-        contender.put(&pairs);
-        seconds += begin.elapsed().as_secs_f64();
+/// The sum of all contenders' answers, if it is one.
+fn agreed(sums: &[u64], case: &Case) -> Result<u64, String> {
+    match sums {
+        [] => Ok(0),
+        [first, rest @ ..] if rest.iter().all(|sum| sum == first) => Ok(*first),
+        _ => Err(format!("the contenders answer differently in {}: {sums:?}", case.name)),
     }
-    seconds
 }
 
 impl Report {
     /// The report as tables.
     pub fn tables(&self) -> Tables {
-        let scan = format!("scan of {}", self.scan);
-        let header =
-            ["", "GET in batches, M/s", "one at a time", &scan, "PUT", "insert, ns", "memory / raw byte", "huge pages"];
-        let rows = self.rows.iter().map(|row| {
-            let figures = row.ops_per_s.iter().map(|figure| millions(figure.median));
-            let rest = [
-                format!("{:.0}", row.insert_ns),
-                format!("{:.2}", row.memory_per_raw_byte),
-                format!("{:.0}%", 100.0 * row.huge_pages),
-            ];
-            std::iter::once(row.name.clone()).chain(figures).chain(rest).collect()
+        let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
+        let cell = |figure: &Figure, number: String| format!("{number} ±{}", percent(figure.spread / 2.0));
+        let rates = self.cases.iter().enumerate().map(|(place, case)| {
+            let of_row = |row: &Row| cell(&row.ops_per_s[place], millions(row.ops_per_s[place].median));
+            let over_best = format!("{:.2}", self.over_best[place].median);
+            let case = if case == "scan" { format!("scan of {}", self.scan) } else { case.clone() };
+            [vec![case], self.rows.iter().map(of_row).collect(), vec![over_best]].concat()
         });
-        let ratios = self.over_best.iter().map(|figure| format!("{:.2}", figure.median));
-        let ratios = std::iter::once("skep over the best of the others".to_owned()).chain(ratios);
-        let ratios = ratios.chain(std::iter::repeat_n(String::new(), 3)).collect();
-        Tables {
-            tables: vec![table(&header, 1, rows.chain([ratios]))],
-            note: format!(
-                "{} pairs of 16 + 16 bytes, batches of {}, {} rounds, one thread; allocator of the others: {}.",
-                self.pairs, self.batch, self.rounds, self.allocator
-            ),
+        let fill = self.rows.iter().map(|row| {
+            let (insert, memory) = (format!("{:.0}", row.insert_ns), format!("{:.2}", row.memory_per_raw_byte));
+            vec![row.name.clone(), insert, memory, percent(row.huge_pages)]
+        });
+        let threads = self.threads.iter().map(|threads| {
+            let over_one = threads.over_one.iter().map(|figure| cell(figure, format!("{:.2}", figure.median)));
+            let over_best = format!("{:.2}", threads.over_best.median);
+            [vec![threads.case.clone()], over_one.collect(), vec![over_best]].concat()
+        });
+        let header = |first| [&[first], &names[..], &["skep / best other"]].concat();
+        let mut tables = vec![
+            table(&header("M/s, one thread"), 1, rates),
+            table(&["filling", "insert, ns", "memory / raw byte", "huge pages"], 1, fill),
+        ];
+        if !self.threads.is_empty() {
+            tables.push(table(&header("two threads / one"), 1, threads));
         }
+        let note = format!(
+            "{} pairs of 16 + 16 B, batches of {}, medians of {} rounds; Zipf 0.99. Of a batch, gets come first, then scans, \
+             then puts; the others get one key at a time, since none of them offers more. Scans of YCSB E have 1 to 100 \
+             pairs, those of cloud storage 3 or 4; what they and YCSB D put are new keys. Inserts while filling: {:.2} times \
+             as fast as the best of the others. Allocator of the others: {}.{} Work {:016x}.",
+            self.pairs,
+            self.batch,
+            self.rounds,
+            self.insert_over_best,
+            self.allocator,
+            if self.threads.is_empty() { "" } else { " The two threads have the first two cores of the machine." },
+            self.work,
+        );
+        Tables { tables, note }
     }
 }
 
@@ -223,6 +272,7 @@ mod tests {
         let (one, other) = (run(&plan, "tests").unwrap(), run(&plan, "tests").unwrap());
         assert_eq!(one.work, other.work);
         assert_eq!(one.rows.len(), KINDS.len());
+        assert!(one.rows.iter().all(|row| row.ops_per_s.len() == one.cases.len()));
         assert!(one.tables().text().contains("masstree"));
     }
 }

@@ -1,0 +1,86 @@
+//! `honeycomb`: Honeycomb's Figures 10, 11, 13, 14, 15 and 17 on the running store.
+//!
+//! Maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program starts
+//! itself again with it.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use skep_benches::honeycomb::{FIGURES, PaperFigure, Plan, measure};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The variable by which mimalloc is told to use huge pages.
+const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
+
+/// Measures a figure of Honeycomb's evaluation on the running store.
+#[derive(Parser)]
+struct Arguments {
+    /// The figure, such as fig17; each takes a minute or two. Without it they are listed.
+    figure: Option<String>,
+    /// Pairs that every store holds at first.
+    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(100..=200_000_000))]
+    pairs: u64,
+    /// Operations of a batch.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    batch: u64,
+    /// Rounds of every case, after one that warms up.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
+    rounds: u64,
+    /// Operations of a case in a round.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: u64,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Keep the result in benches/results.
+    #[arg(long)]
+    save: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let Some(name) = &arguments.figure else {
+        FIGURES.iter().for_each(|figure| println!("{}  {}", figure.name, figure.title));
+        return ExitCode::SUCCESS;
+    };
+    let Some(figure) = FIGURES.iter().find(|figure| figure.name == name) else {
+        let known: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        eprintln!("no figure `{name}`: write {}", known.join(", "));
+        return ExitCode::FAILURE;
+    };
+    if std::env::var_os(HUGE_PAGES).is_none() {
+        let program = std::env::current_exe().unwrap_or_else(|_| "honeycomb".into());
+        // Comes back only if it fails.
+        let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
+        eprintln!("cannot start again with {HUGE_PAGES}: {error}");
+        return ExitCode::FAILURE;
+    }
+    match run(&arguments, figure) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments, figure: &PaperFigure) -> Result<(), String> {
+    let plan = Plan {
+        pairs: arguments.pairs as usize,
+        batch: arguments.batch as usize,
+        rounds: arguments.rounds as usize,
+        operations: arguments.operations as usize,
+    };
+    let report = measure(figure, &plan)?;
+    match arguments.json {
+        true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
+        false => println!("{}\n{}", report.tables().text(), report.origin),
+    }
+    if arguments.save {
+        eprintln!("saved {}", report.origin.save(&format!("honeycomb-{}", figure.name), &report)?.display());
+    }
+    Ok(())
+}

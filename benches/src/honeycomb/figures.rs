@@ -1,0 +1,286 @@
+//! The figures: what each varies, and what the paper says.
+
+use skep_store::ordered::{LogBlock, OrderedSettings};
+
+use super::measure::{Plan, Rates, Threads, by_turns, of, over};
+use super::{Bound, Curve, PaperPoint, Report};
+use crate::figures::Figure as Rounds;
+use crate::ordered::{Case, Contender, Keys, Masstree, Read, Skep};
+use crate::results::Origin;
+
+/// A figure of the paper.
+pub struct Figure {
+    /// What it is called here.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    x: &'static str,
+    y: &'static str,
+    note: &'static str,
+    points: &'static [(&'static str, &'static str, f64, Bound)],
+    run: fn(&Plan) -> Result<Found, String>,
+}
+
+/// Places and curves.
+struct Found {
+    places: Vec<String>,
+    curves: Vec<Curve>,
+    rates: Vec<Curve>,
+}
+
+const UNIFORM: &str = "uniform";
+const ZIPF: &str = "Zipf or latest";
+const OVER_MASSTREE: &str = "operations a second, Skep over masstree";
+const MASSTREE_NOTE: &str = "Ours is one thread of this machine over the masstree crate, without a network; the paper's is \
+                             ten threads and an FPGA over eRPC-Masstree: the shapes can be compared, not the heights.";
+
+/// All of them, in the order of the paper.
+pub const FIGURES: [Figure; 6] = [
+    Figure {
+        name: "fig10",
+        title: "YCSB",
+        x: "workload",
+        y: OVER_MASSTREE,
+        note: MASSTREE_NOTE,
+        points: &[
+            (UNIFORM, "B", 1.9, Bound::Exact),
+            (UNIFORM, "C", 1.9, Bound::Exact),
+            (UNIFORM, "D", 1.9, Bound::Exact),
+            (UNIFORM, "E", 2.9, Bound::Most),
+            (ZIPF, "B", 1.8, Bound::Exact),
+            (ZIPF, "C", 1.8, Bound::Exact),
+            (ZIPF, "D", 1.8, Bound::Exact),
+            (ZIPF, "E", 2.9, Bound::Most),
+        ],
+        run: fig10,
+    },
+    Figure {
+        name: "fig11",
+        title: "cloud storage: scans of 3 or 4 pairs, inserts of random keys",
+        x: "reads, %",
+        y: OVER_MASSTREE,
+        note: MASSTREE_NOTE,
+        points: &[
+            (UNIFORM, "0", 0.58, Bound::Exact),
+            (UNIFORM, "50", 1.2, Bound::Exact),
+            (UNIFORM, "80", 2.3, Bound::Least),
+            (ZIPF, "80", 2.0, Bound::Least),
+        ],
+        run: fig11,
+    },
+    Figure {
+        name: "fig13",
+        title: "scan length",
+        x: "pairs of a scan",
+        y: OVER_MASSTREE,
+        note: MASSTREE_NOTE,
+        points: &[(UNIFORM, "24", 4.0, Bound::Exact)],
+        run: fig13,
+    },
+    Figure {
+        name: "fig14",
+        title: "size of keys and values, scans of 1 pair",
+        x: "bytes of a key, and of a value",
+        y: "operations a second over those with 8 B, each store for itself",
+        note: "The paper has no figures, only that both fall as keys grow.",
+        points: &[],
+        run: fig14,
+    },
+    Figure {
+        name: "fig15",
+        title: "cost of MVCC, cloud storage",
+        x: "reads, %",
+        y: "operations a second with versions off, over versions on",
+        note: "All cores of this machine; the paper's ten threads meet more often in the versions. It gives the most for \
+               inserts alone and calls the rest negligible.",
+        points: &[(UNIFORM, "0", 1.14, Bound::Most), (UNIFORM, "100", 1.0, Bound::Exact)],
+        run: fig15,
+    },
+    Figure {
+        name: "fig17",
+        title: "log block size",
+        x: "bytes of the log block",
+        y: "operations a second over those without a log",
+        note: "64 B are the directory alone: every write merges. A log has at most 16 entries, which are 768 B of these pairs. \
+               The paper's scans are the FPGA's; of inserts it says that 512 B have most of the gain.",
+        points: &[("scan of 1 pair", "512", 0.92, Bound::Exact)],
+        run: fig17,
+    },
+];
+
+/// Measures one.
+pub fn measure(figure: &Figure, plan: &Plan) -> Result<Report, String> {
+    let Found { places, curves, rates } = (figure.run)(plan)?;
+    let point = |(curve, place, y, bound): &(&str, &str, f64, Bound)| PaperPoint {
+        curve: (*curve).to_owned(),
+        place: (*place).to_owned(),
+        y: *y,
+        bound: *bound,
+    };
+    let note = format!(
+        "{} {} pairs at first, batches of {}, medians of {} rounds.",
+        figure.note, plan.pairs, plan.batch, plan.rounds
+    );
+    Ok(Report {
+        kind: "honeycomb".to_owned(),
+        origin: Origin::here(),
+        figure: figure.name.to_owned(),
+        title: figure.title.to_owned(),
+        x: figure.x.to_owned(),
+        y: figure.y.to_owned(),
+        note,
+        places,
+        curves,
+        points: figure.points.iter().map(point).collect(),
+        rates,
+    })
+}
+
+fn curve(name: &str, figures: Vec<Option<Rounds>>) -> Curve {
+    Curve { name: name.to_owned(), figures }
+}
+
+fn texts<T: ToString>(places: &[T]) -> Vec<String> {
+    places.iter().map(T::to_string).collect()
+}
+
+/// Skep and masstree, in this order.
+fn beside_masstree<const N: usize>(pairs: usize) -> Result<Vec<Box<dyn Contender<N>>>, String> {
+    Ok(vec![Box::new(Skep::new::<N>(pairs)?), Box::new(Masstree::default())])
+}
+
+/// The rates of both in cases that come twice: first all uniform ones, then all others.
+fn found_beside_masstree(places: Vec<String>, rates: &Rates, names: &[&str]) -> Found {
+    let count = places.len();
+    let part = |figures: Vec<Option<Rounds>>, number: usize| figures[number * count..][..count].to_vec();
+    let of_name = |(number, name): (usize, &&str)| curve(name, part(over(rates, 0, 1), number));
+    let curves = names.iter().enumerate().map(of_name).collect();
+    let rates_of = |(number, name): (usize, &&str)| {
+        let of = |store, place| curve(&format!("{store}, {name}"), part(of(rates, place), number));
+        [of("skep", 0), of("masstree", 1)]
+    };
+    Found { places, curves, rates: names.iter().enumerate().flat_map(rates_of).collect() }
+}
+
+fn fig10(plan: &Plan) -> Result<Found, String> {
+    let (get, long) = (Read::Get, Read::Scan(1, 100));
+    let cases = |keys, of_d| {
+        [
+            Case::updates("A", get, 0.5, keys),
+            Case::updates("B", get, 0.05, keys),
+            Case::updates("C", get, 0.0, keys),
+            Case::inserts("D", get, 0.05, of_d),
+            Case::inserts("E", long, 0.05, keys),
+            Case::updates("F", Read::GetOrModify, 0.5, keys),
+        ]
+    };
+    let cases = [cases(Keys::Uniform, Keys::Uniform), cases(Keys::Zipf, Keys::Latest)].concat();
+    let rates = by_turns::<16>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One)?;
+    Ok(found_beside_masstree(texts(&["A", "B", "C", "D", "E", "F"]), &rates, &[UNIFORM, ZIPF]))
+}
+
+/// The cloud-storage mix with these shares of reads, in percent.
+fn cloud(reads: &[u32], keys: Keys) -> Vec<Case> {
+    let case = |reads: &u32| Case::inserts("cloud storage", Read::Scan(3, 4), f64::from(100 - reads) / 100.0, keys);
+    reads.iter().map(case).collect()
+}
+
+fn fig11(plan: &Plan) -> Result<Found, String> {
+    let reads = [0, 50, 60, 70, 80, 90, 100];
+    let cases = [cloud(&reads, Keys::Uniform), cloud(&reads, Keys::Zipf)].concat();
+    let rates = by_turns::<16>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One)?;
+    Ok(found_beside_masstree(texts(&reads), &rates, &[UNIFORM, ZIPF]))
+}
+
+fn fig13(plan: &Plan) -> Result<Found, String> {
+    let sizes = [1, 2, 3, 4, 8, 12, 16, 24];
+    let cases = sizes.map(|size| Case::reads("scan", Read::Scan(size, size)));
+    let rates = by_turns::<16>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One)?;
+    Ok(found_beside_masstree(texts(&sizes), &rates, &[UNIFORM]))
+}
+
+fn fig14(plan: &Plan) -> Result<Found, String> {
+    fn with<const N: usize>(plan: &Plan) -> Result<[Vec<f64>; 2], String> {
+        let cases = [Case::reads("scan", Read::Scan(1, 1))];
+        let mut rates = by_turns::<N>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One)?;
+        Ok([0, 1].map(|store| std::mem::take(&mut rates[store][0])))
+    }
+    let of_sizes = [with::<8>(plan)?, with::<16>(plan)?, with::<32>(plan)?, with::<64>(plan)?, with::<128>(plan)?];
+    let names = ["skep", "masstree"];
+    let over_smallest = |store: usize| {
+        // Stores of different sizes are not there at the same time: medians, and the spread of the rounds.
+        let smallest = Rounds::of(&of_sizes[0][store]).median;
+        let figure = |rounds: &[Vec<f64>; 2]| {
+            let Rounds { median, spread } = Rounds::of(&rounds[store]);
+            Some(Rounds { median: median / smallest, spread })
+        };
+        curve(names[store], of_sizes.iter().map(figure).collect())
+    };
+    let rates = |store: usize| {
+        let figures = of_sizes.iter().map(|rounds| Some(Rounds::of(&rounds[store])));
+        curve(names[store], figures.collect())
+    };
+    let (curves, rates) = ([0, 1].map(over_smallest).to_vec(), [0, 1].map(rates).to_vec());
+    Ok(Found { places: texts(&[8, 16, 32, 64, 128]), curves, rates })
+}
+
+fn fig15(plan: &Plan) -> Result<Found, String> {
+    let with = |mvcc| Skep::with::<16>(plan.pairs, |settings| OrderedSettings { mvcc, ..settings });
+    let stores: Vec<Box<dyn Contender<16>>> = vec![Box::new(with(false)?), Box::new(with(true)?)];
+    let reads = [0, 50, 80, 90, 100];
+    let rates = by_turns(stores, &cloud(&reads, Keys::Uniform), plan, Threads::AllCores)?;
+    let both = vec![curve("versions off", of(&rates, 0)), curve("versions on", of(&rates, 1))];
+    Ok(Found { places: texts(&reads), curves: vec![curve(UNIFORM, over(&rates, 0, 1))], rates: both })
+}
+
+fn fig17(plan: &Plan) -> Result<Found, String> {
+    let sizes = [LogBlock::SIZE_MIN, 128, 192, 256, 384, 512, 768];
+    let store = |size: &usize| -> Result<Box<dyn Contender<16>>, String> {
+        let log_block = LogBlock::new(*size, LogBlock::ENTRY_COUNT_MAX).ok_or("there is no such log block")?;
+        Ok(Box::new(Skep::with::<16>(plan.pairs, |settings| OrderedSettings { log_block, ..settings })?))
+    };
+    let stores = sizes.iter().map(store).collect::<Result<Vec<_>, String>>()?;
+    let names = ["scan of 1 pair", "insert"];
+    let cases = [Case::reads(names[0], Read::Scan(1, 1)), Case::inserts(names[1], Read::Get, 1.0, Keys::Uniform)];
+    let rates = by_turns(stores, &cases, plan, Threads::One)?;
+    let over_none = |case: usize| {
+        let figures = rates.iter().map(|store| Some(Rounds::of_ratio(&store[case], &rates[0][case])));
+        curve(names[case], figures.collect())
+    };
+    let absolute = |case: usize| {
+        let figures = rates.iter().map(|store| Some(Rounds::of(&store[case])));
+        curve(names[case], figures.collect())
+    };
+    Ok(Found { places: texts(&sizes), curves: vec![over_none(0), over_none(1)], rates: vec![absolute(0), absolute(1)] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every figure, tiny: a figure of each curve for each place, and every point of the paper beside one.
+    #[test]
+    fn all_figures_are_measured_and_drawn() {
+        let plan = Plan { pairs: 2_000, batch: 32, rounds: 1, operations: 300 };
+        for figure in &FIGURES {
+            let report = measure(figure, &plan).unwrap();
+            for curve in report.curves.iter().chain(&report.rates) {
+                assert_eq!(curve.figures.len(), report.places.len(), "{} {}", figure.name, curve.name);
+            }
+            for point in &report.points {
+                assert!(report.places.contains(&point.place), "{} {point:?}", figure.name);
+                assert!(report.curves.iter().any(|curve| curve.name == point.curve), "{} {point:?}", figure.name);
+            }
+            let path = std::env::temp_dir().join(format!("skep-{}-{}.svg", figure.name, std::process::id()));
+            report.write_picture(&path).unwrap();
+            let svg = std::fs::read_to_string(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            // A disc for each figure of ours, a ring for each of the paper's, and those of the legend.
+            let discs: usize = report.curves.iter().map(|curve| curve.figures.iter().flatten().count() + 1).sum();
+            let with_points = |curve: &&Curve| report.points.iter().any(|point| point.curve == curve.name);
+            let rings = report.points.len() + report.curves.iter().filter(with_points).count();
+            assert_eq!(svg.matches("<circle").count(), discs + rings, "{}", figure.name);
+            assert!(report.tables().markdown().contains(&report.places[0]), "{}", figure.name);
+        }
+    }
+}

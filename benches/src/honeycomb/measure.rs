@@ -1,0 +1,88 @@
+//! Stores side by side: filled, then measured case by case, all by turns.
+
+use std::time::Instant;
+
+use crate::figures::Figure;
+use crate::ordered::{Batch, Case, Contender, Draw, execute, execute_on, fill};
+use crate::process::cores;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Pairs that each store holds at first.
+    pub pairs: usize,
+    /// Operations of a batch.
+    pub batch: usize,
+    /// Rounds, at least one.
+    pub rounds: usize,
+    /// Operations of a case in a round.
+    pub operations: usize,
+}
+
+/// Where operations run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// On the thread that asks.
+    One,
+    /// On every core that there is.
+    AllCores,
+}
+
+/// Operations a second: for each contender and case, those of the rounds.
+pub(super) type Rates = Vec<Vec<Vec<f64>>>;
+
+/// Fills the contenders and runs all cases on all of them, round by round. What a case inserts stays there: the stores grow
+/// alike.
+pub(super) fn by_turns<const N: usize>(
+    mut contenders: Vec<Box<dyn Contender<N>>>,
+    cases: &[Case],
+    plan: &Plan,
+    threads: Threads,
+) -> Result<Rates, String> {
+    for contender in &mut contenders {
+        fill(&mut **contender, plan.pairs);
+    }
+    let cores = cores()?;
+    let mut draw = Draw::new(plan.pairs);
+    let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
+    // The first round warms up.
+    for round in 0..=plan.rounds {
+        for (place, case) in cases.iter().enumerate() {
+            let batches: Vec<Batch<N>> = draw.batches(case, plan.operations, plan.batch);
+            let mut sums = Vec::new();
+            for turn in 0..contenders.len() {
+                let turn = (turn + round) % contenders.len();
+                let contender = &mut *contenders[turn];
+                let (sum, seconds) = match threads {
+                    Threads::One => {
+                        let begin = Instant::now();
+                        let sum = execute(contender, case, &batches);
+                        (sum, begin.elapsed().as_secs_f64())
+                    }
+                    Threads::AllCores => execute_on(contender, case, &batches, &cores)?,
+                };
+                sums.push(sum);
+                if round > 0 {
+                    rates[turn][place].push(plan.operations as f64 / seconds);
+                }
+            }
+            // What a scan sees of another thread's inserts is a matter of time.
+            let is_decided = threads == Threads::One || !case.inserts;
+            if is_decided && sums.iter().any(|sum| *sum != sums[0]) {
+                return Err(format!("the stores answer differently in {}: {sums:?}", case.name));
+            }
+        }
+    }
+    Ok(rates)
+}
+
+/// For each case, one contender's rate over another's, round by round.
+pub(super) fn over(rates: &Rates, one: usize, other: usize) -> Vec<Option<Figure>> {
+    let cases = rates[one].iter().zip(&rates[other]);
+    cases.map(|(one, other)| Some(Figure::of_ratio(one, other))).collect()
+}
+
+/// For each case, a contender's rate.
+pub(super) fn of(rates: &Rates, contender: usize) -> Vec<Option<Figure>> {
+    rates[contender].iter().map(|rounds| Some(Figure::of(rounds))).collect()
+}

@@ -1,0 +1,177 @@
+//! Which operations a case has, and carrying them out.
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{Contender, Pair};
+use crate::keys::{THETA, record_of_rank};
+
+/// Pairs of one step of a fill.
+const FILL_STEP: usize = 1 << 16;
+
+/// A mix of reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case {
+    /// The name in the table.
+    pub name: &'static str,
+    /// How it reads.
+    pub read: Read,
+    /// Share of the operations that put a pair.
+    pub puts: f64,
+    /// Whether these have new keys.
+    pub inserts: bool,
+    /// Which keys are popular with readers, and with writers that do not insert.
+    pub keys: Keys,
+}
+
+/// A read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Of one key, one after the other.
+    GetSingle,
+    /// Of one key, in batches where that can be had.
+    Get,
+    /// From a key on, so many pairs: any number from the first to the second.
+    Scan(usize, usize),
+    /// A get in a batch, and a put of the same key behind it: YCSB F's share of puts is read-modify-writes.
+    GetOrModify,
+}
+
+/// Which records are popular.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// All alike.
+    Uniform,
+    /// A few by far, scattered.
+    Zipf,
+    /// Those inserted last.
+    Latest,
+}
+
+impl Case {
+    /// Reads alone, of uniform keys.
+    pub const fn reads(name: &'static str, read: Read) -> Self {
+        Case { name, read, puts: 0.0, inserts: false, keys: Keys::Uniform }
+    }
+
+    /// Reads, and puts to keys that exist.
+    pub const fn updates(name: &'static str, read: Read, puts: f64, keys: Keys) -> Self {
+        Case { name, read, puts, inserts: false, keys }
+    }
+
+    /// Reads, and puts of new keys.
+    pub const fn inserts(name: &'static str, read: Read, puts: f64, keys: Keys) -> Self {
+        Case { name, read, puts, inserts: true, keys }
+    }
+}
+
+/// Operations that are carried out together: gets, then scans, then puts.
+#[derive(Clone, Debug, Default)]
+pub struct Batch<const N: usize> {
+    gets: Vec<[u8; N]>,
+    scans: Vec<([u8; N], usize)>,
+    puts: Vec<Pair<N>>,
+}
+
+/// Draws operations on records.
+#[derive(Debug)]
+pub struct Draw {
+    random: Xoshiro256PlusPlus,
+    zipf: Zipf<f64>,
+    loaded: usize,
+    /// Records that exist, those inserted by earlier batches included.
+    records: usize,
+}
+
+impl Draw {
+    /// After a fill with so many records.
+    pub fn new(loaded: usize) -> Self {
+        let zipf = Zipf::new(loaded as f64, THETA).expect("there is a record");
+        Draw { random: Xoshiro256PlusPlus::seed_from_u64(1), zipf, loaded, records: loaded }
+    }
+
+    /// So many operations, in batches.
+    pub fn batches<const N: usize>(&mut self, case: &Case, operations: usize, batch: usize) -> Vec<Batch<N>> {
+        let sizes = (0..operations).step_by(batch).map(|first| batch.min(operations - first));
+        sizes.map(|size| self.batch(case, size)).collect()
+    }
+
+    fn batch<const N: usize>(&mut self, case: &Case, size: usize) -> Batch<N> {
+        let mut batch = Batch::default();
+        let mut next = self.records;
+        for _ in 0..size {
+            let is_put = self.random.random_bool(case.puts);
+            if is_put && case.inserts {
+                batch.puts.push(pair(next));
+                next += 1;
+                continue;
+            }
+            let pair = pair(self.record(case.keys));
+            match case.read {
+                _ if is_put && case.read != Read::GetOrModify => batch.puts.push(pair),
+                Read::Get | Read::GetSingle => batch.gets.push(pair.0),
+                Read::Scan(least, most) => batch.scans.push((pair.0, self.random.random_range(least..=most))),
+                Read::GetOrModify => {
+                    batch.gets.push(pair.0);
+                    if is_put {
+                        batch.puts.push(pair);
+                    }
+                }
+            }
+        }
+        self.records = next;
+        batch
+    }
+
+    fn record(&mut self, keys: Keys) -> usize {
+        match keys {
+            Keys::Uniform => self.random.random_range(0..self.loaded),
+            Keys::Zipf => record_of_rank(self.rank(), self.loaded as u64) as usize,
+            Keys::Latest => self.records - 1 - self.rank() as usize,
+        }
+    }
+
+    fn rank(&mut self) -> u64 {
+        self.zipf.sample(&mut self.random) as u64 - 1
+    }
+}
+
+/// The pair of a record. Records are inserted in this order, which is random for their keys.
+pub fn pair<const N: usize>(record: usize) -> Pair<N> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(record as u64);
+    let (mut key, mut value) = ([0; N], [0; N]);
+    random.fill_bytes(&mut key);
+    random.fill_bytes(&mut value);
+    (key, value)
+}
+
+/// Carries batches out. The sum of all answers.
+pub fn execute<const N: usize>(contender: &mut dyn Contender<N>, case: &Case, batches: &[Batch<N>]) -> u64 {
+    let together = case.read != Read::GetSingle;
+    let mut sum = 0_u64;
+    for batch in batches {
+        if !batch.gets.is_empty() {
+            sum = sum.wrapping_add(contender.get(&batch.gets, together));
+        }
+        if !batch.scans.is_empty() {
+            sum = sum.wrapping_add(contender.scan(&batch.scans));
+        }
+        if !batch.puts.is_empty() {
+            contender.put(&batch.puts);
+        }
+    }
+    sum
+}
+
+/// Inserts the first records. The seconds that it took, without the drawing.
+pub fn fill<const N: usize>(contender: &mut dyn Contender<N>, pairs: usize) -> f64 {
+    let mut seconds = 0.0;
+    for first in (0..pairs).step_by(FILL_STEP) {
+        let pairs: Vec<Pair<N>> = (first..pairs.min(first + FILL_STEP)).map(pair).collect();
+        let begin = std::time::Instant::now();
+        contender.put(&pairs);
+        seconds += begin.elapsed().as_secs_f64();
+    }
+    seconds
+}
