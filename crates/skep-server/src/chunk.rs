@@ -116,13 +116,15 @@ impl Chunk {
     pub(crate) fn visit<'a>(
         &'a self,
         input: &'a [u8],
-        mut visit: impl FnMut(Part, Result<(Space, Request<'a>), WireError>) -> bool,
+        mut visit: impl FnMut(Part, Space, Result<Request<'a>, WireError>) -> bool,
     ) {
         match self {
             Chunk::Hello => {}
-            Chunk::Native(chunk) => chunk.visit(input, |operation| visit(Part { index: 0, count: 1 }, operation)),
+            Chunk::Native(chunk) => {
+                chunk.visit(input, |space, operation| visit(Part { index: 0, count: 1 }, space, operation));
+            }
             Chunk::Resp(chunk) => {
-                chunk.operations(input).all(|(part, space, request)| visit(part, Ok((space, request))));
+                chunk.operations(input).all(|(part, space, request)| visit(part, space, Ok(request)));
             }
         }
     }

@@ -233,7 +233,7 @@ impl Connection {
         &'a self,
         count_max: usize,
         is_late: bool,
-        mut visit: impl FnMut(Result<(Space, Request<'a>), WireError>),
+        mut visit: impl FnMut(Space, Result<Request<'a>, WireError>),
     ) {
         let mut ahead = 0;
         let mut left = self.round.submission_max().min(count_max);
@@ -243,15 +243,15 @@ impl Connection {
         if remaining == 0 || left == 0 {
             return;
         }
-        self.chunk.visit(self.input.bytes(), |part, operation| {
+        self.chunk.visit(self.input.bytes(), |part, space, operation| {
             if part.index == 0 {
                 refused = is_late && self.round.is_untouched(ahead, part.count);
             }
             if refused {
-                visit(Err(WireError::Busy));
+                visit(space, Err(WireError::Busy));
             } else if self.round.is_unanswered(ahead) {
-                size += operation.as_ref().map_or(0, |(_, request)| operation_size(request));
-                visit(operation);
+                size += operation.as_ref().map_or(0, operation_size);
+                visit(space, operation);
                 left -= 1;
             }
             ahead += 1;

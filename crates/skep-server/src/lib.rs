@@ -72,6 +72,11 @@ impl Server {
             .map(|_| Processor::new(&settings.store(random_number())))
             .collect::<Result<Vec<_>, _>>()?;
         let ordered = settings.ordered().map(|settings| OrderedStore::new(&settings)).transpose()?;
+        if let Some(ordered) = &ordered
+            && settings.prefault
+        {
+            ordered.prefault();
+        }
         let rings = connect_shards(processors.len()).map_err(std::io::Error::from)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, adopted): (Vec<_>, Vec<_>) = wakers

@@ -92,7 +92,7 @@ impl NativeChunk {
     pub(crate) fn visit<'a>(
         &'a self,
         input: &'a [u8],
-        mut visit: impl FnMut(Result<(Space, Request<'a>), WireError>) -> bool,
+        mut visit: impl FnMut(Space, Result<Request<'a>, WireError>) -> bool,
     ) {
         // The last place that is not behind the first operation whose answer is not in the output.
         let mut begin = Place { frame: self.frame, position: Position::default() };
@@ -108,17 +108,14 @@ impl NativeChunk {
             let Ok(Some((frame, _))) = RequestFrame::decode(&input[place.start..]) else {
                 unreachable!("the frame was decoded from these bytes before")
             };
-            let space = self.spaces.find(frame.space);
+            let known = self.spaces.find(frame.space);
+            let space = known.unwrap_or_default();
             let mut operations = frame.operations_from(std::mem::take(&mut position));
             for _ in 0..std::mem::take(&mut skipped) {
                 operations.next();
             }
             while let Some(operation) = operations.next() {
-                let of_space = match space {
-                    Some(space) => operation.map(|request| (space, request)),
-                    None => Err(WireError::UnknownSpace),
-                };
-                if !visit(of_space) {
+                if !visit(space, if known.is_some() { operation } else { Err(WireError::UnknownSpace) }) {
                     let end = Place { frame: index, position: frame.position(&operations) };
                     return self.visited.set([begin, end]);
                 }

@@ -27,7 +27,7 @@ pub struct ServerSettings {
     pub resp: Option<SocketAddr>,
     /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
-    /// Memory of the ordered space, which all shards share, in bytes; 0: there is none. It is touched as it fills.
+    /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
     pub ordered_memory: u64,
     /// Number of shards, at least 1. Each is a thread with a part of the keys and of the memory.
     pub shards: u16,

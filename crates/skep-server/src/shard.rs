@@ -329,9 +329,9 @@ impl Shard {
             }
             let start = places.len();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
-            connection.visit(window.share(), is_late, |operation| {
-                let (space, request) = match operation {
-                    Ok(operation) => operation,
+            connection.visit(window.share(), is_late, |space, operation| {
+                let request = match operation {
+                    Ok(request) => request,
                     Err(error) => {
                         metrics.refused.add(u64::from(error == WireError::Busy));
                         return places.push(Slot::Kept(Answer::Unserved(error)));

@@ -8,8 +8,6 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::Poll;
 
-use rustix::mm::{Advice, madvise};
-
 use super::mapping::{Mapping, prefetch};
 use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, Span};
 
@@ -86,11 +84,8 @@ impl LocalMemory {
     /// If a closure that looks at the memory calls it.
     pub fn prefault(&self) {
         assert!(self.accessible.get() == self.mapping.size(), "a closure that looks at memory used the memory");
-        // SAFETY: the range is the region; populating does not change its content.
-        let populated =
-            unsafe { madvise(self.mapping.base().as_ptr().cast(), self.mapping.size(), Advice::LinuxPopulateWrite) };
-        if populated.is_err() {
-            // A kernel before 5.14: touch by hand.
+        if !self.mapping.populate() {
+            // Touch by hand.
             for offset in (0..self.mapping.size()).step_by(4096) {
                 // SAFETY: the offset lies within the region, and nobody else uses the region now (it is not Sync
                 // and, as was checked, no closure runs). Writing back the byte that was read changes nothing.

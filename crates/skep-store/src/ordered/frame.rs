@@ -130,6 +130,11 @@ impl<T: Trace> Frames<T> {
         Ok(Frames { region, table, trace })
     }
 
+    /// Touches the pages of the region, if the kernel can.
+    pub(super) fn prefault(&self) {
+        self.region.populate();
+    }
+
     /// Granules of the region, also the number of LIDs.
     pub(super) fn granule_count(&self) -> u32 {
         (self.region.size() / GRANULE_SIZE) as u32

@@ -101,6 +101,12 @@ impl<T: Trace> OrderedStore<T> {
         })
     }
 
+    /// Touches every page of its region at once, if the kernel can (Linux 5.14 and newer); else they are touched as it
+    /// fills.
+    pub fn prefault(&self) {
+        self.frames.prefault();
+    }
+
     /// A thread's way to the store. None if there are 128 already.
     pub fn session(&self) -> Option<Session<'_, T>> {
         Some(Session::new(self, self.epochs.join()?))

@@ -20,7 +20,7 @@ pub(super) struct Screen<'a> {
     pub(super) ordered_memory: MemorySize,
     /// Threads with one store each.
     pub(super) shard_count: u16,
-    /// Whether all memory was touched at the start.
+    /// Whether all memory was touched at the start, that of the ordered space too.
     pub(super) prefault: bool,
     /// What became of the wish for huge pages.
     pub(super) huge_pages: HugePages,
@@ -85,7 +85,7 @@ impl Screen<'_> {
         line(format_args!("  memory      {} in {shards}, {touched}", self.memory));
         match self.ordered_memory {
             MemorySize(0) => line(format_args!("  ordered     off")),
-            size => line(format_args!("  ordered     {size} for the ordered space (SELECT 1), touched as it fills")),
+            size => line(format_args!("  ordered     {size} for the ordered space (SELECT 1), {touched}")),
         }
         line(format_args!(
             "  huge pages  {}",
