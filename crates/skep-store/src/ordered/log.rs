@@ -228,6 +228,18 @@ impl LogOrder {
     pub(super) fn entry(self, place: usize) -> usize {
         (self.entries >> (4 * place) & 0xf) as usize
     }
+
+    /// Its directory word.
+    #[inline]
+    pub(super) fn word<T: Trace>(self, node: Node<'_, T>, place: usize) -> DirectoryWord {
+        DirectoryWord::from_bits(node.log_word(self.entry(place)))
+    }
+
+    /// The segment that its back pointer names.
+    #[inline]
+    pub(super) fn segment<T: Trace>(self, node: Node<'_, T>, place: usize) -> usize {
+        usize::from(self.word(node, place).back.segment)
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::batch::GROUP_SIZE;
 use super::change::{Change, Draft};
 use super::epoch::{Guard, Participant};
 use super::garbage::{BATCH_SIZE, Garbage};
-use super::scan::{End, Start};
+use super::scan::{End, SCAN_GROUP_SIZE, Start};
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
 use super::version::wait;
@@ -96,6 +96,26 @@ impl<'s, T: Trace> Session<'s, T> {
             outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
             visit(key, whole)
         });
+    }
+
+    /// Shows the pairs of many ranges, all as of one moment. `visit` gets the number of the range, key and value; pairs of one
+    /// range come in the order of their keys until it answers false, in turn with those of others. What is announced for one
+    /// range travels while others are worked on.
+    pub fn scan_batch(&mut self, ranges: &[(Start<'_>, End<'_>)], mut visit: impl FnMut(usize, &[u8], &[u8]) -> bool) {
+        let guard = self.participant.enter();
+        let version = self.store.versions.read();
+        let mut whole = Vec::new();
+        for (group, ranges) in ranges.chunks(SCAN_GROUP_SIZE).enumerate() {
+            self.store.scan_group(ranges, version, &guard, |number, key, value| {
+                let number = group * SCAN_GROUP_SIZE + number;
+                if !value.is_outside {
+                    return visit(number, key, value.bytes);
+                }
+                whole.clear();
+                outside::visit(&self.store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
+                visit(number, key, &whole)
+            });
+        }
     }
 
     /// As [`Session::scan`], from the greatest key to the lowest.
