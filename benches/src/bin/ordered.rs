@@ -22,7 +22,7 @@ struct Arguments {
     /// Pairs of 16 + 16 bytes that every contender holds.
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
     pairs: u64,
-    /// Gets of a batch.
+    /// Gets, or scans, of a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(2..=65_536))]
     batch: u64,
     /// Pairs of a scan.

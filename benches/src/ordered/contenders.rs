@@ -60,8 +60,24 @@ impl Contender for Skep {
         sum
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, keys: &[Part], pair_count: usize, batch: usize) -> u64 {
         let mut sum = 0_u64;
+        if batch > 1 {
+            let mut ranges = Vec::with_capacity(batch);
+            let mut counts = Vec::with_capacity(batch);
+            for keys in keys.chunks(batch) {
+                ranges.clear();
+                ranges.extend(keys.iter().map(|key| (Start::AtOrAbove(key.as_slice()), End::Last)));
+                counts.clear();
+                counts.resize(keys.len(), 0);
+                self.session.scan_batch(&ranges, |number, key, value| {
+                    sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
+                    counts[number] += 1;
+                    counts[number] < pair_count
+                });
+            }
+            return sum;
+        }
         for key in keys {
             let mut count = 0;
             self.session.scan(Start::AtOrAbove(key), End::Last, |key, value| {
@@ -94,7 +110,7 @@ impl Contender for Locked {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.read().get(key).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, keys: &[Part], pair_count: usize, _batch: usize) -> u64 {
         let mut sum = 0_u64;
         for key in keys {
             for (key, value) in self.0.read().range(*key..).take(pair_count) {
@@ -122,7 +138,7 @@ impl Contender for Masstree {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get_ref(key, &guard).map_or(0, |value| weight(&*value))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, keys: &[Part], pair_count: usize, _batch: usize) -> u64 {
         let guard = self.0.guard();
         let mut sum = 0_u64;
         for key in keys {
@@ -158,7 +174,7 @@ impl Contender for Scc {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.peek(key, &guard).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, keys: &[Part], pair_count: usize, _batch: usize) -> u64 {
         let guard = Guard::new();
         let mut sum = 0_u64;
         for key in keys {
@@ -185,7 +201,7 @@ impl Contender for Skiplist {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get(key).map_or(0, |entry| weight(entry.value()))))
     }
 
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64 {
+    fn scan(&mut self, keys: &[Part], pair_count: usize, _batch: usize) -> u64 {
         let mut sum = 0_u64;
         for key in keys {
             for entry in self.0.range(*key..).take(pair_count) {

@@ -28,8 +28,8 @@ pub trait Contender {
     /// Looks keys up, as many at a time as it can and is asked to; the sum of the values found.
     fn get(&mut self, keys: &[Part], batch: usize) -> u64;
 
-    /// From each key on, this many pairs; the sum of keys and values.
-    fn scan(&mut self, keys: &[Part], pair_count: usize) -> u64;
+    /// From each key on, this many pairs, as many scans at a time as it can and is asked to; the sum of keys and values.
+    fn scan(&mut self, keys: &[Part], pair_count: usize, batch: usize) -> u64;
 
     /// Bytes that it says it takes, if it knows better than the kernel's account.
     fn memory(&self) -> Option<u64> {

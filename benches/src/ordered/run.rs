@@ -37,15 +37,17 @@ pub enum Case {
     GetBatch,
     /// Gets of keys that exist, one after the other.
     GetSingle,
-    /// Scans from a key that exists.
-    Scan,
+    /// Scans from a key that exists, in batches where that can be had.
+    ScanBatch,
+    /// The same scans, one after the other.
+    ScanSingle,
     /// Puts to keys that exist.
     PutExisting,
 }
 
 impl Case {
     /// All cases, in the order of the report.
-    pub const ALL: [Case; 4] = [Case::GetBatch, Case::GetSingle, Case::Scan, Case::PutExisting];
+    pub const ALL: [Case; 5] = [Case::GetBatch, Case::GetSingle, Case::ScanBatch, Case::ScanSingle, Case::PutExisting];
 }
 
 /// What was found.
@@ -131,7 +133,8 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
                 let sum = match case {
                     Case::GetBatch => contender.get(&keys, plan.batch),
                     Case::GetSingle => contender.get(&keys, 1),
-                    Case::Scan => contender.scan(&keys, plan.scan),
+                    Case::ScanBatch => contender.scan(&keys, plan.scan, plan.batch),
+                    Case::ScanSingle => contender.scan(&keys, plan.scan, 1),
                     Case::PutExisting => {
                         contender.put(&pairs);
                         0
@@ -188,9 +191,18 @@ fn fill(contender: &mut dyn Contender, plan: &Plan) -> f64 {
 impl Report {
     /// The report as tables.
     pub fn tables(&self) -> Tables {
-        let scan = format!("scan of {}", self.scan);
-        let header =
-            ["", "GET in batches, M/s", "one at a time", &scan, "PUT", "insert, ns", "memory / raw byte", "huge pages"];
+        let scan = format!("scan of {}, in batches", self.scan);
+        let header = [
+            "",
+            "GET in batches, M/s",
+            "one at a time",
+            &scan,
+            "one at a time",
+            "PUT",
+            "insert, ns",
+            "memory / raw byte",
+            "huge pages",
+        ];
         let rows = self.rows.iter().map(|row| {
             let figures = row.ops_per_s.iter().map(|figure| millions(figure.median));
             let rest = [

@@ -151,8 +151,10 @@ pub(super) struct LeafCursor<'g, T> {
     leaf: Node<'g, T>,
     version: u64,
     order: LogOrder,
-    /// The next entry in that order, and the item of the segment before which it stands: none if it is in a later segment.
+    /// The next entry in that order, its word, and the item of the segment before which it stands: none if it is in a later
+    /// segment.
     place: usize,
+    entry_word: Option<DirectoryWord>,
     entry_item: usize,
     /// The next entry in order that was not announced.
     place_announced: usize,
@@ -202,6 +204,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             version,
             order,
             place,
+            entry_word: None,
             entry_item: NO_ITEM,
             place_announced: place,
             segment,
@@ -301,18 +304,18 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     fn next_beside_run(&mut self) -> Option<Item<'g>> {
         loop {
             if self.item == self.entry_item {
-                let is_exact = self.order.word(self.leaf, self.place).flags.is_exact;
+                let is_exact = self.entry_word.is_some_and(|word| word.flags.is_exact);
                 let newest = self.newest_of_key();
                 if newest.is_some() {
                     // An entry with the item's key is the last one before the item, and stands for it.
                     self.item += usize::from(is_exact);
                 }
+                self.find_entry();
                 self.begin_run();
-                let Some(entry) = newest else { continue };
-                let read = Entry::read(self.leaf, entry);
-                if !read.word.flags.is_delete {
-                    let fingerprint = log_fingerprint(self.leaf, entry);
-                    return Some(Item { key: read.key, value: read.value, fingerprint });
+                let Some((entry, word)) = newest else { continue };
+                if !word.flags.is_delete {
+                    let Entry { key, value, .. } = Entry::of_word(self.leaf, word);
+                    return Some(Item { key, value, fingerprint: log_fingerprint(self.leaf, entry) });
                 }
             } else if self.item < self.segment.count() {
                 let item = self.item;
@@ -338,19 +341,24 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             log::announce(self.leaf, self.order.entry(self.place_announced));
             self.place_announced += 1;
         }
+        self.find_entry();
         self.begin_run();
     }
 
-    /// Finds out where the next entry stands, and whether items up to it can be read in a row.
+    /// Finds out where the next entry stands.
+    #[inline]
+    fn find_entry(&mut self) {
+        let word = (self.place < self.order.count()).then(|| self.order.word(self.leaf, self.place));
+        self.entry_item = match word {
+            Some(word) if usize::from(word.back.segment) == self.segment_index => usize::from(word.back.index),
+            _ => NO_ITEM,
+        };
+        self.entry_word = word;
+    }
+
+    /// Finds out whether the items up to the next entry can be read in a row.
     #[inline]
     fn begin_run(&mut self) {
-        self.entry_item = NO_ITEM;
-        if self.place < self.order.count() {
-            let back = self.order.word(self.leaf, self.place).back;
-            if usize::from(back.segment) == self.segment_index {
-                self.entry_item = usize::from(back.index);
-            }
-        }
         self.run_end = self.item;
         if self.item < self.segment.count() && self.segment.is_run_from(self.item) {
             let (offset, key_size, value_size) = self.segment.place(self.item);
@@ -359,17 +367,16 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Passes the entries of the next key. The newest of those that can be seen.
+    /// Passes the entries of the next key. The newest of those that can be seen, and its word.
     #[inline]
-    fn newest_of_key(&mut self) -> Option<usize> {
+    fn newest_of_key(&mut self) -> Option<(usize, DirectoryWord)> {
         let mut newest = None;
         while self.place < self.order.count() {
-            let entry = self.order.entry(self.place);
             let word = self.order.word(self.leaf, self.place);
-            self.place += 1;
             if newest.is_none() && self.leaf.version() + read_delta(self.leaf, word) <= self.version {
-                newest = Some(entry);
+                newest = Some((self.order.entry(self.place), word));
             }
+            self.place += 1;
             if !word.flags.is_followed {
                 break;
             }

@@ -148,7 +148,12 @@ pub(super) struct Entry<'g> {
 impl<'g> Entry<'g> {
     #[inline]
     pub(super) fn read<T: Trace>(node: Node<'g, T>, entry: usize) -> Self {
-        let word = DirectoryWord::from_bits(node.log_word(entry));
+        Entry::of_word(node, DirectoryWord::from_bits(node.log_word(entry)))
+    }
+
+    /// The entry of this directory word.
+    #[inline]
+    pub(super) fn of_word<T: Trace>(node: Node<'g, T>, word: DirectoryWord) -> Self {
         let head = node.log_bytes(word.offset, HEAD_SIZE);
         let u16_at = |place: usize| usize::from(u16::from_le_bytes([head[place], head[place + 1]]));
         let (key_size, value_size) = (u16_at(KEY_SIZE_PLACE), u16_at(VALUE_SIZE_PLACE));
@@ -238,7 +243,7 @@ impl LogOrder {
     /// The segment that its back pointer names.
     #[inline]
     pub(super) fn segment<T: Trace>(self, node: Node<'_, T>, place: usize) -> usize {
-        usize::from(self.word(node, place).back.segment)
+        (node.log_word(self.entry(place)) >> BACK_SHIFT & 0xff) as usize
     }
 }
 

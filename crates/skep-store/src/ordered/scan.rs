@@ -16,6 +16,7 @@ use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
 use super::window::Target;
 use crate::memory::LINE_SIZE;
+use crate::short::is_below;
 
 /// Most pairs of a segment, with those of the log that belong there.
 const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
@@ -53,11 +54,12 @@ impl<'k> Start<'k> {
         }
     }
 
+    #[inline(never)]
     fn admits(self, key: &[u8]) -> bool {
         match self {
             Start::First => true,
-            Start::AtOrAbove(start) => key >= start,
-            Start::Above(start) => key > start,
+            Start::AtOrAbove(start) => !is_below(key, start),
+            Start::Above(start) => is_below(start, key),
             Start::Floor(_) => unreachable!("the floor is looked for"),
         }
     }
@@ -89,6 +91,8 @@ struct Scan<'g, 'k, T> {
     /// The start, until a pair has been shown.
     start: Option<Start<'k>>,
     end: End<'k>,
+    /// The floor of the start, if it lies before the segment of the start.
+    floor: Option<Item<'g>>,
 }
 
 enum Stage<'g, T> {
@@ -106,7 +110,7 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
     /// In the leaf in which the start lies, at its segment.
     fn new(leaf: Node<'g, T>, segment: usize, start: Start<'k>, end: End<'k>) -> Self {
         LeafCursor::announce(leaf, segment);
-        Scan { stage: Stage::Leaf(leaf, segment), start: Some(start), end }
+        Scan { stage: Stage::Leaf(leaf, segment), start: Some(start), end, floor: None }
     }
 
     /// Goes on, by a segment at most. Whether it has not ended.
@@ -118,8 +122,6 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         guard: &'g Guard<'_>,
         visit: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
-        let end = self.end;
-        let mut show = |item: Item<'g>| end.admits(item.key) && visit(item.key, item.value);
         match &mut self.stage {
             Stage::Leaf(leaf, segment) => {
                 let (leaf, segment) = (*leaf, *segment);
@@ -132,16 +134,26 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
                     floor = Some(item);
                 }
                 self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
-                floor.is_some() || store.find_last(target, version, guard).is_none_or(show)
+                if floor.is_none() {
+                    self.floor = store.find_last(target, version, guard);
+                }
+                true
             }
             Stage::Pairs(cursor) => {
-                let start = &mut self.start;
+                let (start, end) = (&mut self.start, self.end);
+                if let Some(floor) = self.floor.take()
+                    && !(end.admits(floor.key) && visit(floor.key, floor.value))
+                {
+                    return false;
+                }
                 let is_wanted = cursor.visit_segment(|item| {
-                    match *start {
-                        Some(start) if !start.admits(item.key) => return true,
-                        _ => *start = None,
+                    if let Some(first) = *start {
+                        if !first.admits(item.key) {
+                            return true;
+                        }
+                        *start = None;
                     }
-                    show(item)
+                    end.admits(item.key) && visit(item.key, item.value)
                 });
                 if !is_wanted {
                     return false;

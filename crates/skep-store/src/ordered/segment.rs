@@ -113,7 +113,8 @@ impl<'g, T: Trace> Segment<'g, T> {
 
     #[inline(always)]
     pub(super) fn fingerprint(&self, item: usize) -> u8 {
-        self.head[FINGERPRINTS_START + item]
+        debug_assert!(item < ITEM_COUNT_MAX);
+        self.head[FINGERPRINTS_START + item % ITEM_COUNT_MAX]
     }
 
     /// Whether the items from this one on have one size and lie one behind the other, the first at its place.
