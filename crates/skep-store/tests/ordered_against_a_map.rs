@@ -216,6 +216,7 @@ fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32
         }
         _ => {
             let other = inputs.key();
+            session.announce(&[&key, &other]);
             let limit = inputs.random.random_range(1..60);
             let reverse = inputs.random.random_range(0..2) == 0;
             let (low, high) = if key < other { (&key, &other) } else { (&other, &key) };

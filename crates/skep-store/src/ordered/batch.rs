@@ -122,6 +122,19 @@ impl<T: Trace> OrderedStore<T> {
     }
 }
 
+impl<T: Trace> OrderedStore<T> {
+    /// Fetches what lies on the way to up to [`GROUP_SIZE`] keys, and announces what reads and writes of their leaves begin
+    /// with: the segment, the log's directory and its end.
+    pub(super) fn announce_group(&self, keys: &[&[u8]], guard: &Guard<'_>) {
+        let leaves = self.find_leaves(keys, u64::MAX, guard);
+        let places = find_segments(&leaves, keys);
+        for (leaf, place) in leaves.iter().zip(&places).take(keys.len()) {
+            Shortcuts::open(*leaf).announce_segment(usize::from(place.segment));
+            log::announce_end(*leaf);
+        }
+    }
+}
+
 /// The segments of leaves in which keys lie, their first lines announced.
 #[inline]
 pub(super) fn find_segments<T: Trace>(

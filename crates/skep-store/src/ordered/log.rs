@@ -171,6 +171,13 @@ pub(super) fn announce<T: Trace>(node: Node<'_, T>, entry: usize) {
     node.frame().announce(node.log_start() + LINE_SIZE + word.offset, ANNOUNCED_SIZE);
 }
 
+/// Says that an entry will be written soon.
+#[inline(always)]
+pub(super) fn announce_end<T: Trace>(leaf: Node<'_, T>) {
+    leaf.frame().announce_line(leaf.log_start());
+    leaf.frame().announce(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), ANNOUNCED_SIZE);
+}
+
 /// The version of an entry, above the node's.
 #[inline]
 pub(super) fn read_delta<T: Trace>(node: Node<'_, T>, word: DirectoryWord) -> u64 {
