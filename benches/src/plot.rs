@@ -70,11 +70,7 @@ impl Plot {
     /// The picture of a comparison with ordered maps.
     pub fn of_ordered(report: &ordered::Report) -> Self {
         let of_case = |(case, name): (usize, &String)| Group {
-            name: if name == "scan" {
-                format!("scan of {} (million/s)", report.scan)
-            } else {
-                format!("{name} (million/s)")
-            },
+            name: format!("{name} (million/s)"),
             bars: report.rows.iter().map(|row| (row.name.clone(), row.ops_per_s[case].median / 1e6)).collect(),
         };
         let mut groups: Vec<Group> = report.cases.iter().enumerate().map(of_case).collect();

@@ -14,6 +14,8 @@ use super::{Contender, Pair, weight};
 
 /// What the store's region may take for a byte of keys and values.
 const MEMORY_PER_RAW_BYTE_MAX: u64 = 4;
+/// Keys to be written that the store is told of together.
+const ANNOUNCED_MAX: usize = 32;
 
 /// The ordered store, with one session.
 pub struct Skep {
@@ -45,9 +47,17 @@ impl Skep {
 
 impl<const N: usize> Contender<N> for Skep {
     fn put(&mut self, pairs: &[Pair<N>]) {
-        for (key, value) in pairs {
-            let reply = self.session.put(key, value, PutCondition::Always);
-            assert_eq!(reply, Reply::Done, "the region has room");
+        let mut keys = Vec::with_capacity(ANNOUNCED_MAX);
+        for pairs in pairs.chunks(ANNOUNCED_MAX) {
+            if pairs.len() > 1 {
+                keys.clear();
+                keys.extend(pairs.iter().map(|(key, _)| key.as_slice()));
+                self.session.announce(&keys);
+            }
+            for (key, value) in pairs {
+                let reply = self.session.put(key, value, PutCondition::Always);
+                assert_eq!(reply, Reply::Done, "the region has room");
+            }
         }
     }
 
@@ -68,8 +78,18 @@ impl<const N: usize> Contender<N> for Skep {
         sum
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], together: bool) -> u64 {
         let mut sum = 0_u64;
+        if together {
+            let ranges: Vec<_> = scans.iter().map(|(key, _)| (Start::AtOrAbove(key.as_slice()), End::Last)).collect();
+            let mut left: Vec<usize> = scans.iter().map(|(_, pair_count)| *pair_count).collect();
+            self.session.scan_batch(&ranges, |number, key, value| {
+                sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
+                left[number] -= 1;
+                left[number] > 0
+            });
+            return sum;
+        }
         for (key, pair_count) in scans {
             let mut count = 0;
             self.session.scan(Start::AtOrAbove(key), End::Last, |key, value| {
@@ -110,7 +130,7 @@ impl<const N: usize> Contender<N> for Locked<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.read().get(key).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
             for (key, value) in self.0.read().range(*key..).take(*pair_count) {
@@ -142,7 +162,7 @@ impl<const N: usize> Contender<N> for Masstree<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get_ref(key, &guard).map_or(0, |value| weight(&*value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
         let guard = self.0.guard();
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
@@ -182,7 +202,7 @@ impl<const N: usize> Contender<N> for Scc<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.peek(key, &guard).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
         let guard = Guard::new();
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
@@ -213,7 +233,7 @@ impl<const N: usize> Contender<N> for Skiplist<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get(key).map_or(0, |entry| weight(entry.value()))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
             for entry in self.0.range(*key..).take(*pair_count) {

@@ -1,8 +1,9 @@
 //! The ordered store beside Rust's ordered maps, in one process: on one thread, and on two.
 //!
 //! All hold the same pairs of 16 random bytes and 16 bytes of value, inserted in the same order, and get the same batches
-//! of operations, drawn before the clock runs: the gets of a batch first, then its scans, then its writes. Peers look keys up one
-//! at a time, since none of them offers more; the store does both.
+//! of operations, drawn before the clock runs: the gets of a batch first, then its scans, then its writes. Peers do one after
+//! the other, since none of them offers more; the store gets and scans both ways, and is told of the keys of a batch's writes
+//! before it carries them out one after the other.
 //!
 //! ```text
 //! fill ─ one after another: time, growth of resident memory
@@ -32,8 +33,8 @@ pub trait Contender<const N: usize>: Send {
     /// Looks keys up, together if it can and is asked to; the sum of the values found.
     fn get(&mut self, keys: &[[u8; N]], together: bool) -> u64;
 
-    /// From each key on, so many pairs; the sum of keys and values.
-    fn scan(&mut self, scans: &[([u8; N], usize)]) -> u64;
+    /// From each key on, so many pairs, side by side if it can and is asked to; the sum of keys and values.
+    fn scan(&mut self, scans: &[([u8; N], usize)], together: bool) -> u64;
 
     /// The same pairs, for another thread.
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String>;

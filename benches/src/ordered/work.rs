@@ -32,8 +32,10 @@ pub enum Read {
     GetSingle,
     /// Of one key, in batches where that can be had.
     Get,
-    /// From a key on, so many pairs: any number from the first to the second.
+    /// From a key on, so many pairs: any number from the first to the second. In batches where that can be had.
     Scan(usize, usize),
+    /// From a key on, so many pairs, one scan after the other.
+    ScanSingle(usize),
     /// A get in a batch, and a put of the same key behind it: YCSB F's share of puts is read-modify-writes.
     GetOrModify,
 }
@@ -112,6 +114,7 @@ impl Draw {
                 _ if is_put && case.read != Read::GetOrModify => batch.puts.push(pair),
                 Read::Get | Read::GetSingle => batch.gets.push(pair.0),
                 Read::Scan(least, most) => batch.scans.push((pair.0, self.random.random_range(least..=most))),
+                Read::ScanSingle(pair_count) => batch.scans.push((pair.0, pair_count)),
                 Read::GetOrModify => {
                     batch.gets.push(pair.0);
                     if is_put {
@@ -148,14 +151,14 @@ pub fn pair<const N: usize>(record: usize) -> Pair<N> {
 
 /// Carries batches out. The sum of all answers.
 pub fn execute<const N: usize>(contender: &mut dyn Contender<N>, case: &Case, batches: &[Batch<N>]) -> u64 {
-    let together = case.read != Read::GetSingle;
+    let together = !matches!(case.read, Read::GetSingle | Read::ScanSingle(_));
     let mut sum = 0_u64;
     for batch in batches {
         if !batch.gets.is_empty() {
             sum = sum.wrapping_add(contender.get(&batch.gets, together));
         }
         if !batch.scans.is_empty() {
-            sum = sum.wrapping_add(contender.scan(&batch.scans));
+            sum = sum.wrapping_add(contender.scan(&batch.scans, together));
         }
         if !batch.puts.is_empty() {
             contender.put(&batch.puts);

@@ -75,6 +75,18 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     load_short(a) == load_short(b) && last(a) == last(b)
 }
 
+/// Whether a run comes before another in the order of bytes. Mostly the first eight tell.
+#[inline(always)]
+pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
+    if let (Some(a), Some(b)) = (a.first_chunk(), b.first_chunk()) {
+        let (a, b) = (u64::from_be_bytes(*a), u64::from_be_bytes(*b));
+        if a != b {
+            return a < b;
+        }
+    }
+    a < b
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,12 +112,14 @@ mod tests {
     fn runs_differ_in_any_byte() {
         for size in 0..=40 {
             let a: Vec<u8> = (1..=size).collect();
-            assert!(equal(&a, &a.clone()));
+            assert!(equal(&a, &a.clone()) && !is_below(&a, &a.clone()));
             for place in 0..a.len() {
                 let mut b = a.clone();
                 b[place] ^= 0x80;
                 assert!(!equal(&a, &b), "{size} bytes, byte {place}");
                 assert!(!equal(&a, &a[..place]));
+                assert!(is_below(&a, &b) && !is_below(&b, &a));
+                assert!(is_below(&a[..place], &b) && !is_below(&a, &a[..place]));
             }
         }
     }

@@ -173,6 +173,15 @@ fn scan(session: &mut Session<'_>, start: Start<'_>, end: End<'_>, limit: usize,
     pairs
 }
 
+fn scan_batch(session: &mut Session<'_>, ranges: &[(Start<'_>, End<'_>)], limit: usize) -> Vec<Pairs> {
+    let mut all = vec![Pairs::new(); ranges.len()];
+    session.scan_batch(ranges, |number, key, value| {
+        all[number].push((key.to_vec(), value.to_vec()));
+        all[number].len() < limit
+    });
+    all
+}
+
 fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32, context: &dyn Fn() -> String) {
     let key = inputs.key();
     match inputs.random.random_range(0..100) {
@@ -207,6 +216,7 @@ fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32
         }
         _ => {
             let other = inputs.key();
+            session.announce(&[&key, &other]);
             let limit = inputs.random.random_range(1..60);
             let reverse = inputs.random.random_range(0..2) == 0;
             let (low, high) = if key < other { (&key, &other) } else { (&other, &key) };
@@ -231,6 +241,14 @@ fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32
             let expected: Pairs = if reverse { range.rev().take(limit).collect() } else { range.take(limit).collect() };
             let found = scan(session, start, end, limit, reverse);
             assert!(found == expected, "{} {start:?} {end:?} {reverse}: {found:?} {expected:?}", context());
+            if limit > 20 || inputs.random.random_range(0..20) > 0 {
+                return;
+            }
+            let ranges = [(start, end), (Start::First, end), (start, End::Last), (Start::AtOrAbove(high), end)];
+            let ranges: Vec<(Start<'_>, End<'_>)> = ranges.iter().copied().cycle().take(limit).collect();
+            let single: Vec<Pairs> =
+                ranges.iter().map(|(start, end)| scan(session, *start, *end, limit, false)).collect();
+            assert!(scan_batch(session, &ranges, limit) == single, "{} {ranges:?} in a batch", context());
         }
     }
 }
@@ -311,6 +329,39 @@ fn hundreds_of_thousands_of_pairs() {
         operations: 2_000_000,
         memory: 1 << 30,
     });
+}
+
+#[test]
+fn values_are_overwritten_where_they_lie() {
+    for seed in seeds() {
+        println!("seed {seed}");
+        for keys in [Keys::Random, Keys::Decimal, Keys::Nested] {
+            let mut inputs = Inputs {
+                random: Xoshiro256PlusPlus::seed_from_u64(seed),
+                keys,
+                key_count: 2_000,
+                values: Values::Sixteen,
+            };
+            let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+            let mut session = store.session().unwrap();
+            let mut map = Map::new();
+            for round in 0..60_000_u32 {
+                let key = inputs.key();
+                // Of one size for each key as a rule, of some keys outside their node.
+                let size = match (key[key.len() - 1] % 32, inputs.random.random_range(0..500)) {
+                    (0, _) => 600,
+                    (1, _) => 7,
+                    (_, 0) => 3,
+                    _ => 16,
+                };
+                let value: Vec<u8> = round.to_le_bytes().iter().copied().cycle().take(size).collect();
+                assert_eq!(session.put(&key, &value, PutCondition::Always), Reply::Done);
+                map.insert(key, value);
+            }
+            assert!(all(&mut session) == map.clone().into_iter().collect::<Pairs>(), "seed {seed}");
+            session.check();
+        }
+    }
 }
 
 #[test]

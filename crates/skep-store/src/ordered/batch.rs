@@ -9,7 +9,8 @@
 //!
 //! Each arrow is a loop over the group: it visits what the loop before has announced, and announces what the next one
 //! will visit. The stages are written out by hand over the same searches as a single get: as futures they would take
-//! about fifty nanoseconds more each. All gets of a batch are one operation and read one version.
+//! about fifty nanoseconds more each. All gets of a batch are one operation and read one version. Scans in batches begin in
+//! the same way.
 
 use super::epoch::Guard;
 use super::frame::Node;
@@ -73,10 +74,8 @@ impl<T: Trace> OrderedStore<T> {
     ) {
         let leaves = self.find_leaves(keys, version, guard);
         let mut fingerprints = [0_u8; GROUP_SIZE];
-        // Entries of the log, and the segment, in which each key may be.
+        // Entries of the log in which each key may be.
         let mut in_log = [0_u16; GROUP_SIZE];
-        let mut places = [SegmentPlace::default(); GROUP_SIZE];
-        let mut tied = 0_u32;
         for (number, key) in keys.iter().enumerate() {
             let leaf = leaves[number];
             fingerprints[number] = fingerprint(key);
@@ -84,24 +83,8 @@ impl<T: Trace> OrderedStore<T> {
             if in_log[number] != 0 {
                 leaf.frame().announce_line(leaf.log_start());
             }
-            let shortcuts = Shortcuts::open(leaf);
-            match shortcuts.find_untied(Target::AtOrBelow(key)) {
-                Some(place) => {
-                    places[number] = place;
-                    leaf.frame().announce_line(usize::from(place.start));
-                }
-                None => {
-                    tied |= 1 << number;
-                    shortcuts.announce_tied(key);
-                }
-            }
         }
-        while tied != 0 {
-            let number = tied.trailing_zeros() as usize;
-            tied &= tied - 1;
-            places[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
-            leaves[number].frame().announce_line(usize::from(places[number].start));
-        }
+        let places = find_segments(&leaves, keys);
         // The item that a key is compared with first.
         let mut spots = [None; GROUP_SIZE];
         for number in 0..keys.len() {
@@ -137,4 +120,47 @@ impl<T: Trace> OrderedStore<T> {
             });
         }
     }
+}
+
+impl<T: Trace> OrderedStore<T> {
+    /// Fetches what lies on the way to up to [`GROUP_SIZE`] keys, and announces what reads and writes of their leaves begin
+    /// with: the segment, the log's directory and its end.
+    pub(super) fn announce_group(&self, keys: &[&[u8]], guard: &Guard<'_>) {
+        let leaves = self.find_leaves(keys, u64::MAX, guard);
+        let places = find_segments(&leaves, keys);
+        for (leaf, place) in leaves.iter().zip(&places).take(keys.len()) {
+            Shortcuts::open(*leaf).announce_segment(usize::from(place.segment));
+            log::announce_end(*leaf);
+        }
+    }
+}
+
+/// The segments of leaves in which keys lie, their first lines announced.
+#[inline]
+pub(super) fn find_segments<T: Trace>(
+    leaves: &[Node<'_, T>; GROUP_SIZE],
+    keys: &[&[u8]],
+) -> [SegmentPlace; GROUP_SIZE] {
+    let mut places = [SegmentPlace::default(); GROUP_SIZE];
+    let mut tied = 0_u32;
+    for (number, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
+        let shortcuts = Shortcuts::open(*leaf);
+        match shortcuts.find_untied(Target::AtOrBelow(key)) {
+            Some(place) => {
+                places[number] = place;
+                leaf.frame().announce_line(usize::from(place.start));
+            }
+            None => {
+                tied |= 1 << number;
+                shortcuts.announce_tied(key);
+            }
+        }
+    }
+    while tied != 0 {
+        let number = tied.trailing_zeros() as usize;
+        tied &= tied - 1;
+        places[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
+        leaves[number].frame().announce_line(usize::from(places[number].start));
+    }
+    places
 }

@@ -159,7 +159,7 @@ fn check_log<T: Trace>(leaf: Node<'_, T>, log_block: LogBlock, mvcc: bool) {
     }
     assert!(entries.last().is_none_or(|last| !last.word.flags.is_followed));
     for entry in &entries {
-        let (back, is_exact): (BackPointer, bool) = leaf::sorted_place(leaf, entry.key);
+        let (back, is_exact): (BackPointer, bool) = leaf::sorted_place(leaf, entry.key, fingerprint(entry.key));
         assert_eq!((entry.word.back, entry.word.flags.is_exact), (back, is_exact), "back pointers are right");
     }
     let deltas: Vec<u64> = (0..count).map(|entry| Entry::read(leaf, entry).delta).collect();

@@ -28,18 +28,19 @@ impl Division {
         key_size: impl Fn(usize) -> usize,
     ) -> Option<Self> {
         let mut division = Division { firsts: [0; SEGMENT_COUNT_MAX], segment_count: 1, entry_count };
-        let total: usize = (0..entry_count).map(&entry_size).sum();
-        let keys: usize = (0..entry_count).map(&key_size).sum();
+        let sizes = |entry| (entry_size(entry), key_size(entry));
+        let add = |(size, key): (usize, usize), entry: (usize, usize)| (size + entry.0, key + entry.1);
+        let (total, keys) = (0..entry_count).map(sizes).fold((0, 0), add);
         // As many boundary keys as fit if they are of average size.
         let boundary_count_max = BOUNDARIES_SIZE_MAX * entry_count / (keys + END_SIZE * entry_count).max(1);
         let wanted = (total / measure.goal).max(entry_count.div_ceil(measure.entry_count_max)).max(1);
         let segment_count = wanted.min(boundary_count_max + 1).min(SEGMENT_COUNT_MAX);
-        let (mut size, mut boundaries) = (0, 0);
+        // Sizes are multiplied by the number of segments, so that nothing is divided.
+        let (mut size, mut boundaries, mut of_segment) = (0, 0, 0);
         for entry in 0..entry_count {
-            let is_full = entry - division.first(division.segment_count - 1) == measure.entry_count_max;
-            let is_due =
-                division.segment_count < segment_count && size * segment_count >= total * division.segment_count;
-            if is_full || (is_due && entry > 0) {
+            let is_full = of_segment == measure.entry_count_max;
+            let is_due = division.segment_count < segment_count && size >= total * division.segment_count && entry > 0;
+            if is_full || is_due {
                 let boundary = END_SIZE + key_size(entry);
                 let has_room =
                     division.segment_count < SEGMENT_COUNT_MAX && boundaries + boundary <= BOUNDARIES_SIZE_MAX;
@@ -47,11 +48,13 @@ impl Division {
                     boundaries += boundary;
                     division.firsts[division.segment_count] = entry as u16;
                     division.segment_count += 1;
+                    of_segment = 0;
                 } else if is_full {
                     return None;
                 }
             }
-            size += entry_size(entry);
+            of_segment += 1;
+            size += entry_size(entry) * segment_count;
         }
         Some(division)
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Reads of one key wait until a group of them is together, or until a write of one of their keys comes. Writes and scans
-//! take effect in the order of the requests. A write is answered when all can read it.
+//! take effect in the order of the requests, their keys announced a group at a time. A write is answered when all can read it.
 
 use std::time::Instant;
 
@@ -40,6 +40,9 @@ impl<T: Trace> Session<'_, T> {
         replies.reset(requests.len());
         let mut reads = Reads { places: [0; GROUP_SIZE], count: 0 };
         for (place, request) in requests.iter().enumerate() {
+            if place.is_multiple_of(GROUP_SIZE) {
+                self.announce_writes(&requests[place..requests.len().min(place + GROUP_SIZE)]);
+            }
             if let Err(error) = request.validate() {
                 replies.set(place, Reply::Failed(error));
                 continue;
@@ -63,6 +66,16 @@ impl<T: Trace> Session<'_, T> {
             self.execute_alone(request, place, replies, now);
         }
         self.read_group(requests, &mut reads, replies);
+    }
+
+    /// Announces the keys of writes, and where scans begin, if there are several: what lies on their way travels side by side.
+    fn announce_writes(&mut self, requests: &[Request<'_>]) {
+        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
+        let written = requests.iter().filter(|request| !is_read(&request.operation) && request.validate().is_ok());
+        let count = keys.iter_mut().zip(written).map(|(key, request)| *key = request.key).count();
+        if count > 1 {
+            self.announce(&keys[..count]);
+        }
     }
 
     /// Answers the reads that wait, all as of one moment. Whether all could be within the budget.

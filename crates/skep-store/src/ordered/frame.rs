@@ -355,6 +355,18 @@ impl<'g, T: Trace> Node<'g, T> {
         Lid::from_word(self.header()[word::RIGHT].load(Ordering::Acquire))
     }
 
+    /// Says that the first lines of the leaf behind will be read soon.
+    #[inline]
+    pub(super) fn announce_right(self) {
+        if let Some(lid) = self.right() {
+            let frames = self.frame.frames;
+            let number = NonZeroU32::new(frames.page_table().frame(lid.index())).map(FrameNumber);
+            if let Some(number) = number {
+                frames.frame(number).announce(0, 2 * LINE_SIZE);
+            }
+        }
+    }
+
     /// One byte for each log entry. Those of entries published since the node was opened may be there or not.
     #[inline]
     pub(super) fn log_fingerprints(self) -> [u8; LOG_COUNT_MAX] {

@@ -2,7 +2,7 @@
 
 use super::frame::Node;
 use super::lanes::equal;
-use super::log::{BackPointer, DirectoryWord, Entry, LogOrder, read_delta};
+use super::log::{self, BackPointer, DirectoryWord, Entry, LogOrder, read_delta};
 use super::segment::{Item, Segment, Value};
 use super::shortcut::{SegmentPlace, Shortcuts};
 use super::trace::Trace;
@@ -41,7 +41,7 @@ pub(super) fn find_in_log<'g, T: Trace>(
 pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
     let shortcuts = Shortcuts::open(leaf);
     let place = shortcuts.find(Target::AtOrBelow(key));
-    shortcuts.announce_segment(place);
+    shortcuts.announce_segment(usize::from(place.segment));
     if let Some(entry) = find_in_log(leaf, key, log_candidates(leaf, fingerprint), version) {
         return (!entry.word.flags.is_delete).then_some(entry.value);
     }
@@ -74,20 +74,28 @@ pub(super) fn get_sorted<'g, T: Trace>(
 }
 
 /// Where the sorted block has a key, or would have it.
-pub(super) fn sorted_place<T: Trace>(leaf: Node<'_, T>, key: &[u8]) -> (BackPointer, bool) {
+pub(super) fn sorted_place<T: Trace>(leaf: Node<'_, T>, key: &[u8], fingerprint: u8) -> (BackPointer, bool) {
     let shortcuts = Shortcuts::open(leaf);
     let place = shortcuts.find(Target::AtOrBelow(key));
     let index = usize::from(place.segment);
+    shortcuts.announce_segment(index);
     let segment = Segment::open(leaf, usize::from(place.start), index);
-    let (mut low, mut high) = (0, segment.count());
-    let mut is_exact = false;
+    let mut candidates = segment.matching(fingerprint);
+    while candidates != 0 {
+        let item = candidates.trailing_zeros() as usize;
+        candidates &= candidates - 1;
+        if short::equal(item_key(shortcuts, &segment, index, item), key) {
+            return (BackPointer { segment: index as u8, index: item as u8 }, true);
+        }
+    }
+    // The boundary key is at or below any key that is looked for here.
+    let (mut low, mut high) = (usize::from(index > 0), segment.count());
     while low < high {
         let middle = (low + high) / 2;
-        let order = item_key(shortcuts, &segment, index, middle).cmp(key);
-        is_exact |= order.is_eq();
-        if order.is_lt() { low = middle + 1 } else { high = middle }
+        let is_below = short::is_below(item_key(shortcuts, &segment, index, middle), key);
+        if is_below { low = middle + 1 } else { high = middle }
     }
-    (BackPointer { segment: index as u8, index: low as u8 }, is_exact)
+    (BackPointer { segment: index as u8, index: low as u8 }, false)
 }
 
 /// The value of the item at a place of the sorted block.
@@ -98,6 +106,7 @@ pub(super) fn sorted_value<T: Trace>(leaf: Node<'_, T>, place: BackPointer) -> V
 }
 
 /// How many log entries have a lower key than one whose place in the sorted block is `back`, and whether one has the same.
+#[inline]
 pub(super) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointer) -> (usize, bool) {
     let (mut rank, mut is_followed) = (0, false);
     for entry in 0..leaf.state().log_count() {
@@ -135,22 +144,49 @@ fn item_key<'g, T: Trace>(
 }
 
 /// The pairs of a leaf as of a version, in order.
+///
+/// Between log entries the items of a uniform segment are a run: one lies behind the other, and nothing is to be decided.
 #[derive(Debug)]
 pub(super) struct LeafCursor<'g, T> {
     leaf: Node<'g, T>,
-    shortcuts: Shortcuts<'g, T>,
     version: u64,
     order: LogOrder,
-    /// The next entry in that order, and its word.
+    /// The next entry in that order, its word, and the item of the segment before which it stands: none if it is in a later
+    /// segment.
     place: usize,
-    next: Option<DirectoryWord>,
+    entry_word: Option<DirectoryWord>,
+    entry_item: usize,
+    /// The next entry in order that was not announced.
+    place_announced: usize,
     segment: Segment<'g, T>,
     segment_index: usize,
-    /// The next item of the segment.
+    /// The next item of the segment, the end of its run, and where it begins if it is in one.
     item: usize,
+    run_end: usize,
+    offset: usize,
+    key_size: usize,
+    pair_size: usize,
 }
 
+/// In the place of an item that no segment has.
+const NO_ITEM: usize = usize::MAX;
+/// Segments for which entries are announced ahead.
+const SEGMENTS_AHEAD: usize = 2;
+
 impl<'g, T: Trace> LeafCursor<'g, T> {
+    /// Says that a cursor will begin with this segment. The lines of header and shortcut index are at hand.
+    #[inline]
+    pub(super) fn announce(leaf: Node<'g, T>, segment: usize) {
+        if leaf.state().log_count() > 0 {
+            leaf.frame().announce_line(leaf.log_start());
+        }
+        let shortcuts = Shortcuts::open(leaf);
+        shortcuts.announce_segment(segment);
+        if segment + 1 < shortcuts.segment_count() {
+            shortcuts.announce_segment(segment + 1);
+        }
+    }
+
     /// Begins with the first pair of a segment. The version is at or above the leaf's.
     #[inline]
     pub(super) fn new(leaf: Node<'g, T>, segment_index: usize, version: u64) -> Self {
@@ -159,13 +195,28 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         let segment = Segment::open(leaf, shortcuts.segment_start(segment_index), segment_index);
         let mut place = 0;
         if segment_index > 0 {
-            let back = |place| DirectoryWord::from_bits(leaf.log_word(order.entry(place))).back;
-            while place < order.count() && usize::from(back(place).segment) < segment_index {
+            while place < order.count() && order.segment(leaf, place) < segment_index {
                 place += 1;
             }
         }
-        let next = next_word(leaf, order, place);
-        LeafCursor { leaf, shortcuts, version, order, place, next, segment, segment_index, item: 0 }
+        let mut cursor = LeafCursor {
+            leaf,
+            version,
+            order,
+            place,
+            entry_word: None,
+            entry_item: NO_ITEM,
+            place_announced: place,
+            segment,
+            segment_index,
+            item: 0,
+            run_end: 0,
+            offset: 0,
+            key_size: 0,
+            pair_size: 0,
+        };
+        cursor.begin_segment();
+        cursor
     }
 
     /// The leaf.
@@ -175,44 +226,105 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     }
 
     /// The next pair of the leaf.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Item<'g>> {
         loop {
             if let Some(item) = self.next_of_segment() {
                 return Some(item);
             }
-            if self.segment_index + 1 == self.shortcuts.segment_count() {
+            if !self.next_segment() {
                 return None;
             }
-            self.segment_index += 1;
-            let start = self.shortcuts.segment_start(self.segment_index);
-            self.segment = Segment::open(self.leaf, start, self.segment_index);
-            self.item = 0;
         }
     }
 
-    /// The next pair of the segment, with the log entries that belong there.
+    /// Goes on to the next segment, if there is one, and announces what is behind it: another segment, or the leaf to the
+    /// right.
     #[inline]
+    pub(super) fn next_segment(&mut self) -> bool {
+        let shortcuts = Shortcuts::open(self.leaf);
+        let next = self.segment_index + 1;
+        if next == shortcuts.segment_count() {
+            return false;
+        }
+        if next + 1 < shortcuts.segment_count() {
+            shortcuts.announce_segment(next + 1);
+        } else {
+            self.leaf.announce_right();
+        }
+        self.segment_index = next;
+        self.segment = Segment::open(self.leaf, shortcuts.segment_start(next), next);
+        self.begin_segment();
+        true
+    }
+
+    /// The next pair of the segment, with the log entries that belong there.
+    #[inline(always)]
     pub(super) fn next_of_segment(&mut self) -> Option<Item<'g>> {
+        if self.item == self.run_end {
+            return self.next_beside_run();
+        }
+        let (key, bytes) = self.leaf.read(self.offset, self.pair_size).split_at(self.key_size);
+        let item = self.item;
+        self.item += 1;
+        self.offset += self.pair_size;
+        let value = Value { bytes, is_outside: self.segment.is_outside(item) };
+        Some(Item { key, value, fingerprint: self.segment.fingerprint(item) })
+    }
+
+    /// Shows the pairs of the segment that are left, with the log entries that belong there, until `visit` answers false.
+    /// Whether it never did.
+    #[inline(always)]
+    pub(super) fn visit_segment(&mut self, mut visit: impl FnMut(Item<'g>) -> bool) -> bool {
         loop {
-            if let Some(word) = self.next
-                && word.back == (BackPointer { segment: self.segment_index as u8, index: self.item as u8 })
-            {
-                let Some(entry) = self.newest_of_key() else { continue };
-                // An entry with the item's key is the last one before the item, and stands for it.
-                self.item += usize::from(word.flags.is_exact);
-                let read = Entry::read(self.leaf, entry);
-                if !read.word.flags.is_delete {
-                    let fingerprint = log_fingerprint(self.leaf, entry);
-                    return Some(Item { key: read.key, value: read.value, fingerprint });
+            if self.item < self.run_end {
+                let run = self.leaf.read(self.offset, (self.run_end - self.item) * self.pair_size);
+                let (key_size, outside, mut number) = (self.key_size, self.segment.outside(), self.item);
+                self.item = self.run_end;
+                for pair in run.chunks_exact(self.pair_size) {
+                    let (key, bytes) = pair.split_at(key_size);
+                    let value = Value { bytes, is_outside: outside >> number & 1 == 1 };
+                    let fingerprint = self.segment.fingerprint(number);
+                    number += 1;
+                    if !visit(Item { key, value, fingerprint }) {
+                        return false;
+                    }
+                }
+            }
+            match self.next_beside_run() {
+                None => return true,
+                Some(item) if !visit(item) => return false,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// A pair of the log, a boundary key's, or one of a varied segment.
+    #[inline(never)]
+    fn next_beside_run(&mut self) -> Option<Item<'g>> {
+        loop {
+            if self.item == self.entry_item {
+                let is_exact = self.entry_word.is_some_and(|word| word.flags.is_exact);
+                let newest = self.newest_of_key();
+                if newest.is_some() {
+                    // An entry with the item's key is the last one before the item, and stands for it.
+                    self.item += usize::from(is_exact);
+                }
+                self.find_entry();
+                self.begin_run();
+                let Some((entry, word)) = newest else { continue };
+                if !word.flags.is_delete {
+                    let Entry { key, value, .. } = Entry::of_word(self.leaf, word);
+                    return Some(Item { key, value, fingerprint: log_fingerprint(self.leaf, entry) });
                 }
             } else if self.item < self.segment.count() {
                 let item = self.item;
-                self.item += 1;
                 let (mut key, value) = self.segment.pair(item);
                 if item == 0 && self.segment_index > 0 {
-                    key = item_key(self.shortcuts, &self.segment, self.segment_index, item);
+                    key = item_key(Shortcuts::open(self.leaf), &self.segment, self.segment_index, item);
                 }
+                self.item += 1;
+                self.begin_run();
                 return Some(Item { key, value, fingerprint: self.segment.fingerprint(item) });
             } else {
                 return None;
@@ -220,27 +332,55 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Passes the entries of the next key. The newest of those that can be seen.
     #[inline]
-    fn newest_of_key(&mut self) -> Option<usize> {
+    fn begin_segment(&mut self) {
+        self.item = 0;
+        while self.place_announced < self.order.count()
+            && self.order.segment(self.leaf, self.place_announced) <= self.segment_index + SEGMENTS_AHEAD
+        {
+            log::announce(self.leaf, self.order.entry(self.place_announced));
+            self.place_announced += 1;
+        }
+        self.find_entry();
+        self.begin_run();
+    }
+
+    /// Finds out where the next entry stands.
+    #[inline]
+    fn find_entry(&mut self) {
+        let word = (self.place < self.order.count()).then(|| self.order.word(self.leaf, self.place));
+        self.entry_item = match word {
+            Some(word) if usize::from(word.back.segment) == self.segment_index => usize::from(word.back.index),
+            _ => NO_ITEM,
+        };
+        self.entry_word = word;
+    }
+
+    /// Finds out whether the items up to the next entry can be read in a row.
+    #[inline]
+    fn begin_run(&mut self) {
+        self.run_end = self.item;
+        if self.item < self.segment.count() && self.segment.is_run_from(self.item) {
+            let (offset, key_size, value_size) = self.segment.place(self.item);
+            (self.offset, self.key_size, self.pair_size) = (offset, key_size, key_size + value_size);
+            self.run_end = self.entry_item.min(self.segment.count());
+        }
+    }
+
+    /// Passes the entries of the next key. The newest of those that can be seen, and its word.
+    #[inline]
+    fn newest_of_key(&mut self) -> Option<(usize, DirectoryWord)> {
         let mut newest = None;
-        while let Some(word) = self.next {
-            let entry = self.order.entry(self.place);
-            self.place += 1;
-            self.next = next_word(self.leaf, self.order, self.place);
+        while self.place < self.order.count() {
+            let word = self.order.word(self.leaf, self.place);
             if newest.is_none() && self.leaf.version() + read_delta(self.leaf, word) <= self.version {
-                newest = Some(entry);
+                newest = Some((self.order.entry(self.place), word));
             }
+            self.place += 1;
             if !word.flags.is_followed {
                 break;
             }
         }
         newest
     }
-}
-
-/// The directory word of the entry at a place in order.
-#[inline]
-fn next_word<T: Trace>(leaf: Node<'_, T>, order: LogOrder, place: usize) -> Option<DirectoryWord> {
-    (place < order.count()).then(|| DirectoryWord::from_bits(leaf.log_word(order.entry(place))))
 }

@@ -148,7 +148,12 @@ pub(super) struct Entry<'g> {
 impl<'g> Entry<'g> {
     #[inline]
     pub(super) fn read<T: Trace>(node: Node<'g, T>, entry: usize) -> Self {
-        let word = DirectoryWord::from_bits(node.log_word(entry));
+        Entry::of_word(node, DirectoryWord::from_bits(node.log_word(entry)))
+    }
+
+    /// The entry of this directory word.
+    #[inline]
+    pub(super) fn of_word<T: Trace>(node: Node<'g, T>, word: DirectoryWord) -> Self {
         let head = node.log_bytes(word.offset, HEAD_SIZE);
         let u16_at = |place: usize| usize::from(u16::from_le_bytes([head[place], head[place + 1]]));
         let (key_size, value_size) = (u16_at(KEY_SIZE_PLACE), u16_at(VALUE_SIZE_PLACE));
@@ -164,6 +169,13 @@ impl<'g> Entry<'g> {
 pub(super) fn announce<T: Trace>(node: Node<'_, T>, entry: usize) {
     let word = DirectoryWord::from_bits(node.log_word(entry));
     node.frame().announce(node.log_start() + LINE_SIZE + word.offset, ANNOUNCED_SIZE);
+}
+
+/// Says that an entry will be written soon.
+#[inline(always)]
+pub(super) fn announce_end<T: Trace>(leaf: Node<'_, T>) {
+    leaf.frame().announce_line(leaf.log_start());
+    leaf.frame().announce(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), ANNOUNCED_SIZE);
 }
 
 /// The version of an entry, above the node's.
@@ -227,6 +239,18 @@ impl LogOrder {
     #[inline]
     pub(super) fn entry(self, place: usize) -> usize {
         (self.entries >> (4 * place) & 0xf) as usize
+    }
+
+    /// Its directory word.
+    #[inline]
+    pub(super) fn word<T: Trace>(self, node: Node<'_, T>, place: usize) -> DirectoryWord {
+        DirectoryWord::from_bits(node.log_word(self.entry(place)))
+    }
+
+    /// The segment that its back pointer names.
+    #[inline]
+    pub(super) fn segment<T: Trace>(self, node: Node<'_, T>, place: usize) -> usize {
+        (node.log_word(self.entry(place)) >> BACK_SHIFT & 0xff) as usize
     }
 }
 

@@ -134,7 +134,7 @@ impl<T: Trace> OrderedStore<T> {
             // Too small: a neighbour of the same parent, or nothing.
             let Some(parent) = path.last() else {
                 let leaf = leaves.pop().expect("the leaf is there");
-                return self.replace_leaf(leaf, &items, &plan, guard, replaced);
+                return self.replace_pairs(leaf, &items, &plan, guard, replaced);
             };
             let is_left = parent.index + 1 == parent.children.len();
             let neighbour = if is_left { parent.index - 1 } else { parent.index + 1 };
@@ -146,7 +146,7 @@ impl<T: Trace> OrderedStore<T> {
             if !items.is_empty() && joined_size.is_none_or(|size| size > LEAF_SIZE_MERGED_MAX) {
                 drop(neighbour);
                 let leaf = leaves.pop().expect("the leaf is there");
-                return self.replace_leaf(leaf, &items, &plan, guard, replaced);
+                return self.replace_pairs(leaf, &items, &plan, guard, replaced);
             }
             items = joined;
             leaves.insert(usize::from(!is_left), neighbour);

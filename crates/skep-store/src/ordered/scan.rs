@@ -4,16 +4,19 @@
 //! have, the tree is descended again for what lies below the lowest key of the leaf: a left sibling may have been merged
 //! since, and an old-version pointer leads to the leftmost of the leaves that were replaced only.
 
+use super::batch;
 use super::epoch::Guard;
-use super::frame::{LOG_COUNT_MAX, Node};
+use super::frame::{Frame, LOG_COUNT_MAX, Node};
 use super::header::Lid;
 use super::interior;
 use super::leaf::LeafCursor;
 use super::segment::{ITEM_COUNT_MAX, Item, Value};
 use super::shortcut::Shortcuts;
 use super::trace::Trace;
-use super::tree::OrderedStore;
+use super::tree::{OrderedStore, older_to};
 use super::window::Target;
+use crate::memory::LINE_SIZE;
+use crate::short::is_below;
 
 /// Most pairs of a segment, with those of the log that belong there.
 const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
@@ -42,12 +45,21 @@ pub enum End<'k> {
     Below(&'k [u8]),
 }
 
-impl Start<'_> {
+impl<'k> Start<'k> {
+    /// The key in whose segment the range begins.
+    fn key(self) -> &'k [u8] {
+        match self {
+            Start::First => &[],
+            Start::AtOrAbove(key) | Start::Above(key) | Start::Floor(key) => key,
+        }
+    }
+
+    #[inline(never)]
     fn admits(self, key: &[u8]) -> bool {
         match self {
             Start::First => true,
-            Start::AtOrAbove(start) => key >= start,
-            Start::Above(start) => key > start,
+            Start::AtOrAbove(start) => !is_below(key, start),
+            Start::Above(start) => is_below(start, key),
             Start::Floor(_) => unreachable!("the floor is looked for"),
         }
     }
@@ -72,52 +84,153 @@ impl<'k> End<'k> {
     }
 }
 
+/// A scan on its way. A step visits what the step before has announced, and announces what the next one will visit; so
+/// steps of several scans go in turn.
+struct Scan<'g, 'k, T> {
+    stage: Stage<'g, T>,
+    /// The start, until a pair has been shown.
+    start: Option<Start<'k>>,
+    end: End<'k>,
+    /// The floor of the start, if it lies before the segment of the start.
+    floor: Option<Item<'g>>,
+}
+
+enum Stage<'g, T> {
+    /// At a segment of a leaf whose first lines are at hand.
+    Leaf(Node<'g, T>, usize),
+    /// Within a leaf.
+    Pairs(LeafCursor<'g, T>),
+    /// At the page table entry of a leaf.
+    Entry(Lid),
+    /// At the first lines of a leaf.
+    Frame(Frame<'g, T>),
+}
+
+impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
+    /// In the leaf in which the start lies, at its segment.
+    fn new(leaf: Node<'g, T>, segment: usize, start: Start<'k>, end: End<'k>) -> Self {
+        LeafCursor::announce(leaf, segment);
+        Scan { stage: Stage::Leaf(leaf, segment), start: Some(start), end, floor: None }
+    }
+
+    /// Goes on, by a segment at most. Whether it has not ended.
+    #[inline]
+    fn step(
+        &mut self,
+        store: &'g OrderedStore<T>,
+        version: u64,
+        guard: &'g Guard<'_>,
+        visit: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+    ) -> bool {
+        match &mut self.stage {
+            Stage::Leaf(leaf, segment) => {
+                let (leaf, segment) = (*leaf, *segment);
+                self.stage = Stage::Pairs(LeafCursor::new(leaf, segment, version));
+                let Some(Start::Floor(key)) = self.start else { return true };
+                let target = Target::AtOrBelow(key);
+                let mut of_segment = LeafCursor::new(leaf, segment, version);
+                let mut floor = None;
+                while let Some(item) = of_segment.next_of_segment().filter(|item| item.key <= key) {
+                    floor = Some(item);
+                }
+                self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
+                if floor.is_none() {
+                    self.floor = store.find_last(target, version, guard);
+                }
+                true
+            }
+            Stage::Pairs(cursor) => {
+                let (start, end) = (&mut self.start, self.end);
+                if let Some(floor) = self.floor.take()
+                    && !(end.admits(floor.key) && visit(floor.key, floor.value))
+                {
+                    return false;
+                }
+                let is_wanted = cursor.visit_segment(|item| {
+                    if let Some(first) = *start {
+                        if !first.admits(item.key) {
+                            return true;
+                        }
+                        *start = None;
+                    }
+                    end.admits(item.key) && visit(item.key, item.value)
+                });
+                if !is_wanted {
+                    return false;
+                }
+                if !cursor.next_segment() {
+                    let Some(right) = cursor.leaf().right() else { return false };
+                    store.frames.announce_entry(right);
+                    self.stage = Stage::Entry(right);
+                }
+                true
+            }
+            Stage::Entry(lid) => {
+                let frame = store.frames.latest(*lid, guard);
+                frame.announce(0, 2 * LINE_SIZE);
+                self.stage = Stage::Frame(frame);
+                true
+            }
+            Stage::Frame(frame) => {
+                let leaf = older_to(frame.open(), version);
+                LeafCursor::announce(leaf, 0);
+                self.stage = Stage::Leaf(leaf, 0);
+                true
+            }
+        }
+    }
+}
+
+/// Scans that are under way together. Each has more lines in flight than a get.
+pub(super) const SCAN_GROUP_SIZE: usize = 16;
+
 impl<T: Trace> OrderedStore<T> {
     /// Shows the pairs of a range as of a version, until `visit` answers false.
-    pub(super) fn scan<'g>(
+    pub(super) fn scan<'g: 'k, 'k>(
         &'g self,
-        start: Start<'_>,
-        end: End<'_>,
+        start: Start<'k>,
+        end: End<'k>,
         version: u64,
         guard: &'g Guard<'_>,
         mut visit: impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) {
-        let mut show = |item: Item<'g>| end.admits(item.key) && visit(item.key, item.value);
-        let key = match start {
-            Start::First => &[][..],
-            Start::AtOrAbove(key) | Start::Above(key) | Start::Floor(key) => key,
-        };
-        let target = Target::AtOrBelow(key);
+        let target = Target::AtOrBelow(start.key());
         let leaf = self.find_leaf(target, version, guard);
-        let mut cursor = LeafCursor::new(leaf, Shortcuts::open(leaf).find(target).segment.into(), version);
-        let mut next = cursor.next();
-        if let Start::Floor(key) = start {
-            let mut floor = None;
-            while let Some(item) = next.filter(|item| item.key <= key) {
-                floor = Some(item);
-                next = cursor.next();
-            }
-            let floor = floor.or_else(|| self.find_last(target, version, guard));
-            if floor.is_some_and(|floor| !show(floor)) {
-                return;
-            }
-        } else {
-            while next.is_some_and(|item| !start.admits(item.key)) {
-                next = cursor.next();
-            }
+        let segment = Shortcuts::open(leaf).find(target).segment;
+        let mut scan = Scan::new(leaf, usize::from(segment), start, end);
+        while scan.step(self, version, guard, &mut visit) {}
+    }
+
+    /// Shows the pairs of up to [`SCAN_GROUP_SIZE`] ranges as of a version, segments of different ranges in turn. `visit`
+    /// gets the number of the range too, and ends that scan by false.
+    pub(super) fn scan_group<'g: 'k, 'k>(
+        &'g self,
+        ranges: &[(Start<'k>, End<'k>)],
+        version: u64,
+        guard: &'g Guard<'_>,
+        mut visit: impl FnMut(usize, &'g [u8], Value<'g>) -> bool,
+    ) {
+        assert!(ranges.len() <= SCAN_GROUP_SIZE, "a group has a limit");
+        let mut keys = [&[][..]; SCAN_GROUP_SIZE];
+        for (key, (start, _)) in keys.iter_mut().zip(ranges) {
+            *key = start.key();
         }
-        loop {
-            while let Some(item) = next {
-                if !(matches!(start, Start::Floor(_)) || start.admits(item.key)) {
-                    // A start above the whole first leaf.
-                } else if !show(item) {
-                    return;
+        let keys = &keys[..ranges.len()];
+        let leaves = self.find_leaves(keys, version, guard);
+        let places = batch::find_segments(&leaves, keys);
+        let mut scans: [Option<Scan<'g, 'k, T>>; SCAN_GROUP_SIZE] = std::array::from_fn(|number| {
+            let (start, end) = *ranges.get(number)?;
+            Some(Scan::new(leaves[number], usize::from(places[number].segment), start, end))
+        });
+        let mut under_way = ranges.len();
+        while under_way > 0 {
+            for (number, slot) in scans.iter_mut().enumerate() {
+                let Some(scan) = slot else { continue };
+                if !scan.step(self, version, guard, &mut |key, value| visit(number, key, value)) {
+                    *slot = None;
+                    under_way -= 1;
                 }
-                next = cursor.next();
             }
-            let Some(right) = cursor.leaf().right() else { return };
-            cursor = LeafCursor::new(self.as_of(right, version, guard), 0, version);
-            next = cursor.next();
         }
     }
 

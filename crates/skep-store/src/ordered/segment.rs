@@ -17,6 +17,7 @@ use super::lanes::equal;
 use super::shortcut::SEGMENT_ALIGNMENT;
 use super::trace::Trace;
 use super::window::FINGERPRINT_COUNT_MAX;
+use crate::short;
 
 /// Most items of a segment.
 pub(super) const ITEM_COUNT_MAX: usize = FINGERPRINT_COUNT_MAX;
@@ -110,14 +111,27 @@ impl<'g, T: Trace> Segment<'g, T> {
         equal(fingerprints, fingerprint) & ((1 << self.count()) - 1)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn fingerprint(&self, item: usize) -> u8 {
-        self.head[FINGERPRINTS_START + item]
+        debug_assert!(item < ITEM_COUNT_MAX);
+        self.head[FINGERPRINTS_START + item % ITEM_COUNT_MAX]
     }
 
-    /// Whether any value lies outside.
-    pub(super) fn has_outside(&self) -> bool {
-        self.head_u16(2) != 0
+    /// Whether the items from this one on have one size and lie one behind the other, the first at its place.
+    #[inline]
+    pub(super) fn is_run_from(&self, item: usize) -> bool {
+        self.is_uniform() && !(self.has_boundary && item == 0)
+    }
+
+    /// The items whose values are references, item 0 in bit 0.
+    #[inline(always)]
+    pub(super) fn outside(&self) -> usize {
+        self.head_u16(2)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_outside(&self, item: usize) -> bool {
+        self.outside() >> item & 1 == 1
     }
 
     /// Where key and value of an item lie in the frame: offset, key size, value size.
@@ -158,7 +172,7 @@ impl<'g, T: Trace> Segment<'g, T> {
         }
         let item = candidates.trailing_zeros() as usize;
         let (offset, key_size, value_size) = self.place(item);
-        let is_outside = self.head_u16(2) >> item & 1 == 1;
+        let is_outside = self.is_outside(item);
         Some(Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside })
     }
 
@@ -167,7 +181,7 @@ impl<'g, T: Trace> Segment<'g, T> {
     pub(super) fn pair(&self, item: usize) -> (&'g [u8], Value<'g>) {
         let (offset, key_size, value_size) = self.place(item);
         let (key, bytes) = self.node.read(offset, key_size + value_size).split_at(key_size);
-        (key, Value { bytes, is_outside: self.head_u16(2) >> item & 1 == 1 })
+        (key, Value { bytes, is_outside: self.is_outside(item) })
     }
 
     /// The key of an item, unless it is the boundary key.
@@ -188,8 +202,11 @@ impl<'g, T: Trace> Segment<'g, T> {
 
 /// Bytes of a segment of these items.
 pub(super) fn size(items: &[Item<'_>], has_boundary: bool) -> usize {
-    let pairs: usize = items.iter().map(|item| item.key.len() + item.value.bytes.len()).sum();
     let boundary = if has_boundary { items[0].key.len() } else { 0 };
+    let pairs = match items.first() {
+        Some(first) if is_uniform(items) => items.len() * (first.key.len() + first.value.bytes.len()),
+        _ => items.iter().map(|item| item.key.len() + item.value.bytes.len()).sum(),
+    };
     head_size(items) + pairs - boundary
 }
 
@@ -197,9 +214,11 @@ fn head_size(items: &[Item<'_>]) -> usize {
     if is_uniform(items) { UNIFORM_HEAD_SIZE } else { FINGERPRINTS_START + items.len() * VARIED_ITEM_HEAD_SIZE }
 }
 
+#[inline]
 fn is_uniform(items: &[Item<'_>]) -> bool {
-    let sizes = |item: &Item<'_>| (item.key.len(), item.value.bytes.len());
-    items.windows(2).all(|pair| sizes(&pair[0]) == sizes(&pair[1]))
+    let Some((first, others)) = items.split_first() else { return true };
+    let (key_size, value_size) = (first.key.len(), first.value.bytes.len());
+    others.iter().all(|item| item.key.len() == key_size && item.value.bytes.len() == value_size)
 }
 
 /// Writes a segment to the start of `bytes`.
@@ -214,32 +233,33 @@ pub(super) fn write(bytes: &mut [u8], items: &[Item<'_>], has_boundary: bool) {
     for (place, item) in items.iter().enumerate() {
         bytes[FINGERPRINTS_START + place] = item.fingerprint;
     }
+    if uniform {
+        let Some(first) = items.first() else { return };
+        let (key_size, value_size) = (first.key.len(), first.value.bytes.len());
+        bytes[4..6].copy_from_slice(&(key_size as u16).to_le_bytes());
+        bytes[6..8].copy_from_slice(&(value_size as u16).to_le_bytes());
+        let in_full = &items[usize::from(has_boundary)..];
+        let (pairs, rest) = bytes[UNIFORM_HEAD_SIZE..].split_at_mut(in_full.len() * (key_size + value_size));
+        for (pair, item) in pairs.chunks_exact_mut(key_size + value_size).zip(in_full) {
+            let (key, value) = pair.split_at_mut(key_size);
+            short::overwrite(key, item.key);
+            short::overwrite(value, item.value.bytes);
+        }
+        if has_boundary {
+            short::overwrite(&mut rest[..value_size], first.value.bytes);
+        }
+        return;
+    }
     let mut end = head_size(items);
     let mut put = |bytes: &mut [u8], part: &[u8]| {
         bytes[end..][..part.len()].copy_from_slice(part);
         end += part.len();
         end
     };
-    let key_of = |place: usize| if has_boundary && place == 0 { &[][..] } else { items[place].key };
-    if uniform {
-        if let Some(first) = items.first() {
-            bytes[4..6].copy_from_slice(&(first.key.len() as u16).to_le_bytes());
-            bytes[6..8].copy_from_slice(&(first.value.bytes.len() as u16).to_le_bytes());
-        }
-        let skipped = usize::from(has_boundary);
-        for item in &items[skipped..] {
-            put(bytes, item.key);
-            put(bytes, item.value.bytes);
-        }
-        if has_boundary {
-            put(bytes, items[0].value.bytes);
-        }
-        return;
-    }
     let ends = FINGERPRINTS_START + items.len();
     let key_sizes = ends + 2 * items.len();
     for (place, item) in items.iter().enumerate() {
-        let key = key_of(place);
+        let key = if has_boundary && place == 0 { &[] } else { item.key };
         put(bytes, key);
         let end = put(bytes, item.value.bytes);
         bytes[ends + 2 * place..][..2].copy_from_slice(&(end as u16).to_le_bytes());

@@ -4,7 +4,7 @@ use super::batch::GROUP_SIZE;
 use super::change::{Change, Draft};
 use super::epoch::{Guard, Participant};
 use super::garbage::{BATCH_SIZE, Garbage};
-use super::scan::{End, Start};
+use super::scan::{End, SCAN_GROUP_SIZE, Start};
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
 use super::version::wait;
@@ -65,6 +65,15 @@ impl<'s, T: Trace> Session<'s, T> {
         }
     }
 
+    /// Says that keys will be read or written soon, one after the other: what lies on the way to them is fetched, misses of
+    /// different keys side by side. It changes no answer. A few dozen keys at a time stay at hand.
+    pub fn announce(&mut self, keys: &[&[u8]]) {
+        let guard = self.participant.enter();
+        for group in keys.chunks(GROUP_SIZE) {
+            self.store.announce_group(group, &guard);
+        }
+    }
+
     /// Inserts or replaces the value of a key, if the condition holds. The answer is [`Reply::Done`], [`Reply::Exists`],
     /// [`Reply::NotFound`] or [`Reply::Failed`]; whatever it tells can be read by all.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
@@ -96,6 +105,26 @@ impl<'s, T: Trace> Session<'s, T> {
             outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
             visit(key, whole)
         });
+    }
+
+    /// Shows the pairs of many ranges, all as of one moment. `visit` gets the number of the range, key and value; pairs of one
+    /// range come in the order of their keys until it answers false, in turn with those of others. What is announced for one
+    /// range travels while others are worked on.
+    pub fn scan_batch(&mut self, ranges: &[(Start<'_>, End<'_>)], mut visit: impl FnMut(usize, &[u8], &[u8]) -> bool) {
+        let Session { store, participant, whole, .. } = self;
+        let guard = participant.enter();
+        let version = store.versions.read();
+        for (group, ranges) in ranges.chunks(SCAN_GROUP_SIZE).enumerate() {
+            store.scan_group(ranges, version, &guard, |number, key, value| {
+                let number = group * SCAN_GROUP_SIZE + number;
+                if !value.is_outside {
+                    return visit(number, key, value.bytes);
+                }
+                whole.clear();
+                outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
+                visit(number, key, whole)
+            });
+        }
     }
 
     /// As [`Session::scan`], from the greatest key to the lowest.

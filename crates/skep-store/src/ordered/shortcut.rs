@@ -134,9 +134,8 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
 
     /// Says that a segment will be read soon, all of it.
     #[inline(always)]
-    pub(super) fn announce_segment(self, place: SegmentPlace) {
-        let segment = usize::from(place.segment);
-        let start = usize::from(place.start);
+    pub(super) fn announce_segment(self, segment: usize) {
+        let start = self.segment_start(segment);
         let end =
             if segment + 1 < self.segment_count() { self.segment_start(segment + 1) } else { self.node.log_start() };
         self.node.frame().announce(start, end - start);

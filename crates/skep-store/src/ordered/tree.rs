@@ -152,6 +152,11 @@ impl<T: Trace> OrderedStore<T> {
         any
     }
 
+    /// A frame of this size.
+    pub(super) fn allocate_frame(&self, granules: usize) -> Option<FreeFrame> {
+        self.space().allocate(granules)
+    }
+
     /// Frames of these sizes, or none at all.
     pub(super) fn allocate(&self, granules: &[usize]) -> Option<Vec<FreeFrame>> {
         let mut space = self.space();

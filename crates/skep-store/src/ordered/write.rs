@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use super::change::{Change, Decision, Draft};
 use super::epoch::Guard;
-use super::frame::{FreeFrame, LockedNode, Node};
+use super::frame::{FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::leaf::{self, LeafCursor};
 use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
 use super::outside;
 use super::segment::{Item, Segment, Value};
 use super::shortcut::Shortcuts;
-use super::sorted::{LEAF_SIZE_LOW, LeafPlan};
+use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::{Target, fingerprint};
@@ -63,7 +63,7 @@ impl<T: Trace> OrderedStore<T> {
         if leaf.state().is_locked() {
             return Attempt::Again;
         }
-        let (back, is_exact) = leaf::sorted_place(leaf, key);
+        let (back, is_exact) = leaf::sorted_place(leaf, key, fingerprint);
         let logged = leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
         let found = || exists.then(|| logged.map_or_else(|| leaf::sorted_value(leaf, back), |entry| entry.value));
@@ -105,7 +105,7 @@ impl<T: Trace> OrderedStore<T> {
         if has_room && delta_fits && (value.is_some() || has_others()) {
             self.append(leaf, entry, back, is_exact)
         } else {
-            self.merge(leaf, entry, guard, replaced)
+            self.merge(leaf, entry, (back, is_exact), guard, replaced)
         }
     }
 
@@ -127,19 +127,33 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Merges log and sorted block and the new entry into another frame, or divides the leaf, or joins it with another.
-    fn merge(&self, leaf: Node<'_, T>, new: &NewEntry<'_>, guard: &Guard<'_>, replaced: &mut Vec<Garbage>) -> Attempt {
+    fn merge(
+        &self,
+        leaf: Node<'_, T>,
+        new: &NewEntry<'_>,
+        (back, is_exact): (BackPointer, bool),
+        guard: &Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
+        let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
+        if is_large(leaf.log_start())
+            && let Some(patches) = sorted::Patches::new(leaf, new, (back, is_exact), self.log_block)
+        {
+            let build = |frame| patches.build(self.frames.build(frame), leaf);
+            return self.replace_leaf(locked, patches.granules(), build, Vec::new, replaced);
+        }
         let mut items = pairs_of(leaf);
         apply(&mut items, new);
         let plan = match LeafPlan::new(&items, self.log_block) {
-            Some(plan) if plan.size() >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none()) => plan,
+            Some(plan) if is_large(plan.size()) => plan,
             plan => return self.restructure(locked, items, plan, new.key, guard, replaced),
         };
-        self.replace_leaf(locked, &items, &plan, guard, replaced)
+        self.replace_pairs(locked, &items, &plan, guard, replaced)
     }
 
-    /// Gives a leaf another frame.
-    pub(super) fn replace_leaf(
+    /// Gives a leaf another frame with these pairs.
+    pub(super) fn replace_pairs(
         &self,
         locked: LockedNode<'_, T>,
         items: &[Item<'_>],
@@ -147,14 +161,29 @@ impl<T: Trace> OrderedStore<T> {
         guard: &Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
-        let Some(mut frames) = self.allocate(&[plan.granules()]) else { return Attempt::NoMemory };
-        let frame: FreeFrame = frames.pop().expect("a frame was asked for");
         let leaf = locked.node();
         let siblings = (leaf.left(), leaf.right());
         let prefix_size = Shortcuts::open(leaf).prefix_size();
-        let builder = self.frames.build(frame);
-        let sealed = plan.build(builder, leaf.lid(), prefix_size, items, siblings, Some(leaf.number()));
-        let dropped = self.dropped_values(&[leaf], items, guard);
+        let build = |frame| {
+            let builder = self.frames.build(frame);
+            plan.build(builder, leaf.lid(), prefix_size, items, siblings, Some(leaf.number()))
+        };
+        let dropped = || self.dropped_values(&[leaf], items, guard);
+        self.replace_leaf(locked, plan.granules(), build, dropped, replaced)
+    }
+
+    /// Gives a leaf the frame that `build` makes.
+    fn replace_leaf(
+        &self,
+        locked: LockedNode<'_, T>,
+        granules: usize,
+        build: impl FnOnce(FreeFrame) -> SealedFrame,
+        dropped: impl FnOnce() -> Vec<Garbage>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let Some(frame) = self.allocate_frame(granules) else { return Attempt::NoMemory };
+        let sealed = build(frame);
+        let dropped = dropped();
         let _abort = AbortOnPanic;
         let version = self.versions.take();
         self.frames.set_version(&sealed, version);
@@ -181,12 +210,18 @@ impl<T: Trace> OrderedStore<T> {
 
 /// The newest pairs of a leaf.
 pub(super) fn pairs_of<'g, T: Trace>(leaf: Node<'g, T>) -> Vec<Item<'g>> {
+    LeafCursor::announce(leaf, 0);
     let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
     let mut items = Vec::with_capacity(256);
-    while let Some(item) = cursor.next() {
-        items.push(item);
+    loop {
+        cursor.visit_segment(|item| {
+            items.push(item);
+            true
+        });
+        if !cursor.next_segment() {
+            return items;
+        }
     }
-    items
 }
 
 /// Carries a change out on pairs in order.
@@ -212,7 +247,7 @@ fn references_of<'g, T: Trace>(leaf: Node<'g, T>) -> Vec<&'g [u8]> {
     let shortcuts = Shortcuts::open(leaf);
     for index in 0..shortcuts.segment_count() {
         let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
-        if segment.has_outside() {
+        if segment.outside() != 0 {
             (0..segment.count()).for_each(|item| add(segment.value(item)));
         }
     }

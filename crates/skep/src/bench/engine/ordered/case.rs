@@ -21,7 +21,7 @@ pub(super) struct Case {
     /// Of 256 operations, those that write.
     writes_in_256: u16,
     keys: Keys,
-    /// Whether the gets of a batch go through the tree together.
+    /// Whether the gets of a batch, and its scans, go through the tree together, and its writes are announced.
     pub(super) is_batched: bool,
 }
 
@@ -67,12 +67,14 @@ const fn single(name: &'static str, read: Read, write: Write, writes_in_256: u16
 }
 
 /// All cases. `delete` comes behind `put_new` and removes what that has put. Of `cloud_80_zipf`, 80 of 100 operations read.
-pub(super) const CASES: [Case; 30] = [
+pub(super) const CASES: [Case; 32] = [
     mix("get_uniform", GET, Write::Update, 0, Keys::Uniform),
     single("get_single_uniform", GET, Write::Update, 0),
-    single("put_existing", GET, Write::Update, 256),
-    single("put_new", GET, Write::Insert, 256),
-    single("delete", GET, Write::Delete, 256),
+    mix("put_existing", GET, Write::Update, 256, Keys::Uniform),
+    single("put_existing_single", GET, Write::Update, 256),
+    mix("put_new", GET, Write::Insert, 256, Keys::Uniform),
+    mix("delete", GET, Write::Delete, 256, Keys::Uniform),
+    mix("scan_24_uniform", Read::Scan(24, 24), Write::Update, 0, Keys::Uniform),
     single("scan_24_single_uniform", Read::Scan(24, 24), Write::Update, 0),
     mix("ycsb_a_uniform", GET, Write::Update, 128, Keys::Uniform),
     mix("ycsb_a_zipf", GET, Write::Update, 128, Keys::Zipf),
@@ -142,6 +144,13 @@ pub(super) enum Operation {
     Put,
     Delete,
     ReadModifyWrite,
+}
+
+impl Operation {
+    /// Whether it may change the store.
+    pub(super) fn is_write(self) -> bool {
+        !matches!(self, Operation::Get | Operation::Scan(_))
+    }
 }
 
 /// Draws the keys and operations of batches.

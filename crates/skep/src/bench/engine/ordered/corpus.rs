@@ -19,6 +19,8 @@ pub(super) struct Shape {
 
 /// Pairs of the least size: keys of eight random bytes are different from each other.
 pub(super) const KV_SIZE_MIN: usize = 16;
+/// Keys to be written that the store is told of together.
+const ANNOUNCED_MAX: usize = 32;
 /// Pairs of a step of the load.
 const LOAD_STEP: u64 = 256;
 
@@ -61,7 +63,8 @@ impl<'s, T: Trace> Corpus<'s, T> {
         Ok(corpus)
     }
 
-    /// Carries operations out, either one after the other, or all gets together, then the scans, then the writes. The time
+    /// Carries operations out, either one after the other, or all gets together, then the scans, then the writes, which are
+    /// announced a few dozen at a time. The time
     /// that it took, without the drawing of keys. Fails if one of them is not answered as it should be.
     pub(super) fn execute(&mut self, operations: &[(u64, Operation)], is_batched: bool) -> Result<Duration, String> {
         self.keys.clear();
@@ -70,25 +73,37 @@ impl<'s, T: Trace> Corpus<'s, T> {
         let is_get = |operation: Operation| matches!(operation, Operation::Get | Operation::ReadModifyWrite);
         let gets: Vec<&[u8]> = (0..operations.len()).filter(|place| is_get(operations[*place].1)).map(key_of).collect();
         let others: Vec<(&[u8], Operation)> = operations.iter().enumerate().map(|(p, op)| (key_of(p), op.1)).collect();
+        let scan = |(key, operation): &(_, Operation)| match operation {
+            Operation::Scan(pair_count) => Some((*key, *pair_count)),
+            _ => None,
+        };
+        let scans: Vec<(&[u8], usize)> = others.iter().filter_map(scan).collect();
+        let mut written = Vec::with_capacity(ANNOUNCED_MAX);
         let mut tally = Tally { found: 0, done: 0, witness: 0, value: Vec::with_capacity(self.shape.value_size) };
         let (session, value) = (&mut self.session, &self.value);
         let begun = Instant::now();
         if is_batched {
             session.get_batch(&gets, |value| tally.see(value));
-            others.iter().for_each(|(key, operation)| tally.scan(session, key, *operation));
+            tally.scan_batch(session, &scans);
         }
-        for (key, operation) in &others {
-            if !is_batched {
-                tally.get(session, key, *operation);
-                tally.scan(session, key, *operation);
+        for operations in others.chunks(ANNOUNCED_MAX) {
+            if is_batched {
+                written.clear();
+                written.extend(operations.iter().filter(|(_, operation)| operation.is_write()).map(|(key, _)| *key));
+                session.announce(&written);
             }
-            tally.write(session, key, value, *operation);
+            for (key, operation) in operations {
+                if !is_batched {
+                    tally.get(session, key, *operation);
+                    tally.scan(session, key, *operation);
+                }
+                tally.write(session, key, value, *operation);
+            }
         }
         let spent = begun.elapsed();
         std::hint::black_box(tally.witness);
-        let reads = gets.len() + others.iter().filter(|(_, operation)| matches!(operation, Operation::Scan(_))).count();
-        let writes = others.iter().filter(|(_, operation)| !matches!(operation, Operation::Get | Operation::Scan(_)));
-        let writes = writes.count();
+        let reads = gets.len() + scans.len();
+        let writes = others.iter().filter(|(_, operation)| operation.is_write()).count();
         if (tally.found, tally.done) != (reads, writes) {
             return Err(format!(
                 "{} of {reads} reads found something, {} of {writes} writes done",
@@ -135,6 +150,17 @@ impl Tally {
             count < pair_count
         });
         self.found += usize::from(count > 0);
+    }
+
+    fn scan_batch<T: Trace>(&mut self, session: &mut Session<'_, T>, scans: &[(&[u8], usize)]) {
+        let ranges: Vec<_> = scans.iter().map(|(key, _)| (Start::AtOrAbove(key), End::Last)).collect();
+        let mut counts = vec![0; scans.len()];
+        session.scan_batch(&ranges, |number, key, value| {
+            self.witness += u64::from(key[0]) + u64::from(value[0]);
+            counts[number] += 1;
+            counts[number] < scans[number].1
+        });
+        self.found += counts.iter().filter(|count| **count > 0).count();
     }
 
     fn write<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], value: &[u8], operation: Operation) {
