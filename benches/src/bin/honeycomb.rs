@@ -21,7 +21,7 @@ struct Arguments {
     /// The figure, such as fig17; each takes a minute or two. Without it they are listed.
     figure: Option<String>,
     /// Pairs that every store holds at first.
-    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(100..=200_000_000))]
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(100..=200_000_000))]
     pairs: u64,
     /// Operations of a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
