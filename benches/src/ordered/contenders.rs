@@ -189,10 +189,9 @@ impl<const N: usize> Contender<N> for Scc<N> {
 
     fn put(&mut self, pairs: &[Pair<N>]) {
         for (key, value) in pairs {
-            if self.0.insert_sync(*key, *value).is_err() {
-                // It has no way to replace.
+            // It has no way to replace, and another thread may come between.
+            while self.0.insert_sync(*key, *value).is_err() {
                 self.0.remove_sync(key);
-                assert!(self.0.insert_sync(*key, *value).is_ok());
             }
         }
     }
