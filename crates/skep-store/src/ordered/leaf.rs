@@ -175,15 +175,32 @@ const SEGMENTS_AHEAD: usize = 2;
 
 impl<'g, T: Trace> LeafCursor<'g, T> {
     /// Says that a cursor will begin with this segment. The lines of header and shortcut index are at hand.
-    #[inline]
+    #[inline(always)]
     pub(super) fn announce(leaf: Node<'g, T>, segment: usize) {
         if leaf.state().log_count() > 0 {
             leaf.frame().announce_line(leaf.log_start());
         }
-        let shortcuts = Shortcuts::open(leaf);
-        shortcuts.announce_segment(segment);
-        if segment + 1 < shortcuts.segment_count() {
-            shortcuts.announce_segment(segment + 1);
+        Shortcuts::open(leaf).announce_segment(segment);
+    }
+
+    /// Says that the cursor will go on: announces the boundary key of its segment, what is behind that, another segment or
+    /// the leaf to the right, and the log entries that come soon. To be called when the cursor comes to a segment.
+    #[inline(always)]
+    pub(super) fn announce_ahead(&mut self) {
+        let shortcuts = Shortcuts::open(self.leaf);
+        if self.segment_index > 0 {
+            shortcuts.announce_boundary(self.segment_index, self.segment.key_size());
+        }
+        if self.segment_index + 1 < shortcuts.segment_count() {
+            shortcuts.announce_segment(self.segment_index + 1);
+        } else {
+            self.leaf.announce_right();
+        }
+        while self.place_announced < self.order.count()
+            && self.order.segment(self.leaf, self.place_announced) <= self.segment_index + SEGMENTS_AHEAD
+        {
+            log::announce(self.leaf, self.order.entry(self.place_announced));
+            self.place_announced += 1;
         }
     }
 
@@ -235,22 +252,17 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             if !self.next_segment() {
                 return None;
             }
+            self.announce_ahead();
         }
     }
 
-    /// Goes on to the next segment, if there is one, and announces what is behind it: another segment, or the leaf to the
-    /// right.
+    /// Goes on to the next segment, if there is one.
     #[inline]
     pub(super) fn next_segment(&mut self) -> bool {
         let shortcuts = Shortcuts::open(self.leaf);
         let next = self.segment_index + 1;
         if next == shortcuts.segment_count() {
             return false;
-        }
-        if next + 1 < shortcuts.segment_count() {
-            shortcuts.announce_segment(next + 1);
-        } else {
-            self.leaf.announce_right();
         }
         self.segment_index = next;
         self.segment = Segment::open(self.leaf, shortcuts.segment_start(next), next);
@@ -290,6 +302,9 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
                         return false;
                     }
                 }
+            }
+            if self.entry_item == NO_ITEM && self.item == self.segment.count() {
+                return true;
             }
             match self.next_beside_run() {
                 None => return true,
@@ -335,12 +350,6 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     #[inline]
     fn begin_segment(&mut self) {
         self.item = 0;
-        while self.place_announced < self.order.count()
-            && self.order.segment(self.leaf, self.place_announced) <= self.segment_index + SEGMENTS_AHEAD
-        {
-            log::announce(self.leaf, self.order.entry(self.place_announced));
-            self.place_announced += 1;
-        }
         self.find_entry();
         self.begin_run();
     }

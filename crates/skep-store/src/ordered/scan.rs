@@ -84,8 +84,8 @@ impl<'k> End<'k> {
     }
 }
 
-/// A scan on its way. A step visits what the step before has announced, and announces what the next one will visit; so
-/// steps of several scans go in turn.
+/// A scan on its way. A step visits what was announced behind the step before. Of several scans each takes a step in turn,
+/// and then all announce: prefetches stand close together, so that their page walks overlap.
 struct Scan<'g, 'k, T> {
     stage: Stage<'g, T>,
     /// The start, until a pair has been shown.
@@ -109,8 +109,18 @@ enum Stage<'g, T> {
 impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
     /// In the leaf in which the start lies, at its segment.
     fn new(leaf: Node<'g, T>, segment: usize, start: Start<'k>, end: End<'k>) -> Self {
-        LeafCursor::announce(leaf, segment);
         Scan { stage: Stage::Leaf(leaf, segment), start: Some(start), end, floor: None }
+    }
+
+    /// Announces what the next step will visit.
+    #[inline(always)]
+    fn announce(&mut self, store: &'g OrderedStore<T>) {
+        match &mut self.stage {
+            Stage::Leaf(leaf, segment) => LeafCursor::announce(*leaf, *segment),
+            Stage::Pairs(cursor) => cursor.announce_ahead(),
+            Stage::Entry(lid) => store.frames.announce_entry(*lid),
+            Stage::Frame(frame) => frame.announce(0, 2 * LINE_SIZE),
+        }
     }
 
     /// Goes on, by a segment at most. Whether it has not ended.
@@ -160,21 +170,16 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
                 }
                 if !cursor.next_segment() {
                     let Some(right) = cursor.leaf().right() else { return false };
-                    store.frames.announce_entry(right);
                     self.stage = Stage::Entry(right);
                 }
                 true
             }
             Stage::Entry(lid) => {
-                let frame = store.frames.latest(*lid, guard);
-                frame.announce(0, 2 * LINE_SIZE);
-                self.stage = Stage::Frame(frame);
+                self.stage = Stage::Frame(store.frames.latest(*lid, guard));
                 true
             }
             Stage::Frame(frame) => {
-                let leaf = older_to(frame.open(), version);
-                LeafCursor::announce(leaf, 0);
-                self.stage = Stage::Leaf(leaf, 0);
+                self.stage = Stage::Leaf(older_to(frame.open(), version), 0);
                 true
             }
         }
@@ -198,7 +203,10 @@ impl<T: Trace> OrderedStore<T> {
         let leaf = self.find_leaf(target, version, guard);
         let segment = Shortcuts::open(leaf).find(target).segment;
         let mut scan = Scan::new(leaf, usize::from(segment), start, end);
-        while scan.step(self, version, guard, &mut visit) {}
+        scan.announce(self);
+        while scan.step(self, version, guard, &mut visit) {
+            scan.announce(self);
+        }
     }
 
     /// Shows the pairs of up to [`SCAN_GROUP_SIZE`] ranges as of a version, segments of different ranges in turn. `visit`
@@ -224,6 +232,7 @@ impl<T: Trace> OrderedStore<T> {
         });
         let mut under_way = ranges.len();
         while under_way > 0 {
+            scans.iter_mut().flatten().for_each(|scan| scan.announce(self));
             for (number, slot) in scans.iter_mut().enumerate() {
                 let Some(scan) = slot else { continue };
                 if !scan.step(self, version, guard, &mut |key, value| visit(number, key, value)) {

@@ -123,6 +123,12 @@ impl<'g, T: Trace> Segment<'g, T> {
         self.is_uniform() && !(self.has_boundary && item == 0)
     }
 
+    /// The size of its keys, if they have one; otherwise zero.
+    #[inline(always)]
+    pub(super) fn key_size(&self) -> usize {
+        self.head_u16(4)
+    }
+
     /// The items whose values are references, item 0 in bit 0.
     #[inline(always)]
     pub(super) fn outside(&self) -> usize {

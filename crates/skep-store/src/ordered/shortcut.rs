@@ -141,16 +141,22 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         self.node.frame().announce(start, end - start);
     }
 
-    /// Says that boundary keys will be read soon that share the window of a key: their ends, and the keys themselves, as far
-    /// as it can be told if all keys are as long.
+    /// Says that boundary keys will be read soon that share the window of a key, which is as long as they are as a rule.
     #[cold]
     #[inline(never)]
     pub(super) fn announce_tied(self, key: &[u8]) {
         let own = Target::AtOrBelow(key).window(self.prefix_size());
-        let count = self.segment_count() - 1;
-        let below = (0..count).take_while(|place| self.window(*place) < own).count();
-        self.node.frame().announce(BOUNDARIES_START + below * END_SIZE, END_SIZE);
-        self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + below * key.len(), key.len());
+        let below = (0..self.segment_count() - 1).take_while(|place| self.window(*place) < own).count();
+        self.announce_boundary(below + 1, key.len());
+    }
+
+    /// Says that the boundary key of a segment will be read soon: its end, and the key itself, as far as it can be told if all
+    /// keys have this size.
+    #[inline(always)]
+    pub(super) fn announce_boundary(self, segment: usize, key_size: usize) {
+        let (count, place) = (self.segment_count() - 1, segment - 1);
+        self.node.frame().announce_line(BOUNDARIES_START + place * END_SIZE);
+        self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + place * key_size, key_size);
     }
 
     fn boundary_key(self, place: usize) -> &'g [u8] {

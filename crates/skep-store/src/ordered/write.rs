@@ -214,6 +214,7 @@ pub(super) fn pairs_of<'g, T: Trace>(leaf: Node<'g, T>) -> Vec<Item<'g>> {
     let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
     let mut items = Vec::with_capacity(256);
     loop {
+        cursor.announce_ahead();
         cursor.visit_segment(|item| {
             items.push(item);
             true
