@@ -91,8 +91,7 @@ impl<'s, T: Trace> Session<'s, T> {
         }
     }
 
-    /// Shows the pairs of a range in the order of their keys, all as of one moment, until `visit` answers false. A value is
-    /// shown in parts: one, or several if it lies outside its node.
+    /// Shows the pairs of a range in the order of their keys, all as of one moment, until `visit` answers false.
     pub fn scan(&mut self, start: Start<'_>, end: End<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
         let Session { store, participant, whole, .. } = self;
         let guard = participant.enter();
