@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
 use super::hash::Cost;
-use super::measure::{Rounds, median};
+use super::measure::median;
 use super::work::WorkBeside;
 use crate::bench::report::grouped;
 use crate::size::MemorySize;
@@ -83,11 +83,6 @@ fn frequency() -> f64 {
 }
 
 impl Report {
-    /// Adds what the bare loop reached.
-    pub(super) fn with_limits(self, rounds: &Rounds) -> Self {
-        Report { limit_read: median(&rounds.reads).0, limit_rmw: median(&rounds.writes).0, ..self }
-    }
-
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).expect("numbers and text are always valid JSON")
     }

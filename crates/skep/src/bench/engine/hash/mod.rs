@@ -17,7 +17,7 @@ use self::case::{CASES, Case, Draw, execute};
 use self::corpus::{Corpus, Shape};
 pub(super) use self::station::Cost;
 use super::limit::Ideal;
-use super::measure::{Course, Subject, Work, measure as measure_rounds};
+use super::measure::{Course, Subject, Work, measure as measure_rounds, median};
 use super::report::{Figures, Report};
 use super::work::work_beside;
 use super::{Arguments, bare_loop};
@@ -118,7 +118,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         let (accesses, lines) = count(&mut counted, &mut counted_draw, case, effort.batch);
         Figures::new(case.name, rounds, accesses, lines)
     };
-    let report = Report {
+    Ok(Report {
         skep: env!("CARGO_PKG_VERSION"),
         machine: machine(),
         engine: "hash",
@@ -129,13 +129,12 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         tree: None,
         batch: arguments.batch,
         rounds: arguments.rounds,
-        limit_read: 0.0,
-        limit_rmw: 0.0,
+        limit_read: median(&rounds.reads).0,
+        limit_rmw: median(&rounds.writes).0,
         cases: cases.iter().zip(&rounds.cases).map(figures).collect(),
         station: Some(station),
         limit_with_work,
-    };
-    Ok(report.with_limits(&rounds))
+    })
 }
 
 /// Accesses and lines of an operation.

@@ -16,7 +16,7 @@ use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Trace};
 use self::case::{CASES, Case, Draw, Operation};
 use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
 use super::limit::Ideal;
-use super::measure::{Course, Subject, Work, measure as measure_rounds};
+use super::measure::{Course, Subject, Work, measure as measure_rounds, median};
 use super::report::{Figures, Report, TreeFigures};
 use super::work::work_beside;
 use super::{Arguments, bare_loop};
@@ -122,7 +122,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         let bytes_read = Some(lines * LINE_SIZE as f64);
         figures.push(Figures { bytes_read, ..Figures::new(case.name, rounds, accesses, lines) });
     }
-    let report = Report {
+    Ok(Report {
         skep: env!("CARGO_PKG_VERSION"),
         machine: machine(),
         engine: "ordered",
@@ -133,13 +133,12 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         tree: Some(tree),
         batch: arguments.batch,
         rounds: arguments.rounds,
-        limit_read: 0.0,
-        limit_rmw: 0.0,
+        limit_read: median(&rounds.reads).0,
+        limit_rmw: median(&rounds.writes).0,
         cases: figures,
         station: None,
         limit_with_work,
-    };
-    Ok(report.with_limits(&rounds))
+    })
 }
 
 /// Accesses and lines that an operation reads.
