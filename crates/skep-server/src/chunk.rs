@@ -6,7 +6,7 @@
 use skep_store::operation::Request;
 use skep_wire::native::{Hello, ProtocolError, WireError};
 
-use crate::native_chunk::NativeChunk;
+use crate::native_chunk::{NativeChunk, NativeOperations};
 use crate::resp_chunk::RespChunk;
 use crate::resp_command::Context;
 use crate::round::Round;
@@ -111,21 +111,15 @@ impl Chunk {
         }
     }
 
-    /// Gives the operations whose answers are not in the output to `visit`, in order, until it wants no more. Each
-    /// comes with its part in what is answered as one: an operation of a frame has an answer of its own.
-    pub(crate) fn visit<'a>(
+    /// The operations whose answers are not in the output, in order, each with its part in what is answered as one.
+    pub(crate) fn operations<'a>(
         &'a self,
         input: &'a [u8],
-        mut visit: impl FnMut(Part, Space, Result<Request<'a>, WireError>) -> bool,
-    ) {
+    ) -> ChunkOperations<'a, impl Iterator<Item = (Part, Space, Request<'a>)>> {
         match self {
-            Chunk::Hello => {}
-            Chunk::Native(chunk) => {
-                chunk.visit(input, |space, operation| visit(Part { index: 0, count: 1 }, space, operation));
-            }
-            Chunk::Resp(chunk) => {
-                chunk.operations(input).all(|(part, space, request)| visit(part, space, Ok(request)));
-            }
+            Chunk::Hello => ChunkOperations::None,
+            Chunk::Native(chunk) => ChunkOperations::Native(chunk.operations(input)),
+            Chunk::Resp(chunk) => ChunkOperations::Resp(chunk.operations(input)),
         }
     }
 
@@ -148,6 +142,33 @@ impl Chunk {
                 if round.is_finished() && !chunk.is_finished() {
                     round.begin(chunk.round_size());
                 }
+            }
+        }
+    }
+}
+
+/// The operations of a chunk.
+pub(crate) enum ChunkOperations<'a, R> {
+    None,
+    Native(NativeOperations<'a>),
+    Resp(R),
+}
+
+impl<'a, R: Iterator<Item = (Part, Space, Request<'a>)>> Iterator for ChunkOperations<'a, R> {
+    type Item = (Part, Space, Result<Request<'a>, WireError>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            ChunkOperations::None => None,
+            ChunkOperations::Native(operations) => {
+                let (space, operation) = operations.next()?;
+                // An operation of a frame has an answer of its own.
+                Some((Part { index: 0, count: 1 }, space, operation))
+            }
+            ChunkOperations::Resp(operations) => {
+                let (part, space, request) = operations.next()?;
+                Some((part, space, Ok(request)))
             }
         }
     }

@@ -235,28 +235,32 @@ impl Connection {
         is_late: bool,
         mut visit: impl FnMut(Space, Result<Request<'a>, WireError>),
     ) {
-        let mut ahead = 0;
         let mut left = self.round.submission_max().min(count_max);
         let mut size = 0;
         let mut refused = false;
-        let remaining = self.round.remaining();
-        if remaining == 0 || left == 0 {
-            return;
-        }
-        self.chunk.visit(self.input.bytes(), |part, space, operation| {
-            if part.index == 0 {
-                refused = is_late && self.round.is_untouched(ahead, part.count);
-            }
-            if refused {
-                visit(space, Err(WireError::Busy));
-            } else if self.round.is_unanswered(ahead) {
+        let mut operations = self.chunk.operations(self.input.bytes());
+        for run in self.round.runs() {
+            for alike in (1..=run.count()).rev() {
+                if left == 0 || size >= SUBMISSION_SIZE_MAX {
+                    return;
+                }
+                let Some((part, space, mut operation)) = operations.next() else { return };
+                if !run.is_unanswered() {
+                    refused = false;
+                    continue;
+                }
+                if part.index == 0 {
+                    refused = is_late && part.count <= alike;
+                }
+                if refused {
+                    operation = Err(WireError::Busy);
+                } else {
+                    left -= 1;
+                }
                 size += operation.as_ref().map_or(0, operation_size);
                 visit(space, operation);
-                left -= 1;
             }
-            ahead += 1;
-            ahead < remaining && left > 0 && size < SUBMISSION_SIZE_MAX
-        });
+        }
     }
 
     /// From when on the requests at hand have waited for us.

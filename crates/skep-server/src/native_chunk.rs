@@ -7,7 +7,9 @@
 use std::cell::Cell;
 
 use skep_store::operation::Request;
-use skep_wire::native::{Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError};
+use skep_wire::native::{
+    Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
+};
 
 use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
 use crate::round::Round;
@@ -88,12 +90,8 @@ impl NativeChunk {
         std::mem::take(&mut self.size)
     }
 
-    /// Gives the operations whose answers are not in the output to `visit`, in order, until it wants no more.
-    pub(crate) fn visit<'a>(
-        &'a self,
-        input: &'a [u8],
-        mut visit: impl FnMut(Space, Result<Request<'a>, WireError>) -> bool,
-    ) {
+    /// The operations whose answers are not in the output, in order.
+    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> NativeOperations<'a> {
         // The last place that is not behind the first operation whose answer is not in the output.
         let mut begin = Place { frame: self.frame, position: Position::default() };
         for place in self.visited.get() {
@@ -102,25 +100,10 @@ impl NativeChunk {
                 begin = place;
             }
         }
-        let mut skipped = self.operation - begin.position.count();
-        let mut position = begin.position;
-        for (index, place) in self.frames.iter().enumerate().skip(self.frame) {
-            let Ok(Some((frame, _))) = RequestFrame::decode(&input[place.start..]) else {
-                unreachable!("the frame was decoded from these bytes before")
-            };
-            let known = self.spaces.find(frame.space);
-            let space = known.unwrap_or_default();
-            let mut operations = frame.operations_from(std::mem::take(&mut position));
-            for _ in 0..std::mem::take(&mut skipped) {
-                operations.next();
-            }
-            while let Some(operation) = operations.next() {
-                if !visit(space, if known.is_some() { operation } else { Err(WireError::UnknownSpace) }) {
-                    let end = Place { frame: index, position: frame.position(&operations) };
-                    return self.visited.set([begin, end]);
-                }
-            }
-        }
+        let mut operations = NativeOperations { chunk: self, input, begin, index: self.frame, frame: None };
+        operations.open(begin.position);
+        operations.skip_answered(self.operation - begin.position.count());
+        operations
     }
 
     /// Writes the answers that are there, in order; stops when the output has enough.
@@ -135,17 +118,74 @@ impl NativeChunk {
                 return;
             }
             let mut writer = ReplyFrameWriter::new(output, place.sequence);
-            while self.operation < count && writer.size() < REPLY_FRAME_SIZE_FULL {
-                let Some(response) = round.next(replies) else { break };
+            self.operation += round.take(count - self.operation, replies, |response| {
                 writer.push(response);
-                round.advance();
-                self.operation += 1;
-            }
+                writer.size() < REPLY_FRAME_SIZE_FULL
+            });
             writer.finish();
             if self.operation == count {
                 self.operation = 0;
                 self.frame += 1;
             }
+        }
+    }
+}
+
+/// The operations of a chunk from a place on. Where they end, when it is dropped, is kept.
+pub(crate) struct NativeOperations<'a> {
+    chunk: &'a NativeChunk,
+    input: &'a [u8],
+    begin: Place,
+    /// The frame that it is in, the space that the frame names, and what is left of the frame.
+    index: usize,
+    frame: Option<(RequestFrame<'a>, Option<Space>, Operations<'a>)>,
+}
+
+impl NativeOperations<'_> {
+    /// Opens the frame that it is in, if there is one, at a position.
+    fn open(&mut self, position: Position) {
+        self.frame = self.chunk.frames.get(self.index).map(|place| {
+            let Ok(Some((frame, _))) = RequestFrame::decode(&self.input[place.start..]) else {
+                unreachable!("the frame was decoded from these bytes before")
+            };
+            (frame, self.chunk.spaces.find(frame.space), frame.operations_from(position))
+        });
+    }
+
+    /// Steps over operations. Apart, so that the loop over those that are submitted is the one place where decoding is
+    /// inlined.
+    #[inline(never)]
+    fn skip_answered(&mut self, count: usize) {
+        for _ in 0..count {
+            self.next();
+        }
+    }
+}
+
+impl<'a> Iterator for NativeOperations<'a> {
+    type Item = (Space, Result<Request<'a>, WireError>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (_, space, operations) = self.frame.as_mut()?;
+            if let Some(operation) = operations.next() {
+                return Some(match *space {
+                    Some(space) => (space, operation),
+                    None => (Space::default(), Err(WireError::UnknownSpace)),
+                });
+            }
+            self.index += 1;
+            self.open(Position::default());
+        }
+    }
+}
+
+impl Drop for NativeOperations<'_> {
+    fn drop(&mut self) {
+        if let Some((frame, _, operations)) = &self.frame {
+            let end = Place { frame: self.index, position: frame.position(operations) };
+            self.chunk.visited.set([self.begin, end]);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The answers that a connection waits for.
 //!
-//! A connection works in *rounds*: a run of operations is decoded, and the next one only when every answer of this
-//! one is in the output. So replies leave in the order of their requests, and operations of one connection on one
+//! A connection works in *rounds*: so many operations are decoded, and the next ones only when every answer of these
+//! is in the output. So replies leave in the order of their requests, and operations of one connection on one
 //! key are carried out in order, whichever shard carries them out.
 //!
 //! ```text
-//!   slots   │ encoded │ encoded │ answered │ unanswered │ forwarded │ answered │ …
-//!                                 ▲ `encoded`
+//!   slots   │ answered │ answered │ unanswered │ forwarded │ answered │ …        those in the output are gone
+//!   runs    │ 2                   │ 1          │ 1         │ …                   neighbours that are alike
 //! ```
 //!
 //! A slot that is `Unanswered` is submitted to a store, again and again if the store defers it; since a store that
@@ -22,9 +22,9 @@ use crate::spaces::{Place, SpaceReplies};
 /// Bytes of answers that a round keeps before it becomes careful.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of answers, and slots, that a finished round keeps the memory of: a connection may be idle for hours after it.
+/// Bytes of answers, and runs, that a finished round keeps the memory of: a connection may be idle for hours after it.
 const IDLE_BYTES_MAX: usize = 64 << 10;
-const IDLE_SLOTS_MAX: usize = 1024;
+const IDLE_RUNS_MAX: usize = 1024;
 
 /// Where an operation of the round stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,14 +39,80 @@ pub(crate) enum Slot {
     Kept(Answer),
 }
 
-/// A run of operations and their answers.
+/// Slots beside each other that are alike: the first one, and how many there are. Fresh answers lie in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Run {
+    slot: Slot,
+    count: usize,
+}
+
+impl Run {
+    /// One slot.
+    #[inline]
+    pub(crate) fn one(slot: Slot) -> Run {
+        Run { slot, count: 1 }
+    }
+
+    /// Number of slots.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether its operations are to be submitted.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.slot == Slot::Unanswered
+    }
+
+    /// Where the answers to its operations lie, if they are fresh.
+    pub(crate) fn fresh(&self) -> Option<Place> {
+        if let Slot::Fresh(place) = self.slot { Some(place) } else { None }
+    }
+
+    /// Whether `next` continues it.
+    #[inline]
+    fn goes_on_with(&self, next: &Run) -> bool {
+        match (self.slot, next.slot) {
+            (Slot::Unanswered, Slot::Unanswered) => true,
+            (Slot::Forwarded(shard), Slot::Forwarded(other)) => shard == other,
+            (Slot::Fresh(place), Slot::Fresh(other)) => place.ahead(self.count) == other,
+            _ => false,
+        }
+    }
+
+    /// Takes its first `count` slots.
+    #[inline]
+    fn take(&mut self, count: usize) -> Run {
+        let taken = Run { slot: self.slot, count };
+        self.count -= count;
+        if let Slot::Fresh(place) = self.slot {
+            self.slot = Slot::Fresh(place.ahead(count));
+        }
+        taken
+    }
+}
+
+/// Appends a run to those from number `begin` on.
+#[inline]
+pub(crate) fn push_run(runs: &mut Vec<Run>, begin: usize, run: Run) {
+    match runs[begin..].last_mut() {
+        Some(last) if last.goes_on_with(&run) => last.count += run.count,
+        _ if run.count == 0 => {}
+        _ => runs.push(run),
+    }
+}
+
+/// Operations and their answers.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    slots: Vec<Slot>,
+    /// Those before `first` are in the output.
+    runs: Vec<Run>,
+    first: usize,
+    /// Empty; kept for its memory.
+    spare: Vec<Run>,
+    /// Slots from the first run on.
+    remaining: usize,
     /// The values of kept answers.
     bytes: Vec<u8>,
-    /// Slots before this one are in the output.
-    encoded: usize,
     /// Parcels under way.
     parcel_count: usize,
 }
@@ -56,25 +122,27 @@ impl Round {
     pub(crate) fn begin(&mut self, count: usize) {
         debug_assert!(self.is_finished());
         self.clear();
-        self.slots.resize(count, Slot::Unanswered);
+        push_run(&mut self.runs, 0, Run { slot: Slot::Unanswered, count });
+        self.remaining = count;
     }
 
     fn clear(&mut self) {
-        self.slots.clear();
-        self.slots.shrink_to(IDLE_SLOTS_MAX);
+        self.runs.clear();
+        self.runs.shrink_to(IDLE_RUNS_MAX);
+        self.spare.shrink_to(IDLE_RUNS_MAX);
+        self.first = 0;
         self.bytes.clear();
         self.bytes.shrink_to(IDLE_BYTES_MAX);
-        self.encoded = 0;
     }
 
     /// Whether every answer is in the output.
     pub(crate) fn is_finished(&self) -> bool {
-        self.encoded == self.slots.len()
+        self.remaining == 0
     }
 
     /// Whether operations are to be submitted: some are unanswered and none is under way.
     pub(crate) fn wants_submission(&self) -> bool {
-        self.parcel_count == 0 && self.slots[self.encoded..].contains(&Slot::Unanswered)
+        self.parcel_count == 0 && self.runs().iter().any(Run::is_unanswered)
     }
 
     /// How many of the unanswered operations may be submitted: when many bytes already wait for an answer that
@@ -90,36 +158,93 @@ impl Round {
 
     /// Operations of which the answers are not in the output.
     pub(crate) fn remaining(&self) -> usize {
-        self.slots.len() - self.encoded
+        self.remaining
     }
 
-    /// Whether the operation at this distance from the first that is not in the output is to be submitted.
-    pub(crate) fn is_unanswered(&self, ahead: usize) -> bool {
-        self.slots[self.encoded + ahead] == Slot::Unanswered
-    }
-
-    /// Whether all these operations are of this round and none of them has been done or is under way.
-    pub(crate) fn is_untouched(&self, ahead: usize, count: usize) -> bool {
-        let slots = self.slots[self.encoded + ahead..].get(..count);
-        slots.is_some_and(|slots| slots.iter().all(|slot| *slot == Slot::Unanswered))
+    /// These operations, no two neighbours alike.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs[self.first..]
     }
 
     /// Says where the unanswered operations went, in order, and in how many parcels. Local ones that the store
     /// deferred stay unanswered.
-    pub(crate) fn place(&mut self, places: &[Slot], parcel_count: usize, replies: &SpaceReplies) {
+    pub(crate) fn place(&mut self, places: &[Run], parcel_count: usize, replies: &SpaceReplies) {
         self.parcel_count = parcel_count;
-        let unanswered = self.slots[self.encoded..].iter_mut().filter(|slot| **slot == Slot::Unanswered);
-        for (slot, &place) in unanswered.zip(places) {
-            *slot = match place {
-                Slot::Fresh(place) if replies.is_deferred(place) => Slot::Unanswered,
-                place => place,
-            };
+        let mut places = places.iter().copied();
+        let mut place = places.next();
+        self.replace(|mut run, placed, _| {
+            while let Some(next) = &mut place
+                && run.is_unanswered()
+                && run.count > 0
+            {
+                let part = next.take(run.take(next.count.min(run.count)).count);
+                match part.fresh() {
+                    Some(first) if replies.have_deferred(first) => {
+                        for place in (0..part.count).map(|index| first.ahead(index)) {
+                            let is_deferred = replies.is_deferred(place);
+                            let slot = if is_deferred { Slot::Unanswered } else { Slot::Fresh(place) };
+                            push_run(placed, 0, Run::one(slot));
+                        }
+                    }
+                    _ => push_run(placed, 0, part),
+                }
+                if next.count == 0 {
+                    place = places.next();
+                }
+            }
+            push_run(placed, 0, run);
+        });
+    }
+
+    /// Lets `replace` append something else for each run; it gets the values of kept answers too.
+    fn replace(&mut self, mut replace: impl FnMut(Run, &mut Vec<Run>, &mut Vec<u8>)) {
+        for &run in &self.runs[self.first..] {
+            replace(run, &mut self.spare, &mut self.bytes);
         }
+        std::mem::swap(&mut self.runs, &mut self.spare);
+        self.spare.clear();
+        self.first = 0;
+    }
+
+    /// Gives the answers that are there to `write`, in order, at most `count_max` and until it wants no more; answers how
+    /// many it took. They are in the output then.
+    #[inline]
+    pub(crate) fn take<'a>(
+        &'a mut self,
+        count_max: usize,
+        replies: &'a SpaceReplies,
+        mut write: impl FnMut(Response<'_>) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        let mut wants_more = count_max > 0;
+        while wants_more && let Some(run) = self.runs.get_mut(self.first) {
+            let count = run.count.min(count_max - taken);
+            let mut written = 0;
+            match run.slot {
+                Slot::Unanswered | Slot::Forwarded(_) => break,
+                Slot::Fresh(place) => {
+                    while wants_more && written < count {
+                        wants_more = write(Ok(replies.get(place.ahead(written))));
+                        written += 1;
+                    }
+                }
+                Slot::Kept(answer) => {
+                    wants_more = write(answer.response(&self.bytes));
+                    written = 1;
+                }
+            }
+            run.take(written);
+            self.first += usize::from(run.count == 0);
+            taken += written;
+            wants_more &= taken < count_max;
+        }
+        self.remaining -= taken;
+        taken
     }
 
     /// The answer to the first operation that is not in the output, if it is there.
     pub(crate) fn next<'a>(&'a self, replies: &'a SpaceReplies) -> Option<Response<'a>> {
-        match *self.slots.get(self.encoded)? {
+        match self.runs.get(self.first)?.slot {
             Slot::Unanswered | Slot::Forwarded(_) => None,
             Slot::Fresh(place) => Some(Ok(replies.get(place))),
             Slot::Kept(answer) => Some(answer.response(&self.bytes)),
@@ -128,12 +253,22 @@ impl Round {
 
     /// Says that the answer of [`Round::next`] is in the output.
     pub(crate) fn advance(&mut self) {
-        self.encoded += 1;
+        let run = &mut self.runs[self.first];
+        run.take(1);
+        self.first += usize::from(run.count == 0);
+        self.remaining -= 1;
     }
 
     /// Says that the answer of [`Round::next`] was taken and the operation goes on: it is to be submitted again.
     pub(crate) fn go_on(&mut self) {
-        self.slots[self.encoded] = Slot::Unanswered;
+        let mut is_first = true;
+        self.replace(|mut run, runs, _| {
+            if std::mem::take(&mut is_first) {
+                run.take(1);
+                push_run(runs, 0, Run::one(Slot::Unanswered));
+            }
+            push_run(runs, 0, run);
+        });
     }
 
     /// Copies the answers that are still in the shard's `replies`, before its next batch overwrites them.
@@ -141,10 +276,14 @@ impl Round {
         if self.is_finished() {
             return self.clear();
         }
-        for slot in &mut self.slots[self.encoded..] {
-            if let Slot::Fresh(place) = *slot {
-                *slot = Slot::Kept(Answer::keep(replies.get(place), &mut self.bytes));
-            }
+        if self.runs().iter().any(|run| run.fresh().is_some()) {
+            self.replace(|run, runs, bytes| match run.fresh() {
+                Some(first) => runs.extend(
+                    (0..run.count)
+                        .map(|index| Run::one(Slot::Kept(Answer::keep(replies.get(first.ahead(index)), bytes)))),
+                ),
+                None => runs.push(run),
+            });
         }
         if self.bytes.len() > KEPT_BYTES_MAX {
             self.forget_encoded();
@@ -154,8 +293,8 @@ impl Round {
     /// Drops the values that are in the output already.
     fn forget_encoded(&mut self) {
         let mut bytes = Vec::new();
-        for slot in &mut self.slots[self.encoded..] {
-            if let Slot::Kept(answer @ Answer::Value { .. }) = slot
+        for run in &mut self.runs[self.first..] {
+            if let Slot::Kept(answer @ Answer::Value { .. }) = &mut run.slot
                 && let Ok(reply) = answer.response(&self.bytes)
             {
                 *answer = Answer::keep(reply, &mut bytes);
@@ -167,14 +306,22 @@ impl Round {
     /// Takes the answers of a parcel that came back from `shard`.
     pub(crate) fn receive(&mut self, shard: u16, answers: &Answers) {
         self.parcel_count -= 1;
-        let forwarded = self.slots[self.encoded..].iter_mut().filter(|slot| **slot == Slot::Forwarded(shard));
-        for (slot, response) in forwarded.zip(answers.iter()) {
-            *slot = match response {
-                Ok(Reply::Deferred) => Slot::Unanswered,
-                Ok(reply) => Slot::Kept(Answer::keep(reply, &mut self.bytes)),
-                Err(error) => Slot::Kept(Answer::Unserved(error)),
-            };
-        }
+        let mut answers = answers.iter();
+        self.replace(|mut run, runs, bytes| {
+            while run.slot == Slot::Forwarded(shard)
+                && run.count > 0
+                && let Some(response) = answers.next()
+            {
+                run.take(1);
+                let slot = match response {
+                    Ok(Reply::Deferred) => Slot::Unanswered,
+                    Ok(reply) => Slot::Kept(Answer::keep(reply, bytes)),
+                    Err(error) => Slot::Kept(Answer::Unserved(error)),
+                };
+                push_run(runs, 0, Run::one(slot));
+            }
+            push_run(runs, 0, run);
+        });
     }
 }
 
@@ -182,7 +329,7 @@ impl Round {
 mod tests {
     use skep_store::operation::Reply;
 
-    use super::{IDLE_BYTES_MAX, IDLE_SLOTS_MAX, KEPT_BYTES_MAX, Round, Slot};
+    use super::{IDLE_BYTES_MAX, IDLE_RUNS_MAX, KEPT_BYTES_MAX, Round, Run, Slot};
     use crate::batch::{Answer, Answers};
     use crate::spaces::SpaceReplies;
 
@@ -213,7 +360,7 @@ mod tests {
             Slot::Forwarded(1),
             Slot::Kept(Answer::NotFound),
         ];
-        round.place(&places, 2, &replies);
+        round.place(&places.map(Run::one), 2, &replies);
         assert!(!round.wants_submission() && round.waits_for_parcels());
         assert_eq!(encode(&mut round, &replies), [b"Done"]);
 
@@ -229,8 +376,9 @@ mod tests {
         assert_eq!(encode(&mut round, &replies), [b"two"]);
 
         assert!(round.wants_submission());
-        assert_eq!((round.remaining(), round.is_unanswered(0), round.is_unanswered(1)), (2, true, false));
-        round.place(&[Slot::Kept(Answer::Exists)], 0, &replies);
+        assert_eq!(round.remaining(), 2);
+        assert_eq!(round.runs(), [Slot::Unanswered, Slot::Kept(Answer::NotFound)].map(Run::one));
+        round.place(&[Run::one(Slot::Kept(Answer::Exists))], 0, &replies);
         assert_eq!(encode(&mut round, &replies), [b"Exists".to_vec(), b"NotFound".to_vec()]);
         assert!(round.is_finished() && !round.wants_submission());
     }
@@ -242,12 +390,13 @@ mod tests {
         let mut answers = Answers::default();
         answers.push(Reply::Value(&[1; KEPT_BYTES_MAX / 2]));
         round.begin(65_535);
-        round.place(&vec![Slot::Kept(Answer::Done); 65_534], 0, &replies);
-        round.place(&[Slot::Forwarded(1)], 1, &replies);
+        round.place(&vec![Run::one(Slot::Kept(Answer::Done)); 65_534], 0, &replies);
+        round.place(&[Run::one(Slot::Forwarded(1))], 1, &replies);
         round.receive(1, &answers);
         assert_eq!(encode(&mut round, &replies).len(), 65_535);
         round.keep(&replies);
-        assert!(round.slots.capacity() <= IDLE_SLOTS_MAX && round.bytes.capacity() <= IDLE_BYTES_MAX);
+        assert!(round.runs.capacity() <= IDLE_RUNS_MAX && round.spare.capacity() <= IDLE_RUNS_MAX);
+        assert!(round.bytes.capacity() <= IDLE_BYTES_MAX);
     }
 
     #[test]
@@ -259,14 +408,14 @@ mod tests {
         answers.push(Reply::Value(&[1; KEPT_BYTES_MAX]));
         for index in 0..100 {
             assert_eq!(round.submission_max(), usize::MAX);
-            round.place(&[Slot::Forwarded(1)], 1, &replies);
+            round.place(&[Run::one(Slot::Forwarded(1))], 1, &replies);
             round.receive(1, &answers);
             assert_eq!(encode(&mut round, &replies).len(), 1, "{index}");
             round.keep(&replies);
             assert!(round.bytes.len() <= KEPT_BYTES_MAX);
         }
         round.begin(3);
-        round.place(&[Slot::Forwarded(1), Slot::Forwarded(2)], 2, &replies);
+        round.place(&[Slot::Forwarded(1), Slot::Forwarded(2)].map(Run::one), 2, &replies);
         answers.push(Reply::Value(b"more"));
         round.receive(2, &answers);
         answers.clear();
@@ -276,7 +425,7 @@ mod tests {
         assert_eq!(round.submission_max(), usize::MAX);
         answers.clear();
         answers.push(Reply::Value(b"some"));
-        round.place(&[Slot::Kept(Answer::Deferred), Slot::Forwarded(3)], 1, &replies);
+        round.place(&[Slot::Kept(Answer::Deferred), Slot::Forwarded(3)].map(Run::one), 1, &replies);
         round.receive(3, &answers);
         round.keep(&replies);
         assert_eq!(round.submission_max(), 1);

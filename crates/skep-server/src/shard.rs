@@ -38,7 +38,7 @@ use crate::exchange::{Parcel, Peer, Waker};
 use crate::listen::{Door, Listeners};
 use crate::metrics::Metrics;
 use crate::resp_command::Context;
-use crate::round::Slot;
+use crate::round::{Run, Slot, push_run};
 use crate::shared::Shared;
 use crate::spaces::{Place, Space, SpaceReplies, SpaceRequests, Stores};
 use crate::window::Window;
@@ -99,7 +99,7 @@ pub(crate) struct Shard {
     /// Connections that take part in the batch.
     batch: Vec<Submission>,
     /// Where the operations of the batch went, connection by connection.
-    places: Vec<Slot>,
+    places: Vec<Run>,
     /// Empty between batches; kept for its memory.
     requests: SpaceRequests<'static>,
     outgoing: Vec<Outgoing>,
@@ -334,14 +334,14 @@ impl Shard {
                     Ok(request) => request,
                     Err(error) => {
                         metrics.refused.add(u64::from(error == WireError::Busy));
-                        return places.push(Slot::Kept(Answer::Unserved(error)));
+                        return push_run(places, start, Run::one(Slot::Kept(Answer::Unserved(error))));
                     }
                 };
                 // A request that is refused anyway need not travel for it.
                 let is_ours = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
                 let owner = if is_ours { *index } else { partition.shard_of(request.key) };
                 if owner == *index {
-                    return places.push(Slot::Fresh(requests.push(space, request)));
+                    return push_run(places, start, Run::one(Slot::Fresh(requests.push(space, request))));
                 }
                 let out = &mut outgoing[usize::from(owner)];
                 if let Outgoing::Nothing = out {
@@ -350,9 +350,9 @@ impl Shard {
                 }
                 if let Outgoing::Parcel(parcel) = out {
                     parcel.requests.push(&request);
-                    places.push(Slot::Forwarded(owner));
+                    push_run(places, start, Run::one(Slot::Forwarded(owner)));
                 } else {
-                    places.push(Slot::Unanswered);
+                    push_run(places, start, Run::one(Slot::Unanswered));
                 }
             });
             submission.places = start..places.len();
@@ -539,9 +539,8 @@ impl Shard {
 
 /// Whether the reply budget was used up by others before a connection's operations began. Such a connection is the
 /// first of the next batch: those whose answers are large would use the budget up again and again.
-fn stood_back(places: &[Slot], replies: &SpaceReplies) -> bool {
-    let first = places.iter().find_map(|slot| if let Slot::Fresh(place) = *slot { Some(place) } else { None });
-    first.is_some_and(|place| replies.is_deferred(place))
+fn stood_back(places: &[Run], replies: &SpaceReplies) -> bool {
+    places.iter().find_map(Run::fresh).is_some_and(|place| replies.is_deferred(place))
 }
 
 /// Tells the window what a connection has in flight now: no more than its share, or one could shut out the others.

@@ -69,6 +69,12 @@ impl Place {
     pub(crate) fn hash(index: usize) -> Place {
         Place { space: Space::Hash, index: index as u32 }
     }
+
+    /// The place of the answer so many operations of the same space further on.
+    #[inline]
+    pub(crate) fn ahead(self, count: usize) -> Place {
+        Place { index: self.index + count as u32, ..self }
+    }
 }
 
 /// The operations of a batch.
@@ -80,6 +86,7 @@ pub(crate) struct SpaceRequests<'a> {
 
 impl<'a> SpaceRequests<'a> {
     /// Adds an operation; answers where its answer will be.
+    #[inline]
     pub(crate) fn push(&mut self, space: Space, request: Request<'a>) -> Place {
         let requests = match space {
             Space::Hash => &mut self.hash,
@@ -105,20 +112,33 @@ impl<'a> SpaceRequests<'a> {
 pub(crate) struct SpaceReplies {
     hash: Replies,
     ordered: Replies,
+    /// Operations of the last batch that are to be submitted again.
+    hash_deferred: usize,
+    ordered_deferred: usize,
 }
 
 impl SpaceReplies {
     /// Without answers.
     pub(crate) fn new() -> SpaceReplies {
-        SpaceReplies { hash: Replies::with_budget(REPLY_BUDGET), ordered: Replies::with_budget(REPLY_BUDGET) }
+        let replies = || Replies::with_budget(REPLY_BUDGET);
+        SpaceReplies { hash: replies(), ordered: replies(), hash_deferred: 0, ordered_deferred: 0 }
     }
 
     /// The answer at this place.
+    #[inline]
     pub(crate) fn get(&self, place: Place) -> Reply<'_> {
         let index = place.index as usize;
         match place.space {
             Space::Hash => self.hash.get(index),
             Space::Ordered => self.ordered.get(index),
+        }
+    }
+
+    /// Whether operations of this place's space are to be submitted again.
+    pub(crate) fn have_deferred(&self, place: Place) -> bool {
+        match place.space {
+            Space::Hash => self.hash_deferred > 0,
+            Space::Ordered => self.ordered_deferred > 0,
         }
     }
 
@@ -159,13 +179,15 @@ impl<'s> Stores<'s> {
         let mut done = 0;
         if !batch.hash.is_empty() {
             self.hash.execute(&batch.hash, &mut replies.hash);
-            done += batch.hash.len() - replies.hash.deferred_count();
+            replies.hash_deferred = replies.hash.deferred_count();
+            done += batch.hash.len() - replies.hash_deferred;
         }
         if !batch.ordered.is_empty() {
             let session = self.ordered.as_mut().expect("nobody has chosen a space that there is not");
             session.execute(&batch.ordered, &mut replies.ordered, now);
             self.holds_garbage = true;
-            done += batch.ordered.len() - replies.ordered.deferred_count();
+            replies.ordered_deferred = replies.ordered.deferred_count();
+            done += batch.ordered.len() - replies.ordered_deferred;
         }
         done
     }

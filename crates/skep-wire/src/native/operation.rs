@@ -194,6 +194,7 @@ impl Opcode {
 }
 
 /// Most bytes that the operation can take in a frame: without the copy flags.
+#[inline]
 pub fn operation_size(request: &Request<'_>) -> usize {
     let payload = match &request.operation {
         Operation::Get | Operation::Contains | Operation::Delete => 0,
@@ -208,7 +209,7 @@ pub fn operation_size(request: &Request<'_>) -> usize {
 }
 
 /// Decodes the operation at the front.
-#[inline]
+#[inline(always)]
 pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegisters<'a>) -> Result<Request<'a>, Fault> {
     const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
 

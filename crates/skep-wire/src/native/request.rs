@@ -111,7 +111,8 @@ impl Position {
 impl<'a> Iterator for Operations<'a> {
     type Item = Result<Request<'a>, WireError>;
 
-    #[inline]
+    // A request that is not inlined to where it goes is copied on the way, several times.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.remaining = self.remaining.checked_sub(1)?;
         Some(operation::decode(&mut self.cursor, &mut self.registers).map_err(|fault| match fault {
