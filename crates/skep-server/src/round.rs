@@ -327,11 +327,15 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::Reply;
+    use std::time::Instant;
 
-    use super::{IDLE_BYTES_MAX, IDLE_RUNS_MAX, KEPT_BYTES_MAX, Round, Run, Slot};
+    use skep_store::hash::Settings;
+    use skep_store::operation::{Operation, PutCondition, Reply, Request};
+    use skep_store::processor::Processor;
+
+    use super::{IDLE_BYTES_MAX, IDLE_RUNS_MAX, KEPT_BYTES_MAX, Round, Run, Slot, push_run};
     use crate::batch::{Answer, Answers};
-    use crate::spaces::SpaceReplies;
+    use crate::spaces::{Space, SpaceReplies, SpaceRequests, Stores};
 
     /// The answers that can be encoded.
     fn encode(round: &mut Round, replies: &SpaceReplies) -> Vec<Vec<u8>> {
@@ -381,6 +385,53 @@ mod tests {
         round.place(&[Run::one(Slot::Kept(Answer::Exists))], 0, &replies);
         assert_eq!(encode(&mut round, &replies), [b"Exists".to_vec(), b"NotFound".to_vec()]);
         assert!(round.is_finished() && !round.wants_submission());
+    }
+
+    #[test]
+    fn what_a_store_deferred_of_a_run_is_submitted_again_behind_it() {
+        const COUNT: usize = 12;
+        let value = vec![7; 200 << 10];
+        let processor = Processor::new(&Settings::for_kv_size(64 << 20, value.len(), 0)).unwrap();
+        let (mut stores, mut replies) = (Stores::new(processor, None), SpaceReplies::new());
+        let put = Operation::Put { value: &value, condition: PutCondition::Always };
+        let mut batch = SpaceRequests::default();
+        batch.push(Space::Hash, Request { key: b"k", operation: put });
+        assert_eq!(stores.execute(&batch, &mut replies, Instant::now()), 1);
+
+        let mut round = Round::default();
+        round.begin(COUNT + 1);
+        let (mut submissions, mut sizes) = (0, Vec::new());
+        while !round.is_finished() {
+            assert!(round.wants_submission());
+            let count: usize = round.runs().iter().filter(|run| run.is_unanswered()).map(Run::count).sum();
+            let (mut batch, mut places) = (SpaceRequests::default(), Vec::new());
+            for _ in 0..count {
+                let place = batch.push(Space::Hash, Request { key: b"k", operation: Operation::Get });
+                push_run(&mut places, 0, Run::one(Slot::Fresh(place)));
+            }
+            assert_eq!(places.len(), 1, "places in a row are one run");
+            let done = stores.execute(&batch, &mut replies, Instant::now());
+            assert!(submissions > 0 || 0 < done && done < COUNT, "the budget is for some of them");
+            round.place(&places, 0, &replies);
+            assert!(round.runs().len() <= 2);
+            // What is taken one at a time, and what in a row, comes in order.
+            if submissions % 2 == 0 {
+                assert!(matches!(round.next(&replies), Some(Ok(Reply::Value(_)))));
+                round.advance();
+                sizes.push(value.len());
+            }
+            round.take(COUNT, &replies, |response| match response {
+                Ok(Reply::Value(value)) => {
+                    sizes.push(value.len());
+                    true
+                }
+                other => panic!("{other:?}"),
+            });
+            round.keep(&replies);
+            submissions += 1;
+        }
+        assert_eq!(sizes, [value.len(); COUNT + 1]);
+        assert!(submissions > 1);
     }
 
     #[test]
