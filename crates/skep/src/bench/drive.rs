@@ -145,13 +145,7 @@ pub(crate) fn load(
                 operation: Operation::Put { value: values.at(*value_start), condition: PutCondition::Always },
             })
             .collect();
-        target.execute(&requests).map_err(|error| (error, records.start..batch.end))?;
-        for index in 0..requests.len() {
-            match target.answer(index) {
-                Ok(Reply::Done) => {}
-                unexpected => return Err((describe(unexpected), records.start..batch.end)),
-            }
-        }
+        insist(target, &requests).map_err(|error| (error, records.start..batch.end))?;
         loaded(batch.end - batch.start);
         first = batch.end;
     }
@@ -198,16 +192,33 @@ fn delete(target: &mut Target, keys: Keys, records: impl Iterator<Item = u64>) -
         .iter()
         .map(|&end| Request { key: &bytes[std::mem::replace(&mut start, end)..end], operation: Operation::Delete })
         .collect();
-    target.execute(&requests)?;
-    let mut found = 0;
-    for index in 0..requests.len() {
-        match target.answer(index) {
-            Ok(Reply::Done) => found += 1,
-            Ok(Reply::NotFound) => {}
-            unexpected => return Err(describe(unexpected)),
+    insist(target, &requests)
+}
+
+/// How long a server may be too busy for what is not measured, and how long to wait before it is asked again.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Carries out puts or deletes, over and over until the server was not too busy for any of them. Answers how many were done.
+fn insist(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, String> {
+    let until = Instant::now() + PATIENCE;
+    let mut done = 0;
+    loop {
+        target.execute(requests)?;
+        let mut is_busy = false;
+        for index in 0..requests.len() {
+            match target.answer(index) {
+                Ok(Reply::Done) => done += 1,
+                Ok(Reply::NotFound) => {}
+                Err(WireError::Busy) if Instant::now() < until => is_busy = true,
+                unexpected => return Err(describe(unexpected)),
+            }
         }
+        if !is_busy {
+            return Ok(done);
+        }
+        std::thread::sleep(PAUSE);
     }
-    Ok(found)
 }
 
 /// Sends the operations, over and over if there are too few, until the limit.
