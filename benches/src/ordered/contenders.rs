@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_skiplist::SkipMap;
 use masstree::{MassTree15, RangeBound};
 use parking_lot::RwLock;
 use scc::{Guard, TreeIndex};
-use skep_store::operation::{PutCondition, Reply};
+use skep_store::function::{Element, UpdateFunction};
+use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::ordered::{End, OrderedSettings, OrderedStore, Session, Start};
+use skep_store::processor::Replies;
 
 use super::{Contender, Pair, weight};
 
 /// What the store's region may take for a byte of keys and values.
 const MEMORY_PER_RAW_BYTE_MAX: u64 = 4;
+/// Bytes that a batch of updates may answer: more than any does.
+const REPLY_BUDGET: usize = 1 << 30;
 /// Keys to be written that the store is told of together.
 const ANNOUNCED_MAX: usize = 32;
 
@@ -21,6 +26,7 @@ const ANNOUNCED_MAX: usize = 32;
 pub struct Skep {
     store: &'static OrderedStore,
     session: Session<'static>,
+    replies: Replies,
 }
 
 impl Skep {
@@ -41,7 +47,8 @@ impl Skep {
     }
 
     fn on(store: &'static OrderedStore) -> Result<Self, String> {
-        Ok(Skep { store, session: store.session().ok_or("no session is left")? })
+        let session = store.session().ok_or("no session is left")?;
+        Ok(Skep { store, session, replies: Replies::with_budget(REPLY_BUDGET) })
     }
 }
 
@@ -101,6 +108,15 @@ impl<const N: usize> Contender<N> for Skep {
         sum
     }
 
+    fn modify(&mut self, pairs: &[Pair<N>]) -> u64 {
+        let requests: Vec<Request<'_>> = pairs.iter().map(|(key, value)| swap(key, value)).collect();
+        self.session.execute(&requests, &mut self.replies, Instant::now());
+        (0..pairs.len()).fold(0, |sum, index| match self.replies.get(index) {
+            Reply::Value(old) => sum.wrapping_add(weight(old)),
+            other => panic!("{other:?} of a key that exists"),
+        })
+    }
+
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Skep::on(self.store)?))
     }
@@ -109,6 +125,19 @@ impl<const N: usize> Contender<N> for Skep {
         let space = self.store.figures().space;
         Some(space.touched_bytes + space.lids * size_of::<u32>() as u64)
     }
+}
+
+/// The atomic update that answers the old value and leaves this one.
+fn swap<'a, const N: usize>(key: &'a [u8; N], value: &'a [u8; N]) -> Request<'a> {
+    let update = Update {
+        function: UpdateFunction::Swap,
+        element: if N.is_multiple_of(8) { Element::U64 } else { Element::U8 },
+        shape: Shape::VectorToVector,
+        operand: value,
+        initial: None,
+        return_old: true,
+    };
+    Request { key, operation: Operation::Update(update) }
 }
 
 /// The standard library's tree behind a lock.

@@ -3,7 +3,8 @@
 //! All hold the same pairs of 16 random bytes and 16 bytes of value, inserted in the same order, and get the same batches
 //! of operations, drawn before the clock runs: the gets of a batch first, then its scans, then its writes. Peers do one after
 //! the other, since none of them offers more; the store gets and scans both ways, and is told of the keys of a batch's writes
-//! before it carries them out one after the other.
+//! before it carries them out one after the other. A read-modify-write is one atomic update of the store, and a get and a put
+//! of a peer, which loses updates when two threads meet.
 //!
 //! ```text
 //! fill ─ one after another: time, growth of resident memory
@@ -35,6 +36,15 @@ pub trait Contender<const N: usize>: Send {
 
     /// From each key on, so many pairs, side by side if it can and is asked to; the sum of keys and values.
     fn scan(&mut self, scans: &[([u8; N], usize)], together: bool) -> u64;
+
+    /// Replaces the values of keys that exist; the sum of those that were there. As YCSB's client does it, by gets and puts,
+    /// unless it has something better.
+    fn modify(&mut self, pairs: &[Pair<N>]) -> u64 {
+        let keys: Vec<[u8; N]> = pairs.iter().map(|(key, _)| *key).collect();
+        let sum = self.get(&keys, true);
+        self.put(pairs);
+        sum
+    }
 
     /// The same pairs, for another thread.
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String>;

@@ -36,7 +36,7 @@ pub enum Read {
     Scan(usize, usize),
     /// From a key on, so many pairs, one scan after the other.
     ScanSingle(usize),
-    /// A get in a batch, and a put of the same key behind it: YCSB F's share of puts is read-modify-writes.
+    /// Of one key, in batches; YCSB F's share of puts is read-modify-writes.
     GetOrModify,
 }
 
@@ -68,12 +68,13 @@ impl Case {
     }
 }
 
-/// Operations that are carried out together: gets, then scans, then puts.
+/// Operations that are carried out together: gets, then scans, then puts, then read-modify-writes.
 #[derive(Clone, Debug, Default)]
 pub struct Batch<const N: usize> {
     gets: Vec<[u8; N]>,
     scans: Vec<([u8; N], usize)>,
     puts: Vec<Pair<N>>,
+    modifies: Vec<Pair<N>>,
 }
 
 /// Draws operations on records.
@@ -111,16 +112,11 @@ impl Draw {
             }
             let pair = pair(self.record(case.keys));
             match case.read {
-                _ if is_put && case.read != Read::GetOrModify => batch.puts.push(pair),
-                Read::Get | Read::GetSingle => batch.gets.push(pair.0),
+                Read::GetOrModify if is_put => batch.modifies.push(pair),
+                _ if is_put => batch.puts.push(pair),
+                Read::Get | Read::GetSingle | Read::GetOrModify => batch.gets.push(pair.0),
                 Read::Scan(least, most) => batch.scans.push((pair.0, self.random.random_range(least..=most))),
                 Read::ScanSingle(pair_count) => batch.scans.push((pair.0, pair_count)),
-                Read::GetOrModify => {
-                    batch.gets.push(pair.0);
-                    if is_put {
-                        batch.puts.push(pair);
-                    }
-                }
             }
         }
         self.records = next;
@@ -162,6 +158,9 @@ pub fn execute<const N: usize>(contender: &mut dyn Contender<N>, case: &Case, ba
         }
         if !batch.puts.is_empty() {
             contender.put(&batch.puts);
+        }
+        if !batch.modifies.is_empty() {
+            sum = sum.wrapping_add(contender.modify(&batch.modifies));
         }
     }
     sum

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! All pages show the space at one moment, that of the first: the server keeps it by a lease, which expires when nobody asks
-//! for the next page for five seconds, or earlier when many pairs are overwritten or many leases are open. Then the
-//! scan ends with [`OperationError::LeaseExpired`](crate::OperationError::LeaseExpired) and has to begin again.
+//! for the next page for five seconds (unless the server was told another time), or earlier when many pairs are overwritten
+//! or many leases are open. Then the scan ends with
+//! [`OperationError::LeaseExpired`](crate::OperationError::LeaseExpired) and has to begin again.
 
 use skep_store::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 use skep_wire::native::{Response, WireError};

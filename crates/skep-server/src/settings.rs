@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
-use skep_store::ordered::{OrderedSettings, SESSION_COUNT_MAX};
+use skep_store::ordered::{LEASE_TIME, OrderedSettings, SESSION_COUNT_MAX};
 
 use crate::memory_available::memory_available;
 
@@ -17,6 +17,9 @@ const ORDERED_SHARDS_MAX: u16 = SESSION_COUNT_MAX as u16 - 1;
 /// Bounds of the delay. A batch of the smallest window takes a part of a millisecond.
 const DELAY_MAX_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX_MAX: Duration = Duration::from_secs(60);
+/// Bounds of the time that a lease is kept.
+const LEASE_TIME_MIN: Duration = Duration::from_millis(1);
+const LEASE_TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -29,6 +32,8 @@ pub struct ServerSettings {
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
     pub ordered_memory: u64,
+    /// How long the state that a scan shows is kept when no page of it is asked for, between a millisecond and an hour.
+    pub lease_time: Duration,
     /// Number of shards, at least 1. Each is a thread with a part of the keys and of the memory.
     pub shards: u16,
     /// Expected size of a key and its value, in bytes. The shape of the index follows from it.
@@ -57,6 +62,7 @@ impl Default for ServerSettings {
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
             memory: 1 << 30,
             ordered_memory: 256 << 20,
+            lease_time: LEASE_TIME,
             shards: 1,
             kv_size: 64,
             hash_index_ratio: None,
@@ -84,6 +90,9 @@ pub enum StartError {
     /// A bound of the delay that cannot be kept, or that is none.
     #[error("a delay of at most {0:?}: choose one from {DELAY_MAX_MIN:?} to {DELAY_MAX_MAX:?}")]
     Delay(Duration),
+    /// A lease that is over before it can be used, or that is kept without end.
+    #[error("leases that are kept for {0:?}: choose a time from {LEASE_TIME_MIN:?} to {LEASE_TIME_MAX:?}")]
+    Lease(Duration),
     /// A setting of the store out of its limits.
     #[error("{0}")]
     Store(String),
@@ -139,6 +148,9 @@ impl ServerSettings {
         if !(DELAY_MAX_MIN..=DELAY_MAX_MAX).contains(&self.delay_max) {
             return Err(StartError::Delay(self.delay_max));
         }
+        if !(LEASE_TIME_MIN..=LEASE_TIME_MAX).contains(&self.lease_time) {
+            return Err(StartError::Lease(self.lease_time));
+        }
         self.store(0).validate().map_err(StartError::Store)?;
         match memory_available(Path::new("/")) {
             Some(available) if self.memory.saturating_add(self.ordered_memory) > available / 10 * 9 => {
@@ -151,7 +163,8 @@ impl ServerSettings {
 
     /// The settings of the ordered store, if there is to be one.
     pub(crate) fn ordered(&self) -> Option<OrderedSettings> {
-        (self.ordered_memory > 0).then(|| OrderedSettings::new(self.ordered_memory))
+        let settings = OrderedSettings { lease_time: self.lease_time, ..OrderedSettings::new(self.ordered_memory) };
+        (self.ordered_memory > 0).then_some(settings)
     }
 
     /// The settings of one shard's store. `seed` is secret.

@@ -88,6 +88,14 @@ impl Shared {
         Spaces { has_ordered: self.ordered.is_some() }
     }
 
+    /// Number of pairs in a space.
+    pub(crate) fn pair_count(&self, space: Space) -> u64 {
+        match space {
+            Space::Hash => self.sum(|metrics| &metrics.pairs),
+            Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::pair_count),
+        }
+    }
+
     /// The counters of a shard.
     pub(crate) fn metrics(&self, shard: usize) -> &Metrics {
         &self.metrics[shard]

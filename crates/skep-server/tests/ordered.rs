@@ -5,6 +5,7 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use skep_server::{Server, ServerSettings};
 use skep_store::operation::{
@@ -24,6 +25,14 @@ const WHOLE: Scan<'_> = Scan {
     answer: ScanAnswer::Pairs,
     lease: ScanLease::None,
 };
+
+/// A small server on free ports, otherwise with these settings.
+fn server_with(settings: &ServerSettings) -> Server {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings =
+        ServerSettings { native: any, resp: Some(any), memory: SMALL, pin_threads: false, ..settings.clone() };
+    Server::start(&settings).unwrap()
+}
 
 /// A connection that has chosen the ordered space.
 fn ordered(server: &Server) -> Resp {
@@ -106,10 +115,6 @@ fn spaces_are_apart_and_each_connection_has_its_own() {
     assert!(second.text("CLIENT INFO").contains(" db=1 "));
     assert!(first.text("CLIENT INFO").contains(" db=0 "));
     second.expect("CONFIG GET databases\r\n", bulks(&["databases", "2"]));
-    second.expect("DBSIZE\r\n", {
-        "-ERR the pairs of the ordered space are not counted; SKEP.COUNT - + goes through them\r\n"
-    });
-    first.expect("DBSIZE\r\n", ":1\r\n");
     let info = first.text("INFO ordered");
     for line in ["skep_ordered_maxmemory:268435456\r\n", "skep_ordered_height:1\r\n", "skep_ordered_leases:0\r\n"] {
         assert!(info.contains(line), "{line:?} is not in\n{info}");
@@ -121,17 +126,59 @@ fn spaces_are_apart_and_each_connection_has_its_own() {
 }
 
 #[test]
+fn the_pairs_of_each_space_are_counted() {
+    let server = server(3, SMALL);
+    let (mut first, mut second) = (Resp::connect(&server), ordered(&server));
+    first.expect("SET a 1\r\nDBSIZE\r\n", "+OK\r\n:1\r\n");
+    second.expect("DBSIZE\r\nMSET a 1 b 2 c 3 a 4\r\nDBSIZE\r\nDEL a x\r\nDBSIZE\r\nSET a 1\r\n", {
+        ":0\r\n+OK\r\n:3\r\n:1\r\n:2\r\n+OK\r\n"
+    });
+    second.expect("INCR n\r\nINCR n\r\nSETNX n 1\r\nSET x 1 XX\r\nDBSIZE\r\nSELECT 0\r\nDBSIZE\r\n", {
+        ":1\r\n:2\r\n:0\r\n$-1\r\n:4\r\n+OK\r\n:1\r\n"
+    });
+    assert_eq!(first.text("INFO keyspace"), {
+        "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\ndb1:keys=4,expires=0,avg_ttl=0\r\n"
+    });
+    // What one shard inserts another deletes.
+    let mut shards = [0, 1, 2].map(|shard| Native::connect(&server, Some(shard)));
+    let keys: Vec<[u8; 2]> = (0..3000_u16).map(u16::to_be_bytes).collect();
+    let put = Operation::Put { value: &[7; 100], condition: PutCondition::Always };
+    for (sequence, operation) in [(1, put), (2, Operation::Delete)] {
+        for (number, keys) in keys.chunks(1000).enumerate() {
+            let requests: Vec<Request<'_>> = keys.iter().map(|key| Request { key, operation }).collect();
+            let native = &mut shards[(number + sequence as usize) % 3];
+            native.send(&frame_in(ORDERED_SPACE, sequence, &requests));
+            native.receive(sequence, 1000, |_, response| assert_eq!(response, Ok(Reply::Done)));
+        }
+        first.expect("SELECT 1\r\nDBSIZE\r\nSKEP.COUNT - +\r\n", {
+            format!("+OK\r\n{0}{0}", if sequence == 1 { ":3004\r\n" } else { ":4\r\n" })
+        });
+    }
+}
+
+#[test]
+fn ordinary_commands_are_there_or_named() {
+    let server = server(2, SMALL);
+    let mut resp = ordered(&server);
+    resp.expect("SET k 1\r\nGET k\r\nSETNX k 2\r\nSETNX l 2\r\nGET l\r\n", {
+        "+OK\r\n$1\r\n1\r\n:0\r\n:1\r\n$1\r\n2\r\n"
+    });
+    resp.expect("SET k 3 NX\r\nSET k 3 XX\r\nMSET m 1 n 2\r\nMGET k m x n\r\n", {
+        "$-1\r\n+OK\r\n+OK\r\n*4\r\n$1\r\n3\r\n$1\r\n1\r\n$-1\r\n$1\r\n2\r\n"
+    });
+    resp.expect("EXISTS k x m\r\nINCR k\r\nDECRBY k 10\r\nSET t text\r\nINCR t\r\n", {
+        format!(":2\r\n:4\r\n:-6\r\n+OK\r\n-ERR {}\r\n", OperationError::NotAnInteger)
+    });
+    resp.expect("DEL k l x\r\nDBSIZE\r\nSKEP.SCAN - + KEYS\r\n", ":2\r\n:3\r\n".to_owned() + &last(&["m", "n", "t"]));
+    resp.expect("FLUSHDB\r\nKEYS *\r\nGET t\r\n", {
+        "-ERR unknown command 'FLUSHDB', with args beginning with: \r\n\
+         -ERR unknown command 'KEYS', with args beginning with: '*' \r\n$4\r\ntext\r\n"
+    });
+}
+
+#[test]
 fn a_space_that_is_switched_off() {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let settings = ServerSettings {
-        native: any,
-        resp: Some(any),
-        memory: SMALL,
-        ordered_memory: 0,
-        pin_threads: false,
-        ..ServerSettings::default()
-    };
-    let server = Server::start(&settings).unwrap();
+    let server = server_with(&ServerSettings { ordered_memory: 0, ..ServerSettings::default() });
     let mut resp = Resp::connect(&server);
     resp.expect("SELECT 1\r\nSET k v\r\nSELECT 0\r\nGET k\r\n", {
         "-ERR DB index is out of range: the ordered space is switched off; restart with --ordered-memory SIZE\r\n+OK\r\n\
@@ -185,6 +232,142 @@ fn refusals() {
     let requests: Vec<Request<'_>> = [&b"a"[..], b"b", b"c", b"d"].into_iter().map(|key| scan(key, WHOLE)).collect();
     native.send(&frame_in(HASH_SPACE, 2, &requests));
     native.receive(2, 4, |_, response| assert_eq!(response, Ok(Reply::Failed(OperationError::NotOrdered))));
+}
+
+#[test]
+fn keys_that_are_too_long_are_refused_at_both_doors() {
+    let server = server(2, SMALL);
+    let (longest, long) = (&[b'k'; 460][..], &[b'k'; 461][..]);
+    let mut resp = ordered(&server);
+    let refusal = format!("-ERR {}\r\n", OperationError::KeyTooLong);
+    let with = |mark: &[u8], key: &[u8]| [mark, key].concat();
+    resp.expect(command(&[b"SET", longest, b"v"]), "+OK\r\n");
+    let wrong: [&[&[u8]]; 12] = [
+        &[b"GET", long],
+        &[b"SET", long, b"v"],
+        &[b"SETNX", long, b"v"],
+        &[b"DEL", longest, long],
+        &[b"EXISTS", long],
+        &[b"MSET", b"a", b"1", long, b"v"],
+        &[b"INCR", long],
+        &[b"SKEP.SCAN", &with(b"[", long), b"+"],
+        &[b"SKEP.SCAN", b"-", &with(b"(", long)],
+        &[b"SKEP.SCAN", b"-", b"+", b"AFTER", long],
+        &[b"SKEP.PREFIX", long],
+        &[b"SKEP.COUNT", b"PREFIX", long],
+    ];
+    for arguments in wrong {
+        resp.expect(command(arguments), &refusal);
+    }
+    resp.expect(command(&[b"MGET", b"a", long]), format!("*2\r\n$1\r\n1\r\n{refusal}"));
+    // Of several keys the others are done.
+    resp.expect("DBSIZE\r\nSKEP.SCAN - + KEYS\r\n", ":1\r\n".to_owned() + &last(&["a"]));
+    let put = Operation::Put { value: b"v", condition: PutCondition::Always };
+    let add = Operation::AddDecimal { delta: 1 };
+    let scan = |start, end| Operation::Scan(Scan { start, end, ..WHOLE });
+    let operations = [
+        (long, Operation::Get),
+        (long, put),
+        (long, Operation::Delete),
+        (long, Operation::Contains),
+        (long, add),
+        (long, scan(ScanStart::Above, ScanEnd::Last)),
+        (long, scan(ScanStart::Floor, ScanEnd::AtOrBelow(long))),
+        (b"a", scan(ScanStart::AtOrAbove, ScanEnd::Below(long))),
+    ];
+    let requests = operations.map(|(key, operation)| Request { key, operation });
+    let mut native = Native::connect(&server, Some(1));
+    native.send(&frame_in(ORDERED_SPACE, 1, &requests));
+    let refused = Ok(Reply::Failed(OperationError::KeyTooLong));
+    native.receive(1, requests.len(), |index, response| assert_eq!(response, refused, "{:?}", requests[index]));
+    let empty = [Request { key: b"", operation: Operation::Get }, Request { key: b"", operation: put }];
+    native.send(&frame_in(ORDERED_SPACE, 2, &empty));
+    native.receive(2, 2, |_, response| assert_eq!(response, Ok(Reply::Failed(OperationError::KeyEmpty))));
+}
+
+#[test]
+fn a_range_that_is_longer_than_an_answer_comes_in_pages() {
+    let server = server(2, SMALL);
+    let mut resp = ordered(&server);
+    // Two of the values fit a page, and of the longest one alone.
+    let (value, longest) = ("v".repeat(30_000), "w".repeat(1 << 20));
+    let values: Vec<&str> = (0..7).map(|number| if number == 4 { &longest[..] } else { &value[..] }).collect();
+    let keys: Vec<String> = (0..7).map(|number| format!("key{number}")).collect();
+    for (key, value) in keys.iter().zip(&values) {
+        resp.expect(command(&[b"SET", key.as_bytes(), value.as_bytes()]), "+OK\r\n");
+    }
+    let pairs =
+        |range: std::ops::Range<usize>| -> Vec<&str> { range.flat_map(|n| [&keys[n][..], values[n]]).collect() };
+    resp.expect("SKEP.SCAN - +\r\n", page("key1", &pairs(0..2)));
+    resp.expect("SKEP.SCAN - + AFTER key1\r\n", page("key3", &pairs(2..4)));
+    resp.expect("SKEP.SCAN - + AFTER key3\r\n", page("key4", &pairs(4..5)));
+    resp.expect("SKEP.SCAN - + AFTER key4\r\n", last(&pairs(5..7)));
+    resp.expect("SKEP.PREFIX key REV LIMIT 100\r\n", page("key5", &[&keys[6], &value, &keys[5], &value]));
+    resp.expect("SKEP.SCAN - + KEYS\r\n", last(&keys.iter().map(String::as_str).collect::<Vec<_>>()));
+    // The same by the native protocol, and many at once: each is answered with its page.
+    let mut native = Native::connect(&server, Some(0));
+    for reverse in [false, true] {
+        let mut found: Vec<(Vec<u8>, usize)> = Vec::new();
+        let (mut key, mut end, mut start) = (Vec::new(), None, ScanStart::AtOrAbove);
+        for sequence in 0.. {
+            let end_at = end.as_deref().map_or(ScanEnd::Last, ScanEnd::Below);
+            let operation = Operation::Scan(Scan { start, end: end_at, reverse, ..WHOLE });
+            native.send(&frame_in(ORDERED_SPACE, sequence, &[Request { key: &key, operation }; 20]));
+            let mut next = None;
+            native.receive(sequence, 20, |index, response| {
+                let Ok(Reply::Value(bytes)) = response else { panic!("{response:?}") };
+                let page = Page::decode(bytes).unwrap();
+                assert!(page.count() == 1 || bytes.len() <= 64 << 10, "{} bytes", bytes.len());
+                if index == 0 {
+                    found.extend(page.pairs().map(|(key, value)| (key.to_vec(), value.len())));
+                    next = page.more().then(|| page.last_key().to_vec());
+                }
+            });
+            match next {
+                Some(last) if reverse => end = Some(last),
+                Some(last) => (key, start) = (last, ScanStart::Above),
+                None => break,
+            }
+        }
+        if reverse {
+            found.reverse();
+        }
+        let expected = keys.iter().zip(&values).map(|(key, value)| (key.as_bytes().to_vec(), value.len()));
+        assert!(expected.eq(found));
+    }
+}
+
+#[test]
+fn who_asks_for_a_page_too_late_is_told_so() {
+    let time = Duration::from_millis(50);
+    let server = server_with(&ServerSettings { lease_time: time, shards: 2, ..ServerSettings::default() });
+    let mut resp = ordered(&server);
+    resp.expect("MSET a 1 b 2 c 3\r\nSKEP.SCAN - + KEYS LIMIT 1 LEASE OPEN\r\n", {
+        "+OK\r\n*3\r\n$1\r\na\r\n*1\r\n$1\r\na\r\n:1\r\n"
+    });
+    let mut native = Native::connect(&server, Some(1));
+    let scan = |scan| Request { key: b"", operation: Operation::Scan(scan) };
+    let open = Scan { limit: 1, lease: ScanLease::Open, ..WHOLE };
+    native.send(&frame_in(ORDERED_SPACE, 1, &[scan(open)]));
+    let mut lease = None;
+    native.receive(1, 1, |_, response| {
+        let Ok(Reply::Value(bytes)) = response else { panic!("{response:?}") };
+        lease = Page::decode(bytes).unwrap().lease();
+    });
+    std::thread::sleep(2 * time);
+    let late = Scan { lease: ScanLease::Continue(lease.expect("more follows")), ..WHOLE };
+    native.send(&frame_in(ORDERED_SPACE, 2, &[scan(late), scan(WHOLE)]));
+    native.receive(2, 2, |index, response| match index {
+        0 => assert_eq!(response, Ok(Reply::Failed(OperationError::LeaseExpired))),
+        _ => assert!(matches!(response, Ok(Reply::Value(_))), "{response:?}"),
+    });
+    resp.expect("SKEP.SCAN - + KEYS AFTER a LEASE 1\r\n", {
+        "-ERR the lease of the scan has expired, or there never was one with this number: begin the scan again\r\n"
+    });
+    // Nothing is left of it, and the scan can begin again.
+    resp.expect("SKEP.SCAN - + KEYS\r\n", last(&["a", "b", "c"]));
+    let info = resp.text("INFO ordered");
+    assert!(info.contains("skep_ordered_leases:0\r\nskep_ordered_leases_expired:2\r\n"), "{info}");
 }
 
 /// The number behind the `:` of a reply's last line.

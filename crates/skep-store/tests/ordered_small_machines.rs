@@ -68,6 +68,7 @@ mod sync {
     }
 }
 
+#[expect(dead_code, reason = "the models count no pairs")]
 #[path = "../src/ordered/epoch.rs"]
 mod epoch;
 #[expect(unreachable_pub, reason = "the store exports limits and figures")]
@@ -356,7 +357,7 @@ fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
 /// A lease is opened, and a page of it read beside a writer that lets it expire.
 fn lease_and_writer(is_ended_early: bool) {
     let node = Node::new();
-    let leases = Arc::new(Leases::new());
+    let leases = Arc::new(Leases::new(LEASE_TIME));
     let (node_read, leases_read) = (node.clone(), leases.clone());
     let reader = thread::spawn(move || {
         let now = Instant::now();
@@ -423,7 +424,7 @@ fn slots_are_one_participant_each() {
 }
 
 fn parts() -> (Leases, Epochs, Versions, Instant) {
-    (Leases::new(), Epochs::new(1, LEASE_COUNT_MAX), Versions::new(8), Instant::now())
+    (Leases::new(LEASE_TIME), Epochs::new(1, LEASE_COUNT_MAX), Versions::new(8), Instant::now())
 }
 
 #[test]

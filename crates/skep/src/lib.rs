@@ -48,6 +48,23 @@
 //! assert_eq!(client.get(b"name")?.as_deref(), Some(&b"skep"[..]));
 //! # Ok::<(), skep::ClientError>(())
 //! ```
+//!
+//! The keys of the ordered space can be gone through in their order. A scan shows one moment, however many pages it takes.
+//!
+//! ```no_run
+//! use skep::KeyRange;
+//!
+//! let mut client = skep::Client::connect("127.0.0.1:7379", skep::ORDERED_SPACE)?;
+//! client.put(b"user:4", b"barbara")?;
+//! let last_two = client.scan(KeyRange::prefix(b"user:").reverse().limit(2))?;
+//! for page in client.pages(KeyRange::all().at_or_above(b"user:2")) {
+//!     for (key, value) in page? {
+//!         println!("{} {}", key.escape_ascii(), value.escape_ascii());
+//!     }
+//! }
+//! # let _ = last_two;
+//! # Ok::<(), skep::ClientError>(())
+//! ```
 
 mod store;
 

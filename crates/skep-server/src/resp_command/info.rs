@@ -8,6 +8,7 @@ use super::table::COMMANDS;
 use super::{Arguments, REDIS_VERSION};
 use crate::delays::DelayCounts;
 use crate::shared::Shared;
+use crate::spaces::Space;
 
 type Section = (&'static str, fn(&mut String, &Shared));
 
@@ -99,7 +100,7 @@ fn memory(text: &mut String, shared: &Shared) {
     }
 }
 
-/// The ordered space, apart from the memory above: its pairs are not counted.
+/// The ordered space, apart from the memory above.
 fn ordered(text: &mut String, shared: &Shared) {
     fields! { text "skep_ordered_maxmemory" shared.settings.ordered_memory }
     let Some(store) = &shared.ordered else { return };
@@ -214,8 +215,11 @@ fn cluster(text: &mut String, _: &Shared) {
 }
 
 fn keyspace(text: &mut String, shared: &Shared) {
-    let pairs = shared.sum(|metrics| &metrics.pairs);
-    if pairs > 0 {
-        write!(text, "db0:keys={pairs},expires=0,avg_ttl=0\r\n").expect("a String takes every text");
+    for space in [Space::Hash, Space::Ordered] {
+        let pairs = shared.pair_count(space);
+        if pairs > 0 {
+            write!(text, "db{}:keys={pairs},expires=0,avg_ttl=0\r\n", space.number())
+                .expect("a String takes every text");
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   GET k            get                       DEL k…  EXISTS k…     delete, contains each; how many
 //!   SET k v [NX|XX]  put, with its condition   MGET k…               get each; an array
-//!   INCRBY k d       add_decimal               MSET k v …            put each; OK
+//!   SETNX k v        put if absent; 1 or 0     MSET k v …            put each; OK
+//!   INCRBY k d       add_decimal
 //! ```
 //!
 //! Those on vectors and on ranges of keys are made by modules of their own.
@@ -26,6 +27,8 @@ pub(crate) enum KeyCommand {
     Get,
     GetMany,
     Set(PutCondition),
+    /// An answer by number: 1 if it was set, 0 if the key exists.
+    SetNew,
     SetMany,
     Delete,
     Exists,
@@ -70,6 +73,7 @@ impl KeyCommand {
             CommandName::Get => KeyCommand::Get,
             CommandName::MGet => KeyCommand::GetMany,
             CommandName::Set => KeyCommand::Set(put_condition(arguments)?),
+            CommandName::SetNx => KeyCommand::SetNew,
             CommandName::MSet if arguments.count().is_multiple_of(2) => return Err(wrong_argument_count("mset")),
             CommandName::MSet => KeyCommand::SetMany,
             CommandName::Del => KeyCommand::Delete,
@@ -114,6 +118,7 @@ impl KeyCommand {
         let operation = match self {
             KeyCommand::Get | KeyCommand::GetMany | KeyCommand::GetVector(_) => Operation::Get,
             KeyCommand::Set(condition) => Operation::Put { value: arguments.get(2), condition: *condition },
+            KeyCommand::SetNew => Operation::Put { value: arguments.get(2), condition: PutCondition::IfAbsent },
             KeyCommand::SetMany => {
                 Operation::Put { value: arguments.get(2 + 2 * index), condition: PutCondition::Always }
             }
@@ -185,6 +190,7 @@ impl KeyCommand {
             (KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists, _) => {
                 progress.done += i64::from(reply == Reply::Done);
             }
+            (KeyCommand::SetNew, _) => writer.integer(i64::from(reply == Reply::Done)),
             (_, Reply::Done) => writer.simple("OK"),
             (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
             (KeyCommand::Add { .. }, Reply::Value(text)) => {

@@ -96,8 +96,8 @@ pub(crate) enum Action {
     Keys(CommandName, KeyCommand),
     /// Another space for what follows.
     Select(Space),
-    /// An answer of the server.
-    Server(CommandName),
+    /// An answer of the server, about this space where it is about one.
+    Server(CommandName, Space),
     /// Nothing: the sentence says why.
     Refuse(String),
     /// Nothing, and the connection ends.
@@ -138,26 +138,21 @@ impl Action {
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
-        if name == CommandName::DbSize && space == Space::Ordered {
-            return Action::Refuse(
-                "ERR the pairs of the ordered space are not counted; SKEP.COUNT - + goes through them".to_owned(),
-            );
-        }
         match KeyCommand::decode(name, arguments, operands) {
             Ok(Some(command)) => Action::Keys(name, command),
-            Ok(None) => Action::Server(name),
+            Ok(None) => Action::Server(name, space),
             Err(sentence) => Action::Refuse(sentence),
         }
     }
 
     /// Whether nothing that follows on the connection is answered.
     pub(crate) fn is_last(&self) -> bool {
-        matches!(self, Action::Server(CommandName::Quit) | Action::Close(_))
+        matches!(self, Action::Server(CommandName::Quit, _) | Action::Close(_))
     }
 
     /// Whether the command tells what the stores hold: what follows it must not have been carried out by then.
     pub(crate) fn looks_around(&self) -> bool {
-        matches!(self, Action::Server(CommandName::DbSize | CommandName::Info))
+        matches!(self, Action::Server(CommandName::DbSize | CommandName::Info, _))
     }
 
     /// How many operations a command of this many arguments is.
@@ -226,9 +221,9 @@ impl Action {
                 }
                 ReplyWriter::new(output, *version).simple("OK");
             }
-            Action::Server(name) => {
+            Action::Server(name, space) => {
                 metrics.command(*name as usize);
-                let reply = server_command::run(*name, arguments, output, version, context);
+                let reply = server_command::run(*name, *space, arguments, output, version, context);
                 if let Err(sentence) = reply {
                     metrics.error_replies.add(1);
                     ReplyWriter::new(output, *version).error(&sentence);

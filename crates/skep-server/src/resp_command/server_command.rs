@@ -5,11 +5,13 @@ use skep_wire::resp::{ReplyWriter, Version};
 use super::table::CommandName;
 use super::{Arguments, Context, REDIS_VERSION, client_command, command_command, config_command, info};
 use super::{excerpt, wrong_argument_count};
+use crate::spaces::Space;
 
 /// Runs a command and writes its reply, or answers the sentence of an error. The number of arguments has been
 /// checked against the table.
 pub(super) fn run(
     name: CommandName,
+    space: Space,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
     version: &mut Version,
@@ -41,7 +43,7 @@ pub(super) fn run(
             context.closing = true;
         }
         CommandName::DbSize => {
-            writer.integer(i64::try_from(context.shared.sum(|metrics| &metrics.pairs)).unwrap_or(i64::MAX));
+            writer.integer(i64::try_from(context.shared.pair_count(space)).unwrap_or(i64::MAX));
         }
         CommandName::Info => writer.text(&info::text(arguments, context.shared)),
         CommandName::Client => return client_command::run(arguments, &mut writer, context),

@@ -38,6 +38,7 @@ macro_rules! commands {
 commands! {
     Get "get" 2 ["readonly" "fast"] (1, 1, 1) "string" "1.0.0" "Returns the string value of a key."
     Set "set" -3 ["write" "denyoom"] (1, 1, 1) "string" "1.0.0" "Sets the string value of a key; NX and XX say when."
+    SetNx "setnx" 3 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Sets the string value of a key only if the key does not exist."
     Del "del" -2 ["write"] (1, -1, 1) "generic" "1.0.0" "Deletes one or more keys."
     Exists "exists" -2 ["readonly" "fast"] (1, -1, 1) "generic" "1.0.0" "Determines whether one or more keys exist."
     MGet "mget" -2 ["readonly" "fast"] (1, -1, 1) "string" "1.0.0" "Returns the string values of one or more keys."

@@ -93,6 +93,12 @@ impl<'a> Page<'a> {
         (flags & !MORE == 0 && is_whole && has_last_key && (page.count > 0 || !page.more)).then_some(page)
     }
 
+    /// Whether a page has room for so many pairs of this size.
+    pub fn holds(pair_count: usize, key_size: usize, value_size: usize) -> bool {
+        let entry_size = KEY_SIZE_SIZE + VALUE_SIZE_SIZE + key_size + value_size;
+        pair_count == 1 || HEAD_SIZE + pair_count * entry_size <= PAGE_SIZE_GOAL
+    }
+
     /// Number of pairs that are shown or counted.
     pub fn count(&self) -> u32 {
         self.count
@@ -260,6 +266,19 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_page_holds_what_it_has_room_for() {
+        for (key_size, value_size) in [(1, 0), (16, 16), (100, 549), (460, 30_000), (460, VALUE_SIZE_MAX)] {
+            let mut bytes = Vec::new();
+            let mut writer = PageWriter::new(&mut bytes, ScanAnswer::Pairs);
+            while writer.has_room(key_size, value_size) {
+                writer.push(&[1; KEY_SIZE_MAX][..key_size], value_size, |out| out.resize(out.len() + value_size, 3));
+            }
+            let count = writer.count() as usize;
+            assert!(Page::holds(count, key_size, value_size) && !Page::holds(count + 1, key_size, value_size));
         }
     }
 

@@ -64,6 +64,7 @@ impl<T: Trace> Session<'_, T> {
         let (_, right) = walk.before.expect("there is a leaf");
         assert_eq!(right, None, "the last leaf has no right sibling");
         assert_eq!(store.versions.read(), store.versions.newest(), "all versions are released");
+        assert_eq!(walk.checked.pairs, store.pair_count(), "inserts and deletes are counted");
         walk.checked
     }
 }

@@ -22,13 +22,22 @@ pub(crate) struct Epochs {
     participant_max: usize,
 }
 
-/// The number of an operation, the lowest bit set while it is under way; [`Slot::FREE`] while nobody owns the slot.
+/// What a thread tells the others, on lines that only its owner writes.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Slot(AtomicU64);
+struct Slot {
+    /// The number of an operation, the lowest bit set while it is under way; [`Slot::FREE`] while nobody owns the slot.
+    number: AtomicU64,
+    /// Pairs that its owners have inserted, less those that they have deleted, modulo 2⁶⁴.
+    pairs: AtomicU64,
+}
 
 impl Slot {
     const FREE: u64 = u64::MAX - 1;
+
+    fn new(number: u64) -> Self {
+        Slot { number: AtomicU64::new(number), pairs: AtomicU64::new(0) }
+    }
 }
 
 const UNDER_WAY: u64 = 1;
@@ -43,7 +52,7 @@ pub(crate) struct Participant<'e> {
 /// Proof that an operation is under way: what it can reach stays where it is.
 #[derive(Debug)]
 pub(crate) struct Guard<'p> {
-    word: &'p AtomicU64,
+    slot: &'p Slot,
     number: u64,
 }
 
@@ -61,21 +70,22 @@ pub(crate) struct Tag(Vec<(usize, u64)>);
 impl Epochs {
     /// Slots for so many participants and so many holds.
     pub(crate) fn new(participant_max: usize, hold_max: usize) -> Self {
-        let participants = (0..participant_max).map(|_| Slot(AtomicU64::new(Slot::FREE)));
-        let holds = (0..hold_max).map(|_| Slot(AtomicU64::new(0)));
+        let participants = (0..participant_max).map(|_| Slot::new(Slot::FREE));
+        let holds = (0..hold_max).map(|_| Slot::new(0));
         Epochs { slots: participants.chain(holds).collect(), participant_max }
     }
 
     /// Gives the caller a slot, unless all are taken.
     pub(crate) fn join(&self) -> Option<Participant<'_>> {
-        let free = |slot: &Slot| slot.0.compare_exchange(Slot::FREE, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let free =
+            |slot: &Slot| slot.number.compare_exchange(Slot::FREE, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let slot = self.slots[..self.participant_max].iter().position(free)?;
         Some(Participant { epochs: self, slot })
     }
 
     /// Begins an operation of its own, unless there are as many as can be.
     pub(crate) fn hold(&self) -> Option<Hold> {
-        for (slot, Slot(word)) in self.slots.iter().enumerate().skip(self.participant_max) {
+        for (slot, Slot { number: word, .. }) in self.slots.iter().enumerate().skip(self.participant_max) {
             let before = word.load(Ordering::Relaxed);
             // Never the number of an earlier hold, or what waited for that one would wait for this one too.
             let number = (before + 2) | UNDER_WAY;
@@ -92,7 +102,7 @@ impl Epochs {
     /// Ends the operation of a hold.
     #[expect(clippy::needless_pass_by_value, reason = "a hold is let go once")]
     pub(crate) fn let_go(&self, hold: Hold) {
-        self.slots[hold.slot].0.store(hold.number & !UNDER_WAY, Ordering::Release);
+        self.slots[hold.slot].number.store(hold.number & !UNDER_WAY, Ordering::Release);
     }
 
     /// The operations that may still reach what was replaced before this call.
@@ -100,7 +110,7 @@ impl Epochs {
         fence(Ordering::SeqCst);
         let number = |(slot, word): (usize, &Slot)| {
             // Acquire: of an operation that has ended, all reads lie before what is done with the replaced.
-            let number = word.0.load(Ordering::Acquire);
+            let number = word.number.load(Ordering::Acquire);
             (number & UNDER_WAY != 0).then_some((slot, number))
         };
         Tag(self.slots.iter().enumerate().filter_map(number).collect())
@@ -108,13 +118,20 @@ impl Epochs {
 
     /// Whether a hold is among the operations of a tag that have not ended.
     pub(crate) fn waits_for_hold(&self, tag: &Tag) -> bool {
-        let is_under_way = |slot: usize, number| self.slots[slot].0.load(Ordering::Relaxed) == number;
+        let is_under_way = |slot: usize, number| self.slots[slot].number.load(Ordering::Relaxed) == number;
         tag.0.iter().any(|&(slot, number)| slot >= self.participant_max && is_under_way(slot, number))
     }
 
     /// Whether all operations of a tag have ended. What they have read can then be overwritten.
     pub(crate) fn is_past(&self, tag: &Tag) -> bool {
-        tag.0.iter().all(|&(slot, number)| self.slots[slot].0.load(Ordering::Acquire) != number)
+        tag.0.iter().all(|&(slot, number)| self.slots[slot].number.load(Ordering::Acquire) != number)
+    }
+
+    /// Pairs that all threads together have inserted and not deleted. Exact while nobody writes; one that is inserted
+    /// by one thread and deleted by another meanwhile may be missed, or missing.
+    pub(crate) fn pair_count(&self) -> u64 {
+        let counts = self.slots.iter().map(|slot| slot.pairs.load(Ordering::Relaxed));
+        u64::try_from(counts.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
     }
 }
 
@@ -129,25 +146,35 @@ impl Participant<'_> {
     /// Begins an operation.
     #[inline]
     pub(crate) fn enter(&mut self) -> Guard<'_> {
-        let word = &self.epochs.slots[self.slot].0;
+        let slot = &self.epochs.slots[self.slot];
         // Only the owner writes its slot. One that changes hands counts from zero again: an old tag may then wait for an
         // operation that it does not mean, but never miss one that it does.
-        let number = (word.load(Ordering::Relaxed) + 2) | UNDER_WAY;
-        word.store(number, Ordering::Relaxed);
+        let number = (slot.number.load(Ordering::Relaxed) + 2) | UNDER_WAY;
+        slot.number.store(number, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        Guard { word, number }
+        Guard { slot, number }
+    }
+}
+
+impl Guard<'_> {
+    /// Counts a pair that the operation has inserted (1) or deleted (−1).
+    #[inline]
+    pub(crate) fn count_pairs(&self, change: i64) {
+        // Only the owner of the slot writes it.
+        let pairs = self.slot.pairs.load(Ordering::Relaxed).wrapping_add_signed(change);
+        self.slot.pairs.store(pairs, Ordering::Relaxed);
     }
 }
 
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.word.store(self.number & !UNDER_WAY, Ordering::Release);
+        self.slot.number.store(self.number & !UNDER_WAY, Ordering::Release);
     }
 }
 
 impl Drop for Participant<'_> {
     fn drop(&mut self) {
-        self.epochs.slots[self.slot].0.store(Slot::FREE, Ordering::Release);
+        self.epochs.slots[self.slot].number.store(Slot::FREE, Ordering::Release);
     }
 }

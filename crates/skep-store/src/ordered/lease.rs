@@ -7,8 +7,9 @@
 //!
 //! A lease is an operation under way that no thread is within: a [`Hold`]. Whatever is replaced while it lasts is garbage
 //! that waits for it, so a lease costs as much memory as is written. It expires when nobody has asked for its next page for
-//! five seconds; and the oldest of all expires when garbage goes beyond its budget, when memory is full, or when another is
-//! opened and there are as many as can be. While a page is read its lease cannot be pulled away: it expires behind it.
+//! five seconds, or as long as the settings say; and the oldest of all expires when garbage goes beyond its budget, when
+//! memory is full, or when another is opened and there are as many as can be. While a page is read its lease cannot be pulled
+//! away: it expires behind it.
 //!
 //! Opening a lease and going on with one take a lock for a moment. Gets, and scans without a lease, do not come here.
 
@@ -20,12 +21,14 @@ use super::version::Versions;
 
 /// Most leases at a time.
 pub const LEASE_COUNT_MAX: usize = 32;
-/// How long a lease is kept without being read.
+/// How long a lease is kept without being read, unless the settings say otherwise.
 pub const LEASE_TIME: Duration = Duration::from_secs(5);
 
 /// All leases of a store.
 #[derive(Debug)]
 pub(crate) struct Leases {
+    /// How long a lease is kept without being read.
+    time: Duration,
     table: Mutex<Table>,
     /// Leases in the table, for those who only want to know whether there are any.
     count: AtomicU64,
@@ -72,10 +75,10 @@ pub struct LeaseFigures {
 }
 
 impl Leases {
-    /// No leases.
-    pub(crate) fn new() -> Self {
+    /// No leases; those to come are kept so long without being read.
+    pub(crate) fn new(time: Duration) -> Self {
         let table = Table { leases: Vec::with_capacity(LEASE_COUNT_MAX), last_number: 0, expired: 0 };
-        Leases { table: Mutex::new(table), count: AtomicU64::new(0) }
+        Leases { time, table: Mutex::new(table), count: AtomicU64::new(0) }
     }
 
     /// Opens a lease on the newest version. None if as many as can be are being read at this moment.
@@ -93,7 +96,7 @@ impl Leases {
         let slot = hold.slot();
         // The version is read behind the hold, as by any operation.
         let version = versions.read();
-        table.leases.push(Lease { hold, version, number: 0, until: now + LEASE_TIME, readers: 1, is_over: false });
+        table.leases.push(Lease { hold, version, number: 0, until: now + self.time, readers: 1, is_over: false });
         self.note(&table);
         Some(LeaseReading { leases: self, epochs, slot, version })
     }
@@ -105,7 +108,7 @@ impl Leases {
         let is_meant = |lease: &&mut Lease| lease.number == number && number != 0 && !lease.is_over;
         let found = table.leases.iter_mut().find(is_meant).map(|lease| {
             lease.readers += 1;
-            lease.until = now + LEASE_TIME;
+            lease.until = now + self.time;
             LeaseReading { leases: self, epochs, slot: lease.hold.slot(), version: lease.version }
         });
         self.note(&table);

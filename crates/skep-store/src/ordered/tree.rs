@@ -1,13 +1,14 @@
 //! The tree: what all sessions share, and how a node is found in it (Honeycomb, sections 3.1 to 3.3).
 
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::epoch::{Epochs, Guard};
 use super::frame::{Frames, FreeFrame, Node};
 use super::garbage::GarbageList;
 use super::header::Lid;
 use super::interior;
-use super::lease::{LEASE_COUNT_MAX, LeaseFigures, Leases};
+use super::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
 use super::log::LogBlock;
 use super::session::Session;
 use super::sorted::LeafPlan;
@@ -37,12 +38,14 @@ pub struct OrderedSettings {
     /// once, a pair that was there all the while is shown, and a pair that was never there is not; of two writes to different
     /// leaves, a scan may show the later without the earlier. Leases are refused as expired.
     pub mvcc: bool,
+    /// How long a lease is kept without being read.
+    pub lease_time: Duration,
 }
 
 impl OrderedSettings {
     /// The paper's settings, with a region of this size.
     pub fn new(memory: u64) -> Self {
-        OrderedSettings { memory, log_block: LogBlock::default(), mvcc: true }
+        OrderedSettings { memory, log_block: LogBlock::default(), mvcc: true, lease_time: LEASE_TIME }
     }
 }
 
@@ -94,7 +97,7 @@ impl<T: Trace> OrderedStore<T> {
             log_block: settings.log_block,
             versions: if settings.mvcc { Versions::new(WRITES_IN_FLIGHT_MAX) } else { Versions::off() },
             epochs: Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
-            leases: Leases::new(),
+            leases: Leases::new(settings.lease_time),
             garbage_budget: settings.memory / GARBAGE_PART,
             space: Mutex::new(space),
             garbage: Mutex::new(GarbageList::default()),
@@ -115,6 +118,11 @@ impl<T: Trace> OrderedStore<T> {
     /// Who is told of what is read.
     pub fn trace(&self) -> &T {
         &self.frames.trace
+    }
+
+    /// Number of pairs: exact while nobody writes.
+    pub fn pair_count(&self) -> u64 {
+        self.epochs.pair_count()
     }
 
     /// Figures of the store.

@@ -73,10 +73,15 @@ impl<T: Trace> OrderedStore<T> {
             Decision::Refuse(reply) => return Attempt::Settled { reply, version: leaf::newest_version(leaf) },
             Decision::NoMemory => return Attempt::NoMemory,
         };
-        let is_outside = value.is_some_and(|value| value.is_outside);
+        let (is_outside, stays) = (value.is_some_and(|value| value.is_outside), value.is_some());
         let attempt = self.change_leaf(leaf, &NewEntry { key, fingerprint, value }, back, is_exact, guard, replaced);
-        if is_outside && matches!(attempt, Attempt::Settled { .. }) {
-            draft.settle();
+        if matches!(attempt, Attempt::Settled { .. }) {
+            if is_outside {
+                draft.settle();
+            }
+            if exists != stays {
+                guard.count_pairs(if stays { 1 } else { -1 });
+            }
         }
         attempt
     }

@@ -8,18 +8,41 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use skep::{Operation, PutCondition, Reply, Request, WireError};
+use skep::{Operation, Page, PutCondition, Reply, Request, WireError};
 
+use super::inserts::Inserts;
+use super::mix::{Mix, Read, Write, widest_element};
 use super::target::Target;
-use super::workload::{Draw, Keys, Values, Workload, read, read_size, write};
+use super::workload::{Draw, Keys, Values, operation};
 
 /// What all clients of a run have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub(crate) workload: Workload,
+    /// The space of the server, by its number.
+    pub(crate) space: u16,
+    pub(crate) mix: Mix,
+    /// Whether the records that were inserted last are the most popular.
+    pub(crate) prefers_latest: bool,
     pub(crate) keys: Keys,
     pub(crate) value_size: usize,
     pub(crate) batch: usize,
+}
+
+impl Plan {
+    /// The record that an operation is about.
+    pub(super) fn record(&self, draw: Draw, inserts: &mut Inserts) -> u64 {
+        if self.is_insert(draw) {
+            inserts.next()
+        } else if self.prefers_latest {
+            inserts.latest(draw.record())
+        } else {
+            draw.record()
+        }
+    }
+
+    pub(super) fn is_insert(&self, draw: Draw) -> bool {
+        draw.is_write() && self.mix.write == Write::Insert
+    }
 }
 
 /// When a client stops.
@@ -76,15 +99,21 @@ impl Findings {
 
     /// Compares the answer to an operation with what it has to be.
     pub(super) fn check(&mut self, plan: &Plan, draw: Draw, answer: Result<Reply<'_>, WireError>) {
-        let expected = match (plan.workload, draw.is_write()) {
-            (Workload::F, true) => Some(plan.value_size),
-            (_, true) => None,
-            (_, false) => Some(read_size(plan.workload, plan.value_size)),
+        let is_expected = match (answer, draw.is_write()) {
+            (Ok(Reply::Done), is_write) => is_write && plan.mix.write != Write::Modify,
+            (Ok(Reply::Value(value)), true) => plan.mix.write == Write::Modify && value.len() == plan.value_size,
+            (Ok(Reply::Value(value)), false) => match plan.mix.read {
+                Read::Get => value.len() == plan.value_size,
+                Read::Sum => value.len() == widest_element(plan.value_size).width(),
+                // The record that it begins with is there; fewer than were asked for come before the last key.
+                Read::Scan(..) => Page::decode(value).is_some_and(|page| {
+                    page.count() == draw.pair_count() || !page.more() && (1..draw.pair_count()).contains(&page.count())
+                }),
+            },
+            _ => false,
         };
-        match answer {
-            Ok(Reply::Done) if expected.is_none() => {}
-            Ok(Reply::Value(value)) if expected == Some(value.len()) => {}
-            unexpected => self.error(1, || describe(unexpected)),
+        if !is_expected {
+            self.error(1, || describe(answer));
         }
     }
 }
@@ -116,13 +145,7 @@ pub(crate) fn load(
                 operation: Operation::Put { value: values.at(*value_start), condition: PutCondition::Always },
             })
             .collect();
-        target.execute(&requests).map_err(|error| (error, records.start..batch.end))?;
-        for index in 0..requests.len() {
-            match target.answer(index) {
-                Ok(Reply::Done) => {}
-                unexpected => return Err((describe(unexpected), records.start..batch.end)),
-            }
-        }
+        insist(target, &requests).map_err(|error| (error, records.start..batch.end))?;
         loaded(batch.end - batch.start);
         first = batch.end;
     }
@@ -134,36 +157,79 @@ const DELETED_TOGETHER: u64 = 1024;
 
 /// Deletes the records of the range that are there.
 pub(crate) fn unload(target: &mut Target, keys: Keys, records: Range<u64>) -> Result<(), String> {
-    let mut bytes = Vec::new();
     let mut first = records.start;
     while first < records.end {
         let end = records.end.min(first + DELETED_TOGETHER);
-        bytes.clear();
-        let ends: Vec<_> = (first..end)
-            .map(|record| {
-                keys.append(record, &mut bytes);
-                bytes.len()
-            })
-            .collect();
-        let mut start = 0;
-        let requests: Vec<_> = ends
-            .iter()
-            .map(|&end| Request { key: &bytes[std::mem::replace(&mut start, end)..end], operation: Operation::Delete })
-            .collect();
-        target.execute(&requests)?;
-        for index in 0..requests.len() {
-            match target.answer(index) {
-                Ok(Reply::Done | Reply::NotFound) => {}
-                unexpected => return Err(describe(unexpected)),
-            }
-        }
+        delete(target, keys, first..end)?;
         first = end;
     }
     Ok(())
 }
 
+/// Deletes the records that a client has inserted, and those behind them that one of a run that was killed has.
+pub(crate) fn unload_inserts(target: &mut Target, keys: Keys, inserts: &Inserts) -> Result<(), String> {
+    let mut first = 0;
+    loop {
+        let found = delete(target, keys, (first..first + DELETED_TOGETHER).map(|insert| inserts.number(insert)))?;
+        first += DELETED_TOGETHER;
+        if first >= inserts.count() && found == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Deletes these records; answers how many were there.
+fn delete(target: &mut Target, keys: Keys, records: impl Iterator<Item = u64>) -> Result<u64, String> {
+    let mut bytes = Vec::new();
+    let ends: Vec<_> = records
+        .map(|record| {
+            keys.append(record, &mut bytes);
+            bytes.len()
+        })
+        .collect();
+    let mut start = 0;
+    let requests: Vec<_> = ends
+        .iter()
+        .map(|&end| Request { key: &bytes[std::mem::replace(&mut start, end)..end], operation: Operation::Delete })
+        .collect();
+    insist(target, &requests)
+}
+
+/// How long a server may be too busy for what is not measured, and how long to wait before it is asked again.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Carries out puts or deletes, over and over until the server was not too busy for any of them. Answers how many were done.
+fn insist(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, String> {
+    let until = Instant::now() + PATIENCE;
+    let mut done = 0;
+    loop {
+        target.execute(requests)?;
+        let mut is_busy = false;
+        for index in 0..requests.len() {
+            match target.answer(index) {
+                Ok(Reply::Done) => done += 1,
+                Ok(Reply::NotFound) => {}
+                Err(WireError::Busy) if Instant::now() < until => is_busy = true,
+                unexpected => return Err(describe(unexpected)),
+            }
+        }
+        if !is_busy {
+            return Ok(done);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// Sends the operations, over and over if there are too few, until the limit.
-pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Limit, seed: u64) -> Findings {
+pub(crate) fn drive(
+    target: &mut Target,
+    plan: &Plan,
+    draws: &[Draw],
+    inserts: &mut Inserts,
+    limit: Limit,
+    seed: u64,
+) -> Findings {
     let mut findings = Findings::new();
     let mut values = Values::new(plan.value_size, seed);
     let mut keys = Vec::new();
@@ -188,14 +254,14 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
             let draw = draws[next];
             next = if next + 1 == draws.len() { 0 } else { next + 1 };
             let key_start = keys.len();
-            plan.keys.append(draw.record(), &mut keys);
+            plan.keys.append(plan.record(draw, inserts), &mut keys);
             batch.push((key_start..keys.len(), draw, values.next_start()));
         }
         let requests: Vec<_> = batch
             .iter()
             .map(|(key, draw, value_start)| Request {
                 key: &keys[key.clone()],
-                operation: operation(plan.workload, *draw, values.at(*value_start)),
+                operation: operation(plan.mix, *draw, values.at(*value_start)),
             })
             .collect();
 
@@ -210,7 +276,11 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
         sent_count += count as u64;
         let mut refused = 0;
         for (index, (_, draw, _)) in batch.iter().enumerate() {
-            match target.answer(index) {
+            let answer = target.answer(index);
+            if plan.is_insert(*draw) {
+                inserts.answer(answer != Ok(Reply::Done));
+            }
+            match answer {
                 Err(WireError::Busy) => refused += 1,
                 answer => findings.check(plan, *draw, answer),
             }
@@ -220,16 +290,11 @@ pub(crate) fn drive(target: &mut Target, plan: &Plan, draws: &[Draw], limit: Lim
     }
 }
 
-/// The operation that was drawn; `value` is what a put puts, and as long as all values are.
-pub(super) fn operation(workload: Workload, draw: Draw, value: &[u8]) -> Operation<'_> {
-    if draw.is_write() { write(workload, value) } else { read(workload, value.len()) }
-}
-
 fn describe(answer: Result<Reply<'_>, WireError>) -> String {
     match answer {
         Ok(Reply::Failed(error)) => error.to_string(),
         Ok(Reply::NotFound) => "a record that was loaded is not there".to_owned(),
-        Ok(Reply::Value(value)) => format!("a value of {} bytes, which is not the size that was written", value.len()),
+        Ok(Reply::Value(value)) => format!("an answer of {} bytes, which is not what was asked for", value.len()),
         Ok(Reply::Done | Reply::Exists | Reply::Deferred) => "an answer to another operation".to_owned(),
         Err(error) => error.to_string(),
     }

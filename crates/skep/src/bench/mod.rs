@@ -1,4 +1,4 @@
-//! `skep bench`: the YCSB workloads A, B, C and F against a server or against the store alone.
+//! `skep bench`: the YCSB workloads and Honeycomb's cloud storage against a server, or against stores in this process.
 //!
 //! With `--addr` every client is a thread with its own connections. With `--embedded` every client is a thread with
 //! a store of its own that holds its share of the records: what the shards of a server do, without the network.
@@ -12,6 +12,8 @@
 mod distribution;
 mod drive;
 mod engine;
+mod inserts;
+mod mix;
 mod offer;
 mod report;
 mod server_delays;
@@ -26,12 +28,15 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
-use skep::{OpenError, RegionError, StoreSettings};
+use skep::{OpenError, Page, RegionError, StoreSettings};
 
+use crate::cli::Space;
 use crate::failure::Failure;
 use crate::size::MemorySize;
 use distribution::{Distribution, Generator};
-use drive::{Findings, Limit, Plan, drive, load, unload};
+use drive::{Findings, Limit, Plan, drive, load, unload, unload_inserts};
+use inserts::Inserts;
+use mix::{Mix, Read};
 use offer::Offerer;
 use report::{Report, machine, microseconds_at};
 use server_delays::{Look, ServerDelays};
@@ -44,13 +49,21 @@ use workload::{Keys, RECORD_BITS, Workload, draw};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
-    /// YCSB workload: a (half puts), b (5% puts), c (reads only), f (half atomic read-modify-writes); or reduce (sums of
-    /// the elements of values: costly if these are large).
+    /// YCSB workload: a (half puts), b (5% puts), c (reads only), d (5% inserts), e (scans of 1 to 100 pairs, 5% inserts),
+    /// f (half read-modify-writes, each one atomic update); cloud (scans of 3 or 4 pairs, and inserts); or reduce (sums
+    /// of the elements of values: costly if these are large).
     #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
     workload: Workload,
-    /// Which records are popular: a few by far (zipf), all alike (uniform), the last ones (latest).
-    #[arg(long, value_name = "NAME", default_value = "zipf", hide_possible_values = true)]
-    distribution: Distribution,
+    /// Of a hundred operations of the workload cloud, those that read [default: 80].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
+    reads: Option<u32>,
+    /// Which records are popular: a few by far (zipf), all alike (uniform), the last ones (latest) [default: zipf; latest
+    /// for d].
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    distribution: Option<Distribution>,
+    /// The space of the server that is measured: hash or ordered [default: hash; ordered for e and cloud].
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    space: Option<Space>,
     /// Native address of the server.
     #[arg(long, value_name = "HOST:PORT", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::address)]
     addr: String,
@@ -97,7 +110,8 @@ pub(crate) struct Arguments {
 }
 
 const AFTER_HELP: &str = "The keys begin with `bench:`, with `b:` if --key-size is below 14, and are bare numbers if it \
-                          is below 8. At the end of a run, also of one that fails, its keys are deleted from the \
+                          is below 8. Workloads d, e and cloud insert records, each client its own, which are \
+                          then the latest; scans begin at a record that was loaded, or with latest inserted. At the end of a run, also of one that fails, its keys are deleted from the \
                           server; Ctrl-C leaves them there until the next run with the same settings.";
 
 /// A part that is measured by itself.
@@ -106,6 +120,11 @@ enum Part {
     /// The store alone, on one core, as a share of what the memory allows.
     Engine(engine::Arguments),
 }
+
+/// Of cloud storage, unless told otherwise.
+const CLOUD_READS_IN_100: u32 = 80;
+/// The smallest keys of records that are inserted: there are 2⁴⁰ of them.
+const INSERTED_KEY_SIZE_MIN: usize = 8;
 
 /// Operations each client draws before the clock runs; then it begins again.
 const DRAW_COUNT_MAX: u64 = 1 << 22;
@@ -116,9 +135,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return engine::run(arguments);
     }
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
-    let plan = plan(arguments)?;
+    let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
-    let mut targets = targets(arguments, client_count)?;
+    let mut targets = targets(arguments, plan.space, client_count)?;
+    let mut inserts: Vec<Inserts> = (0..client_count as u64)
+        .zip(&shares)
+        .map(|(client, share)| match arguments.embedded {
+            true => Inserts::new(share.end - share.start, 0, 1),
+            false => Inserts::new(arguments.records, client, client_count as u64),
+        })
+        .collect();
 
     let progress = progress(arguments.records);
     let loading = thread::scope(|scope| {
@@ -141,18 +167,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(|(outcome, share)| outcome.as_ref().err().map_or(share, |(_, loaded)| loaded).clone())
         .collect();
     if let Some((error, _)) = loading.into_iter().find_map(Result::err) {
-        let left = clean_up(arguments, plan.keys, &mut targets, &loaded).err().unwrap_or_default();
+        let left = clean_up(arguments, plan, &mut targets, &loaded, &inserts).err().unwrap_or_default();
         return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
     }
 
-    let measured = measure_with_delays(arguments, plan, &mut targets, &shares);
-    let cleaned_up = clean_up(arguments, plan.keys, &mut targets, &loaded);
+    let measured = measure_with_delays(arguments, plan, &mut targets, &shares, &mut inserts);
+    let cleaned_up = clean_up(arguments, plan, &mut targets, &loaded, &inserts);
     let (findings, seconds, server) =
         measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
     let report = Report {
         skep: env!("CARGO_PKG_VERSION"),
         workload: arguments.workload,
-        distribution: arguments.distribution,
+        distribution: distribution(arguments),
+        space,
+        reads_in_100: 100 - plan.mix.writes_in_100,
         target: if arguments.embedded { "embedded" } else { &arguments.addr }.to_owned(),
         records: arguments.records,
         operations: findings.operations,
@@ -184,21 +212,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Deletes what the clients have loaded into a server, over new connections where the old ones failed. An error is to
-/// be appended to what else there is to say.
-fn clean_up(arguments: &Arguments, keys: Keys, targets: &mut [Target], loaded: &[Range<u64>]) -> Result<(), String> {
+/// Deletes what the clients have loaded into a server and inserted, over new connections where the old ones failed. An
+/// error is to be appended to what else there is to say.
+fn clean_up(
+    arguments: &Arguments,
+    plan: Plan,
+    targets: &mut [Target],
+    loaded: &[Range<u64>],
+    inserts: &[Inserts],
+) -> Result<(), String> {
     if arguments.embedded {
         return Ok(());
     }
+    let delete_all = |target: &mut Target, records: &Range<u64>, inserts: &Inserts| {
+        unload(target, plan.keys, records.clone())?;
+        if plan.mix.inserts() { unload_inserts(target, plan.keys, inserts) } else { Ok(()) }
+    };
     let outcome = thread::scope(|scope| {
         let deleters: Vec<_> = targets
             .iter_mut()
             .zip(loaded)
-            .map(|(target, records)| {
+            .zip(inserts)
+            .map(|((target, records), inserts)| {
                 scope.spawn(move || {
-                    unload(target, keys, records.clone()).or_else(|_| {
-                        *target = Target::remote(&arguments.addr)?;
-                        unload(target, keys, records.clone())
+                    delete_all(target, records, inserts).or_else(|_| {
+                        *target = Target::remote(&arguments.addr, plan.space)?;
+                        delete_all(target, records, inserts)
                     })
                 })
             })
@@ -208,8 +247,14 @@ fn clean_up(arguments: &Arguments, keys: Keys, targets: &mut [Target], loaded: &
     outcome.map_err(|error| format!("; the records are still there, since they could not be deleted: {error}"))
 }
 
-/// Checks what clap cannot.
-fn plan(arguments: &Arguments) -> Result<Plan, Failure> {
+/// Which records are popular.
+fn distribution(arguments: &Arguments) -> Distribution {
+    let latest = arguments.workload == Workload::D;
+    arguments.distribution.unwrap_or(if latest { Distribution::Latest } else { Distribution::Zipf })
+}
+
+/// Checks what clap cannot. The space, and what its clients do.
+fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
     let in_range = |name: &str, value: usize, min: usize, max: usize| {
         if (min..=max).contains(&value) {
             Ok(())
@@ -230,7 +275,49 @@ fn plan(arguments: &Arguments) -> Result<Plan, Failure> {
     if arguments.embedded && arguments.records < u64::from(arguments.clients.unwrap_or(1)) {
         return Err(Failure::Usage("every embedded client needs a record: write more --records".to_owned()));
     }
-    Ok(Plan { workload: arguments.workload, keys, value_size: arguments.value_size, batch: arguments.batch })
+    if arguments.reads.is_some() && arguments.workload != Workload::Cloud {
+        return Err(Failure::Usage("--reads is for --workload cloud: the others have shares of their own".to_owned()));
+    }
+    let mix = arguments.workload.mix(arguments.reads.unwrap_or(CLOUD_READS_IN_100));
+    if mix.inserts() && arguments.key_size < INSERTED_KEY_SIZE_MIN {
+        return Err(Failure::Usage(format!(
+            "keys of {} bytes may run out when records are inserted: write --key-size {INSERTED_KEY_SIZE_MIN} or more",
+            arguments.key_size
+        )));
+    }
+    let space = space(arguments, mix)?;
+    let plan = Plan {
+        space: space.number(),
+        mix,
+        prefers_latest: distribution(arguments) == Distribution::Latest,
+        keys,
+        value_size: arguments.value_size,
+        batch: arguments.batch,
+    };
+    Ok((space, plan))
+}
+
+/// The space that is measured. Scans need the ordered one, in which an answer holds all their pairs; embedded are hash
+/// stores, with room for the records that are loaded.
+fn space(arguments: &Arguments, mix: Mix) -> Result<Space, Failure> {
+    let pairs_max = if let Read::Scan(_, most) = mix.read { Some(most as usize) } else { None };
+    let default = if pairs_max.is_some() { Space::Ordered } else { Space::Hash };
+    let space = arguments.space.unwrap_or(default);
+    let refusal = match pairs_max {
+        Some(_) if space == Space::Hash => {
+            "the keys of the hash space have no order to be scanned in: write --space ordered, or leave it out".to_owned()
+        }
+        _ if arguments.embedded && (space == Space::Ordered || mix.inserts()) => {
+            "embedded are hash stores with room for the records alone: measure a server, or the ordered store with `skep \
+             bench engine --engine ordered`"
+                .to_owned()
+        }
+        Some(most) if !Page::holds(most, arguments.key_size, arguments.value_size) => {
+            format!("an answer does not hold {most} pairs of this size: choose a smaller --key-size or --value-size")
+        }
+        _ => return Ok(space),
+    };
+    Err(Failure::Usage(refusal))
 }
 
 /// The records, divided as evenly as can be.
@@ -240,9 +327,9 @@ fn shares(record_count: u64, client_count: u64) -> Vec<Range<u64>> {
 }
 
 /// Connections to the server, or stores with room for the records.
-fn targets(arguments: &Arguments, client_count: usize) -> Result<Vec<Target>, Failure> {
+fn targets(arguments: &Arguments, space: u16, client_count: usize) -> Result<Vec<Target>, Failure> {
     if !arguments.embedded {
-        return (0..client_count).map(|_| Target::remote(&arguments.addr).map_err(Failure::Runtime)).collect();
+        return (0..client_count).map(|_| Target::remote(&arguments.addr, space).map_err(Failure::Runtime)).collect();
     }
     let kv_size = arguments.key_size + arguments.value_size;
     let memory = match arguments.memory {
@@ -288,20 +375,21 @@ fn measure_with_delays(
     plan: Plan,
     targets: &mut [Target],
     shares: &[Range<u64>],
+    inserts: &mut [Inserts],
 ) -> Result<(Findings, f64, Option<ServerDelays>), String> {
     let look = || arguments.resp.as_deref().map(Look::at_rest).transpose();
     let before = look()?;
     let (findings, seconds) = match arguments.rate {
         Some(rate) => {
             let mut offerer = Offerer::connect(&arguments.addr, targets.len())?;
-            let generator = Generator::new(arguments.distribution, arguments.records);
+            let generator = Generator::new(distribution(arguments), arguments.records);
             let (limit, count) = limit(arguments, 0, 1);
-            let draws = draw(plan.workload, &generator, count, arguments.seed);
+            let draws = draw(plan.mix, &generator, count, arguments.seed);
             let begun = Instant::now();
-            let findings = offerer.offer(&plan, &draws, rate as f64, limit, arguments.seed);
+            let findings = offerer.offer(&plan, &draws, inserts, rate as f64, limit, arguments.seed);
             (findings, begun.elapsed().as_secs_f64())
         }
-        None => measure(arguments, plan, targets, shares),
+        None => measure(arguments, plan, targets, shares, inserts),
     };
     let server = look()?.zip(before).map(|(after, before)| after.since(&before));
     Ok((findings, seconds, server))
@@ -319,30 +407,37 @@ fn limit(arguments: &Arguments, number: u64, client_count: u64) -> (Limit, usize
 }
 
 /// Lets all clients begin at once; answers what they found and the seconds until the last one had ended.
-fn measure(arguments: &Arguments, plan: Plan, targets: &mut [Target], shares: &[Range<u64>]) -> (Findings, f64) {
+fn measure(
+    arguments: &Arguments,
+    plan: Plan,
+    targets: &mut [Target],
+    shares: &[Range<u64>],
+    inserts: &mut [Inserts],
+) -> (Findings, f64) {
     let client_count = targets.len() as u64;
     let begin = Barrier::new(targets.len() + 1);
     let all = Mutex::new(Findings::new());
-    let whole = Generator::new(arguments.distribution, arguments.records);
+    let distribution = distribution(arguments);
+    let whole = Generator::new(distribution, arguments.records);
     let mut seconds = 0.0;
     thread::scope(|scope| {
         let mut clients = Vec::new();
-        for (number, target) in (0u64..).zip(targets) {
+        for ((number, target), inserts) in (0u64..).zip(targets).zip(inserts) {
             let (begin, all, whole) = (&begin, &all, &whole);
             let share = shares[usize::try_from(number).unwrap_or_default()].clone();
             let (limit, count) = limit(arguments, number, client_count);
             clients.push(scope.spawn(move || {
                 let own;
                 let generator = if arguments.embedded {
-                    own = Generator::new(arguments.distribution, share.end - share.start);
+                    own = Generator::new(distribution, share.end - share.start);
                     &own
                 } else {
                     whole
                 };
                 let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
-                let draws = draw(plan.workload, generator, count, seed);
+                let draws = draw(plan.mix, generator, count, seed);
                 begin.wait();
-                let findings = drive(target, &plan, &draws, limit, seed);
+                let findings = drive(target, &plan, &draws, inserts, limit, seed);
                 all.lock().expect("no client panics with the lock").add(findings);
             }));
         }

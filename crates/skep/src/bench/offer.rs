@@ -21,13 +21,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use skep::{Request, Response, WireError};
+use skep::{Reply, Request, Response, WireError};
 use skep_wire::native::{Hello, ReplyFrame, RequestFrameWriter, Welcome};
 
 use crate::failure::reason;
 
-use super::drive::{Findings, Limit, Plan, operation};
-use super::workload::{Draw, Values};
+use super::drive::{Findings, Limit, Plan};
+use super::inserts::Inserts;
+use super::workload::{Draw, Values, operation};
 
 /// A batch is encoded when no more bytes than this wait for the socket.
 const OUTPUT_SIZE_MAX: usize = 64 << 10;
@@ -64,8 +65,16 @@ impl Offerer {
     }
 
     /// Sends the operations, over and over if there are too few, when they are due, `rate` a second, until the limit; then
-    /// waits for the answers to what was sent.
-    pub(crate) fn offer(&mut self, plan: &Plan, draws: &[Draw], rate: f64, limit: Limit, seed: u64) -> Findings {
+    /// waits for the answers to what was sent. Each connection inserts records of its own.
+    pub(crate) fn offer(
+        &mut self,
+        plan: &Plan,
+        draws: &[Draw],
+        inserts: &mut [Inserts],
+        rate: f64,
+        limit: Limit,
+        seed: u64,
+    ) -> Findings {
         let mut findings = Findings::new();
         let mut values = Values::new(plan.value_size, seed);
         let connection_count = self.connections.len() as u64;
@@ -87,16 +96,16 @@ impl Offerer {
             let now = Instant::now();
             let is_over = unsent == 0 || matches!(limit, Limit::Time(time) if now - begun >= time);
             let mut moved = false;
-            for (connection, next) in self.connections.iter_mut().zip(&mut next) {
+            for ((connection, next), inserts) in self.connections.iter_mut().zip(&mut next).zip(&mut *inserts) {
                 let due = begun + schedule.due(*next);
                 if !is_over && *next < batch_count && now >= due && connection.output.len() < OUTPUT_SIZE_MAX {
                     let count = if *next + 1 == batch_count { last_size as usize } else { plan.batch };
-                    connection.encode(plan, draws, next_draw, count, &mut values, due);
+                    connection.encode(plan, draws, (next_draw, count), inserts, &mut values, due);
                     next_draw = (next_draw + count) % draws.len();
                     *next += connection_count;
                     unsent -= 1;
                 }
-                match connection.exchange(plan, draws, &mut findings) {
+                match connection.exchange(plan, draws, inserts, &mut findings) {
                     Ok(change) => moved |= change,
                     Err(error) => {
                         findings.error(plan.batch, || reason(&error));
@@ -176,27 +185,31 @@ struct Connection {
 }
 
 impl Connection {
-    /// Appends a batch of `count` operations to the output.
+    /// Appends a batch of so many operations from a draw on to the output.
     fn encode(
         &mut self,
         plan: &Plan,
         draws: &[Draw],
-        mut draw: usize,
-        count: usize,
+        (mut draw, count): (usize, usize),
+        inserts: &mut Inserts,
         values: &mut Values,
         due: Instant,
     ) {
         let mut key = Vec::new();
         let mut left = count;
+        // Of the operation that comes first in the next frame.
+        let mut kept = None;
         while left > 0 {
-            let mut writer = RequestFrameWriter::new(&mut self.output, 0, skep::HASH_SPACE);
+            let mut writer = RequestFrameWriter::new(&mut self.output, 0, plan.space);
             let frame_draw = draw;
             while left > 0 {
                 key.clear();
-                plan.keys.append(draws[draw].record(), &mut key);
+                let record = kept.take().unwrap_or_else(|| plan.record(draws[draw], inserts));
+                plan.keys.append(record, &mut key);
                 let value = values.next_start();
-                let operation = operation(plan.workload, draws[draw], values.at(value));
+                let operation = operation(plan.mix, draws[draw], values.at(value));
                 if !writer.push(&Request { key: &key, operation }) {
+                    kept = Some(record);
                     break;
                 }
                 draw = (draw + 1) % draws.len();
@@ -209,7 +222,13 @@ impl Connection {
     }
 
     /// Writes and reads what the socket takes and has; whether that was anything.
-    fn exchange(&mut self, plan: &Plan, draws: &[Draw], findings: &mut Findings) -> io::Result<bool> {
+    fn exchange(
+        &mut self,
+        plan: &Plan,
+        draws: &[Draw],
+        inserts: &mut Inserts,
+        findings: &mut Findings,
+    ) -> io::Result<bool> {
         let mut moved = false;
         if self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
@@ -236,7 +255,7 @@ impl Connection {
             Ok(size) => {
                 self.end += size;
                 moved = true;
-                self.take_answers(plan, draws, findings)?;
+                self.take_answers(plan, draws, inserts, findings)?;
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
@@ -245,7 +264,13 @@ impl Connection {
     }
 
     /// Takes the answers in the input to the batches that they belong to.
-    fn take_answers(&mut self, plan: &Plan, draws: &[Draw], findings: &mut Findings) -> io::Result<()> {
+    fn take_answers(
+        &mut self,
+        plan: &Plan,
+        draws: &[Draw],
+        inserts: &mut Inserts,
+        findings: &mut Findings,
+    ) -> io::Result<()> {
         let malformed = |error| io::Error::new(ErrorKind::InvalidData, error);
         let now = Instant::now();
         let mut used = 0;
@@ -257,6 +282,9 @@ impl Connection {
                 let response: Response<'_> = response.map_err(malformed)?;
                 let draw = draws[(batch.draw + batch.answered) % draws.len()];
                 batch.answered += 1;
+                if plan.is_insert(draw) {
+                    inserts.answer(response != Ok(Reply::Done));
+                }
                 if response == Err(WireError::Busy) {
                     findings.refused += 1;
                 } else {

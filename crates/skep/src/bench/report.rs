@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use super::distribution::Distribution;
 use super::server_delays::ServerDelays;
 use super::workload::Workload;
+use crate::cli::Space;
 
 /// The settings of a run and what it found. The order of the fields is that of the JSON.
 #[derive(Debug, serde::Serialize)]
@@ -18,6 +19,10 @@ pub(crate) struct Report {
     pub(crate) skep: &'static str,
     pub(crate) workload: Workload,
     pub(crate) distribution: Distribution,
+    /// Which space of the server; embedded stores are hash stores.
+    pub(crate) space: Space,
+    /// Of a hundred operations, those that read.
+    pub(crate) reads_in_100: u32,
     /// The address of the server, or `embedded`.
     pub(crate) target: String,
     /// Records that were loaded.
@@ -89,7 +94,10 @@ impl Report {
             "errors",
         ]);
         table.add_row([
-            name(&self.workload),
+            match self.workload {
+                Workload::Cloud => format!("cloud, {}% reads", self.reads_in_100),
+                workload => name(&workload),
+            },
             name(&self.distribution),
             grouped(self.ops_per_s),
             format!("{:.1}", self.p50_us),
@@ -103,11 +111,12 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
-            "{table}\n{} operations in {:.2} s on {}; {} records of {} + {} B; {} client{}, batches of {}; seed {}\n{}\n\
+            "{table}\n{} operations in {:.2} s on {}, {} space; {} records of {} + {} B; {} client{}, batches of {}; seed {}\n{}\n\
              A latency is that of the whole batch{}.{}",
             self.operations,
             self.seconds,
             self.target,
+            name(&self.space),
             self.records,
             self.key_size,
             self.value_size,

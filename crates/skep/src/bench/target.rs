@@ -24,9 +24,10 @@ pub(crate) enum Target {
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 30;
 
 impl Target {
-    /// Connects to a server.
-    pub(crate) fn remote(address: &str) -> Result<Self, String> {
-        let client = Box::new(crate::cli::connect(address)?);
+    /// Connects to a server, for operations on the space of this number.
+    pub(crate) fn remote(address: &str, space: u16) -> Result<Self, String> {
+        let mut client = Box::new(crate::cli::connect(address)?);
+        client.select(space);
         Ok(Target::Remote { client, responses: Responses::default() })
     }
 

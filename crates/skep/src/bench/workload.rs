@@ -1,27 +1,18 @@
-//! The workloads of YCSB as operations of Skep: what is read, what is written, and with which bytes.
+//! The workloads by their names, operations drawn from them, and the bytes of keys and values.
 //!
-//! | workload | reads | the rest |
-//! |---|---|---|
-//! | A | 50% | put of a new value |
-//! | B | 95% | put of a new value |
-//! | C | 100% | |
-//! | F | 50% | read-modify-write |
-//! | reduce | 100%, of which only a sum is sent | |
-//!
-//! YCSB's client does a read-modify-write as a get and a put, which loses updates when two clients meet. Here it is
-//! one atomic update next to the data: every element of the value grows by one, and the old value is the answer.
-//!
-//! `reduce` is not one of YCSB's: the elements of the value are summed up next to the data. With values of some KiB it
-//! costs the store much and the network next to nothing, so it shows what a server does that is asked for too much.
+//! A to F are YCSB's, `cloud` is Honeycomb's cloud storage; [`Mix`] says what they are made of. `reduce` is neither's: the
+//! elements of the value are summed up next to the data. With values of some KiB it costs the store much and the network
+//! next to nothing, so it shows what a server does that is asked for too much.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::{Element, Fold, UpdateFunction};
-use skep_store::operation::{Operation, PutCondition, Reduce, Shape, Update};
+use skep_store::function::Fold;
+use skep_store::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use super::distribution::Generator;
+use super::mix::{Mix, Read, Write, modify, widest_element};
 
-/// A mix of operations.
+/// What is measured, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Workload {
@@ -31,33 +22,64 @@ pub(crate) enum Workload {
     B,
     // Reads only.
     C,
+    // 95% reads, 5% inserts.
+    D,
+    // 95% scans, 5% inserts.
+    E,
     // Half reads, half atomic read-modify-writes.
     F,
+    // Short scans and inserts.
+    Cloud,
     // The sum of each value's elements.
     Reduce,
 }
 
 impl Workload {
-    fn read_share(self) -> f64 {
+    /// What it is made of; of cloud storage, so many of a hundred operations read.
+    pub(crate) fn mix(self, cloud_reads_in_100: u32) -> Mix {
         match self {
-            Workload::A | Workload::F => 0.5,
-            Workload::B => 0.95,
-            Workload::C | Workload::Reduce => 1.0,
+            Workload::A => Mix::A,
+            Workload::B => Mix::B,
+            Workload::C => Mix::C,
+            Workload::D => Mix::D,
+            Workload::E => Mix::E,
+            Workload::F => Mix::F,
+            Workload::Cloud => Mix::cloud_storage(cloud_reads_in_100),
+            Workload::Reduce => Mix::new(Read::Sum, Write::Update, 0),
         }
     }
 }
 
-/// One operation, drawn before the clock runs: a record, and whether it is read.
+/// One operation, drawn before the clock runs.
+///
+/// ```text
+/// bit 63          8         1       0
+///     │ record: 40 │ pairs: 7 │ write │      pairs of a scan; 0 of other operations
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
-    /// The record and, as its lowest bit, whether it is written.
     packed: u64,
 }
 
+const PAIRS_SHIFT: u32 = 1;
+const RECORD_SHIFT: u32 = 8;
+const PAIRS_MAX: u32 = (1 << (RECORD_SHIFT - PAIRS_SHIFT)) - 1;
+const _: () = assert!(RECORD_BITS + RECORD_SHIFT <= u64::BITS);
+
 impl Draw {
-    /// A number below 2⁶³.
+    fn new(record: u64, pair_count: u32, is_write: bool) -> Self {
+        assert!(pair_count <= PAIRS_MAX);
+        Draw { packed: record << RECORD_SHIFT | u64::from(pair_count) << PAIRS_SHIFT | u64::from(is_write) }
+    }
+
+    /// A record that was loaded; an insert has another one.
     pub(crate) fn record(self) -> u64 {
-        self.packed >> 1
+        self.packed >> RECORD_SHIFT
+    }
+
+    /// Pairs of a scan.
+    pub(crate) fn pair_count(self) -> u32 {
+        (self.packed >> PAIRS_SHIFT) as u32 & PAIRS_MAX
     }
 
     pub(crate) fn is_write(self) -> bool {
@@ -66,14 +88,17 @@ impl Draw {
 }
 
 /// Draws `count` operations.
-pub(crate) fn draw(workload: Workload, generator: &Generator, count: usize, seed: u64) -> Vec<Draw> {
+pub(crate) fn draw(mix: Mix, generator: &Generator, count: usize, seed: u64) -> Vec<Draw> {
     use rand::SeedableRng;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let write_share = 1.0 - workload.read_share();
     (0..count)
         .map(|_| {
-            let write = random.random_bool(write_share);
-            Draw { packed: generator.draw(&mut random) << 1 | u64::from(write) }
+            let is_write = random.random_range(0..100) < mix.writes_in_100;
+            let pair_count = match mix.read {
+                Read::Scan(least, most) if !is_write => random.random_range(least..=most),
+                _ => 0,
+            };
+            Draw::new(generator.draw(&mut random), pair_count, is_write)
         })
         .collect()
 }
@@ -168,72 +193,76 @@ impl Values {
     }
 }
 
-/// The read of a workload, of values of this size.
-pub(crate) fn read(workload: Workload, value_size: usize) -> Operation<'static> {
-    match workload {
-        Workload::A | Workload::B | Workload::C | Workload::F => Operation::Get,
-        Workload::Reduce => {
-            let element = widest_element(value_size);
+/// The operation that was drawn; `value` is what a put puts, and as long as all values are.
+pub(crate) fn operation(mix: Mix, draw: Draw, value: &[u8]) -> Operation<'_> {
+    if draw.is_write() {
+        return match mix.write {
+            Write::Update | Write::Insert => Operation::Put { value, condition: PutCondition::Always },
+            Write::Modify => modify(value.len()),
+        };
+    }
+    match mix.read {
+        Read::Get => Operation::Get,
+        Read::Sum => {
+            let element = widest_element(value.len());
             let initial = &ZERO[..element.width()];
             Operation::Reduce(Reduce { fold: Fold::Sum, element, initial, constants: &[] })
         }
-    }
-}
-
-/// Bytes of the value that answers a read.
-pub(crate) fn read_size(workload: Workload, value_size: usize) -> usize {
-    if workload == Workload::Reduce { widest_element(value_size).width() } else { value_size }
-}
-
-/// The write of a workload; `value` is the new value of a put.
-pub(crate) fn write(workload: Workload, value: &[u8]) -> Operation<'_> {
-    match workload {
-        Workload::A | Workload::B | Workload::C | Workload::Reduce => {
-            Operation::Put { value, condition: PutCondition::Always }
-        }
-        Workload::F => {
-            let element = widest_element(value.len());
-            Operation::Update(Update {
-                function: UpdateFunction::Add,
-                element,
-                shape: Shape::ScalarToVector,
-                operand: &ONE[..element.width()],
-                initial: None,
-                return_old: true,
-            })
-        }
+        Read::Scan(..) => Operation::Scan(Scan {
+            start: ScanStart::AtOrAbove,
+            end: ScanEnd::Last,
+            reverse: false,
+            limit: draw.pair_count(),
+            answer: ScanAnswer::Pairs,
+            lease: ScanLease::None,
+        }),
     }
 }
 
 /// Zero in any width.
 const ZERO: [u8; 8] = [0; 8];
-/// One, little-endian, in any width.
-const ONE: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
-
-/// The widest unsigned element whose width divides the size of the value.
-fn widest_element(value_size: usize) -> Element {
-    let widths = [Element::U64, Element::U32, Element::U16];
-    widths.into_iter().find(|element| value_size.is_multiple_of(element.width())).unwrap_or(Element::U8)
-}
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use super::{Keys, Values, Workload, draw, read, write};
+    use super::{Draw, Keys, RECORD_BITS, Values, Workload, draw, operation};
     use crate::bench::distribution::{Distribution, Generator};
     use skep_store::operation::Request;
 
     #[test]
-    fn mixes_are_those_of_ycsb() {
+    fn mixes_are_those_of_ycsb_and_of_cloud_storage() {
         let generator = Generator::new(Distribution::Uniform, 1000);
-        let shares =
-            [(Workload::A, 0.5), (Workload::B, 0.05), (Workload::C, 0.0), (Workload::F, 0.5), (Workload::Reduce, 0.0)];
-        for (workload, write_share) in shares {
-            let draws = draw(workload, &generator, 100_000, 7);
+        let mixes = [
+            (Workload::A, 0.5, 0..=0),
+            (Workload::B, 0.05, 0..=0),
+            (Workload::C, 0.0, 0..=0),
+            (Workload::D, 0.05, 0..=0),
+            (Workload::E, 0.05, 1..=100),
+            (Workload::F, 0.5, 0..=0),
+            (Workload::Cloud, 0.3, 3..=4),
+            (Workload::Reduce, 0.0, 0..=0),
+        ];
+        for (workload, write_share, pair_counts) in mixes {
+            let draws = draw(workload.mix(70), &generator, 100_000, 7);
             let writes = draws.iter().filter(|draw| draw.is_write()).count();
             assert!((writes as f64 / 100_000.0 - write_share).abs() < 0.01, "{workload:?}: {writes} (seed 7)");
             assert!(draws.iter().all(|draw| draw.record() < 1000));
+            // All lengths alike.
+            let kinds = f64::from(pair_counts.end() - pair_counts.start() + 1);
+            for pair_count in pair_counts {
+                let met = draws.iter().filter(|draw| !draw.is_write() && draw.pair_count() == pair_count).count();
+                let share = met as f64 / (100_000 - writes) as f64;
+                assert!((share * kinds - 1.0).abs() < 0.2, "{workload:?}: {pair_count} pairs {met} times (seed 7)");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        for (record, pair_count, is_write) in [(0, 0, true), (5, 100, false), ((1 << RECORD_BITS) - 1, 127, true)] {
+            let draw = Draw::new(record, pair_count, is_write);
+            assert_eq!((draw.record(), draw.pair_count(), draw.is_write()), (record, pair_count, is_write));
         }
     }
 
@@ -256,16 +285,16 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_valid_for_values_of_any_size() {
+    fn operations_are_valid_for_values_of_any_size() {
         for size in [0, 1, 2, 6, 8, 12, 254] {
             let mut values = Values::new(size, 1);
             let start = values.next_start();
-            for workload in [Workload::A, Workload::F] {
-                let request = Request { key: b"k", operation: write(workload, values.at(start)) };
-                assert_eq!(request.validate(), Ok(()), "{workload:?} {size}");
+            for workload in [Workload::A, Workload::D, Workload::E, Workload::F, Workload::Reduce] {
+                for draw in [Draw::new(1, 1, true), Draw::new(1, 1, false)] {
+                    let operation = operation(workload.mix(80), draw, values.at(start));
+                    assert_eq!(Request { key: b"k", operation }.validate(), Ok(()), "{workload:?} {draw:?} {size}");
+                }
             }
-            let request = Request { key: b"k", operation: read(Workload::Reduce, size) };
-            assert_eq!(request.validate(), Ok(()), "{size}");
         }
     }
 }

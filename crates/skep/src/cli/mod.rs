@@ -38,8 +38,9 @@ pub(crate) struct Arguments {
 }
 
 /// The spaces of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Space {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Space {
     /// The hash store.
     Hash,
     /// The ordered store.
@@ -199,7 +200,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 impl Space {
-    fn number(self) -> u16 {
+    pub(crate) fn number(self) -> u16 {
         match self {
             Space::Hash => HASH_SPACE,
             Space::Ordered => ORDERED_SPACE,

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -34,6 +35,9 @@ pub(crate) struct Configuration {
     /// Memory of the ordered space, which all shards share; 0 or off: there is none [default: 256MiB].
     #[arg(long, value_name = "SIZE|off")]
     pub(crate) ordered_memory: Option<OrderedMemory>,
+    /// How long the state that a scan in pages shows is kept when no page is asked for, 1ms to 3600s [default: 5s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) lease_time: Option<LeaseTime>,
     /// Threads with one store each [default: the number of cores].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
@@ -76,6 +80,11 @@ pub(crate) enum RespAddress {
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct OrderedMemory(u64);
+
+/// How long a lease is kept that nobody reads, 1 ms to an hour.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct LeaseTime(Duration);
 
 /// 1 to [`SHARD_COUNT_MAX`] shards.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -144,6 +153,7 @@ impl Configuration {
             resp: self.resp.or(other.resp),
             memory: self.memory.or(other.memory),
             ordered_memory: self.ordered_memory.or(other.ordered_memory),
+            lease_time: self.lease_time.or(other.lease_time),
             shards: self.shards.or(other.shards),
             kv_size: self.kv_size.or(other.kv_size),
             hash_index_ratio: self.hash_index_ratio.or(other.hash_index_ratio),
@@ -165,6 +175,7 @@ impl Configuration {
             },
             memory: complete.memory.expect(said).0,
             ordered_memory: complete.ordered_memory.expect(said).0,
+            lease_time: complete.lease_time.expect(said).0,
             shards: match complete.shards {
                 Some(shards) => shards.0,
                 None => u16::try_from(core_count).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX),
@@ -294,19 +305,34 @@ impl FromStr for InlineThreshold {
 /// The units of time; `ms` before `s`, which it ends with.
 const TIME_UNITS: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 /// What the server takes, in seconds.
-const DELAY_MAX_SECONDS: std::ops::RangeInclusive<f64> = 0.001..=60.0;
+const DELAY_MAX_SECONDS: RangeInclusive<f64> = 0.001..=60.0;
+const LEASE_TIME_SECONDS: RangeInclusive<f64> = 0.001..=3600.0;
+
+/// A number and a unit, within these seconds.
+fn parse_time(text: &str, within: &RangeInclusive<f64>) -> Option<Duration> {
+    let (number, factor) =
+        TIME_UNITS.into_iter().find_map(|(name, factor)| Some((text.strip_suffix(name)?, factor)))?;
+    let seconds = number.trim().parse::<f64>().ok()? * factor;
+    within.contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+}
 
 impl FromStr for DelayMax {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unit = TIME_UNITS.into_iter().find_map(|(name, factor)| Some((text.strip_suffix(name)?, factor)));
-        match unit.and_then(|(number, factor)| Some(number.trim().parse::<f64>().ok()? * factor)) {
-            Some(seconds) if DELAY_MAX_SECONDS.contains(&seconds) => Ok(DelayMax(Duration::from_secs_f64(seconds))),
-            _ => {
-                Err(format!("`{text}` is not a bound for delays: write a number and a unit, 1ms to 60s, such as 100ms"))
-            }
-        }
+        parse_time(text, &DELAY_MAX_SECONDS).map(DelayMax).ok_or_else(|| {
+            format!("`{text}` is not a bound for delays: write a number and a unit, 1ms to 60s, such as 100ms")
+        })
+    }
+}
+
+impl FromStr for LeaseTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_time(text, &LEASE_TIME_SECONDS).map(LeaseTime).ok_or_else(|| {
+            format!("`{text}` is not a time to keep leases: write a number and a unit, 1ms to 3600s, such as 5s")
+        })
     }
 }
 
@@ -334,6 +360,7 @@ from_file! {
     KvSize: Number, "64, a whole number of bytes without quotes";
     Ratio: Number, "0.5, a number without quotes";
     DelayMax: Text, "\"100ms\"";
+    LeaseTime: Text, "\"5s\"";
     InlineThreshold: Number, "20, a whole number of bytes without quotes";
 }
 
@@ -364,7 +391,7 @@ fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool
 mod tests {
     use std::time::Duration;
 
-    use super::{Configuration, DelayMax, ListenAddress, OrderedMemory, RespAddress, ShardCount};
+    use super::{Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, RespAddress, ShardCount};
     use crate::size::MemorySize;
 
     #[test]
@@ -374,6 +401,7 @@ mod tests {
         assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
         assert_eq!(settings.memory, 1 << 30);
         assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
+        assert_eq!(settings.lease_time, skep_server::ServerSettings::default().lease_time);
         assert_eq!(settings.shards, 3);
         assert_eq!(settings.kv_size, 64);
         assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
@@ -432,6 +460,9 @@ mod tests {
             ("delay-max = \"100\"", ["line 1", "a unit", "1ms to 60s"]),
             ("delay-max = \"999us\"", ["line 1", "`999us`", "1ms to 60s"]),
             ("delay-max = \"infs\"", ["line 1", "`infs`", "1ms to 60s"]),
+            ("lease-time = 5", ["line 1", "`lease-time`", "\"5s\""]),
+            ("lease-time = \"2h\"", ["line 1", "a unit", "1ms to 3600s"]),
+            ("lease-time = \"3601s\"", ["line 1", "`3601s`", "1ms to 3600s"]),
             ("prefault = \"yes\"", ["line 1", "`prefault`", "true or false"]),
             ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
             ("listen = ", ["line 1", "`listen`", "value"]),
@@ -458,9 +489,10 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_read() {
+    fn times_are_read() {
         for (text, delay) in [("100ms", 100_000), ("1500us", 1500), ("0.002 s", 2000), ("60s", 60_000_000)] {
             assert_eq!(text.parse(), Ok(DelayMax(Duration::from_micros(delay))), "{text}");
+            assert_eq!(text.parse(), Ok(LeaseTime(Duration::from_micros(delay))), "{text}");
         }
     }
 

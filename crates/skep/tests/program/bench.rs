@@ -1,6 +1,8 @@
 //! `skep bench` with few operations: its JSON, its table, and that it notices errors.
 
-use crate::process::{Server, assert_refusal, output, text};
+use std::process::Stdio;
+
+use crate::process::{Server, assert_refusal, output, skep, text};
 
 const FEW: [&str; 4] = ["--records", "2000", "--operations", "5000"];
 
@@ -35,12 +37,98 @@ fn a_server_is_measured_by_several_clients() {
     assert_eq!((&report["clients"], &report["target"]), (&3.into(), &server.native.as_str().into()));
 }
 
+const WORKLOADS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "cloud", "reduce"];
+
+#[test]
+fn every_workload_runs_on_the_ordered_space() {
+    let server = Server::start(&[]);
+    assert_eq!(server.cli(&["--space", "ordered", "put", "mine", "1"]).status.code(), Some(0));
+    for workload in WORKLOADS {
+        for distribution in ["zipf", "uniform", "latest"] {
+            let to_server = ["--addr", &server.native, "--space", "ordered", "--key-size", "16", "--value-size", "16"];
+            let drawn = ["--workload", workload, "--distribution", distribution, "--clients", "3", "--batch", "7"];
+            let report = json(&[&to_server[..], &drawn].concat());
+            assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
+            assert_eq!((&report["space"], &report["workload"]), (&"ordered".into(), &workload.into()));
+            assert_eq!(server.key_counts(), [0, 1], "{workload} {distribution}");
+        }
+    }
+    // What follows from a workload: the space that can be scanned, the records that are popular, the share of reads.
+    let of = |workload: &str, more: &[&str]| {
+        json(&[&["--addr", &server.native, "--workload", workload, "--batch", "64"], more].concat())
+    };
+    for (workload, space, distribution, reads) in [
+        ("a", "hash", "zipf", 50),
+        ("d", "hash", "latest", 95),
+        ("e", "ordered", "zipf", 95),
+        ("cloud", "ordered", "zipf", 80),
+    ] {
+        let report = of(workload, &[]);
+        assert_eq!((&report["space"], &report["distribution"]), (&space.into(), &distribution.into()), "{report}");
+        assert_eq!((&report["reads_in_100"], &report["errors"]), (&reads.into(), &0.into()), "{report}");
+    }
+    for reads in [0, 50, 100] {
+        assert_eq!(of("cloud", &["--reads", &reads.to_string()])["reads_in_100"], reads);
+    }
+    assert_eq!(server.key_counts(), [0, 1]);
+    let table =
+        output(&["bench", "--addr", &server.native, "--workload", "cloud", "--records", "9", "--operations", "9"]);
+    assert!(text(&table.stdout).contains("cloud, 80% reads"), "{}", text(&table.stdout));
+    assert!(text(&table.stdout).contains("ordered space"), "{}", text(&table.stdout));
+}
+
+#[test]
+fn what_a_killed_run_inserted_goes_with_the_next() {
+    let server = Server::start(&[]);
+    let settings = ["bench", "--addr", &server.native, "--workload", "cloud", "--reads", "0", "--clients", "2"];
+    let mut killed = skep(&settings)
+        .args(["--records", "2000", "--seconds", "600"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    while server.key_counts()[1] < 10_000 {
+        assert!(killed.try_wait().expect("it can be asked").is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ends");
+    let report = json(&settings[1..]);
+    assert_eq!((&report["errors"], &report["operations"]), (&0.into(), &5000.into()), "{report}");
+    assert_eq!(server.key_counts(), [0, 0]);
+}
+
+#[test]
+fn workloads_that_a_store_cannot_have_are_refused() {
+    for (arguments, words) in [
+        (&["--workload", "e", "--space", "hash"][..], ["no order", "--space ordered"]),
+        (&["--workload", "cloud", "--embedded"], ["embedded", "engine --engine ordered"]),
+        (&["--space", "ordered", "--embedded"], ["embedded", "engine --engine ordered"]),
+        (&["--workload", "d", "--embedded"], ["embedded", "measure a server"]),
+        (&["--workload", "d", "--key-size", "7"], ["run out", "--key-size 8"]),
+        (&["--workload", "e", "--value-size", "1000"], ["100 pairs", "--value-size"]),
+        (&["--workload", "a", "--reads", "50"], ["--reads", "--workload cloud"]),
+        (&["--workload", "cloud", "--reads", "101"], ["--reads", "0..=100"]),
+        (&["--workload", "g"], ["'g'", "cloud"]),
+        (&["--space", "tree"], ["tree", "hash, ordered"]),
+    ] {
+        assert_refusal(&output(&[&["bench", "--records", "10"], arguments].concat()), 2, &words);
+    }
+    let server = Server::start(&["--ordered-memory", "off"]);
+    let none = output(&["bench", "--addr", &server.native, "--workload", "e", "--records", "10"]);
+    assert_refusal(&none, 1, &["unknown space", "started without it"]);
+    let small = Server::start(&["--ordered-memory", "4MiB"]);
+    let full =
+        output(&["bench", "--addr", &small.native, "--workload", "cloud", "--reads", "0", "--operations", "1000000"]);
+    assert_refusal(&full, 1, &["OUT_OF_MEMORY", "--ordered-memory"]);
+}
+
 /// Whatever the machine does meanwhile, each operation is carried out or refused.
 #[test]
 fn a_rate_is_offered() {
     let server = Server::start(&[]);
     let resp = server.resp.as_deref().expect("the server speaks RESP");
-    for (workload, batch) in [("reduce", "7"), ("A", "64"), ("f", "1")] {
+    for (workload, batch) in [("reduce", "7"), ("A", "64"), ("f", "1"), ("d", "64"), ("E", "7"), ("cloud", "1")] {
         let to_server = ["--addr", &server.native, "--resp", resp, "--rate", "200000"];
         let report =
             json(&[&to_server[..], &["--workload", workload, "--value-size", "400", "--batch", batch]].concat());
@@ -52,13 +140,13 @@ fn a_rate_is_offered() {
         assert_eq!(report["server"]["refused"], report["refused"], "{report}");
         assert!(report["server"]["max_us"].as_f64() > Some(0.0) && report["max_us"].as_f64() > Some(0.0), "{report}");
     }
-    assert_eq!(server.key_count(), 0);
+    assert_eq!(server.key_counts(), [0, 0]);
     let table =
         output(&["bench", "--addr", &server.native, "--rate", "100000", "--records", "10", "--operations", "100"]);
     assert!(text(&table.stdout).contains("Offered were 100 000 operations/s."), "{}", text(&table.stdout));
     let silent = output(&["bench", "--addr", &server.native, "--resp", "127.0.0.1:1", "--records", "10"]);
     assert_refusal(&silent, 1, &["no RESP server", "127.0.0.1:1"]);
-    assert_eq!(server.key_count(), 0);
+    assert_eq!(server.key_counts(), [0, 0]);
 }
 
 #[test]
@@ -67,12 +155,12 @@ fn a_server_is_left_as_it_was() {
     assert_eq!(server.cli(&["put", "mine", "1"]).status.code(), Some(0));
     for key_size in ["7", "8", "20"] {
         json(&["--addr", &server.native, "--clients", "3", "--key-size", key_size, "--batch", "7"]);
-        assert_eq!(server.key_count(), 1, "keys of {key_size} bytes");
+        assert_eq!(server.key_counts(), [1, 0], "keys of {key_size} bytes");
     }
     // 200 MB do not fit into 64 MiB.
     let full = output(&["bench", "--addr", &server.native, "--records", "200000", "--value-size", "1000"]);
     assert_refusal(&full, 1, &["200000 records", "OUT_OF_MEMORY"]);
-    assert_eq!(server.key_count(), 1, "after a load that failed");
+    assert_eq!(server.key_counts(), [1, 0], "after a load that failed");
 }
 
 #[test]
@@ -150,6 +238,15 @@ fn the_ordered_engine_is_measured_against_the_bare_loop() {
     let lines = |name| figure(&report, name, "lines");
     assert!((8.0..16.0).contains(&lines("get_uniform")), "{report}");
     assert_eq!(figure(&report, "get_uniform", "bytes_read"), 64.0 * lines("get_uniform"));
+    let names: Vec<_> = report["cases"].as_array().expect("a list").iter().map(|case| case["case"].as_str()).collect();
+    for name in ["ycsb_d_latest", "ycsb_e_zipf", "ycsb_f_zipf", "cloud_80_uniform"] {
+        assert!(names.contains(&Some(name)), "{name} is not among {names:?}");
+    }
+    let table =
+        output(&["bench", "engine", "--engine", "ordered", "--memory", "4MiB", "--rounds", "1", "--milliseconds", "1"]);
+    for part in ["bytes read", "bytes for each of theirs"] {
+        assert!(text(&table.stdout).contains(part), "{}", text(&table.stdout));
+    }
     assert!(lines("cloud_100_uniform") < lines("ycsb_e_uniform"), "{report}");
     assert!(report["memory_per_raw_byte"].as_f64().is_some_and(|bytes| (1.0..2.0).contains(&bytes)), "{report}");
     let latest = engine(&["--engine", "ordered", "--memory", "4MiB", "--kv-size", "64", "--distribution", "latest"]);

@@ -1,5 +1,8 @@
 //! `skep cli` against a server: every command, its output and its exit code.
 
+use std::io::Read;
+use std::process::Stdio;
+
 use crate::process::{Server, assert_refusal, output, text};
 
 /// Runs a command that must succeed and print this.
@@ -128,6 +131,28 @@ fn the_ordered_space_has_ranges() {
     }
     let lines: String = (0..10).rev().map(|number| format!("long:{number}\t{value}\n")).collect();
     expect(&server, &["prefix", "long:", "--reverse"], &lines);
+}
+
+#[test]
+fn a_scan_that_cannot_be_is_named() {
+    let server = Server::start(&["--lease-time", "50ms"]);
+    let long = "k".repeat(461);
+    for words in [&["scan", &long][..], &["scan", "a", &long], &["prefix", &long], &["count", "--prefix", &long]] {
+        fail(&server, words, &["key is longer than 460 bytes"]);
+    }
+    fail(&server, &["count", "b", "a"], &["begins above its end", "swap"]);
+    // Whoever reads a long scan too slowly is told so, behind the pages that belong together.
+    let value = "v".repeat(30_000);
+    for number in 0..10 {
+        expect(&server, &["--space", "ordered", "put", &format!("long:{number}"), &value], "OK\n");
+    }
+    let mut child = server.cli_command(&["scan"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut printed = Vec::new();
+    child.stdout.take().expect("a pipe").read_to_end(&mut printed).expect("it can be read");
+    let ended = child.wait_with_output().expect("it ends");
+    assert_refusal(&ended, 1, &["lease", "expired", "begin the scan again"]);
+    assert!(printed.len() < 200_000 && printed.ends_with(b"v\n"), "{} bytes", printed.len());
 }
 
 #[test]

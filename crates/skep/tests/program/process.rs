@@ -121,16 +121,17 @@ impl Server {
         child.wait_with_output().expect("the program ends")
     }
 
-    /// Keys that the server holds, by its RESP port.
-    pub(crate) fn key_count(&self) -> u64 {
+    /// Keys that the server holds in its two spaces, by its RESP port.
+    pub(crate) fn key_counts(&self) -> [u64; 2] {
         let mut resp = TcpStream::connect(self.resp.as_ref().expect("the RESP port is on")).expect("it listens");
-        resp.write_all(b"DBSIZE\r\n").expect("it reads");
-        let mut reply = String::new();
-        BufReader::new(resp).read_line(&mut reply).expect("it answers");
-        reply.trim().trim_start_matches(':').parse().expect("it answers a number")
+        resp.write_all(b"DBSIZE\r\nSELECT 1\r\nDBSIZE\r\n").expect("it reads");
+        let mut lines = BufReader::new(resp).lines().map(|line| line.expect("it answers"));
+        let [hash, selected, ordered] = std::array::from_fn(|_| lines.next().expect("it answers"));
+        assert_eq!(selected, "+OK");
+        [hash, ordered].map(|line| line.trim_start_matches(':').parse().expect("it answers a number"))
     }
 
-    fn cli_command(&self, words: &[&str]) -> Command {
+    pub(crate) fn cli_command(&self, words: &[&str]) -> Command {
         let mut command = skep(&["cli", "--addr", &self.native]);
         command.args(words);
         command

@@ -90,9 +90,13 @@ impl Report {
     pub(super) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["case", "operations/s", "spread", "of the limit", "spread", "accesses", "lines", "cycles"]);
+        let has_bytes = self.cases.iter().any(|figures| figures.bytes_read.is_some());
+        let mut header =
+            vec!["case", "operations/s", "spread", "of the limit", "spread", "accesses", "lines", "cycles"];
+        header.extend(has_bytes.then_some("bytes read"));
+        table.set_header(header);
         for figures in &self.cases {
-            table.add_row([
+            let mut row = vec![
                 figures.case.to_owned(),
                 grouped(figures.ops_per_s),
                 format!("{:.2}", figures.spread),
@@ -101,7 +105,9 @@ impl Report {
                 format!("{:.2}", figures.accesses),
                 format!("{:.2}", figures.lines),
                 format!("{:.0}", figures.cycles),
-            ]);
+            ];
+            row.extend(figures.bytes_read.map(|bytes| format!("{bytes:.0}")));
+            table.add_row(row);
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);

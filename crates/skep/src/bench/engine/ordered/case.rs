@@ -1,8 +1,7 @@
 //! The cases of the ordered store: which operations, on which keys, and what an ideal store would touch for them.
 //!
-//! A case reads in one way and writes in one way, so many of 256 operations: the mixes of YCSB and of Honeycomb's
-//! cloud storage (section 6.2), and reads or writes alone. What a mix inserts is deleted again behind the clock, so that
-//! all cases meet the same store.
+//! A case is a [`Mix`], those of YCSB and of Honeycomb's cloud storage (section 6.2) among them, or it fills or empties. What a
+//! mix inserts is deleted again behind the clock, so that all cases meet the same store.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,37 +10,26 @@ use skep_store::memory::LINE_SIZE;
 use crate::bench::distribution::{Distribution, Generator};
 use crate::bench::engine::limit::Ideal;
 use crate::bench::engine::measure::Course;
+use crate::bench::mix::{Mix, Read, Write};
 
 /// A case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) name: &'static str,
-    read: Read,
-    write: Write,
-    /// Of 256 operations, those that write.
-    writes_in_256: u16,
+    kind: Kind,
     keys: Keys,
     /// Whether the gets of a batch, and its scans, go through the tree together, and its writes are announced.
     pub(super) is_batched: bool,
 }
 
+/// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Read {
-    Get,
-    /// From a key on, so many pairs: any number from the first to the second.
-    Scan(u16, u16),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Write {
-    /// A put to a key that exists.
-    Update,
-    /// A put to a new key, uniformly random as all keys are.
+enum Kind {
+    Mix(Mix),
+    /// Puts to new keys, uniformly random as all keys are.
     Insert,
     /// Of the keys that a case has inserted.
     Delete,
-    /// A put behind a get of the key: a read-modify-write as YCSB's client does it.
-    AfterGet,
 }
 
 /// Which keys are popular.
@@ -53,53 +41,56 @@ enum Keys {
     Latest,
 }
 
-const GET: Read = Read::Get;
-/// The paper's cloud storage: ranges that hold three pairs at first, and four where one was inserted.
-const SHORT: Read = Read::Scan(3, 4);
-const YCSB_E: Read = Read::Scan(1, 100);
+const GETS: Mix = Mix::C;
+const PUTS: Mix = Mix::new(Read::Get, Write::Update, 100);
+const SCANS: Mix = Mix::new(Read::Scan(24, 24), Write::Update, 0);
 
-const fn mix(name: &'static str, read: Read, write: Write, writes_in_256: u16, keys: Keys) -> Case {
-    Case { name, read, write, writes_in_256, keys, is_batched: true }
+const fn mix(name: &'static str, mix: Mix, keys: Keys) -> Case {
+    Case { name, kind: Kind::Mix(mix), keys, is_batched: true }
 }
 
-const fn single(name: &'static str, read: Read, write: Write, writes_in_256: u16) -> Case {
-    Case { name, read, write, writes_in_256, keys: Keys::Uniform, is_batched: false }
+const fn single(name: &'static str, mix: Mix) -> Case {
+    Case { name, kind: Kind::Mix(mix), keys: Keys::Uniform, is_batched: false }
+}
+
+const fn fresh(name: &'static str, kind: Kind) -> Case {
+    Case { name, kind, keys: Keys::Uniform, is_batched: true }
 }
 
 /// All cases. `delete` comes behind `put_new` and removes what that has put. Of `cloud_80_zipf`, 80 of 100 operations read.
 pub(super) const CASES: [Case; 32] = [
-    mix("get_uniform", GET, Write::Update, 0, Keys::Uniform),
-    single("get_single_uniform", GET, Write::Update, 0),
-    mix("put_existing", GET, Write::Update, 256, Keys::Uniform),
-    single("put_existing_single", GET, Write::Update, 256),
-    mix("put_new", GET, Write::Insert, 256, Keys::Uniform),
-    mix("delete", GET, Write::Delete, 256, Keys::Uniform),
-    mix("scan_24_uniform", Read::Scan(24, 24), Write::Update, 0, Keys::Uniform),
-    single("scan_24_single_uniform", Read::Scan(24, 24), Write::Update, 0),
-    mix("ycsb_a_uniform", GET, Write::Update, 128, Keys::Uniform),
-    mix("ycsb_a_zipf", GET, Write::Update, 128, Keys::Zipf),
-    mix("ycsb_b_uniform", GET, Write::Update, 13, Keys::Uniform),
-    mix("ycsb_b_zipf", GET, Write::Update, 13, Keys::Zipf),
-    mix("ycsb_c_uniform", GET, Write::Update, 0, Keys::Uniform),
-    mix("ycsb_c_zipf", GET, Write::Update, 0, Keys::Zipf),
-    mix("ycsb_d_uniform", GET, Write::Insert, 13, Keys::Uniform),
-    mix("ycsb_d_latest", GET, Write::Insert, 13, Keys::Latest),
-    mix("ycsb_e_uniform", YCSB_E, Write::Insert, 13, Keys::Uniform),
-    mix("ycsb_e_zipf", YCSB_E, Write::Insert, 13, Keys::Zipf),
-    mix("ycsb_f_uniform", GET, Write::AfterGet, 128, Keys::Uniform),
-    mix("ycsb_f_zipf", GET, Write::AfterGet, 128, Keys::Zipf),
-    mix("cloud_50_uniform", SHORT, Write::Insert, 128, Keys::Uniform),
-    mix("cloud_50_zipf", SHORT, Write::Insert, 128, Keys::Zipf),
-    mix("cloud_60_uniform", SHORT, Write::Insert, 102, Keys::Uniform),
-    mix("cloud_60_zipf", SHORT, Write::Insert, 102, Keys::Zipf),
-    mix("cloud_70_uniform", SHORT, Write::Insert, 77, Keys::Uniform),
-    mix("cloud_70_zipf", SHORT, Write::Insert, 77, Keys::Zipf),
-    mix("cloud_80_uniform", SHORT, Write::Insert, 51, Keys::Uniform),
-    mix("cloud_80_zipf", SHORT, Write::Insert, 51, Keys::Zipf),
-    mix("cloud_90_uniform", SHORT, Write::Insert, 26, Keys::Uniform),
-    mix("cloud_90_zipf", SHORT, Write::Insert, 26, Keys::Zipf),
-    mix("cloud_100_uniform", SHORT, Write::Insert, 0, Keys::Uniform),
-    mix("cloud_100_zipf", SHORT, Write::Insert, 0, Keys::Zipf),
+    mix("get_uniform", GETS, Keys::Uniform),
+    single("get_single_uniform", GETS),
+    mix("put_existing", PUTS, Keys::Uniform),
+    single("put_existing_single", PUTS),
+    fresh("put_new", Kind::Insert),
+    fresh("delete", Kind::Delete),
+    mix("scan_24_uniform", SCANS, Keys::Uniform),
+    single("scan_24_single_uniform", SCANS),
+    mix("ycsb_a_uniform", Mix::A, Keys::Uniform),
+    mix("ycsb_a_zipf", Mix::A, Keys::Zipf),
+    mix("ycsb_b_uniform", Mix::B, Keys::Uniform),
+    mix("ycsb_b_zipf", Mix::B, Keys::Zipf),
+    mix("ycsb_c_uniform", Mix::C, Keys::Uniform),
+    mix("ycsb_c_zipf", Mix::C, Keys::Zipf),
+    mix("ycsb_d_uniform", Mix::D, Keys::Uniform),
+    mix("ycsb_d_latest", Mix::D, Keys::Latest),
+    mix("ycsb_e_uniform", Mix::E, Keys::Uniform),
+    mix("ycsb_e_zipf", Mix::E, Keys::Zipf),
+    mix("ycsb_f_uniform", Mix::F, Keys::Uniform),
+    mix("ycsb_f_zipf", Mix::F, Keys::Zipf),
+    mix("cloud_50_uniform", Mix::cloud_storage(50), Keys::Uniform),
+    mix("cloud_50_zipf", Mix::cloud_storage(50), Keys::Zipf),
+    mix("cloud_60_uniform", Mix::cloud_storage(60), Keys::Uniform),
+    mix("cloud_60_zipf", Mix::cloud_storage(60), Keys::Zipf),
+    mix("cloud_70_uniform", Mix::cloud_storage(70), Keys::Uniform),
+    mix("cloud_70_zipf", Mix::cloud_storage(70), Keys::Zipf),
+    mix("cloud_80_uniform", Mix::cloud_storage(80), Keys::Uniform),
+    mix("cloud_80_zipf", Mix::cloud_storage(80), Keys::Zipf),
+    mix("cloud_90_uniform", Mix::cloud_storage(90), Keys::Uniform),
+    mix("cloud_90_zipf", Mix::cloud_storage(90), Keys::Zipf),
+    mix("cloud_100_uniform", Mix::cloud_storage(100), Keys::Uniform),
+    mix("cloud_100_zipf", Mix::cloud_storage(100), Keys::Zipf),
 ];
 
 impl Case {
@@ -116,21 +107,25 @@ impl Case {
     /// What an ideal store touches: it finds the leaf by what the caches hold, one line that says where in the leaf the
     /// key is, and behind it the pairs, adjacent.
     pub(super) fn ideal(&self, kv_size: usize) -> Ideal {
-        let read_lines = match self.read {
-            Read::Get => kv_size.div_ceil(LINE_SIZE),
-            Read::Scan(least, most) => (usize::from(least + most) * kv_size).div_ceil(2 * LINE_SIZE),
+        let pair_lines = kv_size.div_ceil(LINE_SIZE);
+        let Kind::Mix(mix) = self.kind else {
+            return Ideal { dependent_lines: pair_lines as u64, writes_in_256: 256 };
         };
-        let (reads, writes) = (256 - usize::from(self.writes_in_256), usize::from(self.writes_in_256));
-        let mean = (reads * read_lines + writes * kv_size.div_ceil(LINE_SIZE) + 128) / 256;
-        Ideal { dependent_lines: mean as u64, writes_in_256: self.writes_in_256 }
+        let read_lines = match mix.read {
+            Read::Scan(least, most) => ((least + most) as usize * kv_size).div_ceil(2 * LINE_SIZE),
+            Read::Get | Read::Sum => pair_lines,
+        };
+        let writes_in_256 = (256 * mix.writes_in_100 as usize + 50) / 100;
+        let mean = ((256 - writes_in_256) * read_lines + writes_in_256 * pair_lines + 128) / 256;
+        Ideal { dependent_lines: mean as u64, writes_in_256: writes_in_256 as u16 }
     }
 
     /// Inserting alone fills, deleting empties.
     pub(super) fn course(&self) -> Course {
-        match (self.write, self.writes_in_256) {
-            (Write::Insert, 256) => Course::Filling,
-            (Write::Delete, _) => Course::Emptying,
-            _ => Course::Steady,
+        match self.kind {
+            Kind::Mix(_) => Course::Steady,
+            Kind::Insert => Course::Filling,
+            Kind::Delete => Course::Emptying,
         }
     }
 }
@@ -143,7 +138,8 @@ pub(super) enum Operation {
     Scan(usize),
     Put,
     Delete,
-    ReadModifyWrite,
+    /// An atomic update.
+    Modify,
 }
 
 impl Operation {
@@ -183,22 +179,27 @@ impl Draw {
         // The reads of a batch come before its writes, so they know the records of earlier batches only.
         let known = self.fresh.clone();
         for _ in 0..size {
-            let is_write = self.random.random_range(0..256) < case.writes_in_256;
-            operations.push(match (is_write, case.write, case.read) {
-                (true, Write::Insert, _) => {
-                    self.fresh.end += 1;
-                    (self.fresh.end - 1, Operation::Put)
-                }
-                (true, Write::Delete, _) => (self.next_fresh().expect("there are as many"), Operation::Delete),
-                (true, Write::Update, _) => (self.record(case, &known), Operation::Put),
-                (true, Write::AfterGet, _) => (self.record(case, &known), Operation::ReadModifyWrite),
-                (false, _, Read::Get) => (self.record(case, &known), Operation::Get),
-                (false, _, Read::Scan(least, most)) => {
-                    let count = usize::from(self.random.random_range(least..=most));
+            operations.push(match case.kind {
+                Kind::Insert => self.insert(),
+                Kind::Delete => (self.next_fresh().expect("there are as many"), Operation::Delete),
+                Kind::Mix(mix) if self.random.random_range(0..100) < mix.writes_in_100 => match mix.write {
+                    Write::Insert => self.insert(),
+                    Write::Update => (self.record(case, &known), Operation::Put),
+                    Write::Modify => (self.record(case, &known), Operation::Modify),
+                },
+                Kind::Mix(Mix { read: Read::Scan(least, most), .. }) => {
+                    let count = self.random.random_range(least..=most) as usize;
                     (self.record(case, &known), Operation::Scan(count))
                 }
+                Kind::Mix(_) => (self.record(case, &known), Operation::Get),
             });
         }
+    }
+
+    /// A new record, to be put.
+    fn insert(&mut self) -> (u64, Operation) {
+        self.fresh.end += 1;
+        (self.fresh.end - 1, Operation::Put)
     }
 
     /// The next record that was inserted, to be deleted.

@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{PutCondition, Reply};
+use skep_store::operation::{PutCondition, Reply, Request};
 use skep_store::ordered::{End, Session, Start, Trace};
+use skep_store::processor::Replies;
 
 use super::case::Operation;
+use crate::bench::mix::modify;
 
 /// Sizes of the pairs and how many there are.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,8 @@ pub(super) struct Shape {
 pub(super) const KV_SIZE_MIN: usize = 16;
 /// Keys to be written that the store is told of together.
 const ANNOUNCED_MAX: usize = 32;
+/// Bytes that a batch of updates may answer: more than any does.
+const REPLY_BUDGET: usize = 1 << 30;
 /// Pairs of a step of the load.
 const LOAD_STEP: u64 = 256;
 
@@ -45,12 +49,15 @@ pub(super) struct Corpus<'s, T: Trace> {
     pub(super) shape: Shape,
     value: Vec<u8>,
     keys: Vec<u8>,
+    replies: Replies,
 }
 
 impl<'s, T: Trace> Corpus<'s, T> {
     /// Puts all pairs; `between` is called now and then.
     pub(super) fn new(session: Session<'s, T>, shape: Shape, mut between: impl FnMut()) -> Result<Self, String> {
-        let mut corpus = Corpus { session, shape, value: vec![b'v'; shape.value_size], keys: Vec::new() };
+        let value = vec![b'v'; shape.value_size];
+        let replies = Replies::with_budget(REPLY_BUDGET);
+        let mut corpus = Corpus { session, shape, value, keys: Vec::new(), replies };
         for first in (0..shape.pair_count).step_by(LOAD_STEP as usize) {
             let records = first..shape.pair_count.min(first + LOAD_STEP);
             let operations: Vec<_> = records.map(|record| (record, Operation::Put)).collect();
@@ -64,15 +71,19 @@ impl<'s, T: Trace> Corpus<'s, T> {
     }
 
     /// Carries operations out, either one after the other, or all gets together, then the scans, then the writes, which are
-    /// announced a few dozen at a time. The time
-    /// that it took, without the drawing of keys. Fails if one of them is not answered as it should be.
+    /// announced a few dozen at a time; updates come last, as one batch of requests. The time that it took, without the drawing
+    /// of keys. Fails if one of them is not answered as it should be.
     pub(super) fn execute(&mut self, operations: &[(u64, Operation)], is_batched: bool) -> Result<Duration, String> {
         self.keys.clear();
         operations.iter().for_each(|(record, _)| self.shape.append_key(*record, &mut self.keys));
         let key_of = |place: usize| &self.keys[place * self.shape.key_size..][..self.shape.key_size];
-        let is_get = |operation: Operation| matches!(operation, Operation::Get | Operation::ReadModifyWrite);
-        let gets: Vec<&[u8]> = (0..operations.len()).filter(|place| is_get(operations[*place].1)).map(key_of).collect();
-        let others: Vec<(&[u8], Operation)> = operations.iter().enumerate().map(|(p, op)| (key_of(p), op.1)).collect();
+        let of_kind = |kind| (0..operations.len()).filter(move |place| operations[*place].1 == kind).map(key_of);
+        let gets: Vec<&[u8]> = of_kind(Operation::Get).collect();
+        let modify = modify(self.shape.value_size);
+        let modifies: Vec<Request<'_>> =
+            of_kind(Operation::Modify).map(|key| Request { key, operation: modify }).collect();
+        let others = operations.iter().enumerate().filter(|(_, (_, operation))| *operation != Operation::Modify);
+        let others: Vec<(&[u8], Operation)> = others.map(|(place, (_, op))| (key_of(place), *op)).collect();
         let scan = |(key, operation): &(_, Operation)| match operation {
             Operation::Scan(pair_count) => Some((*key, *pair_count)),
             _ => None,
@@ -80,7 +91,7 @@ impl<'s, T: Trace> Corpus<'s, T> {
         let scans: Vec<(&[u8], usize)> = others.iter().filter_map(scan).collect();
         let mut written = Vec::with_capacity(ANNOUNCED_MAX);
         let mut tally = Tally { found: 0, done: 0, witness: 0, value: Vec::with_capacity(self.shape.value_size) };
-        let (session, value) = (&mut self.session, &self.value);
+        let (session, value, replies) = (&mut self.session, &self.value, &mut self.replies);
         let begun = Instant::now();
         if is_batched {
             session.get_batch(&gets, |value| tally.see(value));
@@ -100,10 +111,11 @@ impl<'s, T: Trace> Corpus<'s, T> {
                 tally.write(session, key, value, *operation);
             }
         }
+        tally.modify(session, &modifies, replies, begun);
         let spent = begun.elapsed();
         std::hint::black_box(tally.witness);
         let reads = gets.len() + scans.len();
-        let writes = others.iter().filter(|(_, operation)| operation.is_write()).count();
+        let writes = modifies.len() + others.iter().filter(|(_, operation)| operation.is_write()).count();
         if (tally.found, tally.done) != (reads, writes) {
             return Err(format!(
                 "{} of {reads} reads found something, {} of {writes} writes done",
@@ -132,7 +144,7 @@ impl Tally {
     }
 
     fn get<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], operation: Operation) {
-        if matches!(operation, Operation::Get | Operation::ReadModifyWrite) {
+        if operation == Operation::Get {
             self.value.clear();
             if session.get(key, &mut self.value) {
                 self.found += 1;
@@ -165,10 +177,26 @@ impl Tally {
 
     fn write<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], value: &[u8], operation: Operation) {
         let reply = match operation {
-            Operation::Put | Operation::ReadModifyWrite => session.put(key, value, PutCondition::Always),
+            Operation::Put => session.put(key, value, PutCondition::Always),
             Operation::Delete => session.delete(key),
-            Operation::Get | Operation::Scan(_) => return,
+            Operation::Get | Operation::Scan(_) | Operation::Modify => return,
         };
         self.done += usize::from(reply == Reply::Done);
+    }
+
+    fn modify<T: Trace>(
+        &mut self,
+        session: &mut Session<'_, T>,
+        modifies: &[Request<'_>],
+        replies: &mut Replies,
+        now: Instant,
+    ) {
+        session.execute(modifies, replies, now);
+        for index in 0..modifies.len() {
+            if let Reply::Value(old) = replies.get(index) {
+                self.done += 1;
+                self.witness += u64::from(old[0]);
+            }
+        }
     }
 }
