@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -113,15 +114,20 @@ type Woken = Arc<Mutex<VecDeque<usize>>>;
 struct Place {
     index: usize,
     woken: Woken,
+    /// Whether it is among the woken: once is enough. Twice, and the future that begins there next would be polled before
+    /// those that began elsewhere before it.
+    is_woken: AtomicBool,
 }
 
 impl Wake for Place {
     fn wake(self: Arc<Self>) {
-        self.woken.lock().expect("no thread panics with the lock").push_back(self.index);
+        if !self.is_woken.swap(true, Ordering::Relaxed) {
+            self.woken.lock().expect("no thread panics with the lock").push_back(self.index);
+        }
     }
 }
 
-/// Runs all the work, `width` futures at a time; where one ends, the next begins.
+/// Runs all the work, `width` futures at a time; where one ends, the next begins. They begin in their order.
 ///
 /// # Panics
 /// If all futures in flight wait and no event is due: they wait for each other.
@@ -129,12 +135,13 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
     let mut work = work.into_iter();
     let woken = Woken::default();
     let mut ring: Vec<Option<Pin<Box<F>>>> = Vec::new();
-    let mut wakers: Vec<Waker> = Vec::new();
+    let mut wakers: Vec<(Arc<Place>, Waker)> = Vec::new();
     for (index, future) in work.by_ref().take(width).enumerate() {
-        let waker = Waker::from(Arc::new(Place { index, woken: Arc::clone(&woken) }));
+        let place = Arc::new(Place { index, woken: Arc::clone(&woken), is_woken: AtomicBool::default() });
+        let waker = Waker::from(Arc::clone(&place));
         waker.wake_by_ref();
         ring.push(Some(Box::pin(future)));
-        wakers.push(waker);
+        wakers.push((place, waker));
     }
     let mut in_flight = ring.len();
     while in_flight > 0 {
@@ -143,15 +150,17 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
             assert!(clock.advance(), "{in_flight} operations wait, and no event is due");
             continue;
         };
+        let (place, waker) = &wakers[index];
+        place.is_woken.store(false, Ordering::Relaxed);
         let Some(future) = &mut ring[index] else {
             continue;
         };
-        if future.as_mut().poll(&mut Context::from_waker(&wakers[index])).is_ready() {
+        if future.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
             // The box is used again, so that a long run does not allocate for each operation.
             match work.next() {
                 Some(next) => {
                     future.set(next);
-                    wakers[index].wake_by_ref();
+                    waker.wake_by_ref();
                 }
                 None => {
                     ring[index] = None;
@@ -196,6 +205,26 @@ pub async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also where an ended one is woken more often than it was waited for.
+    #[test]
+    fn work_begins_in_its_order() {
+        let clock = Clock::default();
+        let begun = RefCell::new(Vec::new());
+        let wakers = RefCell::new(Vec::<Waker>::new());
+        let work = async |number: usize| {
+            begun.borrow_mut().push(number);
+            poll_fn(|context| {
+                wakers.borrow_mut().push(context.waker().clone());
+                Poll::Ready(())
+            })
+            .await;
+            clock.after(Time::from_ns((number * 7 % 4) as f64)).await;
+            wakers.borrow().iter().for_each(Waker::wake_by_ref);
+        };
+        run(&clock, 5, (0..200).map(work));
+        assert!(begun.borrow().is_sorted(), "{:?}", begun.borrow());
+    }
 
     #[test]
     fn events_happen_in_the_order_of_their_times() {

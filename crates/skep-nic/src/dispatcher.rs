@@ -6,6 +6,8 @@
 //!         └─ the others ─────────────────────────────────────────▶ PCIe, adjacent lines as one transfer
 //! ```
 //!
+//! What goes over PCIe, the NIC does itself, or the host's cores do for it ([`crate::scatter_gather`]).
+//!
 //! The hash treats all lines alike, so buckets and slabs are cacheable with the same probability. A line that is
 //! written as a whole is not fetched. What a miss displaces was read by the lookup already. Whose turn it is among the
 //! links decides how much each has under way.
@@ -21,6 +23,7 @@ use crate::clock::{self, Clock};
 use crate::hardware::Hardware;
 use crate::pcie::{HostMemory, Link, LinkBusy, Residence};
 use crate::resource::Path;
+use crate::scatter_gather::ScatterGather;
 use crate::time::Time;
 
 /// Bytes of a line.
@@ -86,6 +89,8 @@ pub struct MemoryLoad {
     pub nic_dram: f64,
     /// The host's DRAM.
     pub host_dram: f64,
+    /// Cores of the host that gather and scatter.
+    pub host_cores: f64,
 }
 
 /// NIC DRAM, links and the host's memory behind them.
@@ -93,7 +98,7 @@ pub struct MemoryLoad {
 pub struct Dispatcher {
     clock: Rc<Clock>,
     host: Rc<HostMemory>,
-    links: Vec<Link>,
+    ways: Vec<Way>,
     cache: RefCell<Cache>,
     policy: Policy,
     /// A line whose hash is below it belongs to the NIC's DRAM.
@@ -103,6 +108,43 @@ pub struct Dispatcher {
     dram_line: Time,
     dram_latency: Time,
     counts: Cell<DispatchCounts>,
+}
+
+/// One way to the host's memory.
+#[derive(Debug)]
+enum Way {
+    Direct(Link),
+    Cores(ScatterGather),
+}
+
+impl Way {
+    async fn read(&self, bytes: u32) {
+        match self {
+            Way::Direct(link) => link.read(bytes, Residence::Memory).await,
+            Way::Cores(cores) => cores.read(bytes).await,
+        }
+    }
+
+    async fn write(&self, bytes: u32) {
+        match self {
+            Way::Direct(link) => _ = link.write(bytes).await,
+            Way::Cores(cores) => cores.write(bytes).await,
+        }
+    }
+
+    fn under_way(&self) -> u32 {
+        match self {
+            Way::Direct(link) => link.under_way(),
+            Way::Cores(cores) => cores.under_way(),
+        }
+    }
+
+    fn link(&self) -> &Link {
+        match self {
+            Way::Direct(link) => link,
+            Way::Cores(cores) => cores.link(),
+        }
+    }
 }
 
 /// A part of an access that goes one way.
@@ -136,14 +178,18 @@ impl Dispatcher {
         policy: Policy,
         seed: u64,
     ) -> Self {
-        let link = |number: u32| {
+        let way = |number: u32| {
             let seed = seed.wrapping_mul(64).wrapping_add(u64::from(number));
-            Link::new(Rc::clone(clock), Rc::clone(host), hardware, seed)
+            let link = Link::new(Rc::clone(clock), Rc::clone(host), hardware, seed);
+            match hardware.host_cpu.cores_per_link {
+                0 => Way::Direct(link),
+                _ => Way::Cores(ScatterGather::new(Rc::clone(clock), link, hardware.host_cpu.clone())),
+            }
         };
         let (Policy::Dispatch(share) | Policy::Partition(share)) = policy;
         Dispatcher {
             clock: Rc::clone(clock),
-            links: (0..hardware.pcie.links).map(link).collect(),
+            ways: (0..hardware.pcie.links).map(way).collect(),
             host: Rc::clone(host),
             cache: RefCell::new(Cache::new(extent.nic_lines, extent.host_lines, hardware.nic_dram.spare_bits)),
             policy,
@@ -165,8 +211,12 @@ impl Dispatcher {
     /// How busy its parts were in a span that holds all it has done.
     pub fn load(&self, span: Time) -> MemoryLoad {
         let of_links = |part: fn(&LinkBusy) -> Time| {
-            self.links.iter().map(|link| part(&link.busy()).share_of(span)).sum::<f64>() / self.links.len() as f64
+            self.ways.iter().map(|way| part(&way.link().busy()).share_of(span)).sum::<f64>() / self.ways.len() as f64
         };
+        let of_cores = self.ways.iter().map(|way| match way {
+            Way::Direct(_) => 0.0,
+            Way::Cores(cores) => cores.busy().share_of(span),
+        });
         MemoryLoad {
             read_tags: of_links(|busy| busy.read_tags),
             read_credits: of_links(|busy| busy.read_credits),
@@ -176,6 +226,7 @@ impl Dispatcher {
             down: of_links(|busy| busy.down),
             nic_dram: self.dram.busy().share_of(span),
             host_dram: self.host.busy().share_of(span),
+            host_cores: of_cores.sum::<f64>() / self.ways.len() as f64,
         }
     }
 
@@ -211,7 +262,7 @@ impl Dispatcher {
         match part {
             Part::Direct(bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe read of {bytes} B"));
-                self.link().read(bytes, Residence::Memory).await;
+                self.way().read(bytes).await;
             }
             Part::Near(line, _) => self.near(line, false, true).await,
         }
@@ -221,7 +272,7 @@ impl Dispatcher {
         match part {
             Part::Direct(bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe write of {bytes} B"));
-                self.link().write(bytes).await;
+                self.way().write(bytes).await;
             }
             Part::Near(line, bytes) => self.near(line, true, bytes < LINE_BYTES).await,
         }
@@ -245,18 +296,18 @@ impl Dispatcher {
                 counts.write_backs += u64::from(write_back.is_some());
                 counts.far += u64::from(write_back.is_some()) + u64::from(fetches);
                 self.counts.set(counts);
-                let link = self.link();
+                let way = self.way();
                 let old = async {
                     if write_back.is_some() {
                         let _old =
                             self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were there"));
-                        link.write(LINE_BYTES).await;
+                        way.write(LINE_BYTES).await;
                     }
                 };
                 let new = async {
                     if fetches {
                         let _new = self.clock.span(|| format!("miss: PCIe read of {LINE_BYTES} B"));
-                        link.read(LINE_BYTES, Residence::Memory).await;
+                        way.read(LINE_BYTES).await;
                     }
                 };
                 clock::both(old, new).await;
@@ -281,9 +332,9 @@ impl Dispatcher {
         self.dram.reserve(self.clock.now(), self.dram_line);
     }
 
-    /// The link with the least under way.
-    fn link(&self) -> &Link {
-        self.links.iter().min_by_key(|link| link.under_way()).expect("a board has at least one link")
+    /// The way with the least under way.
+    fn way(&self) -> &Way {
+        self.ways.iter().min_by_key(|way| way.under_way()).expect("a board has at least one link")
     }
 
     fn is_near(&self, line: HostLine) -> bool {

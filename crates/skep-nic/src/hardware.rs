@@ -25,7 +25,7 @@ pub struct Hardware {
     pub nic_dram: NicDram,
     /// Memory of the host.
     pub host_dram: HostDram,
-    /// A core of the host that works for the NIC.
+    /// Cores of the host that work for the NIC.
     pub host_cpu: HostCpu,
     /// The way to the clients.
     pub network: Network,
@@ -126,10 +126,12 @@ pub struct HostDram {
     pub bandwidth_gb_per_s: f64,
 }
 
-/// A core that gathers and scatters for the NIC (section 6.1).
+/// Cores that gather and scatter for the NIC (section 6.1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostCpu {
+    /// So many for each link. Without any the NIC reads and writes the host's memory itself.
+    pub cores_per_link: u32,
     /// A random access to one line, with as many others under way as the core can have.
     pub first_line_ns: f64,
     /// Each line that follows it.
@@ -185,8 +187,11 @@ const KV_DIRECT: &str = include_str!("../boards/kv-direct.toml");
 
 impl Hardware {
     /// The boards that come with the crate, by name.
-    pub const PRESETS: &[Preset] =
-        &[("kv-direct", Hardware::kv_direct), ("kv-direct-one-link", Hardware::kv_direct_one_link)];
+    pub const PRESETS: &[Preset] = &[
+        ("kv-direct", Hardware::kv_direct),
+        ("kv-direct-one-link", Hardware::kv_direct_one_link),
+        ("kv-direct-ten-nics", Hardware::kv_direct_ten_nics),
+    ];
 
     /// A board of [`Hardware::PRESETS`].
     pub fn preset(name: &str) -> Option<Self> {
@@ -216,6 +221,15 @@ impl Hardware {
         board.server = Server { nics: 10, memory_nodes: 2 };
         board.host_dram.size_gib = 12.0;
         board
+    }
+
+    /// One of the server's NICs, alone, with its part of what they share.
+    pub fn one_nic(&self) -> Self {
+        let mut nic = self.clone();
+        let Server { nics, memory_nodes } = nic.server;
+        nic.host_dram.bandwidth_gb_per_s /= f64::from(nics.div_ceil(memory_nodes));
+        nic.server = Server { nics: 1, memory_nodes: 1 };
+        nic
     }
 
     /// Reads a description and checks it.
@@ -281,6 +295,7 @@ impl Hardware {
             return refuse("pcie.links", format!("{} is not between 1 and {LINKS_MAX}", pcie.links));
         }
         for (field, value) in [
+            ("host_cpu.cores_per_link", host_cpu.cores_per_link),
             ("pcie.tlp_overhead_bytes", pcie.tlp_overhead_bytes),
             ("pcie.link_packet_bytes", pcie.link_packet_bytes),
             ("pcie.dma_engine.write_header_cycles", engine.write_header_cycles),

@@ -398,16 +398,20 @@ mod tests {
     const STALLS: [Hazard; 3] = [Hazard::Stalls, Hazard::Drains, Hazard::InOrder];
 
     fn nic(settings: &Settings, policy: Policy, seed: u64) -> Processor<NicMemory> {
-        let hardware = Hardware::kv_direct();
+        nic_on(&Hardware::kv_direct(), settings, policy, seed)
+    }
+
+    fn nic_on(hardware: &Hardware, settings: &Settings, policy: Policy, seed: u64) -> Processor<NicMemory> {
         let clock = Rc::new(Clock::default());
-        let extent = Extent::scaled(&hardware, MEMORY / 64);
-        let dispatcher = Rc::new(Dispatcher::new(&clock, &hardware, extent, policy, seed));
+        let extent = Extent::scaled(hardware, MEMORY / 64);
+        let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
         let bytes = LocalMemory::new(MEMORY).unwrap();
         let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
         Processor::with_memory(memory, settings).unwrap()
     }
 
-    /// Random operations of all kinds, on few keys and few buckets: the same answers as on local memory, in any case.
+    /// Random operations of all kinds, on few keys and few buckets: the same answers as on local memory, in any case, also
+    /// where the host's cores gather and scatter.
     #[test]
     fn the_same_operations_have_the_same_answers_as_on_local_memory() {
         let settings = Settings { memory: MEMORY, hash_index_ratio: 0.02, inline_threshold: 24, seed: 3 };
@@ -422,9 +426,10 @@ mod tests {
             let mut local = Processor::new(&settings).unwrap();
             let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
             local.execute(&requests, &mut expected);
-            let mut nic = nic(&settings, Policy::Dispatch(0.5), seed);
-            let passages =
-                run_pipeline(&mut nic, &Hardware::kv_direct(), hazard, &requests, Clients::Open(&[]), &mut replies);
+            let mut hardware = Hardware::kv_direct();
+            hardware.host_cpu.cores_per_link = seed as u32 % 3;
+            let mut nic = nic_on(&hardware, &settings, Policy::Dispatch(0.5), seed);
+            let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
             for (place, request) in requests.iter().enumerate() {
                 assert_eq!(replies.get(place), expected.get(place), "seed {seed}, {place}: {request:?}");
             }

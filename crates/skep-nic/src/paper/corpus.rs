@@ -154,6 +154,11 @@ impl Corpus {
         Some(corpus)
     }
 
+    /// Pairs of this size that the board's whole memory would hold at the utilization of the paper's benchmarks.
+    pub(super) fn key_count_in_full(&self, kv_bytes: f64) -> f64 {
+        self.hardware.host_dram.size_gib * 2_f64.powi(30) * UTILIZATION / kv_bytes
+    }
+
     /// Runs a workload, all of which is there from the start.
     pub(crate) fn run(&mut self, workload: &Workload) -> Outcome {
         self.offer(workload, Time::ZERO)

@@ -1,18 +1,20 @@
 //! Figure 18: random reads and writes of the host's memory by the NIC itself and through cores that gather and scatter.
 //!
-//! What runs: batches of 256 operations, always four for each core, and two where latency is measured; and direct DMA as in
-//! Figure 3a.
+//! What runs: random accesses through the dispatcher of a board whose PCIe accesses are handed to cores, so many under way that
+//! each core has four batches of 256, and two where latency is measured; direct DMA as in Figure 3a; and the store on that
+//! board, behind its pipeline.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 
+use super::corpus::{Corpus, Workload};
 use super::fig03a::requests_per_us;
+use super::fig16::workload;
 use super::{Axis, Context, Findings, Item, Point, Tolerance};
 use crate::clock::{Clock, run};
+use crate::dispatcher::{Dispatcher, Extent, Policy};
 use crate::hardware::Hardware;
-use crate::pcie::{HostMemory, Link};
 use crate::resource::Meter;
-use crate::scatter_gather::ScatterGather;
 use crate::time::Time;
 
 pub(super) const READ: Item = Item {
@@ -33,7 +35,19 @@ pub(super) const WRITE: Item = Item {
     ..READ
 };
 
-const BATCHES: u32 = 300;
+/// Full batches of a run.
+const BATCHES: u32 = 100;
+/// Of the store's memory, and the pairs in it.
+const LINE_BITS: u32 = 15;
+const KV_BYTES: u32 = 10;
+const CORES: u32 = 4;
+
+/// The board of section 6.1 with so many cores that gather and scatter.
+fn board(cores: u32) -> Hardware {
+    let mut hardware = Hardware::kv_direct_one_link();
+    hardware.host_cpu.cores_per_link = cores;
+    hardware
+}
 
 fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
     let hardware = Hardware::kv_direct_one_link();
@@ -45,7 +59,7 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
         let mops = match reference.series.split_once(' ') {
             Some((cores, _)) => {
                 let cores = cores.parse().expect("the series are named 1 core, 2 cores, …");
-                batches(&hardware, cores, 4, bytes, writes, context.seed).0
+                batches(&board(cores), 4, bytes, writes, context.seed).0
             }
             None => requests_per_us(&hardware, writes, bytes, context.seed),
         };
@@ -56,8 +70,10 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
         point.ours / direct.map_or(f64::NAN, |direct| direct.ours)
     });
     let gain = gains.fold(0.0, f64::max);
-    let (_, latency, batch) = batches(&hardware, 1, 2, 64, writes, context.seed);
+    let (_, latency, batch) = batches(&board(1), 2, 64, writes, context.seed);
     let cpu = &hardware.host_cpu;
+    let put_share = if writes { 1.0 } else { 0.0 };
+    let [direct, few, many] = store(put_share, context.seed);
     Findings {
         points,
         curves: Vec::new(),
@@ -65,7 +81,10 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
             "{BATCHES} batches of {} operations. A core takes {} ns for a random line and {} ns for each that follows, as \
              the paper's own measurements of one core say, and {} ns to copy a line, fitted to 1 core here. The largest gain \
              over direct DMA is {:.0} % (paper, reads: 79 %). With one core and 64 B a batch occupies the core for {:.1} µs \
-             (paper: 10) and an operation takes {:.1} µs in all if another batch is before it (paper: about 20).",
+             (paper: 10) and an operation takes {:.1} µs in all if another batch is before it (paper: about 20). The whole store \
+             on such a board, uniform {} of {KV_BYTES} B, l = 0: {direct:.0} million/s over the link itself, {few:.0} through \
+             {CORES} cores with the {} operations in flight of the pipeline, {many:.0} with {MANY}. So for the store cores pay only \
+             for reads, and only if more wait for them than this pipeline holds; a PUT waits for two batches.",
             cpu.doorbell_operations,
             cpu.first_line_ns,
             cpu.next_line_ns,
@@ -73,38 +92,51 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
             100.0 * (gain - 1.0),
             batch.as_us(),
             latency.as_us(),
+            if writes { "PUTs" } else { "GETs" },
+            hardware.processor.operations_in_flight,
         ),
         explanation: String::new(),
     }
 }
 
-/// Millions of operations a second, the mean latency of a batch, and how long it occupies a core.
-fn batches(
-    hardware: &Hardware,
-    cores: u32,
-    batches_per_core: u32,
-    bytes: u32,
-    writes: bool,
-    seed: u64,
-) -> (f64, Time, Time) {
+/// Millions of accesses a second, their mean latency, and how long a batch occupies a core.
+fn batches(hardware: &Hardware, batches_per_core: u32, bytes: u32, writes: bool, seed: u64) -> (f64, Time, Time) {
+    let cpu = &hardware.host_cpu;
     let clock = Rc::new(Clock::default());
-    let host = Rc::new(HostMemory::new(&hardware.host_dram));
-    let link = Link::new(Rc::clone(&clock), host, hardware, seed);
-    let gatherers = ScatterGather::new(Rc::clone(&clock), link, hardware.host_cpu.clone(), cores);
+    let extent = Extent::scaled(hardware, 1 << LINE_BITS);
+    let dispatcher = Dispatcher::new(&clock, hardware, extent, Policy::Dispatch(0.0), seed);
     let meter = Meter::default();
-    let latencies = RefCell::new(Vec::new());
-    let batch = async |_: u32| {
+    let waited = Cell::new(Time::ZERO);
+    let access = async |_: u32| {
         let begun = clock.now();
+        // Where it is makes no difference: each is a random access of a core.
         if writes {
-            gatherers.scatter(bytes).await;
+            dispatcher.write(0, bytes).await;
         } else {
-            gatherers.gather(bytes).await;
+            dispatcher.read(0, bytes).await;
         }
-        latencies.borrow_mut().push(clock.now() - begun);
+        waited.set(waited.get() + (clock.now() - begun));
         meter.count(&clock);
     };
-    run(&clock, (batches_per_core * cores) as usize, (0..BATCHES).map(batch));
-    let mean = latencies.borrow().iter().copied().sum::<Time>().as_ns() / f64::from(BATCHES);
-    let operations = f64::from(hardware.host_cpu.doorbell_operations);
-    (meter.mops() * operations, Time::from_ns(mean), gatherers.batch_span(bytes))
+    let count = BATCHES * cpu.doorbell_operations;
+    let width = batches_per_core * cpu.cores_per_link * cpu.doorbell_operations;
+    run(&clock, width as usize, (0..count).map(access));
+    let mean = Time::from_ns(waited.get().as_ns() / f64::from(count));
+    (meter.mops(), mean, cpu.operation_span(bytes) * u64::from(cpu.doorbell_operations))
+}
+
+/// Operations in flight with which cores are worth their latency.
+const MANY: u32 = 2048;
+
+/// Millions of uniform operations a second on the store: over the link itself, through cores, and through cores with many in
+/// flight.
+fn store(put_share: f64, seed: u64) -> [f64; 3] {
+    let mut many = board(CORES);
+    many.processor.operations_in_flight = MANY;
+    let mut corpus = Corpus::load(&board(0), LINE_BITS, KV_BYTES, seed);
+    [board(0), board(CORES), many].map(|hardware| {
+        corpus.hardware = hardware;
+        let workload = workload(&corpus, false, put_share, 0.0, seed);
+        corpus.run(&Workload { count: 20 * MANY, ..workload }).carried_mops
+    })
 }
