@@ -6,14 +6,13 @@ use super::epoch::Guard;
 use super::frame::{FrameNumber, Node};
 use super::header::Lid;
 use super::interior::{self, Child};
-use super::leaf;
+use super::leaf::{self, LeafCursor};
 use super::log::{BackPointer, Entry, LogBlock, LogOrder};
-use super::segment::Value;
+use super::segment::{Item, Value};
 use super::shortcut::Shortcuts;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::fingerprint;
-use super::write::pairs_of;
 use super::{outside, session::Session};
 use crate::memory::LINE_SIZE;
 
@@ -139,6 +138,12 @@ impl<'g, T: Trace> Walk<'g, T> {
         assert_eq!(size, outside::value_size(value.bytes));
         self.checked.frame_bytes += outside::frame_bytes(value.bytes);
     }
+}
+
+/// The newest pairs of a leaf.
+fn pairs_of<T: Trace>(leaf: Node<'_, T>) -> Vec<Item<'_>> {
+    let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
+    std::iter::from_fn(|| cursor.next()).collect()
 }
 
 fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {

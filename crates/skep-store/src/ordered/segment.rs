@@ -21,10 +21,10 @@ use crate::short;
 
 /// Most items of a segment.
 pub(super) const ITEM_COUNT_MAX: usize = FINGERPRINT_COUNT_MAX;
-const UNIFORM: u8 = 128;
-const FINGERPRINTS_START: usize = 8;
+pub(super) const UNIFORM: u8 = 128;
+pub(super) const FINGERPRINTS_START: usize = 8;
 /// Bytes before the items of a uniform segment.
-const UNIFORM_HEAD_SIZE: usize = 32;
+pub(super) const UNIFORM_HEAD_SIZE: usize = 32;
 const _: () = assert!(FINGERPRINTS_START + ITEM_COUNT_MAX <= UNIFORM_HEAD_SIZE);
 /// Bytes that the head of a varied segment has for each item.
 const VARIED_ITEM_HEAD_SIZE: usize = 1 + 2 + 2;
@@ -89,7 +89,7 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 
     #[inline]
-    fn is_uniform(&self) -> bool {
+    pub(super) fn is_uniform(&self) -> bool {
         self.head[0] & UNIFORM != 0
     }
 
@@ -127,6 +127,22 @@ impl<'g, T: Trace> Segment<'g, T> {
     #[inline(always)]
     pub(super) fn key_size(&self) -> usize {
         self.head_u16(4)
+    }
+
+    /// The size of its pairs, if they have one; otherwise zero.
+    #[inline]
+    pub(super) fn pair_size(&self) -> usize {
+        self.head_u16(4) + self.head_u16(6)
+    }
+
+    /// Its bytes.
+    pub(super) fn size(&self) -> usize {
+        let count = self.count();
+        if self.is_uniform() {
+            let boundary = if self.has_boundary { self.key_size() } else { 0 };
+            return UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary;
+        }
+        self.u16_at(FINGERPRINTS_START + count + (count - 1) * 2)
     }
 
     /// The items whose values are references, item 0 in bit 0.

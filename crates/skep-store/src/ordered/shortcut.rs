@@ -159,14 +159,22 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + place * key_size, key_size);
     }
 
+    /// Bytes of all boundary keys and their ends.
+    pub(super) fn boundaries_size(self) -> usize {
+        let count = self.segment_count() - 1;
+        let Some(last) = count.checked_sub(1) else { return 0 };
+        count * END_SIZE + self.boundary_end(last)
+    }
+
+    fn boundary_end(self, place: usize) -> usize {
+        let bytes = self.node.read(BOUNDARIES_START + place * END_SIZE, END_SIZE);
+        usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
     fn boundary_key(self, place: usize) -> &'g [u8] {
         let keys_start = BOUNDARIES_START + (self.segment_count() - 1) * END_SIZE;
-        let end = |place: usize| {
-            let bytes = self.node.read(BOUNDARIES_START + place * END_SIZE, END_SIZE);
-            usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
-        };
-        let start = if place == 0 { 0 } else { end(place - 1) };
-        self.node.read(keys_start + start, end(place) - start)
+        let start = if place == 0 { 0 } else { self.boundary_end(place - 1) };
+        self.node.read(keys_start + start, self.boundary_end(place) - start)
     }
 }
 
