@@ -24,6 +24,8 @@ pub(super) struct Edit<'a> {
     pub(super) is_exact: bool,
     /// The newest pair; none if the key is removed.
     pub(super) item: Option<Item<'a>>,
+    /// Where its value begins in the leaf, if it takes the place of another of the same kind and size.
+    pub(super) over: Option<u16>,
 }
 
 /// The edits of a leaf in the order of their keys.
@@ -47,7 +49,7 @@ impl<'a> Edits<'a> {
         for place in 0..=order.count() {
             if let (true, Some((new, (back, is_exact)))) = (place == new_place, new) {
                 let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
-                all.add(leaf, shortcuts, Edit { place: back, is_exact, item });
+                all.add(leaf, shortcuts, Edit { place: back, is_exact, item, over: None });
                 is_older = is_followed;
             }
             if place == order.count() {
@@ -60,24 +62,33 @@ impl<'a> Edits<'a> {
             } else {
                 let item =
                     (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[number] });
-                all.add(leaf, shortcuts, Edit { place: word.back, is_exact: word.flags.is_exact, item });
+                all.add(leaf, shortcuts, Edit { place: word.back, is_exact: word.flags.is_exact, item, over: None });
             }
             is_older = word.flags.is_followed;
         }
         all
     }
 
-    fn add<T: Trace>(&mut self, leaf: Node<'a, T>, shortcuts: Shortcuts<'a, T>, edit: Edit<'a>) {
+    fn add<T: Trace>(&mut self, leaf: Node<'a, T>, shortcuts: Shortcuts<'a, T>, mut edit: Edit<'a>) {
         if edit.is_exact {
-            let (number, item) = (usize::from(edit.place.segment), usize::from(edit.place.index));
+            let (number, index) = (usize::from(edit.place.segment), usize::from(edit.place.index));
             let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
-            if segment.is_outside(item) {
-                self.dropped.push(segment.value(item).bytes);
+            let (offset, key_size, value_size) = segment.place(index);
+            let is_outside = segment.is_outside(index);
+            if is_outside {
+                self.dropped.push(segment.value(index).bytes);
             }
+            let is_alike = |item: Item<'_>| (item.value.bytes.len(), item.value.is_outside) == (value_size, is_outside);
+            edit.over = edit.item.is_some_and(is_alike).then_some((offset + key_size) as u16);
         } else if edit.item.is_none() {
             return;
         }
         self.edits.push(edit);
+    }
+
+    /// Whether all values take the places of others: the sorted block keeps its form.
+    pub(super) fn are_in_place(&self) -> bool {
+        self.edits.iter().all(|edit| edit.over.is_some())
     }
 }
 
@@ -89,12 +100,7 @@ pub(super) fn outcome<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) ->
     for edit in edits {
         let index = usize::from(edit.place.index);
         match edit.item {
-            Some(item) if edit.is_exact => {
-                let (_, _, value_size) = segment.place(index);
-                if item.value.bytes.len() != value_size {
-                    return None;
-                }
-            }
+            Some(_) if edit.is_exact => _ = edit.over?,
             Some(item) => {
                 let (_, key_size, value_size) = segment.is_uniform().then(|| segment.place(1))?;
                 if (item.key.len(), item.value.bytes.len()) != (key_size, value_size) {
@@ -133,7 +139,6 @@ pub(super) fn write(to: &mut [u8], segment: &[u8], has_boundary: bool, edits: &[
         let place = index + inserted - removed;
         let (below, fingerprints_below) = ((1_usize << place) - 1, (1_u128 << (8 * place)) - 1);
         if let (true, Some(item)) = (edit.is_exact, edit.item) {
-            outside = outside & !(1 << place) | usize::from(item.value.is_outside) << place;
             if index == 0 && has_boundary {
                 first_value = Some(item.value.bytes);
                 continue;
@@ -180,14 +185,11 @@ pub(super) fn write(to: &mut [u8], segment: &[u8], has_boundary: bool, edits: &[
 /// Writes a varied segment in which values are replaced by others of their sizes.
 fn write_replaced(to: &mut [u8], segment: &[u8], edits: &[Edit<'_>]) {
     to[..segment.len()].copy_from_slice(segment);
-    let mut outside = u16::from_le_bytes([segment[2], segment[3]]);
     for edit in edits {
         let item = edit.item.expect("nothing is removed");
         let (index, value) = (usize::from(edit.place.index), item.value.bytes);
         let end = FINGERPRINTS_START + usize::from(segment[0]) + 2 * index;
         let end = usize::from(u16::from_le_bytes([segment[end], segment[end + 1]]));
         short::overwrite(&mut to[end - value.len()..end], value);
-        outside = outside & !(1 << index) | u16::from(item.value.is_outside) << index;
     }
-    to[2..4].copy_from_slice(&outside.to_le_bytes());
 }

@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! parts ─ plan ─▶ shortcut block │ segment │ segment ...     a part is a segment that is kept, perhaps edited, or items
+//! leaf, edits ──▶ the same sorted block, other values        all edits put values in the places of others of their sizes
 //! ```
 
 use std::ops::Range;
 
 use super::division::{Division, Measure};
 use super::edit::{self, Edit};
-use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, SealedFrame};
+use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
 use super::header::{Extent, Lid};
 use super::log::LogBlock;
 use super::segment::{self, ITEM_COUNT_MAX, Item};
 use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX};
+use super::trace::Trace;
 use crate::memory::LINE_SIZE;
+use crate::short;
 
 /// Segments of 256 bytes at least, as in the paper: the goal is above it, since they end with the item that reaches it.
 pub(super) const SEGMENT_SIZE_GOAL: usize = 320;
@@ -113,7 +116,7 @@ impl<'a> LeafPlan<'a> {
 
     /// Granules that the leaf takes.
     pub(super) fn granules(&self) -> usize {
-        (self.end + self.log_block.size()).div_ceil(GRANULE_SIZE)
+        granules(self.end, self.log_block)
     }
 
     /// Writes the leaf.
@@ -144,6 +147,30 @@ impl<'a> LeafPlan<'a> {
         }
         frame.seal_node(lid, 0, Extent { old, log_start: self.end as u16 }, siblings)
     }
+}
+
+/// Granules of a leaf whose sorted block ends here.
+pub(super) fn granules(end: usize, log_block: LogBlock) -> usize {
+    (end + log_block.size()).div_ceil(GRANULE_SIZE)
+}
+
+/// Writes a leaf as another is, but for values that take the places of others.
+pub(super) fn build_in_place<T: Trace>(
+    mut frame: FrameBuilder<'_>,
+    leaf: Node<'_, T>,
+    edits: &[Edit<'_>],
+) -> SealedFrame {
+    let end = leaf.log_start();
+    let bytes = &mut frame.bytes()[..end];
+    bytes[LINE_SIZE..].copy_from_slice(leaf.read(LINE_SIZE, end - LINE_SIZE));
+    for edit in edits {
+        if let (Some(item), Some(place)) = (edit.item, edit.over) {
+            let value = item.value.bytes;
+            short::overwrite(&mut bytes[usize::from(place)..][..value.len()], value);
+        }
+    }
+    let extent = Extent { old: Some(leaf.number()), log_start: end as u16 };
+    frame.seal_node(leaf.lid(), 0, extent, (leaf.left(), leaf.right()))
 }
 
 /// What a pair counts for when segments are divided.

@@ -3,7 +3,7 @@
 use super::change::{Change, Decision, Draft};
 use super::epoch::Guard;
 use super::edit::Edits;
-use super::frame::{LockedNode, Node};
+use super::frame::{FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::leaf::{self, LeafCursor};
 use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
@@ -11,7 +11,7 @@ use super::outside;
 use super::merge::pairs_with;
 use super::segment::Value;
 use super::shortcut::Shortcuts;
-use super::sorted::{LEAF_SIZE_LOW, LeafPlan, Sorted};
+use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::{Target, fingerprint};
@@ -138,11 +138,15 @@ impl<T: Trace> OrderedStore<T> {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
         let edits = Edits::of_log(leaf, Some((new, (back, is_exact))));
         let dropped = self.values_of(&edits.dropped, guard);
-        let is_large =
-            |plan: &LeafPlan<'_>| plan.size() >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
+        let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
+        if edits.are_in_place() && is_large(leaf.log_start()) {
+            let build = |frame| sorted::build_in_place(self.frames.build(frame), leaf, &edits.edits);
+            let granules = sorted::granules(leaf.log_start(), self.log_block);
+            return self.replace_frame(locked, granules, build, dropped, replaced);
+        }
         if let Some(sorted) = Sorted::edited(leaf, &edits.edits) {
             match LeafPlan::new(sorted, self.log_block) {
-                Ok(plan) if is_large(&plan) => return self.replace_leaf(locked, &plan, dropped, replaced),
+                Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, dropped, replaced),
                 Ok(_) => {}
                 Err(sorted) => {
                     if let Some(halves) = sorted.halves(leaf, self.log_block) {
@@ -152,12 +156,12 @@ impl<T: Trace> OrderedStore<T> {
             }
         }
         match LeafPlan::of_pairs(pairs_with(leaf, &edits.edits), self.log_block) {
-            Ok(plan) if is_large(&plan) => self.replace_leaf(locked, &plan, dropped, replaced),
+            Ok(plan) if is_large(plan.size()) => self.replace_leaf(locked, &plan, dropped, replaced),
             pairs => self.restructure(locked, pairs, new.key, dropped, guard, replaced),
         }
     }
 
-    /// Gives a leaf another frame.
+    /// Gives a leaf a frame that is built as planned.
     pub(super) fn replace_leaf(
         &self,
         locked: LockedNode<'_, T>,
@@ -166,11 +170,24 @@ impl<T: Trace> OrderedStore<T> {
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let leaf = locked.node();
-        let Some(frame) = self.allocate_frame(plan.granules()) else { return Attempt::NoMemory };
         let prefix_size = Shortcuts::open(leaf).prefix_size();
         let siblings = (leaf.left(), leaf.right());
-        let sealed =
-            plan.build(self.frames.build(frame), leaf.lid(), prefix_size, siblings, Some(leaf.number()));
+        let build =
+            |frame| plan.build(self.frames.build(frame), leaf.lid(), prefix_size, siblings, Some(leaf.number()));
+        self.replace_frame(locked, plan.granules(), build, dropped, replaced)
+    }
+
+    /// Gives a leaf the frame that `build` makes.
+    fn replace_frame(
+        &self,
+        locked: LockedNode<'_, T>,
+        granules: usize,
+        build: impl FnOnce(FreeFrame) -> SealedFrame,
+        dropped: Vec<Garbage>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let Some(frame) = self.allocate_frame(granules) else { return Attempt::NoMemory };
+        let sealed = build(frame);
         let _abort = AbortOnPanic;
         let version = self.versions.take();
         self.frames.set_version(&sealed, version);
