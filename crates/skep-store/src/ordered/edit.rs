@@ -60,8 +60,7 @@ impl<'a> Edits<'a> {
             if is_older {
                 all.dropped.extend(value.is_outside.then_some(value.bytes));
             } else {
-                let item =
-                    (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[number] });
+                let item = (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[number] });
                 all.add(leaf, shortcuts, Edit { place: word.back, is_exact: word.flags.is_exact, item, over: None });
             }
             is_older = word.flags.is_followed;

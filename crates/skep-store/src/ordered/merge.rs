@@ -44,12 +44,15 @@ impl<'a> Sorted<'a> {
         let mut boundary_room = BOUNDARIES_SIZE_MAX - shortcuts.boundaries_size();
         let mut segment_room = SEGMENT_COUNT_MAX - count;
         let mut next = 0;
+        let mut boundary_keys = shortcuts.boundary_keys();
         for number in 0..count {
-            let own = edits[next..].iter().take_while(|edit| usize::from(edit.place.segment) == number).count();
-            let own = next..next + own;
-            next = own.end;
+            let first = next;
+            while edits.get(next).is_some_and(|edit| usize::from(edit.place.segment) == number) {
+                next += 1;
+            }
+            let own = first..next;
             let start = shortcuts.segment_start(number);
-            let first_key = shortcuts.first_key(number).unwrap_or_default();
+            let first_key = if number == 0 { &[] } else { boundary_keys.next().expect("one for each segment") };
             if own.is_empty() && number + 1 < count {
                 // As it lies there, with what fills it up to the next.
                 let size = shortcuts.segment_start(number + 1) - start;
@@ -102,11 +105,7 @@ impl<'a> Sorted<'a> {
     }
 
     /// Divides what does not fit one leaf in two, between segments. None if its pairs have to be divided anew.
-    pub(super) fn halves<T: Trace>(
-        mut self,
-        leaf: Node<'a, T>,
-        log_block: LogBlock,
-    ) -> Option<Halves<'a>> {
+    pub(super) fn halves<T: Trace>(mut self, leaf: Node<'a, T>, log_block: LogBlock) -> Option<Halves<'a>> {
         if self.parts.len() < 2 {
             return None;
         }
@@ -151,20 +150,14 @@ pub(super) fn pairs_with<'a, T: Trace>(leaf: Node<'a, T>, edits: &[Edit<'a>]) ->
 fn collect<'a, T: Trace>(leaf: Node<'a, T>, number: usize, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
     let shortcuts = Shortcuts::open(leaf);
     let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
-    let mut edits = edits.iter().peekable();
-    for index in 0..segment.count() {
-        let mut is_kept = true;
-        while let Some(edit) = edits.next_if(|edit| usize::from(edit.place.index) == index) {
-            items.extend(edit.item);
-            is_kept = !edit.is_exact;
-        }
-        if is_kept {
-            let (mut key, value) = segment.pair(index);
-            if index == 0 {
-                key = shortcuts.first_key(number).unwrap_or(key);
-            }
-            items.push(Item { key, value, fingerprint: segment.fingerprint(index) });
-        }
+    let boundary_key = shortcuts.first_key(number);
+    items.reserve(2 * ITEM_COUNT_MAX);
+    let mut next = 0;
+    for edit in edits {
+        let index = usize::from(edit.place.index);
+        segment.collect(boundary_key, next..index, items);
+        items.extend(edit.item);
+        next = index + usize::from(edit.is_exact);
     }
-    items.extend(edits.filter_map(|edit| edit.item));
+    segment.collect(boundary_key, next..segment.count(), items);
 }

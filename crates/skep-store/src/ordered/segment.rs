@@ -222,6 +222,40 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 }
 
+impl<'g, T: Trace> Segment<'g, T> {
+    /// Appends some of its items. `boundary_key` is that of item 0, if it is in the shortcut block.
+    pub(super) fn collect(
+        &self,
+        boundary_key: Option<&'g [u8]>,
+        range: std::ops::Range<usize>,
+        to: &mut Vec<Item<'g>>,
+    ) {
+        let mut next = range.start;
+        if let (0, Some(key), false) = (next, boundary_key, range.is_empty()) {
+            to.push(Item { key, value: self.value(0), fingerprint: self.fingerprint(0) });
+            next = 1;
+        }
+        if next >= range.end {
+            return;
+        }
+        let item = |number: usize, (key, bytes)| {
+            let value = Value { bytes, is_outside: self.is_outside(number) };
+            Item { key, value, fingerprint: self.fingerprint(number) }
+        };
+        if self.is_run_from(next) {
+            let (offset, key_size, _) = self.place(next);
+            let run = self.node.read(offset, (range.end - next) * self.pair_size());
+            let pairs = run.chunks_exact(self.pair_size()).map(|pair| pair.split_at(key_size));
+            to.extend((next..range.end).zip(pairs).map(|(number, pair)| item(number, pair)));
+        } else {
+            to.extend((next..range.end).map(|number| {
+                let (key, value) = self.pair(number);
+                item(number, (key, value.bytes))
+            }));
+        }
+    }
+}
+
 /// Bytes of a segment of these items.
 pub(super) fn size(items: &[Item<'_>], has_boundary: bool) -> usize {
     let boundary = if has_boundary { items[0].key.len() } else { 0 };

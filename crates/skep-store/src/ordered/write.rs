@@ -1,20 +1,21 @@
 //! Writes: append to the log of a leaf, or merge log and sorted block (Honeycomb, sections 3.4 and 3.5).
 
 use super::change::{Change, Decision, Draft};
-use super::epoch::Guard;
 use super::edit::Edits;
+use super::epoch::Guard;
 use super::frame::{FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::leaf::{self, LeafCursor};
 use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
-use super::outside;
 use super::merge::pairs_with;
+use super::outside;
 use super::segment::Value;
 use super::shortcut::Shortcuts;
 use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::{Target, fingerprint};
+use crate::memory::LINE_SIZE;
 use crate::operation::Reply;
 
 /// How an attempt to write ended.
@@ -63,6 +64,7 @@ impl<T: Trace> OrderedStore<T> {
         if leaf.state().is_locked() {
             return Attempt::Again;
         }
+        log::announce_end(leaf);
         let (back, is_exact) = leaf::sorted_place(leaf, key, fingerprint);
         let logged = leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
@@ -136,6 +138,7 @@ impl<T: Trace> OrderedStore<T> {
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
+        leaf.frame().announce(LINE_SIZE, leaf.log_start() + leaf.state().log_size());
         let edits = Edits::of_log(leaf, Some((new, (back, is_exact))));
         let dropped = self.values_of(&edits.dropped, guard);
         let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
