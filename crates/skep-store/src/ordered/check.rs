@@ -6,14 +6,13 @@ use super::epoch::Guard;
 use super::frame::{FrameNumber, Node};
 use super::header::Lid;
 use super::interior::{self, Child};
-use super::leaf;
+use super::leaf::{self, LeafCursor};
 use super::log::{BackPointer, Entry, LogBlock, LogOrder};
-use super::segment::Value;
-use super::shortcut::Shortcuts;
+use super::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
+use super::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::fingerprint;
-use super::write::pairs_of;
+use super::window::{fingerprint, window};
 use super::{outside, session::Session};
 use crate::memory::LINE_SIZE;
 
@@ -123,6 +122,7 @@ impl<'g, T: Trace> Walk<'g, T> {
             self.checked.pairs += 1;
             self.checked.pair_bytes += pair.key.len() as u64;
         }
+        check_segments(leaf);
         check_log(leaf, self.store.log_block, self.store.versions.are_on());
     }
 
@@ -142,9 +142,36 @@ impl<'g, T: Trace> Walk<'g, T> {
     }
 }
 
+/// The newest pairs of a leaf.
+fn pairs_of<T: Trace>(leaf: Node<'_, T>) -> Vec<Item<'_>> {
+    let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
+    std::iter::from_fn(|| cursor.next()).collect()
+}
+
 fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {
     assert!(keys.first().is_none_or(|first| low.is_none_or(|low| low <= *first)), "keys lie above the low fence");
     assert!(keys.last().is_none_or(|last| high.is_none_or(|high| *last < high)), "keys lie below the high fence");
+}
+
+/// That segments lie one behind the other without room that is lost, and that the shortcut block leads to them.
+fn check_segments<T: Trace>(leaf: Node<'_, T>) {
+    let shortcuts = Shortcuts::open(leaf);
+    let count = shortcuts.segment_count();
+    for (number, key) in std::iter::once(&[][..]).chain(shortcuts.boundary_keys()).enumerate() {
+        let start = shortcuts.segment_start(number);
+        let segment = Segment::open(leaf, start, number);
+        assert!(segment.count() <= ITEM_COUNT_MAX && (segment.count() > 0 || count == 1), "segments have items");
+        let (next, room) = match number + 1 < count {
+            true => (shortcuts.segment_start(number + 1), SEGMENT_ALIGNMENT),
+            // A segment that is kept may bring along what filled it up.
+            false => (leaf.log_start(), LINE_SIZE + SEGMENT_ALIGNMENT),
+        };
+        let end = start + segment.size();
+        assert!(end <= next && next - end < room, "segment {number} of {count}: {end}, {next}");
+        if number > 0 {
+            assert_eq!(shortcuts.window(number - 1), window(key, shortcuts.prefix_size()), "windows are the keys'");
+        }
+    }
 }
 
 /// Order hints, back pointers and flags of a log against its keys.

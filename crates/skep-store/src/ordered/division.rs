@@ -75,6 +75,17 @@ impl Division {
     }
 }
 
+/// Where to divide entries of these sizes in two, neither empty.
+pub(super) fn middle_of(sizes: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
+    let (count, total) = (sizes.len(), sizes.clone().sum::<usize>());
+    let mut size = 0;
+    let middle = sizes.take_while(|entry| {
+        size += entry;
+        2 * size <= total
+    });
+    middle.count().clamp(1, count - 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

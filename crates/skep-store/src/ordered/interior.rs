@@ -18,6 +18,7 @@ use super::shortcut::{self, SEGMENT_COUNT_MAX, SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::window::{Target, Tie, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
+use crate::short;
 
 const HEAD_SIZE: usize = 2;
 /// Bytes of a child beside its separator.
@@ -219,7 +220,7 @@ fn write_segment(bytes: &mut [u8], prefix_size: usize, children: &[Child<'_>]) {
         bytes[HEAD_SIZE + index * WINDOW_SIZE..][..WINDOW_SIZE].copy_from_slice(&own.to_le_bytes());
         bytes[lids + index * Lid::SIZE..][..Lid::SIZE].copy_from_slice(&child.lid.to_bytes());
         if index > 0 {
-            bytes[keys + end..][..child.separator.len()].copy_from_slice(child.separator);
+            short::overwrite(&mut bytes[keys + end..][..child.separator.len()], child.separator);
             end += child.separator.len();
             bytes[ends + (index - 1) * END_SIZE..][..END_SIZE].copy_from_slice(&(end as u16).to_le_bytes());
         }

@@ -15,18 +15,21 @@
 //!
 //! Everything is locked and allocated before anything is changed. Each lock is tried once; if one fails all are let go.
 
+use super::division::middle_of;
+use super::edit::Edits;
 use super::epoch::Guard;
 use super::frame::{FrameNumber, FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::header::Lid;
 use super::interior::{self, CHILD_COUNT_LOW, Child, InteriorPlan};
 use super::log::LogBlock;
+use super::merge::{Halves, pairs_with};
 use super::segment::Item;
-use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan};
+use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan, size_of_pair};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::{common_size, separator};
-use super::write::{AbortOnPanic, Attempt, pairs_of};
+use super::write::{AbortOnPanic, Attempt};
 use crate::operation::Reply;
 
 /// An interior node on the way to a leaf.
@@ -62,6 +65,27 @@ impl<'a> Fences<'a> {
     }
 }
 
+/// Neighbouring leaves of one parent that are replaced, and the way to it.
+struct Run<'g, T: Trace> {
+    path: Vec<Step<'g, T>>,
+    /// Their places in the parent.
+    children: std::ops::Range<usize>,
+    leaves: Vec<LockedNode<'g, T>>,
+}
+
+impl<'g, T: Trace> Run<'g, T> {
+    /// A leaf alone.
+    fn of_leaf(path: Vec<Step<'g, T>>, leaf: LockedNode<'g, T>) -> Self {
+        let children = path.last().map_or(0..1, |step| step.index..step.index + 1);
+        Run { path, children, leaves: vec![leaf] }
+    }
+
+    fn fences(&self) -> Fences<'g> {
+        let of_tree = Fences { low: None, high: None };
+        self.path.last().map_or(of_tree, |step| step.fences.of_run(&step.children, &self.children))
+    }
+}
+
 /// A node that is to be built.
 struct Piece<'a> {
     lid: Lid,
@@ -72,14 +96,14 @@ struct Piece<'a> {
 }
 
 enum Content<'a> {
-    Pairs(Vec<Item<'a>>, LeafPlan),
+    Pairs(LeafPlan<'a>),
     Children(u8, Vec<Child<'a>>, InteriorPlan),
 }
 
 impl Content<'_> {
     fn granules(&self) -> usize {
         match self {
-            Content::Pairs(_, plan) => plan.granules(),
+            Content::Pairs(plan) => plan.granules(),
             Content::Children(_, _, plan) => plan.granules(),
         }
     }
@@ -115,55 +139,88 @@ struct Rebuilt<'a, 'g, T: Trace> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Replaces a leaf whose pairs fit no single node, or too small a part of one. `plan` is that of the leaf alone, if it
-    /// fits.
-    pub(super) fn restructure<'a, 'g: 'a>(
+    /// Replaces a leaf by two.
+    pub(super) fn split_leaf<'a, 'g: 'a>(
         &'g self,
         leaf: LockedNode<'g, T>,
-        items: Vec<Item<'a>>,
-        plan: Option<LeafPlan>,
+        halves: Halves<'a>,
         key: &[u8],
+        dropped: Vec<Garbage>,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
-        let mut run = path.last().map_or(0..1, |step| step.index..step.index + 1);
-        let mut leaves = vec![leaf];
-        let mut items = items;
-        if let Some(plan) = plan {
-            // Too small: a neighbour of the same parent, or nothing.
-            let Some(parent) = path.last() else {
-                let leaf = leaves.pop().expect("the leaf is there");
-                return self.replace_pairs(leaf, &items, &plan, guard, replaced);
-            };
-            let is_left = parent.index + 1 == parent.children.len();
-            let neighbour = if is_left { parent.index - 1 } else { parent.index + 1 };
-            let node = self.latest(parent.children[neighbour].lid, guard);
-            let Some(neighbour) = node.try_lock() else { return Attempt::Again };
-            let pairs = pairs_of(node);
-            let joined = if is_left { [pairs, items.clone()].concat() } else { [items.clone(), pairs].concat() };
-            let joined_size = LeafPlan::new(&joined, self.log_block).map(|plan| plan.size());
-            if !items.is_empty() && joined_size.is_none_or(|size| size > LEAF_SIZE_MERGED_MAX) {
-                drop(neighbour);
-                let leaf = leaves.pop().expect("the leaf is there");
-                return self.replace_pairs(leaf, &items, &plan, guard, replaced);
+        let run = Run::of_leaf(path, leaf);
+        let Halves { left, right, separator } = halves;
+        let fences = run.fences();
+        let piece = |plan, fences| Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None };
+        let left = piece(left, Fences { high: Some(separator), ..fences });
+        let right = piece(right, Fences { low: Some(separator), ..fences });
+        self.replace_run(run, vec![left, right], dropped, guard, replaced)
+    }
+
+    /// Replaces a leaf whose pairs fit no single node, or too small a part of one. `pairs` are those of the leaf, planned as
+    /// one if they fit one.
+    pub(super) fn restructure<'a, 'g: 'a>(
+        &'g self,
+        leaf: LockedNode<'g, T>,
+        pairs: Result<LeafPlan<'a>, Vec<Item<'a>>>,
+        key: &[u8],
+        mut dropped: Vec<Garbage>,
+        guard: &'g Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let Some(path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
+        let mut run = Run::of_leaf(path, leaf);
+        let edits;
+        let items = match pairs {
+            Err(items) => items,
+            Ok(plan) => {
+                // Too small: a neighbour of the same parent, or nothing.
+                let Some(parent) = run.path.last() else {
+                    let leaf = run.leaves.pop().expect("the leaf is there");
+                    return self.replace_leaf(leaf, &plan, dropped, replaced);
+                };
+                let is_left = parent.index + 1 == parent.children.len();
+                let neighbour = if is_left { parent.index - 1 } else { parent.index + 1 };
+                let node = self.latest(parent.children[neighbour].lid, guard);
+                let Some(neighbour) = node.try_lock() else { return Attempt::Again };
+                edits = Edits::of_log(node, None);
+                let (pairs, others) = (plan.pairs(), pairs_with(node, &edits.edits));
+                let joined = if is_left { [&others, pairs].concat() } else { [pairs, &others].concat() };
+                let joined_size = LeafPlan::of_pairs(joined.clone(), self.log_block).map(|plan| plan.size());
+                if !pairs.is_empty() && joined_size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX) {
+                    drop(neighbour);
+                    let leaf = run.leaves.pop().expect("the leaf is there");
+                    return self.replace_leaf(leaf, &plan, dropped, replaced);
+                }
+                dropped.extend(self.values_of(&edits.dropped, guard));
+                run.leaves.insert(usize::from(!is_left), neighbour);
+                let children = &mut run.children;
+                *children = if is_left { children.start - 1..children.end } else { children.start..children.end + 1 };
+                joined
             }
-            items = joined;
-            leaves.insert(usize::from(!is_left), neighbour);
-            run = if is_left { run.start - 1..run.end } else { run.start..run.end + 1 };
-        }
-        let dead_leaves: Vec<Node<'g, T>> = leaves.iter().map(LockedNode::node).collect();
-        let fences =
-            path.last().map_or(Fences { low: None, high: None }, |step| step.fences.of_run(&step.children, &run));
-        let dropped = self.dropped_values(&dead_leaves, &items, guard);
+        };
         let mut pieces = Vec::new();
-        divide_pairs(items, fences, self.log_block, &mut pieces);
+        divide_pairs(items, run.fences(), self.log_block, &mut pieces);
+        self.replace_run(run, pieces, dropped, guard, replaced)
+    }
+
+    /// Puts pieces in the place of a run of leaves.
+    fn replace_run<'a, 'g: 'a>(
+        &'g self,
+        run: Run<'g, T>,
+        mut pieces: Vec<Piece<'a>>,
+        dropped: Vec<Garbage>,
+        guard: &'g Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let (first, last) = (run.leaves[0].node(), run.leaves[run.leaves.len() - 1].node());
         for (place, piece) in pieces.iter_mut().enumerate() {
             // Whoever comes by the left sibling finds the leftmost; nobody else comes to the others at an older version.
-            let old = if place == 0 { dead_leaves.first() } else { dead_leaves.last() };
-            piece.old = old.map(|leaf| leaf.number());
+            piece.old = Some(if place == 0 { first.number() } else { last.number() });
         }
-        let beside = [dead_leaves[0].left(), dead_leaves[dead_leaves.len() - 1].right()];
+        let beside = [first.left(), last.right()];
         let mut locked_beside = [None, None];
         for (lid, locked) in beside.iter().zip(&mut locked_beside) {
             if let Some(lid) = lid {
@@ -174,12 +231,12 @@ impl<T: Trace> OrderedStore<T> {
             }
         }
         let mut reserved = Reserved { store: self, lids: Vec::new() };
-        let rebuilt = match self.rebuild(path, run, pieces, leaves, &mut reserved, guard) {
+        let rebuilt = match self.rebuild(run, pieces, &mut reserved, guard) {
             Ok(rebuilt) => rebuilt,
             Err(attempt) => return attempt,
         };
-        let granules: Vec<usize> = rebuilt.pieces.iter().map(|piece| piece.content.granules()).collect();
-        let granules = [granules, vec![rebuilt.top_piece.content.granules()]].concat();
+        let granules: Vec<usize> =
+            rebuilt.pieces.iter().chain([&rebuilt.top_piece]).map(|piece| piece.content.granules()).collect();
         let Some(frames) = self.allocate(&granules) else { return Attempt::NoMemory };
         reserved.lids.clear();
         let version = self.commit(rebuilt, frames, beside, &locked_beside, replaced);
@@ -243,7 +300,7 @@ impl<T: Trace> OrderedStore<T> {
         let builder = self.frames.build(frame);
         let prefix_size = piece.fences.prefix_size();
         match &piece.content {
-            Content::Pairs(items, plan) => plan.build(builder, piece.lid, prefix_size, items, siblings, piece.old),
+            Content::Pairs(plan) => plan.build(builder, piece.lid, prefix_size, siblings, piece.old),
             Content::Children(level, children, plan) => {
                 plan.build(builder, piece.lid, *level, prefix_size, children, piece.old)
             }
@@ -254,13 +311,12 @@ impl<T: Trace> OrderedStore<T> {
     /// node on the way that changes.
     fn rebuild<'a, 'g: 'a>(
         &'g self,
-        mut path: Vec<Step<'g, T>>,
-        mut run: std::ops::Range<usize>,
+        run: Run<'g, T>,
         mut pieces: Vec<Piece<'a>>,
-        mut dead: Vec<LockedNode<'g, T>>,
         reserved: &mut Reserved<'_, T>,
         guard: &'g Guard<'_>,
     ) -> Result<Rebuilt<'a, 'g, T>, Attempt> {
+        let Run { mut path, children: mut run, leaves: mut dead } = run;
         let mut done: Vec<Piece<'a>> = Vec::new();
         let mut level = 0;
         loop {
@@ -368,12 +424,11 @@ fn children_of<'a>(pieces: &[Piece<'a>]) -> Vec<Child<'a>> {
 
 /// Divides pairs into leaves that fit, of similar size.
 fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBlock, pieces: &mut Vec<Piece<'a>>) {
-    if let Some(plan) = LeafPlan::new(&items, log_block) {
-        pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Pairs(items, plan), old: None });
-        return;
-    }
-    let size = |item: &Item<'_>| item.key.len() + item.value.bytes.len() + 1;
-    let middle = middle_of(items.iter().map(size));
+    let items = match LeafPlan::of_pairs(items, log_block) {
+        Ok(plan) => return pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None }),
+        Err(items) => items,
+    };
+    let middle = middle_of(items.iter().map(size_of_pair));
     let mut left = items;
     let right = left.split_off(middle);
     let fence = Some(separator(left[middle - 1].key, right[0].key));
@@ -393,15 +448,4 @@ fn divide_children<'a>(level: u8, children: Vec<Child<'a>>, fences: Fences<'a>, 
     let fence = Some(std::mem::take(&mut right[0].separator));
     divide_children(level, left, Fences { high: fence, ..fences }, pieces);
     divide_children(level, right, Fences { low: fence, ..fences }, pieces);
-}
-
-/// Where to divide entries of these sizes in two, neither empty.
-fn middle_of(sizes: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
-    let (count, total) = (sizes.len(), sizes.clone().sum::<usize>());
-    let mut size = 0;
-    let middle = sizes.take_while(|entry| {
-        size += entry;
-        2 * size <= total
-    });
-    middle.count().clamp(1, count - 1)
 }

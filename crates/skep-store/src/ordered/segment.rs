@@ -21,10 +21,10 @@ use crate::short;
 
 /// Most items of a segment.
 pub(super) const ITEM_COUNT_MAX: usize = FINGERPRINT_COUNT_MAX;
-const UNIFORM: u8 = 128;
-const FINGERPRINTS_START: usize = 8;
+pub(super) const UNIFORM: u8 = 128;
+pub(super) const FINGERPRINTS_START: usize = 8;
 /// Bytes before the items of a uniform segment.
-const UNIFORM_HEAD_SIZE: usize = 32;
+pub(super) const UNIFORM_HEAD_SIZE: usize = 32;
 const _: () = assert!(FINGERPRINTS_START + ITEM_COUNT_MAX <= UNIFORM_HEAD_SIZE);
 /// Bytes that the head of a varied segment has for each item.
 const VARIED_ITEM_HEAD_SIZE: usize = 1 + 2 + 2;
@@ -89,7 +89,7 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 
     #[inline]
-    fn is_uniform(&self) -> bool {
+    pub(super) fn is_uniform(&self) -> bool {
         self.head[0] & UNIFORM != 0
     }
 
@@ -127,6 +127,22 @@ impl<'g, T: Trace> Segment<'g, T> {
     #[inline(always)]
     pub(super) fn key_size(&self) -> usize {
         self.head_u16(4)
+    }
+
+    /// The size of its pairs, if they have one; otherwise zero.
+    #[inline]
+    pub(super) fn pair_size(&self) -> usize {
+        self.head_u16(4) + self.head_u16(6)
+    }
+
+    /// Its bytes.
+    pub(super) fn size(&self) -> usize {
+        let count = self.count();
+        if self.is_uniform() {
+            let boundary = if self.has_boundary { self.key_size() } else { 0 };
+            return UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary;
+        }
+        self.u16_at(FINGERPRINTS_START + count + (count - 1) * 2)
     }
 
     /// The items whose values are references, item 0 in bit 0.
@@ -203,6 +219,40 @@ impl<'g, T: Trace> Segment<'g, T> {
     #[inline]
     pub(super) fn value(&self, item: usize) -> Value<'g> {
         self.pair(item).1
+    }
+}
+
+impl<'g, T: Trace> Segment<'g, T> {
+    /// Appends some of its items. `boundary_key` is that of item 0, if it is in the shortcut block.
+    pub(super) fn collect(
+        &self,
+        boundary_key: Option<&'g [u8]>,
+        range: std::ops::Range<usize>,
+        to: &mut Vec<Item<'g>>,
+    ) {
+        let mut next = range.start;
+        if let (0, Some(key), false) = (next, boundary_key, range.is_empty()) {
+            to.push(Item { key, value: self.value(0), fingerprint: self.fingerprint(0) });
+            next = 1;
+        }
+        if next >= range.end {
+            return;
+        }
+        let item = |number: usize, (key, bytes)| {
+            let value = Value { bytes, is_outside: self.is_outside(number) };
+            Item { key, value, fingerprint: self.fingerprint(number) }
+        };
+        if self.is_run_from(next) {
+            let (offset, key_size, _) = self.place(next);
+            let run = self.node.read(offset, (range.end - next) * self.pair_size());
+            let pairs = run.chunks_exact(self.pair_size()).map(|pair| pair.split_at(key_size));
+            to.extend((next..range.end).zip(pairs).map(|(number, pair)| item(number, pair)));
+        } else {
+            to.extend((next..range.end).map(|number| {
+                let (key, value) = self.pair(number);
+                item(number, (key, value.bytes))
+            }));
+        }
     }
 }
 

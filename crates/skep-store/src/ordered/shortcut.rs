@@ -14,6 +14,7 @@ use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below};
 use super::trace::Trace;
 use super::window::{Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
+use crate::short;
 
 /// Where line 1 begins.
 pub(super) const INDEX_START: usize = LINE_SIZE;
@@ -127,8 +128,9 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         tie.decide(count, own, target, |place| self.window(place), |place| self.boundary_key(place))
     }
 
+    /// The window of a boundary key.
     #[inline(always)]
-    fn window(self, place: usize) -> u16 {
+    pub(super) fn window(self, place: usize) -> u16 {
         u16::from_le_bytes([self.index[place * WINDOW_SIZE], self.index[place * WINDOW_SIZE + 1]])
     }
 
@@ -159,14 +161,35 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + place * key_size, key_size);
     }
 
+    /// Bytes of all boundary keys and their ends.
+    pub(super) fn boundaries_size(self) -> usize {
+        let count = self.segment_count() - 1;
+        let Some(last) = count.checked_sub(1) else { return 0 };
+        count * END_SIZE + self.boundary_end(last)
+    }
+
+    /// All boundary keys in order.
+    pub(super) fn boundary_keys(self) -> impl Iterator<Item = &'g [u8]> {
+        let count = self.segment_count() - 1;
+        let ends = self.node.read(BOUNDARIES_START, count * END_SIZE).as_chunks::<END_SIZE>().0;
+        let size = ends.last().map_or(0, |end| usize::from(u16::from_le_bytes(*end)));
+        let keys = self.node.read(BOUNDARIES_START + count * END_SIZE, size);
+        let mut start = 0;
+        ends.iter().map(move |end| {
+            let end = usize::from(u16::from_le_bytes(*end));
+            &keys[std::mem::replace(&mut start, end)..end]
+        })
+    }
+
+    fn boundary_end(self, place: usize) -> usize {
+        let bytes = self.node.read(BOUNDARIES_START + place * END_SIZE, END_SIZE);
+        usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
     fn boundary_key(self, place: usize) -> &'g [u8] {
         let keys_start = BOUNDARIES_START + (self.segment_count() - 1) * END_SIZE;
-        let end = |place: usize| {
-            let bytes = self.node.read(BOUNDARIES_START + place * END_SIZE, END_SIZE);
-            usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
-        };
-        let start = if place == 0 { 0 } else { end(place - 1) };
-        self.node.read(keys_start + start, end(place) - start)
+        let start = if place == 0 { 0 } else { self.boundary_end(place - 1) };
+        self.node.read(keys_start + start, self.boundary_end(place) - start)
     }
 }
 
@@ -195,7 +218,7 @@ pub(super) fn write(frame: &mut [u8], prefix_size: usize, boundary_keys: &[&[u8]
     let mut end = 0;
     let keys_start = BOUNDARIES_START + boundary_keys.len() * END_SIZE;
     for (place, key) in boundary_keys.iter().enumerate() {
-        frame[keys_start + end..][..key.len()].copy_from_slice(key);
+        short::overwrite(&mut frame[keys_start + end..][..key.len()], key);
         end += key.len();
         let bytes = u16::try_from(end).expect("the shortcut block is short").to_le_bytes();
         frame[BOUNDARIES_START + place * END_SIZE..][..END_SIZE].copy_from_slice(&bytes);

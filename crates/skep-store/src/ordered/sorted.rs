@@ -1,53 +1,112 @@
-//! Building a leaf: pairs in order become a sorted block, with room for a log block behind it (Honeycomb, section 3.4).
+//! Building a leaf: a sorted block, with room for a log block behind it (Honeycomb, section 3.4).
 //!
 //! ```text
-//! pairs in order  ─ plan ─▶ shortcut block │ segment │ segment ...     keys come or go, or sizes change
-//! leaf, log       ─ patches ─▶ the same sorted block, other values     all of the log has new values of the same sizes
+//! parts ─ plan ─▶ shortcut block │ segment │ segment ...     a part is a segment that is kept, perhaps edited, or items
+//! leaf, edits ──▶ the same sorted block, other values        all edits put values in the places of others of their sizes
 //! ```
 
+use std::ops::Range;
+
 use super::division::{Division, Measure};
-use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, LOG_COUNT_MAX, Node, SealedFrame};
+use super::edit::{self, Edit};
+use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
 use super::header::{Extent, Lid};
-use super::log::{BackPointer, Entry, LogBlock};
-use super::segment::{self, ITEM_COUNT_MAX, Item, Segment, Value};
-use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX, Shortcuts};
+use super::log::LogBlock;
+use super::segment::{self, ITEM_COUNT_MAX, Item};
+use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX};
 use super::trace::Trace;
-use super::write::NewEntry;
 use crate::memory::LINE_SIZE;
 use crate::short;
 
 /// Segments of 256 bytes at least, as in the paper: the goal is above it, since they end with the item that reaches it.
-const MEASURE: Measure = Measure { goal: 320, entry_count_max: ITEM_COUNT_MAX };
+pub(super) const SEGMENT_SIZE_GOAL: usize = 320;
+const MEASURE: Measure = Measure { goal: SEGMENT_SIZE_GOAL, entry_count_max: ITEM_COUNT_MAX };
 /// Bytes of a sorted block, with header and shortcut block, below which a leaf is put together with a neighbour.
 pub(super) const LEAF_SIZE_LOW: usize = 2048;
 /// Bytes up to which two leaves become one.
 pub(super) const LEAF_SIZE_MERGED_MAX: usize = 6144;
 const _: () = assert!(LEAF_SIZE_MERGED_MAX + LogBlock::SIZE_MAX <= FRAME_SIZE_MAX);
 
-/// How pairs lie in a leaf.
+/// What a segment is made of.
 #[derive(Clone, Debug)]
-pub(super) struct LeafPlan {
-    division: Division,
+pub(super) enum Part<'a> {
+    /// Segment `number` of the leaf before, its bytes and boundary key, and edits that make it of this size.
+    Kept { number: usize, bytes: &'a [u8], first_key: &'a [u8], edits: Range<usize>, size: usize },
+    /// Items.
+    Written(Range<usize>),
+}
+
+/// What a sorted block is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Sorted<'a> {
+    pub(super) parts: Vec<Part<'a>>,
+    pub(super) items: Vec<Item<'a>>,
+    pub(super) edits: &'a [Edit<'a>],
+}
+
+impl<'a> Sorted<'a> {
+    /// Divides pairs into segments of similar size, or says that they do not fit one leaf.
+    pub(super) fn divided(items: Vec<Item<'a>>) -> Result<Self, Vec<Item<'a>>> {
+        let size = |place: usize| size_of_pair(&items[place]);
+        let Some(division) = Division::new(items.len(), MEASURE, size, |place| items[place].key.len()) else {
+            return Err(items);
+        };
+        let parts = (0..division.segment_count()).map(|segment| Part::Written(division.entries(segment))).collect();
+        Ok(Sorted { parts, items, edits: &[] })
+    }
+
+    /// The first key of a part that is not the leaf's first.
+    fn first_key(&self, part: &Part<'a>) -> &'a [u8] {
+        match part {
+            Part::Kept { first_key, .. } => first_key,
+            Part::Written(items) => self.items[items.start].key,
+        }
+    }
+
+    /// Its bytes, behind other parts.
+    pub(super) fn size_of(&self, part: &Part<'_>, has_boundary: bool) -> usize {
+        match part {
+            Part::Kept { size, .. } => *size,
+            Part::Written(items) => segment::size(&self.items[items.clone()], has_boundary),
+        }
+    }
+}
+
+/// How parts lie in a leaf.
+#[derive(Clone, Debug)]
+pub(super) struct LeafPlan<'a> {
+    sorted: Sorted<'a>,
     starts: [usize; SEGMENT_COUNT_MAX],
     /// Where the log block begins.
     end: usize,
     log_block: LogBlock,
 }
 
-impl LeafPlan {
-    /// Plans a leaf of these pairs with room for a log block, or says that they do not fit one.
-    pub(super) fn new(items: &[Item<'_>], log_block: LogBlock) -> Option<Self> {
-        let size = |place: usize| items[place].key.len() + items[place].value.bytes.len() + 1;
-        let division = Division::new(items.len(), MEASURE, size, |place| items[place].key.len())?;
-        let firsts = (1..division.segment_count()).map(|segment| items[division.first(segment)].key);
-        let mut end = shortcut::end_of_boundaries(firsts)?;
+impl<'a> LeafPlan<'a> {
+    /// Plans a leaf with room for a log block. Gives back what is too large for it.
+    pub(super) fn new(sorted: Sorted<'a>, log_block: LogBlock) -> Result<Self, Sorted<'a>> {
+        let firsts = sorted.parts[1..].iter().map(|part| sorted.first_key(part));
+        let mut end = shortcut::end_of_boundaries(firsts).expect("boundary keys fit");
         let mut starts = [0; SEGMENT_COUNT_MAX];
-        for (segment, start) in starts.iter_mut().enumerate().take(division.segment_count()) {
+        for (segment, (part, start)) in sorted.parts.iter().zip(&mut starts).enumerate() {
             *start = end.next_multiple_of(SEGMENT_ALIGNMENT);
-            end = *start + segment::size(&items[division.entries(segment)], segment > 0);
+            end = *start + sorted.size_of(part, segment > 0);
         }
         let end = end.next_multiple_of(LINE_SIZE);
-        (end + log_block.size() <= FRAME_SIZE_MAX).then_some(LeafPlan { division, starts, end, log_block })
+        if end + log_block.size() > FRAME_SIZE_MAX {
+            return Err(sorted);
+        }
+        Ok(LeafPlan { sorted, starts, end, log_block })
+    }
+
+    /// Plans a leaf of these pairs, in segments of similar size. Gives back what does not fit one.
+    pub(super) fn of_pairs(items: Vec<Item<'a>>, log_block: LogBlock) -> Result<Self, Vec<Item<'a>>> {
+        LeafPlan::new(Sorted::divided(items)?, log_block).map_err(|sorted| sorted.items)
+    }
+
+    /// The pairs that it was planned of.
+    pub(super) fn pairs(&self) -> &[Item<'a>] {
+        &self.sorted.items
     }
 
     /// Bytes of header, shortcut block and sorted block.
@@ -57,7 +116,7 @@ impl LeafPlan {
 
     /// Granules that the leaf takes.
     pub(super) fn granules(&self) -> usize {
-        (self.end + self.log_block.size()).div_ceil(GRANULE_SIZE)
+        granules(self.end, self.log_block)
     }
 
     /// Writes the leaf.
@@ -66,94 +125,55 @@ impl LeafPlan {
         mut frame: FrameBuilder<'_>,
         lid: Lid,
         prefix_size: usize,
-        items: &[Item<'_>],
         siblings: (Option<Lid>, Option<Lid>),
         old: Option<FrameNumber>,
     ) -> SealedFrame {
-        let count = self.division.segment_count();
+        let sorted = &self.sorted;
+        let count = sorted.parts.len();
         let mut firsts = [&[][..]; SEGMENT_COUNT_MAX];
-        for segment in 1..count {
-            firsts[segment - 1] = items[self.division.first(segment)].key;
+        for (first, part) in firsts.iter_mut().zip(&sorted.parts[1..]) {
+            *first = sorted.first_key(part);
         }
         shortcut::write(frame.bytes(), prefix_size, &firsts[..count - 1], &self.starts[..count]);
-        for segment in 0..count {
-            let items = &items[self.division.entries(segment)];
-            segment::write(&mut frame.bytes()[self.starts[segment]..], items, segment > 0);
+        for (place, (part, start)) in sorted.parts.iter().zip(&self.starts).enumerate() {
+            let to = &mut frame.bytes()[*start..];
+            match part {
+                Part::Written(items) => segment::write(to, &sorted.items[items.clone()], place > 0),
+                Part::Kept { bytes, edits, .. } if edits.is_empty() => to[..bytes.len()].copy_from_slice(bytes),
+                Part::Kept { bytes, edits, .. } => {
+                    edit::write(to, bytes, place > 0, &sorted.edits[edits.clone()]);
+                }
+            }
         }
         frame.seal_node(lid, 0, Extent { old, log_start: self.end as u16 }, siblings)
     }
 }
 
-/// Values that take the places of others in a sorted block, the newest last.
-#[derive(Debug)]
-pub(super) struct Patches<'a> {
-    /// Where each begins in the frame.
-    values: [(u16, &'a [u8]); LOG_COUNT_MAX + 1],
-    count: usize,
-    /// Where the log block begins.
-    end: usize,
-    log_block: LogBlock,
+/// Granules of a leaf whose sorted block ends here.
+pub(super) fn granules(end: usize, log_block: LogBlock) -> usize {
+    (end + log_block.size()).div_ceil(GRANULE_SIZE)
 }
 
-impl<'a> Patches<'a> {
-    /// What the log of a leaf and a new entry change, if it is nothing but values of the same sizes. `place` is the entry's
-    /// in the sorted block, and whether the key is there.
-    pub(super) fn new<T: Trace>(
-        leaf: Node<'a, T>,
-        new: &NewEntry<'a>,
-        (back, is_exact): (BackPointer, bool),
-        log_block: LogBlock,
-    ) -> Option<Self> {
-        let end = leaf.log_start();
-        let mut patches = Patches { values: [(0, &[]); LOG_COUNT_MAX + 1], count: 0, end, log_block };
-        let shortcuts = Shortcuts::open(leaf);
-        for number in 0..leaf.state().log_count() {
-            let entry = Entry::read(leaf, number);
-            let flags = entry.word.flags;
-            if !flags.is_exact || flags.is_delete {
-                return None;
-            }
-            patches.add(shortcuts, leaf, entry.word.back, entry.value)?;
+/// Writes a leaf as another is, but for values that take the places of others.
+pub(super) fn build_in_place<T: Trace>(
+    mut frame: FrameBuilder<'_>,
+    leaf: Node<'_, T>,
+    edits: &[Edit<'_>],
+) -> SealedFrame {
+    let end = leaf.log_start();
+    let bytes = &mut frame.bytes()[..end];
+    bytes[LINE_SIZE..].copy_from_slice(leaf.read(LINE_SIZE, end - LINE_SIZE));
+    for edit in edits {
+        if let (Some(item), Some(place)) = (edit.item, edit.over) {
+            let value = item.value.bytes;
+            short::overwrite(&mut bytes[usize::from(place)..][..value.len()], value);
         }
-        if !is_exact {
-            return None;
-        }
-        patches.add(shortcuts, leaf, back, new.value?)?;
-        Some(patches)
     }
+    let extent = Extent { old: Some(leaf.number()), log_start: end as u16 };
+    frame.seal_node(leaf.lid(), 0, extent, (leaf.left(), leaf.right()))
+}
 
-    fn add<T: Trace>(
-        &mut self,
-        shortcuts: Shortcuts<'a, T>,
-        leaf: Node<'a, T>,
-        back: BackPointer,
-        value: Value<'a>,
-    ) -> Option<()> {
-        let (index, item) = (usize::from(back.segment), usize::from(back.index));
-        let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
-        let (offset, key_size, value_size) = segment.place(item);
-        // A reference that is dropped has frames that must be given back.
-        if value.bytes.len() != value_size || value.is_outside || segment.is_outside(item) {
-            return None;
-        }
-        self.values[self.count] = ((offset + key_size) as u16, value.bytes);
-        self.count += 1;
-        Some(())
-    }
-
-    /// Granules that the leaf takes.
-    pub(super) fn granules(&self) -> usize {
-        (self.end + self.log_block.size()).div_ceil(GRANULE_SIZE)
-    }
-
-    /// Writes the leaf anew.
-    pub(super) fn build<T: Trace>(&self, mut frame: FrameBuilder<'_>, leaf: Node<'_, T>) -> SealedFrame {
-        let bytes = &mut frame.bytes()[..self.end];
-        bytes[LINE_SIZE..].copy_from_slice(leaf.read(LINE_SIZE, self.end - LINE_SIZE));
-        for (offset, value) in &self.values[..self.count] {
-            short::overwrite(&mut bytes[usize::from(*offset)..][..value.len()], value);
-        }
-        let extent = Extent { old: Some(leaf.number()), log_start: self.end as u16 };
-        frame.seal_node(leaf.lid(), 0, extent, (leaf.left(), leaf.right()))
-    }
+/// What a pair counts for when segments are divided.
+pub(super) fn size_of_pair(item: &Item<'_>) -> usize {
+    item.key.len() + item.value.bytes.len() + 1
 }

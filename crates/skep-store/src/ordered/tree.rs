@@ -88,9 +88,9 @@ impl<T: Trace> OrderedStore<T> {
     pub fn with_trace(settings: &OrderedSettings, trace: T) -> Result<Self, RegionError> {
         let frames = Frames::new(settings.memory, trace)?;
         let mut space = Space::new(frames.granule_count());
-        let plan = LeafPlan::new(&[], settings.log_block).expect("no pairs fit a leaf");
+        let plan = LeafPlan::of_pairs(Vec::new(), settings.log_block).expect("no pairs fit a leaf");
         let frame = space.allocate(plan.granules()).expect("a region has room for a leaf");
-        let root = plan.build(frames.build(frame), Lid::ROOT, 0, &[], (None, None), None);
+        let root = plan.build(frames.build(frame), Lid::ROOT, 0, (None, None), None);
         frames.publish(Lid::ROOT, &root);
         Ok(OrderedStore {
             frames,

@@ -1,20 +1,21 @@
 //! Writes: append to the log of a leaf, or merge log and sorted block (Honeycomb, sections 3.4 and 3.5).
 
-use std::collections::HashSet;
-
 use super::change::{Change, Decision, Draft};
+use super::edit::Edits;
 use super::epoch::Guard;
 use super::frame::{FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::leaf::{self, LeafCursor};
 use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
+use super::merge::pairs_with;
 use super::outside;
-use super::segment::{Item, Segment, Value};
+use super::segment::Value;
 use super::shortcut::Shortcuts;
-use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan};
+use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::{Target, fingerprint};
+use crate::memory::LINE_SIZE;
 use crate::operation::Reply;
 
 /// How an attempt to write ended.
@@ -63,6 +64,7 @@ impl<T: Trace> OrderedStore<T> {
         if leaf.state().is_locked() {
             return Attempt::Again;
         }
+        log::announce_end(leaf);
         let (back, is_exact) = leaf::sorted_place(leaf, key, fingerprint);
         let logged = leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
@@ -141,54 +143,59 @@ impl<T: Trace> OrderedStore<T> {
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
+        leaf.frame().announce(LINE_SIZE, leaf.log_start() + leaf.state().log_size());
+        let edits = Edits::of_log(leaf, Some((new, (back, is_exact))));
+        let dropped = self.values_of(&edits.dropped, guard);
         let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
-        if is_large(leaf.log_start())
-            && let Some(patches) = sorted::Patches::new(leaf, new, (back, is_exact), self.log_block)
-        {
-            let build = |frame| patches.build(self.frames.build(frame), leaf);
-            return self.replace_leaf(locked, patches.granules(), build, Vec::new, replaced);
+        if edits.are_in_place() && is_large(leaf.log_start()) {
+            let build = |frame| sorted::build_in_place(self.frames.build(frame), leaf, &edits.edits);
+            let granules = sorted::granules(leaf.log_start(), self.log_block);
+            return self.replace_frame(locked, granules, build, dropped, replaced);
         }
-        let mut items = pairs_of(leaf);
-        apply(&mut items, new);
-        let plan = match LeafPlan::new(&items, self.log_block) {
-            Some(plan) if is_large(plan.size()) => plan,
-            plan => return self.restructure(locked, items, plan, new.key, guard, replaced),
-        };
-        self.replace_pairs(locked, &items, &plan, guard, replaced)
+        if let Some(sorted) = Sorted::edited(leaf, &edits.edits) {
+            match LeafPlan::new(sorted, self.log_block) {
+                Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, dropped, replaced),
+                Ok(_) => {}
+                Err(sorted) => {
+                    if let Some(halves) = sorted.halves(leaf, self.log_block) {
+                        return self.split_leaf(locked, halves, new.key, dropped, guard, replaced);
+                    }
+                }
+            }
+        }
+        match LeafPlan::of_pairs(pairs_with(leaf, &edits.edits), self.log_block) {
+            Ok(plan) if is_large(plan.size()) => self.replace_leaf(locked, &plan, dropped, replaced),
+            pairs => self.restructure(locked, pairs, new.key, dropped, guard, replaced),
+        }
     }
 
-    /// Gives a leaf another frame with these pairs.
-    pub(super) fn replace_pairs(
+    /// Gives a leaf a frame that is built as planned.
+    pub(super) fn replace_leaf(
         &self,
         locked: LockedNode<'_, T>,
-        items: &[Item<'_>],
-        plan: &LeafPlan,
-        guard: &Guard<'_>,
+        plan: &LeafPlan<'_>,
+        dropped: Vec<Garbage>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let leaf = locked.node();
-        let siblings = (leaf.left(), leaf.right());
         let prefix_size = Shortcuts::open(leaf).prefix_size();
-        let build = |frame| {
-            let builder = self.frames.build(frame);
-            plan.build(builder, leaf.lid(), prefix_size, items, siblings, Some(leaf.number()))
-        };
-        let dropped = || self.dropped_values(&[leaf], items, guard);
-        self.replace_leaf(locked, plan.granules(), build, dropped, replaced)
+        let siblings = (leaf.left(), leaf.right());
+        let build =
+            |frame| plan.build(self.frames.build(frame), leaf.lid(), prefix_size, siblings, Some(leaf.number()));
+        self.replace_frame(locked, plan.granules(), build, dropped, replaced)
     }
 
     /// Gives a leaf the frame that `build` makes.
-    fn replace_leaf(
+    fn replace_frame(
         &self,
         locked: LockedNode<'_, T>,
         granules: usize,
         build: impl FnOnce(FreeFrame) -> SealedFrame,
-        dropped: impl FnOnce() -> Vec<Garbage>,
+        dropped: Vec<Garbage>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(frame) = self.allocate_frame(granules) else { return Attempt::NoMemory };
         let sealed = build(frame);
-        let dropped = dropped();
         let _abort = AbortOnPanic;
         let version = self.versions.take();
         self.frames.set_version(&sealed, version);
@@ -199,64 +206,9 @@ impl<T: Trace> OrderedStore<T> {
         Attempt::Settled { reply: Reply::Done, version }
     }
 
-    /// Frames of values that leaves refer to and that are not among the pairs that take the leaves' place.
-    pub(super) fn dropped_values(&self, leaves: &[Node<'_, T>], items: &[Item<'_>], guard: &Guard<'_>) -> Vec<Garbage> {
-        let references: Vec<&[u8]> = leaves.iter().flat_map(|leaf| references_of(*leaf)).collect();
-        if references.is_empty() {
-            return Vec::new();
-        }
-        let kept: HashSet<&[u8]> =
-            items.iter().filter(|item| item.value.is_outside).map(|item| item.value.bytes).collect();
-        let dropped = references.into_iter().filter(|reference| !kept.contains(reference));
-        let frames = dropped.flat_map(|reference| outside::replaced(&self.frames, reference, guard));
+    /// The frames of values that these references name.
+    pub(super) fn values_of(&self, references: &[&[u8]], guard: &Guard<'_>) -> Vec<Garbage> {
+        let frames = references.iter().flat_map(|reference| outside::replaced(&self.frames, reference, guard));
         frames.map(Garbage::Frame).collect()
     }
-}
-
-/// The newest pairs of a leaf.
-pub(super) fn pairs_of<'g, T: Trace>(leaf: Node<'g, T>) -> Vec<Item<'g>> {
-    LeafCursor::announce(leaf, 0);
-    let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
-    let mut items = Vec::with_capacity(256);
-    loop {
-        cursor.announce_ahead();
-        cursor.visit_segment(|item| {
-            items.push(item);
-            true
-        });
-        if !cursor.next_segment() {
-            return items;
-        }
-    }
-}
-
-/// Carries a change out on pairs in order.
-fn apply<'a>(items: &mut Vec<Item<'a>>, new: &NewEntry<'a>) {
-    let place = items.binary_search_by(|item| item.key.cmp(new.key));
-    let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
-    match (place, item) {
-        (Ok(place), Some(item)) => items[place] = item,
-        (Ok(place), None) => drop(items.remove(place)),
-        (Err(place), Some(item)) => items.insert(place, item),
-        (Err(_), None) => {}
-    }
-}
-
-/// All references to values outside that a leaf holds, those that are no longer valid included.
-fn references_of<'g, T: Trace>(leaf: Node<'g, T>) -> Vec<&'g [u8]> {
-    let mut references = Vec::new();
-    let mut add = |value: Value<'g>| {
-        if value.is_outside {
-            references.push(value.bytes);
-        }
-    };
-    let shortcuts = Shortcuts::open(leaf);
-    for index in 0..shortcuts.segment_count() {
-        let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
-        if segment.outside() != 0 {
-            (0..segment.count()).for_each(|item| add(segment.value(item)));
-        }
-    }
-    (0..leaf.state().log_count()).for_each(|entry| add(log::Entry::read(leaf, entry).value));
-    references
 }

@@ -1,5 +1,6 @@
-//! Tests of the tree under several threads that need to see inside it.
+//! Tests of the tree that need to see inside it, and of what it is under several threads.
 
 mod history;
+mod merges;
 mod stress;
 mod without_versions;

@@ -1,0 +1,194 @@
+//! Edits: what the log of a leaf and a write change of its sorted block, and how a segment of one size of pair takes them.
+//!
+//! ```text
+//! log, in order    b 7 │ d 2 │ d 1 │ e −          of a key the newest, e is removed
+//! edits               ▼ insert   ▼ replace  ▼ remove
+//! segment          a 5     c 9   d 0     e 4      the runs between are copied
+//! ```
+
+use super::frame::{LOG_COUNT_MAX, Node};
+use super::leaf;
+use super::log::{BackPointer, Entry, LogOrder};
+use super::segment::{FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segment, UNIFORM, UNIFORM_HEAD_SIZE};
+use super::shortcut::Shortcuts;
+use super::trace::Trace;
+use super::write::NewEntry;
+use crate::short;
+
+/// What becomes of one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edit<'a> {
+    /// The first sorted item whose key is not below this one.
+    pub(super) place: BackPointer,
+    /// Whether that item has the key.
+    pub(super) is_exact: bool,
+    /// The newest pair; none if the key is removed.
+    pub(super) item: Option<Item<'a>>,
+    /// Where its value begins in the leaf, if it takes the place of another of the same kind and size.
+    pub(super) over: Option<u16>,
+}
+
+/// The edits of a leaf in the order of their keys.
+#[derive(Debug)]
+pub(super) struct Edits<'a> {
+    pub(super) edits: Vec<Edit<'a>>,
+    /// References to values outside that nothing refers to behind them.
+    pub(super) dropped: Vec<&'a [u8]>,
+}
+
+impl<'a> Edits<'a> {
+    /// All that the log of a leaf changes, and another entry whose place in the sorted block is known.
+    pub(super) fn of_log<T: Trace>(leaf: Node<'a, T>, new: Option<(&NewEntry<'a>, (BackPointer, bool))>) -> Self {
+        let order = LogOrder::read(leaf);
+        let fingerprints = leaf.log_fingerprints();
+        let shortcuts = Shortcuts::open(leaf);
+        let mut all = Edits { edits: Vec::with_capacity(LOG_COUNT_MAX + 1), dropped: Vec::new() };
+        let (new_place, is_followed) =
+            new.map_or((usize::MAX, false), |(new, (place, _))| leaf::log_rank(leaf, new.key, place));
+        let mut is_older = false;
+        for place in 0..=order.count() {
+            if let (true, Some((new, (back, is_exact)))) = (place == new_place, new) {
+                let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
+                all.add(leaf, shortcuts, Edit { place: back, is_exact, item, over: None });
+                is_older = is_followed;
+            }
+            if place == order.count() {
+                break;
+            }
+            let number = order.entry(place);
+            let Entry { word, key, value, .. } = Entry::read(leaf, number);
+            if is_older {
+                all.dropped.extend(value.is_outside.then_some(value.bytes));
+            } else {
+                let item = (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[number] });
+                all.add(leaf, shortcuts, Edit { place: word.back, is_exact: word.flags.is_exact, item, over: None });
+            }
+            is_older = word.flags.is_followed;
+        }
+        all
+    }
+
+    fn add<T: Trace>(&mut self, leaf: Node<'a, T>, shortcuts: Shortcuts<'a, T>, mut edit: Edit<'a>) {
+        if edit.is_exact {
+            let (number, index) = (usize::from(edit.place.segment), usize::from(edit.place.index));
+            let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
+            let (offset, key_size, value_size) = segment.place(index);
+            let is_outside = segment.is_outside(index);
+            if is_outside {
+                self.dropped.push(segment.value(index).bytes);
+            }
+            let is_alike = |item: Item<'_>| (item.value.bytes.len(), item.value.is_outside) == (value_size, is_outside);
+            edit.over = edit.item.is_some_and(is_alike).then_some((offset + key_size) as u16);
+        } else if edit.item.is_none() {
+            return;
+        }
+        self.edits.push(edit);
+    }
+
+    /// Whether all values take the places of others: the sorted block keeps its form.
+    pub(super) fn are_in_place(&self) -> bool {
+        self.edits.iter().all(|edit| edit.over.is_some())
+    }
+}
+
+/// How the pairs of a segment change in number, and the bytes that it has then, if it can be edited in place: all replace
+/// values by others of their sizes, or it has one size of pair and keeps it, and the key of its first item if that lies in
+/// the shortcut block.
+pub(super) fn outcome<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) -> Option<(usize, usize)> {
+    let (mut inserted, mut removed) = (0, 0);
+    for edit in edits {
+        let index = usize::from(edit.place.index);
+        match edit.item {
+            Some(_) if edit.is_exact => _ = edit.over?,
+            Some(item) => {
+                let (_, key_size, value_size) = segment.is_uniform().then(|| segment.place(1))?;
+                if (item.key.len(), item.value.bytes.len()) != (key_size, value_size) {
+                    return None;
+                }
+                inserted += 1;
+            }
+            None if segment.is_run_from(index) => removed += 1,
+            None => return None,
+        }
+    }
+    let count = segment.count();
+    if count + inserted > ITEM_COUNT_MAX || removed == count {
+        return None;
+    }
+    let pair_size = if inserted + removed > 0 { segment.pair_size() } else { 0 };
+    Some((count + inserted - removed, segment.size() + inserted * pair_size - removed * pair_size))
+}
+
+/// Writes a segment for which there is an [`outcome`] to the start of `to`, with these edits.
+pub(super) fn write(to: &mut [u8], segment: &[u8], has_boundary: bool, edits: &[Edit<'_>]) {
+    if segment[0] & UNIFORM == 0 {
+        return write_replaced(to, segment, edits);
+    }
+    let u16_at = |place: usize| usize::from(u16::from_le_bytes([segment[place], segment[place + 1]]));
+    let mut count = usize::from(segment[0] & !UNIFORM);
+    let (mut outside, key_size, value_size) = (u16_at(2), u16_at(4), u16_at(6));
+    let pair_size = key_size + value_size;
+    let mut fingerprints = u128::from_le_bytes(*segment[FINGERPRINTS_START..].first_chunk().expect("a head"));
+    // What of the segment was copied, and how far the new one is written.
+    let (mut copied, mut end) = (UNIFORM_HEAD_SIZE, UNIFORM_HEAD_SIZE);
+    let (mut inserted, mut removed) = (0, 0);
+    let mut first_value = None;
+    for edit in edits {
+        let index = usize::from(edit.place.index);
+        let place = index + inserted - removed;
+        let (below, fingerprints_below) = ((1_usize << place) - 1, (1_u128 << (8 * place)) - 1);
+        if let (true, Some(item)) = (edit.is_exact, edit.item) {
+            if index == 0 && has_boundary {
+                first_value = Some(item.value.bytes);
+                continue;
+            }
+        }
+        let start = UNIFORM_HEAD_SIZE + (index - usize::from(has_boundary)) * pair_size;
+        let is_replaced = edit.is_exact && edit.item.is_some();
+        let kept = &segment[copied..if is_replaced { start + key_size } else { start }];
+        to[end..end + kept.len()].copy_from_slice(kept);
+        end += kept.len();
+        copied = if edit.is_exact { start + pair_size } else { start };
+        let Some(item) = edit.item else {
+            outside = outside & below | outside >> 1 & !below;
+            fingerprints = fingerprints & fingerprints_below | fingerprints >> 8 & !fingerprints_below;
+            removed += 1;
+            continue;
+        };
+        if !edit.is_exact {
+            outside = outside & below | (outside & !below) << 1 | usize::from(item.value.is_outside) << place;
+            fingerprints = fingerprints & fingerprints_below
+                | (fingerprints & !fingerprints_below) << 8
+                | u128::from(item.fingerprint) << (8 * place);
+            short::overwrite(&mut to[end..end + key_size], item.key);
+            end += key_size;
+            inserted += 1;
+        }
+        short::overwrite(&mut to[end..end + value_size], item.value.bytes);
+        end += value_size;
+    }
+    let kept = &segment[copied..UNIFORM_HEAD_SIZE + count * pair_size - usize::from(has_boundary) * key_size];
+    to[end..end + kept.len()].copy_from_slice(kept);
+    end += kept.len();
+    if let Some(value) = first_value {
+        short::overwrite(&mut to[end - value_size..end], value);
+    }
+    count = count + inserted - removed;
+    to[0] = count as u8 | UNIFORM;
+    to[1] = 0;
+    to[2..4].copy_from_slice(&(outside as u16).to_le_bytes());
+    to[4..FINGERPRINTS_START].copy_from_slice(&segment[4..FINGERPRINTS_START]);
+    to[FINGERPRINTS_START..][..ITEM_COUNT_MAX].copy_from_slice(&fingerprints.to_le_bytes());
+}
+
+/// Writes a varied segment in which values are replaced by others of their sizes.
+fn write_replaced(to: &mut [u8], segment: &[u8], edits: &[Edit<'_>]) {
+    to[..segment.len()].copy_from_slice(segment);
+    for edit in edits {
+        let item = edit.item.expect("nothing is removed");
+        let (index, value) = (usize::from(edit.place.index), item.value.bytes);
+        let end = FINGERPRINTS_START + usize::from(segment[0]) + 2 * index;
+        let end = usize::from(u16::from_le_bytes([segment[end], segment[end + 1]]));
+        short::overwrite(&mut to[end - value.len()..end], value);
+    }
+}
