@@ -80,18 +80,6 @@ pub fn solve(throughput_ratio: f64, least: f64, hit_rate: impl Fn(f64) -> f64) -
     (low + high) / 2.0
 }
 
-/// The l at which the busier side has the least to do, where what each side has to do for an operation was measured:
-/// near, the NIC's DRAM, and far, PCIe. It is where both are equally busy if near rises with l and far falls; a cache that
-/// is too small to help makes far rise as well, and then none is best. Of those that are as good to half a per cent it is
-/// the smallest, because what misses the NIC's DRAM has waited for it.
-pub fn least_busy(near: impl Fn(f64) -> f64, far: impl Fn(f64) -> f64) -> f64 {
-    const STEPS: u32 = 1000;
-    let ratios = || (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS));
-    let busier = |ratio: f64| near(ratio).max(far(ratio));
-    let least = ratios().map(busier).fold(f64::INFINITY, f64::min);
-    ratios().find(|ratio| busier(*ratio) <= 1.005 * least).expect("one of them is the least")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,17 +106,6 @@ mod tests {
             let gain = board(&row.series, row.x()).gain_as_printed();
             assert!((gain / row.y - 1.0).abs() < 0.008, "{row:?}: {gain}");
         }
-    }
-
-    #[test]
-    fn the_least_busy_ratio_is_the_balanced_one() {
-        for k in [16.0, 64.0, 256.0] {
-            let board = Balance { throughput_ratio: 1.5, memory_ratio: 1.0 / k, keys: 1e9 };
-            let far = |ratio: f64| if ratio > 0.0 { 1.0 - ratio * board.hit_rate(ratio) } else { 1.0 };
-            let ratio = least_busy(|ratio| ratio / 1.5, far);
-            assert!((0.99..=1.001).contains(&(ratio / board.dispatch_ratio())), "{ratio}");
-        }
-        assert_eq!(least_busy(|ratio| ratio, |ratio| 1.0 + ratio), 0.0, "a cache that only costs");
     }
 
     #[test]

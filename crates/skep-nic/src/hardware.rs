@@ -390,7 +390,14 @@ fn form(error: &toml::de::Error) -> HardwareError {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
+    use crate::clock::{Clock, run};
+    use crate::dispatcher::{Dispatcher, Extent, Policy};
 
     fn refusal(from: &str, to: &str) -> String {
         assert!(KV_DIRECT.contains(from), "{from}");
@@ -457,5 +464,126 @@ mod tests {
             let refusal = refusal(from, to);
             assert!(refusal.starts_with(field) && refusal.contains(reason), "{to}: {refusal}");
         }
+    }
+
+    /// The tables and keys of all values, and each value.
+    fn leaves(table: &toml::Table, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, toml::Value)>) {
+        for (key, value) in table {
+            path.push(key.clone());
+            match value {
+                toml::Value::Table(inner) => leaves(inner, path, found),
+                value => found.push((path.clone(), value.clone())),
+            }
+            path.pop();
+        }
+    }
+
+    fn set(table: &mut toml::Table, path: &[String], value: Option<toml::Value>) {
+        match (path, value) {
+            ([key], Some(value)) => _ = table.insert(key.clone(), value),
+            ([key], None) => _ = table.remove(key),
+            ([outer, inner @ ..], value) => {
+                set(table[outer].as_table_mut().expect("it is a table"), inner, value);
+            }
+            ([], _) => unreachable!("every value has a key"),
+        }
+    }
+
+    /// One value after the other is left out, of another type, or out of bounds: named, with the reason.
+    #[test]
+    fn every_field_is_checked() {
+        use toml::Value::{Boolean, Float, Integer, String};
+        let board: toml::Table = KV_DIRECT.parse().unwrap();
+        let mut all = Vec::new();
+        leaves(&board, &mut Vec::new(), &mut all);
+        assert_eq!(all.len(), 40, "a new value is checked, too");
+        for (path, value) in all {
+            let (field, last) = (path.join("."), path.last().unwrap());
+            let with = |value: Option<toml::Value>| {
+                let mut changed = board.clone();
+                set(&mut changed, &path, value);
+                Hardware::from_toml(&changed.to_string())
+            };
+            let refused = |value: Option<toml::Value>| {
+                let refusal = with(value.clone()).expect_err(&format!("{field} = {value:?}")).to_string();
+                assert!(refusal.contains(last.as_str()) && refusal.len() > last.len() + 8, "{field}: {refusal}");
+            };
+            refused(None);
+            refused(Some(Boolean(true)));
+            match value {
+                String(_) => continue,
+                toml::Value::Array(_) => {
+                    let point = |percent: f64, ns: f64| toml::Value::Array(vec![Float(percent), Float(ns)]);
+                    let ends = |from: f64, to: f64| Some(toml::Value::Array(vec![point(0.0, from), point(100.0, to)]));
+                    refused(Some(toml::Value::Array(Vec::new())));
+                    for (from, to) in [(-1.0, 900.0), (900.0, 800.0), (f64::NAN, 900.0), (900.0, f64::INFINITY)] {
+                        refused(ends(from, to));
+                    }
+                    assert!(with(ends(900.0, 900.0)).is_ok());
+                    continue;
+                }
+                Integer(_) => {
+                    // Too many of them would be no memory or time that a run could have.
+                    for value in [-1, i64::MIN, 1 << 31, i64::MAX] {
+                        refused(Some(Integer(value)));
+                    }
+                    refused(Some(Float(1.5)));
+                }
+                _ => {
+                    for value in [-1.0, -0.0, 0.0, 1e-300, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                        refused(Some(Float(value)));
+                    }
+                }
+            }
+            refused(Some(String("64".to_owned())));
+        }
+    }
+
+    /// Several values changed at random: what is not refused, with one of the fields, can be run.
+    #[test]
+    fn what_is_not_refused_runs() {
+        let board: toml::Table = KV_DIRECT.parse().unwrap();
+        let mut all = Vec::new();
+        leaves(&board, &mut Vec::new(), &mut all);
+        let fields: Vec<String> = all.iter().map(|(path, _)| path.join(".")).collect();
+        let (mut refused, mut ran) = (0, 0);
+        for seed in 0..400 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut changed = board.clone();
+            for _ in 0..random.random_range(1..=4) {
+                let (path, value) = &all[random.random_range(0..all.len())];
+                let factor = [0.0, 0.1, 0.5, 0.9, 1.1, 2.0, 10.0, 1e4][random.random_range(0..8)];
+                let other = match value {
+                    toml::Value::Float(value) => toml::Value::Float(value * factor),
+                    toml::Value::Integer(value) => toml::Value::Integer((*value as f64 * factor) as i64),
+                    value => value.clone(),
+                };
+                set(&mut changed, path, Some(other));
+            }
+            match Hardware::from_toml(&changed.to_string()) {
+                Err(HardwareError::Form(reason)) => panic!("seed {seed}: {reason}"),
+                Err(HardwareError::Value { field, reason }) => {
+                    assert!(fields.iter().any(|known| known == field) && !reason.is_empty(), "seed {seed}: {field}");
+                    refused += 1;
+                }
+                Ok(hardware) => {
+                    let clock = Rc::new(Clock::default());
+                    let extent = Extent::scaled(&hardware, 1 << 10);
+                    let memory = Dispatcher::new(&clock, &hardware, extent, Policy::Dispatch(0.5), seed);
+                    let access = async |number: u64| {
+                        let (line, bytes) = (number * 37 % 1000, (number % 5 * 100 + 1) as u32);
+                        if number.is_multiple_of(2) {
+                            memory.read(line * 64, bytes).await;
+                        } else {
+                            memory.write(line * 64, bytes).await;
+                        }
+                    };
+                    run(&clock, 64, (0..200).map(access));
+                    assert!(clock.now() > Time::ZERO, "seed {seed}");
+                    ran += 1;
+                }
+            }
+        }
+        assert!(refused > 50 && ran > 50, "{refused} refused, {ran} ran");
     }
 }

@@ -3,34 +3,33 @@
 //!
 //! ```text
 //! size, utilization ─▶ index ratio, inline threshold     the store's own choice, skep_store::hash::Settings
-//! runs at several l ─▶ what DRAM and PCIe have to do ─▶ the l at which the busier has least: balance::least_busy
-//! a run ─▶ throughput;  runs below it ─▶ latencies;  a run with each resource doubled ─▶ what limits it
+//! runs of one NIC at several l ─▶ the fastest l          as for the points of Figure 16
+//! a run ─▶ throughput;  runs below it ─▶ latencies;  a run with each resource doubled, and l chosen anew ─▶ what limits it
 //! ```
+//!
+//! Of a server with several NICs one is tuned, with its part of the memory node that it shares; all other figures are of all
+//! NICs together, whose clients draw keys without asking who owns them, as in Figure 20. There the busiest NIC is what
+//! limits, and is what shares of busy time are about.
 //!
 //! All of it is measured on the model with a scaled memory: the same operations, tables and packets, fewer keys. Of a long
 //! tail over fewer keys the first ones are more popular and the NIC's DRAM holds less of the rest, as in Figure 16.
 
 use skep_store::hash::Settings;
 
-use crate::balance::least_busy;
-use crate::dispatcher::{LINE_BYTES, Policy};
+use crate::dispatcher::{LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::{Hardware, HardwareError};
 use crate::network::{operations_per_packet, packet_bytes};
-use crate::paper::corpus::{Corpus, KEY_BYTES, Outcome, Workload};
+use crate::paper::corpus::{Corpus, KEY_BYTES, Workload};
+use crate::paper::server_corpus::{ServerCorpus, ServerWorkload};
 use crate::pipeline::Hazard;
 use crate::time::Time;
 
-/// Lines of the scaled memory, as a power of two.
+/// Lines of the scaled memory, as a power of two; of one of several NICs, fewer.
 const LINE_BITS: u32 = 17;
-/// Operations of a run that is reported.
+const LINE_BITS_OF_SEVERAL: u32 = 15;
+/// Operations of a run that is reported; of one of several NICs, fewer.
 const OPERATIONS: u32 = 20_000;
-/// Operations of a run that is looked at for l.
-const OPERATIONS_FOR_BALANCE: u32 = 6_000;
-/// Load dispatch ratios that are tried; between them what was measured is interpolated.
-const RATIOS: [f64; 8] = [0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0];
-/// What is tried of the ratio that makes both sides equally busy. Only so many operations are under way, so neither side is
-/// busy all the time there, and the best ratio lies somewhat below it.
-const PARTS_OF_BALANCE: [f64; 3] = [1.0, 0.9, 0.8];
+const OPERATIONS_OF_SEVERAL: u32 = 8_000;
 /// Shares of the throughput at which latencies are measured.
 const LATENCY_LOADS: [f64; 2] = [0.5, 0.9];
 /// Pairs that lie in one slab: the pipeline has no others.
@@ -55,9 +54,11 @@ pub struct Demand {
 /// What the board reaches, and how it is tuned for that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizing {
+    /// What the busiest NIC gets of all operations, over the average; 1 of a single one.
+    pub busiest_nic: f64,
     /// Bytes of pairs over bytes of memory.
     pub utilization: f64,
-    /// Pairs in the whole memory of the board, at that utilization.
+    /// Pairs in the whole memory, of all NICs, at that utilization.
     pub pairs: u64,
     /// The best hash index ratio.
     pub hash_index_ratio: f64,
@@ -99,7 +100,7 @@ pub struct Latency {
 pub struct Resource {
     /// What it is.
     pub name: &'static str,
-    /// The share of the time in which it was busy, of several parts the busiest one's.
+    /// The share of the time in which it was busy, of several parts the busiest one's, of several NICs the busiest one's.
     pub busy: f64,
     /// Its parts, if it has several.
     pub parts: Vec<(&'static str, f64)>,
@@ -123,24 +124,46 @@ pub enum SizingError {
     },
 }
 
-/// What each side of the memory has to do for an operation, in µs, by l.
-struct Sides {
-    near: [f64; RATIOS.len()],
-    far: [f64; RATIOS.len()],
-}
-
 /// The name of a resource, and what makes twice as much of it.
 type Doubling = (&'static str, fn(&mut Hardware));
 
-/// All resources.
-const RESOURCES: [Doubling; 6] = [
+/// All resources. A board need not have the last.
+const RESOURCES: [Doubling; 7] = [
     ("clock", |board| board.processor.clock_mhz *= 2.0),
     ("operations in flight", |board| board.processor.operations_in_flight *= 2),
     ("PCIe", |board| board.pcie.links *= 2),
     ("NIC DRAM", |board| board.nic_dram.bandwidth_gb_per_s *= 2.0),
     ("host DRAM", |board| board.host_dram.bandwidth_gb_per_s *= 2.0),
     ("network", |board| board.network.bandwidth_gb_per_s *= 2.0),
+    ("host cores", |board| board.host_cpu.cores_per_link *= 2),
 ];
+
+/// What all figures are measured on.
+struct Bench<'a> {
+    demand: &'a Demand,
+    seed: u64,
+    /// One NIC, which l is chosen on.
+    nic: Corpus,
+    /// All, if there are several.
+    server: Option<ServerCorpus>,
+}
+
+/// What a run found.
+struct Run {
+    mops: f64,
+    lines: f64,
+    near_share: f64,
+    forwarded_share: f64,
+    /// In the order of the answers, without the network's delay.
+    latencies: Vec<Time>,
+    span: Time,
+    /// Of all operations, what the busiest NIC got, over the average.
+    busiest: f64,
+    /// Of that NIC: operations, how long they were in flight together, and how busy its memory's parts were.
+    operations: u64,
+    held: Time,
+    load: MemoryLoad,
+}
 
 /// Sizes a board. The same seed gives the same figures. `progress` hears the share that is done.
 pub fn size(
@@ -151,79 +174,162 @@ pub fn size(
 ) -> Result<Sizing, SizingError> {
     hardware.check()?;
     let utilization = demand.check()?;
-    let memory = u64::from(LINE_BYTES) << LINE_BITS;
-    let (settings, mut corpus) = load(hardware, demand, utilization, memory, seed)?;
-    corpus.theta = demand.skew;
-    let steps = RATIOS.len() + PARTS_OF_BALANCE.len() + 1 + LATENCY_LOADS.len() + RESOURCES.len();
+    let (settings, mut bench) = Bench::load(hardware, demand, utilization, seed)?;
+    let resources: Vec<Doubling> = RESOURCES
+        .into_iter()
+        .filter(|(name, _)| *name != "host cores" || hardware.host_cpu.cores_per_link > 0)
+        .collect();
+    let steps = 2 + LATENCY_LOADS.len() + 2 * resources.len();
     let mut done = 0_usize;
     let mut step = || {
         done += 1;
         progress(done as f64 / steps as f64);
     };
-    let workload = |corpus: &Corpus, dispatch_ratio: f64, count: u32| Workload {
-        policy: Policy::Dispatch(dispatch_ratio),
-        long_tail: (demand.skew > 0.0).then_some(f64::from(corpus.key_count)),
-        put_share: demand.put_share,
-        hazard: Hazard::Waits,
-        whole_pairs: false,
-        writes_unchanged: false,
-        count,
-        seed,
-    };
-
-    corpus.hardware = unlimited(hardware);
-    let sides = Sides::measure(|ratio| {
-        step();
-        corpus.run(&workload(&corpus, ratio, OPERATIONS_FOR_BALANCE))
-    });
-    let balanced = sides.dispatch_ratio(1.0, 1.0);
-    corpus.hardware = hardware.clone();
-    let mut best = (0.0, 1.0);
-    for part in PARTS_OF_BALANCE {
-        let mops = corpus.run(&workload(&corpus, part * balanced, OPERATIONS_FOR_BALANCE)).carried_mops;
-        best = if mops > best.0 * (1.0 + GAIN_MIN) { (mops, part) } else { best };
-        step();
-    }
-    let part_of_balance = best.1;
-    let dispatch_ratio = part_of_balance * balanced;
-    let outcome = corpus.run(&workload(&corpus, dispatch_ratio, OPERATIONS));
+    let dispatch_ratio = bench.tuned_ratio(hardware);
+    step();
+    let run = bench.run(hardware, dispatch_ratio, Time::ZERO);
     step();
     let mut latencies = Vec::new();
     for share in LATENCY_LOADS {
-        let interval = Time::from_ns(1e3 / (share * outcome.carried_mops));
-        let offered = corpus.offer(&workload(&corpus, dispatch_ratio, OPERATIONS), interval);
-        latencies.push(Latency::of(&offered, hardware));
+        let interval = Time::from_ns(1e3 / (share * run.mops));
+        latencies.push(Latency::of(&bench.run(hardware, dispatch_ratio, interval), hardware));
         step();
     }
-    let mut resources = Vec::new();
-    for (name, double) in RESOURCES {
+    let mut found = Vec::new();
+    for (name, double) in resources {
         let mut doubled = hardware.clone();
         double(&mut doubled);
-        let faster = |one: &str| if name == one { 2.0 } else { 1.0 };
-        let ratio = part_of_balance * sides.dispatch_ratio(faster("NIC DRAM"), faster("PCIe"));
-        corpus.hardware = doubled;
-        let mops_if_doubled = corpus.run(&workload(&corpus, ratio, OPERATIONS)).carried_mops;
-        let parts = busy(name, hardware, demand, &outcome);
+        let ratio = bench.tuned_ratio(&doubled);
+        step();
+        let mops_if_doubled = bench.run(&doubled, ratio, Time::ZERO).mops;
+        let parts = busy(name, hardware, demand, &run);
         let most = parts.iter().map(|(_, share)| *share).fold(0.0, f64::max);
         let parts = if parts.len() > 1 { parts } else { Vec::new() };
-        resources.push(Resource { name, busy: most, parts, mops_if_doubled });
+        found.push(Resource { name, busy: most, parts, mops_if_doubled });
         step();
     }
-    let host_bytes = hardware.host_dram.size_gib * f64::from(1_u32 << 30);
+    let host_bytes = hardware.host_dram.size_gib * f64::from(1_u32 << 30) * f64::from(hardware.server.nics);
     Ok(Sizing {
+        busiest_nic: run.busiest,
         utilization,
         pairs: (host_bytes * utilization / f64::from(demand.kv_bytes)) as u64,
         hash_index_ratio: settings.hash_index_ratio,
         inline_threshold: settings.inline_threshold,
         dispatch_ratio,
-        mops: outcome.carried_mops,
-        lines: outcome.lines,
-        near_share: outcome.near_share,
-        forwarded_share: outcome.forwarded_share,
+        mops: run.mops,
+        lines: run.lines,
+        near_share: run.near_share,
+        forwarded_share: run.forwarded_share,
         latencies,
-        bottleneck: bottleneck(&resources, outcome.carried_mops),
-        resources,
+        bottleneck: bottleneck(&found, run.mops),
+        resources: found,
     })
+}
+
+impl<'a> Bench<'a> {
+    /// Loads the stores; answers their settings, too.
+    fn load(
+        hardware: &Hardware,
+        demand: &'a Demand,
+        utilization: f64,
+        seed: u64,
+    ) -> Result<(Settings, Self), SizingError> {
+        let loaded = || {
+            let settings = demand.settings(LINE_BITS, seed)?;
+            let mut nic = Corpus::load_with(&hardware.one_nic(), &settings, demand.kv_bytes, scaled(utilization))?;
+            nic.theta = demand.skew;
+            if nic.key_count == 0 {
+                return None;
+            }
+            let mut server = None;
+            if hardware.server.nics > 1 {
+                let settings = demand.settings(LINE_BITS_OF_SEVERAL, seed)?;
+                // The keys of a scaled memory are so few that they are not divided evenly.
+                let keys = settings.memory as f64 * utilization / f64::from(demand.kv_bytes);
+                let evenly = scaled(utilization) * (1.0 - 4.0 / keys.sqrt()).max(0.5);
+                let mut all = ServerCorpus::load_with(hardware, &settings, demand.kv_bytes, evenly)?;
+                all.theta = demand.skew;
+                server = Some(all);
+            }
+            Some((settings, Bench { demand, seed, nic, server }))
+        };
+        loaded().ok_or_else(|| {
+            let kv_size = demand.kv_bytes as usize;
+            let most = Settings::utilization_max(kv_size);
+            let reason =
+                format!("{utilization} leaves no room for pairs of {kv_size} B, which fill less than {most:.2}");
+            SizingError::Demand { field: "utilization", reason }
+        })
+    }
+
+    fn workload(&self, dispatch_ratio: f64) -> Workload {
+        Workload {
+            policy: Policy::Dispatch(dispatch_ratio),
+            long_tail: (self.demand.skew > 0.0).then_some(f64::from(self.nic.key_count)),
+            put_share: self.demand.put_share,
+            hazard: Hazard::Waits,
+            whole_pairs: false,
+            writes_unchanged: false,
+            count: OPERATIONS,
+            seed: self.seed,
+        }
+    }
+
+    /// The load dispatch ratio at which a NIC of this hardware is fastest.
+    fn tuned_ratio(&mut self, hardware: &Hardware) -> f64 {
+        self.nic.hardware = hardware.one_nic();
+        self.nic.tuned_ratio(&self.workload(0.0))
+    }
+
+    /// Runs the demand on hardware that differs in speeds only from what the stores were loaded for. Clients have another
+    /// operation in every such span.
+    fn run(&mut self, hardware: &Hardware, dispatch_ratio: f64, interval: Time) -> Run {
+        let workload = self.workload(dispatch_ratio);
+        let Some(server) = &mut self.server else {
+            self.nic.hardware = hardware.clone();
+            let outcome = self.nic.offer(&workload, interval);
+            return Run {
+                mops: outcome.carried_mops,
+                lines: outcome.lines,
+                near_share: outcome.near_share,
+                forwarded_share: outcome.forwarded_share,
+                latencies: outcome.latencies,
+                span: outcome.span,
+                busiest: 1.0,
+                operations: outcome.passages.len() as u64,
+                held: outcome.passages.iter().map(|passage| passage.answered - passage.decoded).sum(),
+                load: outcome.load,
+            };
+        };
+        let outcome = server.run(
+            hardware,
+            &ServerWorkload {
+                ratio: dispatch_ratio,
+                is_long: workload.long_tail.is_some(),
+                put_share: workload.put_share,
+                interval,
+                count: OPERATIONS_OF_SEVERAL,
+                seed: self.seed,
+            },
+        );
+        Run {
+            mops: outcome.mops,
+            lines: outcome.lines,
+            near_share: outcome.near_share,
+            forwarded_share: outcome.forwarded,
+            latencies: outcome.latencies,
+            span: outcome.span,
+            busiest: outcome.busiest.over_average,
+            operations: outcome.busiest.operations as u64,
+            held: outcome.busiest.held,
+            load: outcome.busiest.load,
+        }
+    }
+}
+
+/// What is filled of a scaled memory: it has fewer buckets, so that the last random chains may not find theirs.
+fn scaled(utilization: f64) -> f64 {
+    utilization - 0.005_f64.min(utilization / 2.0)
 }
 
 impl Demand {
@@ -247,106 +353,41 @@ impl Demand {
         }
         Ok(utilization)
     }
-}
 
-/// The store's settings, and the pairs in it.
-fn load(
-    hardware: &Hardware,
-    demand: &Demand,
-    utilization: f64,
-    memory: u64,
-    seed: u64,
-) -> Result<(Settings, Corpus), SizingError> {
-    let kv_size = demand.kv_bytes as usize;
-    let settings = match demand.utilization {
-        None => Some(Settings::for_kv_size(memory, kv_size, seed)),
-        Some(_) => Settings::for_utilization(memory, kv_size, utilization, seed),
-    };
-    let loaded = settings.and_then(|settings| {
-        // A scaled memory has fewer buckets, so that the last random chains may not find theirs.
-        let filled = utilization - 0.005_f64.min(utilization / 2.0);
-        let corpus = Corpus::load_with(hardware, &settings, demand.kv_bytes, filled)?;
-        (corpus.key_count > 0).then_some((settings, corpus))
-    });
-    loaded.ok_or_else(|| {
-        let most = Settings::utilization_max(kv_size);
-        let reason = format!("{utilization} leaves no room for pairs of {kv_size} B, which fill less than {most:.2}");
-        SizingError::Demand { field: "utilization", reason }
-    })
-}
-
-impl Sides {
-    /// Measures both sides. PCIe's rate is the one without the NIC's DRAM.
-    fn measure(mut run: impl FnMut(f64) -> Outcome) -> Self {
-        let mut sides = Sides { near: [0.0; RATIOS.len()], far: [0.0; RATIOS.len()] };
-        let mut far_line_us = 0.0;
-        for (place, ratio) in RATIOS.into_iter().enumerate() {
-            let outcome = run(ratio);
-            let operations = outcome.passages.len() as f64;
-            let far_lines = outcome.counts.far as f64 / operations;
-            if place == 0 {
-                far_line_us = 1.0 / (outcome.mops * far_lines);
-            }
-            sides.near[place] = outcome.load.nic_dram * outcome.span.as_us() / operations;
-            sides.far[place] = far_lines * far_line_us;
+    /// The store's, for a memory of so many lines. `None`: the pairs do not fill so much of it.
+    fn settings(&self, line_bits: u32, seed: u64) -> Option<Settings> {
+        let memory = u64::from(LINE_BYTES) << line_bits;
+        let kv_size = self.kv_bytes as usize;
+        match self.utilization {
+            None => Some(Settings::for_kv_size(memory, kv_size, seed)),
+            Some(utilization) => Settings::for_utilization(memory, kv_size, utilization, seed),
         }
-        sides
     }
-
-    /// The best l if the sides were so many times as fast.
-    fn dispatch_ratio(&self, near_speed: f64, far_speed: f64) -> f64 {
-        least_busy(
-            |ratio| interpolated(&self.near, ratio) / near_speed,
-            |ratio| interpolated(&self.far, ratio) / far_speed,
-        )
-    }
-}
-
-fn interpolated(values: &[f64; RATIOS.len()], ratio: f64) -> f64 {
-    let above = RATIOS.partition_point(|measured| *measured < ratio).clamp(1, RATIOS.len() - 1);
-    let part = (ratio - RATIOS[above - 1]) / (RATIOS[above] - RATIOS[above - 1]);
-    values[above - 1] + part * (values[above] - values[above - 1])
 }
 
 impl Latency {
     /// Without the first and the last tenth, in which the pipeline fills and empties.
-    fn of(outcome: &Outcome, hardware: &Hardware) -> Self {
-        let count = outcome.latencies.len();
-        let mut latencies = outcome.latencies[count / 10..count * 9 / 10].to_vec();
+    fn of(run: &Run, hardware: &Hardware) -> Self {
+        let count = run.latencies.len();
+        let mut latencies = run.latencies[count / 10..count * 9 / 10].to_vec();
         latencies.sort_unstable();
         let at = |share: f64| hardware.network.delay_us + latencies[(latencies.len() as f64 * share) as usize].as_us();
         let mean = latencies.iter().copied().sum::<Time>().as_us() / latencies.len() as f64;
-        Latency {
-            mops: outcome.carried_mops,
-            mean_us: hardware.network.delay_us + mean,
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-        }
+        Latency { mops: run.mops, mean_us: hardware.network.delay_us + mean, p95_us: at(0.95), p99_us: at(0.99) }
     }
 }
 
-/// The board with nothing before its memory that could be short.
-fn unlimited(hardware: &Hardware) -> Hardware {
-    let mut board = hardware.clone();
-    board.processor.clock_mhz = 1e5;
-    board.processor.operations_in_flight = board.processor.operations_in_flight.max(1024);
-    board.network.bandwidth_gb_per_s = 1e6;
-    board
-}
-
 /// How busy the parts of a resource were.
-fn busy(name: &str, hardware: &Hardware, demand: &Demand, outcome: &Outcome) -> Vec<(&'static str, f64)> {
-    let load = &outcome.load;
-    let span = outcome.span;
-    let operations = outcome.passages.len() as f64;
+fn busy(name: &str, hardware: &Hardware, demand: &Demand, run: &Run) -> Vec<(&'static str, f64)> {
+    let Run { load, span, .. } = run;
+    let operations = run.operations as f64;
     match name {
         "clock" => {
             let cycle = Time::cycle(hardware.processor.clock_mhz);
-            vec![("decoder", (cycle * outcome.passages.len() as u64).share_of(span))]
+            vec![("decoder", (cycle * run.operations).share_of(*span))]
         }
         "operations in flight" => {
-            let held: Time = outcome.passages.iter().map(|passage| passage.answered - passage.decoded).sum();
-            vec![("in flight", held.share_of(span) / f64::from(hardware.processor.operations_in_flight))]
+            vec![("in flight", run.held.share_of(*span) / f64::from(hardware.processor.operations_in_flight))]
         }
         "PCIe" => vec![
             ("read tags", load.read_tags),
@@ -358,6 +399,7 @@ fn busy(name: &str, hardware: &Hardware, demand: &Demand, outcome: &Outcome) -> 
         ],
         "NIC DRAM" => vec![("channels", load.nic_dram)],
         "host DRAM" => vec![("channels", load.host_dram)],
+        "host cores" => vec![("cores", load.host_cores)],
         _ => {
             // Packets that are not full would fill the wire at any load; full ones say what it needs.
             let spec = &hardware.network;
@@ -391,6 +433,7 @@ fn refuse<T>(field: &'static str, reason: String) -> Result<T, SizingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hardware::Server;
 
     fn demand(kv_bytes: u32, put_share: f64, skew: f64) -> Demand {
         Demand { kv_bytes, put_share, skew, utilization: Some(0.4) }
@@ -429,28 +472,46 @@ mod tests {
             board.processor.clock_mhz = 1000.0;
             board.network.bandwidth_gb_per_s = 500.0;
             let sizing = size(&board, &demand, 7, &mut |_| ()).unwrap();
-            let memory = u64::from(LINE_BYTES) << LINE_BITS;
-            let (_, mut corpus) = load(&board, &demand, 0.4, memory, 7).unwrap();
-            corpus.theta = skew;
-            let reached = |ratio: f64| {
-                let long_tail = (skew > 0.0).then_some(f64::from(corpus.key_count));
-                let (policy, hazard) = (Policy::Dispatch(ratio), Hazard::Waits);
-                let workload = Workload {
-                    policy,
-                    long_tail,
-                    put_share,
-                    hazard,
-                    whole_pairs: false,
-                    writes_unchanged: false,
-                    count: OPERATIONS,
-                    seed: 7,
-                };
-                corpus.run(&workload).mops
-            };
-            let sweep: Vec<f64> = RATIOS.map(reached).to_vec();
+            let (_, mut bench) = Bench::load(&board, &demand, 0.4, 7).unwrap();
+            let ratios = [0.0, 0.05, 0.1, 0.35, 0.55, 0.75, 1.0];
+            let sweep: Vec<f64> = ratios.map(|ratio| bench.run(&board, ratio, Time::ZERO).mops).to_vec();
             let best = sweep.iter().copied().fold(0.0, f64::max);
             assert!(sizing.mops > 0.95 * best, "{kv_bytes} B: {} at {}, {sweep:?}", sizing.mops, sizing.dispatch_ratio);
         }
+    }
+
+    /// NICs do their shares side by side; what a memory node's NICs share is shared; a long tail is not divided evenly.
+    #[test]
+    fn several_nics_are_sized_together() {
+        let puts = demand(10, 1.0, 0.0);
+        let sized = |nics: u32, gb_per_s: f64, demand: &Demand| {
+            let mut board = Hardware::kv_direct_one_link();
+            board.server = Server { nics, memory_nodes: 1 };
+            board.host_dram.bandwidth_gb_per_s = gb_per_s;
+            size(&board, demand, 7, &mut |_| ()).unwrap()
+        };
+        let [one, two] = [1, 2].map(|nics| sized(nics, 60.0, &puts));
+        assert!((1.8..2.1).contains(&(two.mops / one.mops)), "{} and {}", one.mops, two.mops);
+        assert_eq!((two.pairs / 2, two.bottleneck, one.busiest_nic), (one.pairs, one.bottleneck, 1.0));
+        assert!((1.0..1.05).contains(&two.busiest_nic), "{}", two.busiest_nic);
+        let shared = sized(2, 4.0, &puts);
+        assert_eq!(shared.bottleneck, "host DRAM");
+        assert!(shared.mops < 0.8 * two.mops, "{} and {}", shared.mops, two.mops);
+        let tail = sized(3, 60.0, &demand(10, 0.0, 0.99));
+        assert!(tail.busiest_nic > 1.05, "{}", tail.busiest_nic);
+        for sizing in [two, shared, tail] {
+            assert!(sizing.resources.iter().all(|resource| resource.busy <= 1.03), "{:?}", sizing.resources);
+            assert!(sizing.latencies[0].mean_us <= sizing.latencies[1].mean_us, "{:?}", sizing.latencies);
+        }
+    }
+
+    #[test]
+    fn cores_that_gather_are_a_resource() {
+        let mut board = Hardware::kv_direct_one_link();
+        board.host_cpu.cores_per_link = 1;
+        board.processor.operations_in_flight = 4096;
+        let sizing = size(&board, &demand(10, 0.0, 0.0), 7, &mut |_| ()).unwrap();
+        assert_eq!((sizing.bottleneck, sizing.resources.len()), ("host cores", 7));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::size::MemorySize;
 /// Says what a programmable NIC reaches with a load, and what limits it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The board: a name, kv-direct or kv-direct-one-link, or a TOML file.
+    /// The board: a name, kv-direct, kv-direct-one-link or kv-direct-ten-nics, or a TOML file.
     #[arg(long, value_name = "NAME|FILE", default_value = "kv-direct")]
     hardware: String,
     /// Print the board as a TOML file, to change and give back with --hardware.
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// Bytes of keys and values over bytes of memory [default: what a server with this --kv-size is laid out for].
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     utilization: Option<f64>,
-    /// Memory of the host for keys and values [default: the board's].
+    /// Memory of the host for keys and values, of all NICs together [default: the board's].
     #[arg(long, value_name = "SIZE")]
     memory: Option<MemorySize>,
     /// Seed of everything that is random.
@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
 #[derive(serde::Serialize)]
 struct Report<'a> {
     hardware: &'a str,
+    nics: u32,
+    /// Share of the operations that the busiest of them gets, over the average.
+    busiest_nic: f64,
     kv_size: u32,
     put_ratio: f64,
     skew: f64,
@@ -94,7 +97,7 @@ struct ReportPart<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut hardware = hardware(&arguments.hardware)?;
     if let Some(memory) = arguments.memory {
-        hardware.host_dram.size_gib = memory.0 as f64 / f64::from(1_u32 << 30);
+        hardware.host_dram.size_gib = memory.0 as f64 / f64::from(1_u32 << 30) / f64::from(hardware.server.nics);
     }
     if arguments.print_hardware {
         hardware.check().map_err(|error| Failure::Usage(error.to_string()))?;
@@ -143,6 +146,8 @@ fn json(hardware: &Hardware, demand: &Demand, sizing: &Sizing) -> String {
     });
     let report = Report {
         hardware: &hardware.name,
+        nics: hardware.server.nics,
+        busiest_nic: sizing.busiest_nic,
         kv_size: demand.kv_bytes,
         put_ratio: demand.put_share,
         skew: demand.skew,
@@ -182,6 +187,10 @@ fn tables(hardware: &Hardware, demand: &Demand, sizing: &Sizing) -> String {
         MemorySize(memory_bytes(hardware)),
     );
     text += &format!("throughput            {:.1} million operations/s\n", sizing.mops);
+    if hardware.server.nics > 1 {
+        let (nics, busiest) = (hardware.server.nics, sizing.busiest_nic);
+        text += &format!("NICs                  {nics}, of which the busiest gets {busiest:.2} times the average\n");
+    }
     text += &format!("bottleneck            {bottleneck}\n");
     text += &format!("hash index ratio      {:.3}\n", sizing.hash_index_ratio);
     text += &format!("inline threshold      {} B\n", sizing.inline_threshold);
@@ -219,5 +228,5 @@ fn table(header: [&str; 4], rows: impl Iterator<Item = Vec<String>>) -> String {
 }
 
 fn memory_bytes(hardware: &Hardware) -> u64 {
-    (hardware.host_dram.size_gib * f64::from(1_u32 << 30)) as u64
+    (hardware.host_dram.size_gib * f64::from(1_u32 << 30) * f64::from(hardware.server.nics)) as u64
 }

@@ -17,7 +17,7 @@ use skep_store::processor::{Processor, Replies};
 
 use super::wire::carry;
 use crate::clock::Clock;
-use crate::dispatcher::{DispatchCounts, Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
+use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
 use crate::network::{operations_per_packet, packet_bytes};
@@ -82,8 +82,6 @@ pub(crate) struct Outcome {
     pub(crate) hit_rate: f64,
     /// Lines for an operation.
     pub(crate) lines: f64,
-    /// Lines of all operations, by where they went.
-    pub(crate) counts: DispatchCounts,
     /// How busy the memory's parts were.
     pub(crate) load: MemoryLoad,
     /// From the start to the last answer off the wire.
@@ -192,7 +190,6 @@ impl Corpus {
             near_share: counts.hits as f64 / counts.lines as f64,
             hit_rate: counts.hits as f64 / counts.cacheable.max(1) as f64,
             lines: counts.lines as f64 / operation_count,
-            counts,
             load: dispatcher.load(span),
             span,
             latencies,
@@ -217,8 +214,9 @@ impl Corpus {
     }
 
     /// The load dispatch ratio at which a workload is fastest, among tenths up to nine: the paper tunes it for each point
-    /// (section 5.2.1). Of those that differ by less than a run varies, the smallest.
-    pub(super) fn tuned_ratio(&mut self, workload: &Workload) -> f64 {
+    /// (section 5.2.1). Of those that differ by less than a run varies, the smallest: what misses the NIC's DRAM has waited
+    /// for it.
+    pub(crate) fn tuned_ratio(&mut self, workload: &Workload) -> f64 {
         let mut measured = [None; 10];
         let mut mops = |corpus: &mut Corpus, tenths: usize| {
             *measured[tenths].get_or_insert_with(|| {

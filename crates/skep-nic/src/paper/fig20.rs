@@ -6,6 +6,7 @@
 use super::server_corpus::{ServerCorpus, ServerOutcome, ServerWorkload, hottest};
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 use crate::hardware::Hardware;
+use crate::time::Time;
 
 pub(super) const ITEM: Item = Item {
     name: "fig20",
@@ -35,7 +36,9 @@ fn server(nics: u32) -> Hardware {
 fn measure(context: &mut Context<'_>) -> Findings {
     let counts = [2, 4, 6, 8, 10];
     let seed = context.seed;
-    let workload = |ratio, is_long, put_share| ServerWorkload { ratio, is_long, put_share, count: COUNT, seed };
+    let interval = Time::ZERO;
+    let workload =
+        |ratio, is_long, put_share| ServerWorkload { ratio, is_long, put_share, interval, count: COUNT, seed };
     let (mut gets, mut puts, mut high, mut uniform) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut others = Vec::new();
     for (done, nics) in counts.into_iter().enumerate() {
@@ -84,8 +87,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
              the keys, {mean:.2} on average, {least:.2} to {most:.2}. What it gets beyond the others' is popular, and {:.0} % of \
              its GETs are forwarded, {:.0} % of all; the NICs' DRAM answers {:.0} % of the lines.",
             ten.host_dram.size_gib,
-            last.hottest,
-            100.0 * last.hottest_forwarded,
+            last.busiest.over_average,
+            100.0 * last.busiest.forwarded,
             100.0 * last.forwarded,
             100.0 * last.near_share,
         ),
@@ -103,7 +106,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
             high[0].mops / 2.0,
             high[2].mops / 6.0,
             busy.mops / 10.0,
-            100.0 * busy.hottest_decoder,
+            100.0 * busy.busiest.decoder,
             others[0].mops / 10.0,
             others[1].mops / 10.0,
             uniform[4].mops / 10.0,

@@ -1,4 +1,4 @@
-//! What items about several NICs run: one corpus, divided over the NICs by a hash of the keys, and clients that draw keys of
+//! What items about several NICs run, and [`crate::sizing`]: one corpus, divided over the NICs by a hash of the keys, and clients that draw keys of
 //! all of them.
 
 use std::rc::Rc;
@@ -13,66 +13,96 @@ use skep_store::processor::{Processor, Replies};
 use super::corpus::{KEY_BYTES, THETA, UTILIZATION, keys, processor_on, requests};
 use super::wire::carry;
 use crate::clock::Clock;
-use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
+use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
 use crate::resource::mops;
 use crate::server::{Nic, host_memories, owner, run_server};
 use crate::time::Time;
 
-/// Stores behind as many NICs as the server has, each full to half with the keys that it owns.
-pub(super) struct ServerCorpus {
+/// Stores behind as many NICs as the server has, each with the keys that it owns.
+pub(crate) struct ServerCorpus {
     clock: Rc<Clock>,
     extent: Extent,
     processors: Vec<Processor<NicMemory>>,
     replies: Vec<Replies>,
     key_count: u32,
+    /// Keys of the memory that the hardware has, of which this one is a part.
+    full_key_count: f64,
+    /// Skew of a long tail.
+    pub(crate) theta: f64,
     value: Vec<u8>,
     salt: u64,
 }
 
 /// What is run on it.
 #[derive(Clone, Copy)]
-pub(super) struct ServerWorkload {
+pub(crate) struct ServerWorkload {
     /// The load dispatch ratio.
-    pub(super) ratio: f64,
-    pub(super) is_long: bool,
+    pub(crate) ratio: f64,
+    pub(crate) is_long: bool,
     /// Share of PUTs; the others are GETs.
-    pub(super) put_share: f64,
+    pub(crate) put_share: f64,
+    /// Clients have another operation in every such span.
+    pub(crate) interval: Time,
     /// How many are measured, for each NIC.
-    pub(super) count: u32,
-    pub(super) seed: u64,
+    pub(crate) count: u32,
+    pub(crate) seed: u64,
 }
 
 /// What came out.
-pub(super) struct ServerOutcome {
+pub(crate) struct ServerOutcome {
     /// Of all NICs.
-    pub(super) mops: f64,
-    /// Share of all operations that the busiest NIC got, over the average.
-    pub(super) hottest: f64,
-    /// How busy the decoder of that NIC was: operations over cycles.
-    pub(super) hottest_decoder: f64,
-    /// Share of operations that got their value from another: of that NIC, and of all.
-    pub(super) hottest_forwarded: f64,
-    pub(super) forwarded: f64,
+    pub(crate) mops: f64,
+    /// Lines for an operation.
+    pub(crate) lines: f64,
     /// Share of lines that the NICs' DRAM answered.
-    pub(super) near_share: f64,
+    pub(crate) near_share: f64,
+    /// Share of operations that got their value from another.
+    pub(crate) forwarded: f64,
+    /// As of one NIC, in the order of the answers of all.
+    pub(crate) latencies: Vec<Time>,
+    /// From the start to the last answer off a wire.
+    pub(crate) span: Time,
+    pub(crate) busiest: BusiestNic,
+}
+
+/// The NIC with the most operations.
+pub(crate) struct BusiestNic {
+    /// Its share of all operations, over the average.
+    pub(crate) over_average: f64,
+    pub(crate) operations: usize,
+    /// How busy its decoder was: operations over cycles.
+    pub(super) decoder: f64,
+    /// Share of its operations that got their value from another.
+    pub(super) forwarded: f64,
+    /// How long its operations were in flight, all together.
+    pub(crate) held: Time,
+    /// How busy its memory's parts were.
+    pub(crate) load: MemoryLoad,
 }
 
 impl ServerCorpus {
-    /// Loads pairs of this size, into so many lines of each NIC.
+    /// Loads pairs of this size, into so many lines of each NIC, up to half of the memory.
     pub(super) fn load(hardware: &Hardware, line_bits: u32, kv_bytes: u32, seed: u64) -> Self {
-        let nics = hardware.server.nics;
-        let clock = Rc::new(Clock::default());
         let memory = u64::from(LINE_BYTES) << line_bits;
         let settings = Settings::for_utilization(memory, kv_bytes as usize, UTILIZATION + 0.01, seed)
             .expect("the paper's sizes fit at half utilization");
-        let key_count = (memory as f64 * f64::from(nics) * UTILIZATION / f64::from(kv_bytes)) as u32;
+        ServerCorpus::load_with(hardware, &settings, kv_bytes, UTILIZATION).expect("the corpus fits")
+    }
+
+    /// Loads pairs of this size, up to this share of all NICs' memory. `None`: some NIC has no room for its own.
+    pub(crate) fn load_with(hardware: &Hardware, settings: &Settings, kv_bytes: u32, utilization: f64) -> Option<Self> {
+        let nics = hardware.server.nics;
+        let clock = Rc::new(Clock::default());
+        let seed = settings.seed;
+        let keys_of = |bytes: f64| bytes * f64::from(nics) * utilization / f64::from(kv_bytes);
+        let key_count = keys_of(settings.memory as f64) as u32;
         let mut extent = None;
         let processors = (0..nics)
             .map(|nic| {
                 let (processor, of_nic) =
-                    processor_on(&clock, hardware, &settings, Policy::Dispatch(0.0), of_nic(seed, nic));
+                    processor_on(&clock, hardware, settings, Policy::Dispatch(0.0), of_nic(seed, nic));
                 extent = Some(of_nic);
                 processor.memory().set_pace(Pace::AtOnce);
                 processor
@@ -80,23 +110,27 @@ impl ServerCorpus {
             .collect();
         let mut corpus = ServerCorpus {
             clock,
-            extent: extent.expect("a server has a NIC"),
+            extent: extent?,
             processors,
             replies: (0..nics).map(|_| Replies::with_budget(usize::MAX)).collect(),
             key_count,
+            full_key_count: keys_of(hardware.host_dram.size_gib * 2_f64.powi(30)),
+            theta: THETA,
             value: vec![7; (kv_bytes - KEY_BYTES) as usize],
             salt: seed,
         };
         let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
         for chunk in all.chunks(1 << 14) {
             corpus.execute(chunk);
-            assert!(corpus.replies.iter().flat_map(Replies::iter).all(|reply| reply == Reply::Done), "the corpus fits");
+            if !corpus.replies.iter().flat_map(Replies::iter).all(|reply| reply == Reply::Done) {
+                return None;
+            }
         }
-        corpus
+        Some(corpus)
     }
 
     /// Runs a workload on the board that it was loaded for, or one that differs in speeds only.
-    pub(super) fn run(&mut self, hardware: &Hardware, workload: &ServerWorkload) -> ServerOutcome {
+    pub(crate) fn run(&mut self, hardware: &Hardware, workload: &ServerWorkload) -> ServerOutcome {
         let hosts = host_memories(hardware);
         let policy = Policy::Dispatch(workload.ratio);
         let dispatchers: Vec<_> = (0..)
@@ -110,8 +144,7 @@ impl ServerCorpus {
             processor.memory().set_dispatcher(Rc::clone(dispatcher));
         }
         let mut random = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
-        let kv_bytes = KEY_BYTES + self.value.len() as u32;
-        let zipf = workload.is_long.then(|| LongTail::new(self.key_count, full_key_count(hardware, kv_bytes)));
+        let zipf = workload.is_long.then(|| LongTail::new(self.key_count, self.full_key_count, self.theta));
         let key_count = self.key_count;
         let mut draw = || {
             let key = match &zipf {
@@ -129,55 +162,66 @@ impl ServerCorpus {
         self.set_pace(Pace::Timed);
         let count = workload.count as usize * self.processors.len();
         let operations: Vec<(u32, bool)> = (0..count).map(|_| draw()).collect();
-        self.measure(hardware, &operations, &dispatchers)
+        self.measure(hardware, &operations, workload.interval, &dispatchers)
     }
 
     fn measure(
         &mut self,
         hardware: &Hardware,
         operations: &[(u32, bool)],
+        interval: Time,
         dispatchers: &[Rc<Dispatcher>],
     ) -> ServerOutcome {
         let spec = &hardware.network;
         let value_bytes = self.value.len() as u32;
         let order: Vec<u32> = operations.iter().map(|(key, _)| self.owner(*key)).collect();
         let of_nics = self.divided(operations);
+        let mut sent = vec![Vec::new(); of_nics.len()];
+        for (place, (nic, (_, puts))) in (0..).zip(order.iter().zip(operations)) {
+            sent[*nic as usize].push((interval * place, KEY_BYTES + if *puts { value_bytes } else { 0 }));
+        }
         let all_keys: Vec<_> = of_nics.iter().map(|of_nic| keys(of_nic)).collect();
         let all_requests: Vec<Vec<Request<'_>>> =
             of_nics.iter().zip(&all_keys).map(|(of_nic, keys)| requests(of_nic, keys, &self.value)).collect();
-        let arrivals: Vec<Vec<Time>> = of_nics
-            .iter()
-            .map(|of_nic| {
-                let bytes = |puts: bool| KEY_BYTES + if puts { value_bytes } else { 0 };
-                carry(spec, &of_nic.iter().map(|(_, puts)| (Time::ZERO, bytes(*puts))).collect::<Vec<_>>())
-            })
-            .collect();
+        let arrivals: Vec<Vec<Time>> = sent.iter().map(|sent| carry(spec, sent)).collect();
         let mut nics: Vec<Nic<'_>> = Vec::new();
         for (nic, (processor, replies)) in self.processors.iter_mut().zip(&mut self.replies).enumerate() {
             nics.push(Nic { processor, requests: &all_requests[nic], arrivals: &arrivals[nic], replies });
         }
         let passages = run_server(&self.clock, hardware, &mut nics, &order);
-        let mut ends = Vec::new();
-        for (passages, of_nic) in passages.iter().zip(&of_nics) {
-            let answers = passages.iter().zip(of_nic);
-            let mut answers: Vec<_> =
-                answers.map(|(passage, (_, puts))| (passage.answered, if *puts { 0 } else { value_bytes })).collect();
-            answers.sort_unstable();
-            ends.extend(carry(spec, &answers));
+        // When each answer was off its wire, and how long after it was sent.
+        let mut ends: Vec<(Time, Time)> = Vec::new();
+        for ((passages, of_nic), sent) in passages.iter().zip(&of_nics).zip(&sent) {
+            let answer = |place: usize| (passages[place].answered, if of_nic[place].1 { 0 } else { value_bytes });
+            let mut by_answer: Vec<usize> = (0..passages.len()).collect();
+            by_answer.sort_by_key(|place| answer(*place));
+            let back = carry(spec, &by_answer.iter().map(|place| answer(*place)).collect::<Vec<_>>());
+            ends.extend(by_answer.iter().zip(back).map(|(place, back)| (back, back - sent[*place].0)));
         }
+        ends.sort_unstable();
+        let span = ends.last().map_or(Time::ZERO, |last| last.0);
         let count = operations.len() as f64;
         let hottest = (0..passages.len()).max_by_key(|nic| passages[*nic].len()).expect("a server has a NIC");
         let forwarded = |nic: usize| passages[nic].iter().filter(|passage| passage.forwarded).count() as f64;
         let counts = || dispatchers.iter().map(|dispatcher| dispatcher.counts());
+        let lines = counts().map(|counts| counts.lines).sum::<u64>() as f64;
+        let of_hottest = &passages[hottest];
         ServerOutcome {
-            mops: sustained_mops(ends),
-            hottest: passages[hottest].len() as f64 * passages.len() as f64 / count,
-            hottest_decoder: sustained_mops(passages[hottest].iter().map(|passage| passage.decoded).collect())
-                / hardware.processor.clock_mhz,
-            hottest_forwarded: forwarded(hottest) / passages[hottest].len() as f64,
+            mops: sustained_mops(ends.iter().map(|end| end.0).collect()),
+            lines: lines / count,
+            near_share: counts().map(|counts| counts.hits).sum::<u64>() as f64 / lines,
             forwarded: (0..passages.len()).map(forwarded).sum::<f64>() / count,
-            near_share: counts().map(|counts| counts.hits).sum::<u64>() as f64
-                / counts().map(|counts| counts.lines).sum::<u64>() as f64,
+            latencies: ends.into_iter().map(|end| end.1).collect(),
+            span,
+            busiest: BusiestNic {
+                over_average: of_hottest.len() as f64 * passages.len() as f64 / count,
+                operations: of_hottest.len(),
+                decoder: sustained_mops(of_hottest.iter().map(|passage| passage.decoded).collect())
+                    / hardware.processor.clock_mhz,
+                forwarded: forwarded(hottest) / of_hottest.len() as f64,
+                held: of_hottest.iter().map(|passage| passage.answered - passage.decoded).sum(),
+                load: dispatchers[hottest].load(span),
+            },
         }
     }
 
@@ -214,22 +258,24 @@ impl ServerCorpus {
 struct LongTail {
     full: Zipf<f64>,
     scaled: Zipf<f64>,
+    head: f64,
 }
 
-/// Keys that have their full-size shares.
-const HEAD: f64 = 1000.0;
+/// Keys that have their full-size shares, if there are as many.
+const HEAD_MAX: f64 = 1000.0;
 
 impl LongTail {
-    fn new(key_count: u32, full_key_count: f64) -> Self {
-        let zipf = |keys: f64| Zipf::new(keys, THETA).expect("there are keys, and the skew is positive");
-        LongTail { full: zipf(full_key_count), scaled: zipf(f64::from(key_count)) }
+    fn new(key_count: u32, full_key_count: f64, theta: f64) -> Self {
+        let zipf = |keys: f64| Zipf::new(keys, theta).expect("there are keys, and the skew is positive");
+        let keys = f64::from(key_count);
+        LongTail { full: zipf(full_key_count), scaled: zipf(keys), head: HEAD_MAX.min(keys / 2.0).floor() }
     }
 
     fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u32 {
         let mut rank = self.full.sample(random);
-        if rank > HEAD {
+        if rank > self.head {
             rank = 0.0;
-            while rank <= HEAD {
+            while rank <= self.head {
                 rank = self.scaled.sample(random);
             }
         }
@@ -243,7 +289,9 @@ pub(super) fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3]
     const DRAWS: usize = 50_000;
     let nics = hardware.server.nics;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let zipf = Zipf::new(full_key_count(hardware, kv_bytes), THETA).expect("there are keys, and the skew is positive");
+    let bytes = hardware.host_dram.size_gib * 2_f64.powi(30) * f64::from(nics);
+    let keys = bytes * UTILIZATION / f64::from(kv_bytes);
+    let zipf = Zipf::new(keys, THETA).expect("there are keys, and the skew is positive");
     let shares = (0..DIVISIONS).map(|division| {
         let mut of_nics = vec![0; nics as usize];
         for _ in 0..DRAWS {
@@ -256,12 +304,6 @@ pub(super) fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3]
     let shares: Vec<f64> = shares.collect();
     let extreme = |choose: fn(f64, f64) -> f64| shares.iter().copied().reduce(choose).expect("there are some");
     [shares.iter().sum::<f64>() / shares.len() as f64, extreme(f64::min), extreme(f64::max)]
-}
-
-/// Keys of a corpus of the board's size.
-fn full_key_count(hardware: &Hardware, kv_bytes: u32) -> f64 {
-    let bytes = hardware.host_dram.size_gib * 2_f64.powi(30) * f64::from(hardware.server.nics);
-    bytes * UTILIZATION / f64::from(kv_bytes)
 }
 
 /// Operations that move the caches' metadata before a run, for each line of the memory.

@@ -11,6 +11,7 @@ use super::fig17::latency;
 use super::server_corpus::{ServerCorpus, ServerWorkload};
 use super::{Axis, Context, Findings, Item, Point, Tolerance};
 use crate::hardware::{Hardware, Server};
+use crate::time::Time;
 
 pub(super) const ITEM: Item = Item {
     name: "table3",
@@ -68,7 +69,8 @@ fn ten_nics(seed: u64) -> [f64; 2] {
     hardware.server = Server { nics: 10, memory_nodes: 2 };
     let mut corpus = ServerCorpus::load(&hardware, 15, 5, seed);
     [0.0, 1.0].map(|put_share| {
-        let workload = ServerWorkload { ratio: TEN_RATIO, is_long: false, put_share, count: 12_000, seed };
+        let interval = Time::ZERO;
+        let workload = ServerWorkload { ratio: TEN_RATIO, is_long: false, put_share, interval, count: 12_000, seed };
         corpus.run(&hardware, &workload).mops
     })
 }

@@ -1,6 +1,6 @@
 //! One page with all items: plot, figures, deviations, and what they come from. It needs no other file.
 
-use skep_nic::paper::{Point, source};
+use skep_nic::paper::{NO_ITEMS, Point, source};
 
 use super::{Measured, number, percent, tolerance};
 
@@ -37,6 +37,11 @@ pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String
     for (one, plot) in measured.iter().zip(plots) {
         body += &section(one, plot);
     }
+    body += "<h2>What is published and not here</h2>\n<ul>\n";
+    for (what, why) in NO_ITEMS {
+        body += &format!("<li>{}: {}.</li>\n", escaped(what), escaped(why));
+    }
+    body += "</ul>\n";
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>KV-Direct, reproduced</title>\n\
@@ -89,7 +94,9 @@ mod tests {
         };
         let page = html(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], 5);
         assert_eq!(page.matches("class=\"beyond\"").count(), 2, "the point and its item: {page}");
-        for part in ["a&lt;b 2", "+100.0 %", "Because.", "<svg/>", "seed 5", "fig03a.csv"] {
+        for part in
+            ["thesis, congestion avoidance: its", "a&lt;b 2", "+100.0 %", "Because.", "<svg/>", "seed 5", "fig03a.csv"]
+        {
             assert!(page.contains(part), "{part}: {page}");
         }
     }
