@@ -68,6 +68,7 @@ impl<'a> Edits<'a> {
         all
     }
 
+    #[inline]
     fn add<T: Trace>(&mut self, leaf: Node<'a, T>, shortcuts: Shortcuts<'a, T>, mut edit: Edit<'a>) {
         if edit.is_exact {
             let (number, index) = (usize::from(edit.place.segment), usize::from(edit.place.index));
@@ -137,11 +138,10 @@ pub(super) fn write(to: &mut [u8], segment: &[u8], has_boundary: bool, edits: &[
         let index = usize::from(edit.place.index);
         let place = index + inserted - removed;
         let (below, fingerprints_below) = ((1_usize << place) - 1, (1_u128 << (8 * place)) - 1);
-        if let (true, Some(item)) = (edit.is_exact, edit.item) {
-            if index == 0 && has_boundary {
-                first_value = Some(item.value.bytes);
-                continue;
-            }
+        if index == 0 && has_boundary {
+            // Its value is the last of the segment; its key stays, or it would not be edited.
+            first_value = edit.item.map(|item| item.value.bytes);
+            continue;
         }
         let start = UNIFORM_HEAD_SIZE + (index - usize::from(has_boundary)) * pair_size;
         let is_replaced = edit.is_exact && edit.item.is_some();

@@ -18,6 +18,7 @@ use super::lock::State;
 use super::segment::Value;
 use super::trace::Trace;
 use crate::memory::LINE_SIZE;
+use crate::short;
 
 /// How large the log block of a leaf may become: beyond it a write merges it with the sorted block (Honeycomb, section 6.4,
 /// Figure 17). The paper's 512 bytes are the default.
@@ -199,8 +200,8 @@ pub(super) fn entry_size(key: &[u8], value: &[u8]) -> usize {
 pub(super) fn write_entry(room: &mut [u8], key: &[u8], value: &[u8]) {
     room[KEY_SIZE_PLACE..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
     room[VALUE_SIZE_PLACE..][..2].copy_from_slice(&(value.len() as u16).to_le_bytes());
-    room[HEAD_SIZE..][..key.len()].copy_from_slice(key);
-    room[HEAD_SIZE + key.len()..][..value.len()].copy_from_slice(value);
+    short::overwrite(&mut room[HEAD_SIZE..][..key.len()], key);
+    short::overwrite(&mut room[HEAD_SIZE + key.len()..][..value.len()], value);
 }
 
 /// Writes the delta of an entry.

@@ -9,7 +9,7 @@
 //! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
 //! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
 //! | `leaf`, `scan`, `batch` | reading | sections 3.3, 4.3 |
-//! | `change`, `write`, `restructure` | writing | sections 3.4, 3.5 |
+//! | `change`, `edit`, `merge`, `write`, `restructure` | writing | sections 3.4, 3.5 |
 //! | `lease` | versions that are kept for scans in pages | |
 //! | `execute`, `pages` | every operation, in batches; scans in pages | |
 //! | `check` | what always holds of a tree | |

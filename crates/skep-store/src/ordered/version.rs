@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A writer takes a version while it holds the lock of what it changes, publishes, and reports the version done. `read`
-//! follows in order: whoever finds the version after it done moves it on, so that no writer waits for its turn to do so.
+//! follows in order: a writer whose turn it is moves it on, and past the versions behind that are marked as done; any other
+//! marks its own, so that no writer waits for its turn.
 //! A version is readable when `read` has reached it; only then is the write answered.
 //!
 //! Turned off, every version is zero: what is published can be read at once, and nothing is ever too new.
@@ -20,7 +21,7 @@ use super::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 pub(crate) struct Versions {
     write: Padded,
     read: Padded,
-    /// The slot of version `w` holds `w` once it is done. No slots: all versions are zero.
+    /// The slot of version `w` holds `w` if it was done before its turn. No slots: all versions are zero.
     done: Box<[AtomicU64]>,
 }
 
@@ -83,8 +84,13 @@ impl Versions {
         if !self.are_on() {
             return;
         }
-        self.slot(version).store(version, Ordering::Release);
-        // Of two writers that are done at once, one must see the other's mark.
+        if self.read() + 1 == version {
+            // It is this version's turn, and while it is not marked nobody else moves `read` on: no mark is needed.
+            self.read.0.store(version, Ordering::Release);
+        } else {
+            self.slot(version).store(version, Ordering::Release);
+        }
+        // Of two writers that are done at once, one must see what the other has written.
         fence(Ordering::SeqCst);
         self.advance();
     }

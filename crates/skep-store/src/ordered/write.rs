@@ -102,8 +102,9 @@ impl<T: Trace> OrderedStore<T> {
         let value = entry.value;
         let size = log::entry_size(entry.key, value.map_or(&[], |value| value.bytes));
         let has_room = self.log_block.has_room(leaf.state(), size);
-        // Far enough below the largest delta that no writers in flight can take the versions between.
-        let delta_fits = self.versions.newest() - leaf.version() < DELTA_MAX / 2;
+        // Far enough below the largest delta that no writers in flight can take the versions between. The leaf's own version
+        // may not be readable yet.
+        let delta_fits = self.versions.read().saturating_sub(leaf.version()) < DELTA_MAX / 2;
         // A leaf does not stay without pairs: nothing may ever be written to it again.
         let has_others = || {
             let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);

@@ -130,7 +130,7 @@ fn keys_at_the_borders_of_segments() {
                 let segments = segments_at(&mut session, &any);
                 let segment = &segments[random.next() as usize % segments.len()];
                 let (Some(first), Some(last)) = (segment.first(), segment.last()) else { continue };
-                let border = if random.next() % 3 == 0 { last } else { first };
+                let border = if random.next().is_multiple_of(3) { last } else { first };
                 let size = sizes[random.next() as usize % sizes.len()];
                 let value: Vec<u8> = round.to_le_bytes().iter().copied().cycle().take(size).collect();
                 match random.next() % 8 {
@@ -142,7 +142,7 @@ fn keys_at_the_borders_of_segments() {
                         put(&mut session, &mut map, &number.to_be_bytes(), &value);
                     }
                     6 => put(&mut session, &mut map, &any, &value),
-                    _ if random.next() % 8 == 0 => {
+                    _ if random.next().is_multiple_of(8) => {
                         segment.iter().for_each(|key| delete(&mut session, &mut map, key));
                     }
                     _ => {}
@@ -169,7 +169,7 @@ fn values_outside_go_where_they_are_replaced() {
             let mut map = Map::new();
             for round in 0..20_000_u32 {
                 let key = sixteen(random.next() % 300);
-                let size = if random.next() % 2 == 0 { 8 } else { 1000 };
+                let size = if random.next().is_multiple_of(2) { 8 } else { 1000 };
                 match random.next() % 8 {
                     0 => delete(&mut session, &mut map, &key),
                     _ => put(&mut session, &mut map, &key, &vec![round as u8; size]),
