@@ -66,7 +66,8 @@ pub(super) fn scan_backwards(
     });
 }
 
-/// Broken: takes whatever is newest in each leaf, as a tree without versions does.
+/// Broken: takes whatever is newest in each leaf, as a tree without versions does. It makes room for writers now and then,
+/// also where cores are few.
 fn scan_without_versions(
     session: &mut Session<'_>,
     start: Start<'_>,
@@ -76,6 +77,9 @@ fn scan_without_versions(
     let (store, guard) = session.enter();
     store.scan(start, end, u64::MAX, &guard, |key, value| {
         visit(key, value.bytes);
+        if number_of(key).is_multiple_of(8) {
+            thread::yield_now();
+        }
         true
     });
 }
@@ -158,7 +162,7 @@ fn scans_are_linearizable() {
 fn control_scans_without_versions_are_caught() {
     let settings = OrderedSettings::new(64 << 20);
     let history = |seed| run_history(&settings, seed, 5_000, scan_without_versions);
-    let caught = (1..=20).any(|seed| !history(seed).is_linearizable(KEY_COUNT));
+    let caught = (1..=100).any(|seed| !history(seed).is_linearizable(KEY_COUNT));
     assert!(caught, "scans that ignore versions were taken for linearizable");
 }
 
