@@ -75,13 +75,18 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     load_short(a) == load_short(b) && last(a) == last(b)
 }
 
-/// Whether a run comes before another in the order of bytes. Mostly the first eight tell.
+/// Whether a run comes before another in the order of bytes. Mostly the first eight tell, or the first sixteen.
 #[inline(always)]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
-    if let (Some(a), Some(b)) = (a.first_chunk(), b.first_chunk()) {
-        let (a, b) = (u64::from_be_bytes(*a), u64::from_be_bytes(*b));
-        if a != b {
-            return a < b;
+    let words = |place: usize| {
+        let word = |run: &[u8]| run.get(place..)?.first_chunk().map(|word| u64::from_be_bytes(*word));
+        Some((word(a)?, word(b)?))
+    };
+    for place in [0, SHORT_SIZE_MAX] {
+        match words(place) {
+            Some((a, b)) if a == b => {}
+            Some((a, b)) => return a < b,
+            None => break,
         }
     }
     a < b

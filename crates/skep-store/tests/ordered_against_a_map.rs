@@ -364,6 +364,61 @@ fn values_are_overwritten_where_they_lie() {
     }
 }
 
+/// Every place where a range can begin or end in a few leaves, while their logs fill with new pairs, other values and
+/// deletions: within a run of items, beside a log entry, at a boundary key, at the border of a segment or a leaf.
+#[test]
+fn ranges_begin_and_end_anywhere() {
+    for seed in seeds() {
+        println!("seed {seed}");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+        let mut session = store.session().unwrap();
+        let mut map = Map::new();
+        // Even numbers are there at first. Values have one size until the second half of the rounds.
+        let key_of = |number: u64| [number.to_be_bytes(), [7; 8]].concat();
+        for number in 0..250 {
+            let key = key_of(2 * number);
+            assert_eq!(session.put(&key, &key, PutCondition::Always), Reply::Done);
+            map.insert(key.clone(), key);
+        }
+        for round in 0..300_u32 {
+            let key = key_of(random.random_range(0..500));
+            if random.random_range(0..3) == 0 {
+                let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
+                assert_eq!(session.delete(&key), expected);
+            } else {
+                let size = if round < 150 || random.random_range(0..4) > 0 { 16 } else { [3, 600][round as usize % 2] };
+                let value: Vec<u8> = round.to_le_bytes().iter().copied().cycle().take(size).collect();
+                assert_eq!(session.put(&key, &value, PutCondition::Always), Reply::Done);
+                map.insert(key, value);
+            }
+            for low in (u64::from(round) % 3..500).step_by(3) {
+                let high = low + random.random_range(0..40);
+                let (low, high) = (key_of(low), key_of(high));
+                let limit = random.random_range(1..30);
+                let floor = map.range(..=low.clone()).next_back();
+                let (start, lower) = match random.random_range(0..3) {
+                    0 => (Start::AtOrAbove(&low), Bound::Included(&low)),
+                    1 => (Start::Above(&low), Bound::Excluded(&low)),
+                    _ => (Start::Floor(&low), floor.map_or(Bound::Unbounded, |(floor, _)| Bound::Included(floor))),
+                };
+                let (end, last) = match random.random_range(0..3) {
+                    0 => (End::Last, None),
+                    1 => (End::AtOrBelow(&high), Some((&high, true))),
+                    _ => (End::Below(&high), Some((&high, false))),
+                };
+                let is_within = |key: &Vec<u8>| last.is_none_or(|(last, too)| key < last || (too && key == last));
+                let range = map.range::<Vec<u8>, _>((lower, Bound::Unbounded)).take_while(|(key, _)| is_within(key));
+                let expected: Pairs = range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect();
+                let context = format!("seed {seed} round {round}: {start:?} {end:?} {limit}");
+                assert!(scan(&mut session, start, end, limit, false) == expected, "{context}");
+                assert!(scan_batch(&mut session, &[(start, end); 2], limit)[1] == expected, "{context} in a batch");
+            }
+        }
+        session.check();
+    }
+}
+
 #[test]
 fn full_memory_is_an_answer_and_changes_nothing() {
     let store = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();

@@ -57,7 +57,8 @@ fn a_lookup_reads_few_lines() {
     assert!(lines < 4.0 * (height - 1.0) + 6.0, "{lines} lines a get");
     // The paper's 1.5 KB for each node are 24 lines.
     assert!(lines < 24.0 * height);
-    assert!(scan_lines < lines + 24.0, "{scan_lines} lines a scan: 24 pairs are 12 lines, and a log of 8");
+    // 24 pairs are 12 lines; heads of segments, boundary keys and entries of the log are the others.
+    assert!(scan_lines < lines + 20.0, "{scan_lines} lines a scan");
 }
 
 #[test]

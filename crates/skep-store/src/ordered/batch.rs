@@ -20,7 +20,7 @@ use super::shortcut::{INDEX_START, SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
 use super::window::{Target, fingerprint};
-use super::{interior, leaf, log};
+use super::{interior, leaf, log, shortcut};
 use crate::short;
 
 /// Gets that are under way together: enough to keep all misses in flight that a core can have.
@@ -152,7 +152,7 @@ pub(super) fn find_segments<T: Trace>(
             }
             None => {
                 tied |= 1 << number;
-                shortcuts.announce_tied(key);
+                shortcut::announce_tied(leaf.frame(), key);
             }
         }
     }

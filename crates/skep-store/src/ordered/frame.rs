@@ -398,6 +398,17 @@ impl<'g, T: Trace> Node<'g, T> {
         unsafe { self.frame.address.add(self.log_start()).cast::<[AtomicU32; LOG_COUNT_MAX]>().as_ref() }
     }
 
+    /// The directory words of the published log entries, the oldest first.
+    #[inline(always)]
+    pub(super) fn log_words(self) -> impl Iterator<Item = u32> {
+        let count = self.state.log_count();
+        if count > 0 {
+            let place = self.frame.byte_offset() + self.log_start();
+            self.frame.frames.trace.touch(place, count * size_of::<u32>());
+        }
+        self.log_directory()[..count].iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
     /// The directory word of a log entry.
     #[inline]
     pub(super) fn log_word(self, entry: usize) -> u32 {

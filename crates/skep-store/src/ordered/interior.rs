@@ -11,7 +11,7 @@
 //! interior node never changes: another frame is built. It has two children at least.
 
 use super::division::{Division, Measure};
-use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
+use super::frame::{FRAME_SIZE_MAX, Frame, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
 use super::header::{Extent, Lid};
 use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below};
 use super::shortcut::{self, SEGMENT_COUNT_MAX, SegmentPlace, Shortcuts};
@@ -120,13 +120,7 @@ impl<'g, T: Trace> Children<'g, T> {
             windows = windows & !(1 << WINDOW_LANES) | not_below(lanes(LANES_SIZE), own) << WINDOW_LANES;
         }
         let found = count_untied(windows | 1 << others, others, own, |place| self.window(place));
-        found.unwrap_or_else(|tie| self.decide(tie, own, target))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn decide(&self, tie: Tie, own: u16, target: Target<'_>) -> usize {
-        tie.decide(self.count - 1, own, target, |place| self.window(place), |place| self.separator(place + 1))
+        found.unwrap_or_else(|tie| decide(self.node.frame(), self.start, tie, own, &target))
     }
 
     /// The window of a child that is not the segment's first.
@@ -154,6 +148,16 @@ impl<'g, T: Trace> Children<'g, T> {
         let start = if index == 1 { 0 } else { end(index - 1) };
         self.node.read(keys + start, end(index) - start)
     }
+}
+
+/// The child of a segment in which a target lies that separators tell. Given what fits registers, so that callers write
+/// nothing to memory for its sake.
+#[cold]
+#[inline(never)]
+fn decide<T: Trace>(frame: Frame<'_, T>, start: usize, tie: Tie, own: u16, target: &Target<'_>) -> usize {
+    let children = Children::open(frame.open(), start);
+    let separator = |place| children.separator(place + 1);
+    tie.decide(children.count - 1, own, *target, |place| children.window(place), separator)
 }
 
 /// How children lie in a node.

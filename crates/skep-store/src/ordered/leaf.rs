@@ -1,5 +1,7 @@
 //! Reading a leaf: one key, or all pairs in order, as of a version (Honeycomb, sections 3.3 and 4.3).
 
+use std::hint::select_unpredictable;
+
 use super::frame::Node;
 use super::lanes::equal;
 use super::log::{self, BackPointer, DirectoryWord, Entry, LogOrder, read_delta};
@@ -62,10 +64,7 @@ pub(super) fn get_sorted<'g, T: Trace>(
     while candidates != 0 {
         let item = candidates.trailing_zeros() as usize;
         candidates &= candidates - 1;
-        let (mut found, value) = segment.pair(item);
-        if item == 0 && index > 0 {
-            found = item_key(Shortcuts::open(leaf), &segment, index, item);
-        }
+        let (found, value) = pair(&segment, index, item);
         if short::equal(found, key) {
             return Some(value);
         }
@@ -84,21 +83,38 @@ pub(super) fn sorted_place<T: Trace>(leaf: Node<'_, T>, key: &[u8], fingerprint:
     while candidates != 0 {
         let item = candidates.trailing_zeros() as usize;
         candidates &= candidates - 1;
-        if short::equal(item_key(shortcuts, &segment, index, item), key) {
+        if short::equal(pair(&segment, index, item).0, key) {
             return (BackPointer { segment: index as u8, index: item as u8 }, true);
         }
     }
     // The boundary key is at or below any key that is looked for here.
-    let (mut low, mut high) = (usize::from(index > 0), segment.count());
-    if let Some(below) = count_below(leaf, &segment, low, key) {
-        return (BackPointer { segment: index as u8, index: (low + below) as u8 }, false);
+    let first = usize::from(index > 0);
+    if let Some(below) = count_below(leaf, &segment, first, key) {
+        return (BackPointer { segment: index as u8, index: (first + below) as u8 }, false);
     }
+    let item = first_admitted(&segment, index, |other| !short::is_below(other, key));
+    (BackPointer { segment: index as u8, index: item as u8 }, false)
+}
+
+/// The first item of a segment whose key is admitted, as are those of all behind it. The boundary key is left out.
+#[inline(always)]
+fn first_admitted<T: Trace>(segment: &Segment<'_, T>, segment_index: usize, admits: impl Fn(&[u8]) -> bool) -> usize {
+    let first = usize::from(segment_index > 0);
+    let run = segment.is_run_from(first).then(|| segment.place(first));
+    let key_of = |item| match run {
+        Some((start, key_size, value_size)) => {
+            segment.node().read(start + (item - first) * (key_size + value_size), key_size)
+        }
+        None => segment.pair(item).0,
+    };
+    let (mut low, mut high) = (first, segment.count());
     while low < high {
         let middle = (low + high) / 2;
-        let is_below = short::is_below(item_key(shortcuts, &segment, index, middle), key);
-        if is_below { low = middle + 1 } else { high = middle }
+        let is_admitted = admits(key_of(middle));
+        high = select_unpredictable(is_admitted, middle, high);
+        low = select_unpredictable(is_admitted, low, middle + 1);
     }
-    (BackPointer { segment: index as u8, index: low as u8 }, false)
+    low
 }
 
 /// How many items of a run from `first` on are below a key, if their first eight bytes tell. All are looked at: that is
@@ -155,42 +171,32 @@ fn log_fingerprint<T: Trace>(leaf: Node<'_, T>, entry: usize) -> u8 {
     leaf.log_fingerprints()[entry]
 }
 
-#[inline]
-fn item_key<'g, T: Trace>(
-    shortcuts: Shortcuts<'g, T>,
-    segment: &Segment<'g, T>,
-    segment_index: usize,
-    item: usize,
-) -> &'g [u8] {
-    match segment.key(item) {
-        Some(key) => key,
-        None => shortcuts.first_key(segment_index).expect("a segment without the key of item 0 has a boundary key"),
+/// Key and value of an item, the boundary key from the shortcut block.
+#[inline(always)]
+fn pair<'g, T: Trace>(segment: &Segment<'g, T>, segment_index: usize, item: usize) -> (&'g [u8], Value<'g>) {
+    let (mut key, value) = segment.pair(item);
+    if item == 0
+        && let Some(first) = Shortcuts::open(segment.node()).first_key(segment_index)
+    {
+        key = first;
     }
+    (key, value)
 }
 
 /// The pairs of a leaf as of a version, in order.
-///
-/// Between log entries the items of a uniform segment are a run: one lies behind the other, and nothing is to be decided.
 #[derive(Debug)]
 pub(super) struct LeafCursor<'g, T> {
-    leaf: Node<'g, T>,
     version: u64,
     order: LogOrder,
-    /// The next entry in that order, its word, and the item of the segment before which it stands: none if it is in a later
-    /// segment.
+    /// The next entry in that order, and the item of the segment before which it stands: none if it is in a later segment.
     place: usize,
-    entry_word: Option<DirectoryWord>,
     entry_item: usize,
     /// The next entry in order that was not announced.
     place_announced: usize,
     segment: Segment<'g, T>,
     segment_index: usize,
-    /// The next item of the segment, the end of its run, and where it begins if it is in one.
+    /// The next item of the segment.
     item: usize,
-    run_end: usize,
-    offset: usize,
-    key_size: usize,
-    pair_size: usize,
 }
 
 /// In the place of an item that no segment has.
@@ -212,63 +218,41 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     /// the leaf to the right, and the log entries that come soon. To be called when the cursor comes to a segment.
     #[inline(always)]
     pub(super) fn announce_ahead(&mut self) {
-        let shortcuts = Shortcuts::open(self.leaf);
+        let leaf = self.leaf();
+        let shortcuts = Shortcuts::open(leaf);
         if self.segment_index > 0 {
             shortcuts.announce_boundary(self.segment_index, self.segment.key_size());
         }
         if self.segment_index + 1 < shortcuts.segment_count() {
             shortcuts.announce_segment(self.segment_index + 1);
         } else {
-            self.leaf.announce_right();
+            leaf.announce_right();
         }
         while self.place_announced < self.order.count()
-            && self.order.segment(self.leaf, self.place_announced) <= self.segment_index + SEGMENTS_AHEAD
+            && self.order.segment(leaf, self.place_announced) <= self.segment_index + SEGMENTS_AHEAD
         {
-            log::announce(self.leaf, self.order.entry(self.place_announced));
+            log::announce(leaf, self.order.entry(self.place_announced));
             self.place_announced += 1;
         }
     }
 
     /// Begins with the first pair of a segment. The version is at or above the leaf's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(leaf: Node<'g, T>, segment_index: usize, version: u64) -> Self {
-        let shortcuts = Shortcuts::open(leaf);
         let order = LogOrder::read(leaf);
-        let segment = Segment::open(leaf, shortcuts.segment_start(segment_index), segment_index);
-        let mut place = 0;
-        if segment_index > 0 {
-            while place < order.count() && order.segment(leaf, place) < segment_index {
-                place += 1;
-            }
-        }
-        let mut cursor = LeafCursor {
-            leaf,
-            version,
-            order,
-            place,
-            entry_word: None,
-            entry_item: NO_ITEM,
-            place_announced: place,
-            segment,
-            segment_index,
-            item: 0,
-            run_end: 0,
-            offset: 0,
-            key_size: 0,
-            pair_size: 0,
-        };
-        cursor.begin_segment();
-        cursor
+        let place = order.count_before(leaf, segment_index);
+        let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(segment_index), segment_index);
+        let entry_item = entry_item(leaf, order, place, segment_index);
+        LeafCursor { version, order, place, entry_item, place_announced: place, segment, segment_index, item: 0 }
     }
 
     /// The leaf.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leaf(&self) -> Node<'g, T> {
-        self.leaf
+        self.segment.node()
     }
 
     /// The next pair of the leaf.
-    #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Item<'g>> {
         loop {
             if let Some(item) = self.next_of_segment() {
@@ -282,132 +266,141 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     }
 
     /// Goes on to the next segment, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_segment(&mut self) -> bool {
-        let shortcuts = Shortcuts::open(self.leaf);
+        let leaf = self.leaf();
+        let shortcuts = Shortcuts::open(leaf);
         let next = self.segment_index + 1;
         if next == shortcuts.segment_count() {
             return false;
         }
         self.segment_index = next;
-        self.segment = Segment::open(self.leaf, shortcuts.segment_start(next), next);
-        self.begin_segment();
+        self.segment = Segment::open(leaf, shortcuts.segment_start(next), next);
+        self.entry_item = entry_item(leaf, self.order, self.place, next);
+        self.item = 0;
         true
     }
 
     /// The next pair of the segment, with the log entries that belong there.
-    #[inline(always)]
     pub(super) fn next_of_segment(&mut self) -> Option<Item<'g>> {
-        if self.item == self.run_end {
-            return self.next_beside_run();
-        }
-        let (key, bytes) = self.leaf.read(self.offset, self.pair_size).split_at(self.key_size);
-        let item = self.item;
-        self.item += 1;
-        self.offset += self.pair_size;
-        let value = Value { bytes, is_outside: self.segment.is_outside(item) };
-        Some(Item { key, value, fingerprint: self.segment.fingerprint(item) })
-    }
-
-    /// Shows the pairs of the segment that are left, with the log entries that belong there, until `visit` answers false.
-    /// Whether it never did.
-    #[inline(always)]
-    pub(super) fn visit_segment(&mut self, mut visit: impl FnMut(Item<'g>) -> bool) -> bool {
-        loop {
-            if self.item < self.run_end {
-                let run = self.leaf.read(self.offset, (self.run_end - self.item) * self.pair_size);
-                let (key_size, outside, mut number) = (self.key_size, self.segment.outside(), self.item);
-                self.item = self.run_end;
-                for pair in run.chunks_exact(self.pair_size) {
-                    let (key, bytes) = pair.split_at(key_size);
-                    let value = Value { bytes, is_outside: outside >> number & 1 == 1 };
-                    let fingerprint = self.segment.fingerprint(number);
-                    number += 1;
-                    if !visit(Item { key, value, fingerprint }) {
-                        return false;
-                    }
-                }
-            }
-            if self.entry_item == NO_ITEM && self.item == self.segment.count() {
-                return true;
-            }
-            match self.next_beside_run() {
-                None => return true,
-                Some(item) if !visit(item) => return false,
-                Some(_) => {}
-            }
-        }
-    }
-
-    /// A pair of the log, a boundary key's, or one of a varied segment.
-    #[inline(never)]
-    fn next_beside_run(&mut self) -> Option<Item<'g>> {
         loop {
             if self.item == self.entry_item {
-                let is_exact = self.entry_word.is_some_and(|word| word.flags.is_exact);
-                let newest = self.newest_of_key();
-                if newest.is_some() {
-                    // An entry with the item's key is the last one before the item, and stands for it.
-                    self.item += usize::from(is_exact);
-                }
-                self.find_entry();
-                self.begin_run();
-                let Some((entry, word)) = newest else { continue };
-                if !word.flags.is_delete {
-                    let Entry { key, value, .. } = Entry::of_word(self.leaf, word);
-                    return Some(Item { key, value, fingerprint: log_fingerprint(self.leaf, entry) });
+                if let Some(item) = self.pass_entries() {
+                    return Some(item);
                 }
             } else if self.item < self.segment.count() {
-                let item = self.item;
-                let (mut key, value) = self.segment.pair(item);
-                if item == 0 && self.segment_index > 0 {
-                    key = item_key(Shortcuts::open(self.leaf), &self.segment, self.segment_index, item);
-                }
-                self.item += 1;
-                self.begin_run();
-                return Some(Item { key, value, fingerprint: self.segment.fingerprint(item) });
+                return Some(self.pass_item());
             } else {
                 return None;
             }
         }
     }
 
-    #[inline]
-    fn begin_segment(&mut self) {
-        self.item = 0;
-        self.find_entry();
-        self.begin_run();
-    }
-
-    /// Finds out where the next entry stands.
-    #[inline]
-    fn find_entry(&mut self) {
-        let word = (self.place < self.order.count()).then(|| self.order.word(self.leaf, self.place));
-        self.entry_item = match word {
-            Some(word) if usize::from(word.back.segment) == self.segment_index => usize::from(word.back.index),
-            _ => NO_ITEM,
-        };
-        self.entry_word = word;
-    }
-
-    /// Finds out whether the items up to the next entry can be read in a row.
-    #[inline]
-    fn begin_run(&mut self) {
-        self.run_end = self.item;
-        if self.item < self.segment.count() && self.segment.is_run_from(self.item) {
-            let (offset, key_size, value_size) = self.segment.place(self.item);
-            (self.offset, self.key_size, self.pair_size) = (offset, key_size, key_size + value_size);
-            self.run_end = self.entry_item.min(self.segment.count());
+    /// Shows the pairs of the segment that are left, with the log entries that belong there, until `visit` answers false.
+    /// Whether it never did. Between log entries the items of a uniform segment are a run: one lies behind the other, and
+    /// nothing is to be decided.
+    #[inline(always)]
+    pub(super) fn visit_segment(&mut self, mut visit: impl FnMut(Item<'g>) -> bool) -> bool {
+        loop {
+            let end = self.entry_item.min(self.segment.count());
+            while self.item < end && !self.segment.is_run_from(self.item) {
+                if !visit(self.pass_item()) {
+                    return false;
+                }
+            }
+            if self.item < end {
+                let (mut run, key_size, pair_size) = self.segment.run(self.item, end);
+                let mut number = self.item;
+                self.item = end;
+                while let Some((pair, others)) = run.split_at_checked(pair_size) {
+                    let (key, bytes) = pair.split_at(key_size);
+                    let fingerprint = self.segment.fingerprint(number);
+                    (run, number) = (others, number + 1);
+                    if !visit(Item { key, value: Value { bytes, is_outside: false }, fingerprint }) {
+                        return false;
+                    }
+                }
+            }
+            if self.entry_item == NO_ITEM {
+                return true;
+            }
+            if let Some(item) = self.pass_entries()
+                && !visit(item)
+            {
+                return false;
+            }
         }
     }
 
-    /// Passes the entries of the next key. The newest of those that can be seen, and its word.
-    #[inline]
-    fn newest_of_key(&mut self) -> Option<(usize, DirectoryWord)> {
+    /// The same for those pairs whose keys are admitted, which come first. False as well when there are others.
+    #[inline(never)]
+    pub(super) fn visit_up_to(
+        &mut self,
+        admits: impl Fn(&[u8]) -> bool,
+        mut visit: impl FnMut(&'g [u8], Value<'g>) -> bool,
+    ) -> bool {
+        while let Some(item) = self.next_of_segment() {
+            if !(admits(item.key) && visit(item.key, item.value)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The first key of the next segment of the leaf, if there is one. No pair of this segment reaches it.
+    pub(super) fn next_boundary(&self) -> Option<&'g [u8]> {
+        let shortcuts = Shortcuts::open(self.leaf());
+        let next = self.segment_index + 1;
+        if next < shortcuts.segment_count() { shortcuts.first_key(next) } else { None }
+    }
+
+    /// Passes the pairs of the segment before the first whose key is admitted, as are those of all behind it. Whether one may
+    /// be left.
+    #[inline(never)]
+    pub(super) fn pass_until(&mut self, admits: impl Fn(&[u8]) -> bool) -> bool {
+        self.item = first_admitted(&self.segment, self.segment_index, &admits);
+        if self.item == 1 && Shortcuts::open(self.leaf()).first_key(self.segment_index).is_some_and(&admits) {
+            self.item = 0;
+        }
+        // Of the entries that stand before that item, those before an earlier one have lower keys than that.
+        while self.entry_item <= self.item {
+            let is_admitted = |word| admits(Entry::of_word(self.leaf(), word).key);
+            if self.entry_item == self.item && is_admitted(self.order.word(self.leaf(), self.place)) {
+                break;
+            }
+            self.place += 1;
+            self.entry_item = entry_item(self.leaf(), self.order, self.place, self.segment_index);
+        }
+        self.item < self.segment.count() || self.entry_item != NO_ITEM
+    }
+
+    /// The last pair of the segment whose key is admitted, as are all before it.
+    pub(super) fn last_in_segment(&mut self, admits: impl Fn(&[u8]) -> bool) -> Option<Item<'g>> {
+        let mut last = None;
+        while let Some(item) = self.next_of_segment().filter(|item| admits(item.key)) {
+            last = Some(item);
+        }
+        last
+    }
+
+    /// Passes the next item. Its pair.
+    #[inline(always)]
+    fn pass_item(&mut self) -> Item<'g> {
+        let item = self.item;
+        self.item += 1;
+        let (key, value) = pair(&self.segment, self.segment_index, item);
+        Item { key, value, fingerprint: self.segment.fingerprint(item) }
+    }
+
+    /// Passes the entries of the next key, which stand before the next item. Its pair, if the newest of those that can be
+    /// seen is one.
+    #[inline(never)]
+    fn pass_entries(&mut self) -> Option<Item<'g>> {
+        let leaf = self.leaf();
         let mut newest = None;
-        while self.place < self.order.count() {
-            let word = self.order.word(self.leaf, self.place);
-            if newest.is_none() && self.leaf.version() + read_delta(self.leaf, word) <= self.version {
+        loop {
+            let word = self.order.word(leaf, self.place);
+            if newest.is_none() && leaf.version() + read_delta(leaf, word) <= self.version {
                 newest = Some((self.order.entry(self.place), word));
             }
             self.place += 1;
@@ -415,6 +408,24 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
                 break;
             }
         }
-        newest
+        self.entry_item = entry_item(leaf, self.order, self.place, self.segment_index);
+        let (entry, word) = newest?;
+        // An entry with the item's key is the last one before the item, and stands for it.
+        self.item += usize::from(word.flags.is_exact);
+        if word.flags.is_delete {
+            return None;
+        }
+        let Entry { key, value, .. } = Entry::of_word(leaf, word);
+        Some(Item { key, value, fingerprint: log_fingerprint(leaf, entry) })
     }
+}
+
+/// The item of a segment before which the log entry at a place in their order stands, if it stands in that segment.
+#[inline(always)]
+fn entry_item<T: Trace>(leaf: Node<'_, T>, order: LogOrder, place: usize, segment_index: usize) -> usize {
+    if place == order.count() {
+        return NO_ITEM;
+    }
+    let BackPointer { segment, index } = order.word(leaf, place).back;
+    if usize::from(segment) == segment_index { usize::from(index) } else { NO_ITEM }
 }

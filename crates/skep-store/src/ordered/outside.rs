@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 
 use super::epoch::Guard;
 use super::frame::{FRAME_SIZE_MAX, FrameNumber, Frames, GRANULE_SIZE, Replaced, SealedFrame};
+use super::segment::Value;
 use super::space::Space;
 use super::trace::Trace;
 
@@ -85,6 +86,28 @@ pub(super) fn visit<'g, T: Trace>(
         left -= part;
         next = u32::from_le_bytes(*bytes.first_chunk().expect("a frame begins with a link"));
     }
+}
+
+/// The bytes of a value, put together in `whole` if it lies outside its node.
+#[inline(always)]
+pub(super) fn in_full<'v, T: Trace>(
+    frames: &Frames<T>,
+    value: Value<'v>,
+    whole: &'v mut Vec<u8>,
+    guard: &Guard<'_>,
+) -> &'v [u8] {
+    if value.is_outside {
+        put_together(frames, value.bytes, whole, guard);
+        return whole;
+    }
+    value.bytes
+}
+
+#[cold]
+#[inline(never)]
+fn put_together<T: Trace>(frames: &Frames<T>, reference: &[u8], whole: &mut Vec<u8>, guard: &Guard<'_>) {
+    whole.clear();
+    visit(frames, reference, guard, |_, part| whole.extend_from_slice(part));
 }
 
 /// The frames of a value whose reference is being dropped.

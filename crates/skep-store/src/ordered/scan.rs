@@ -54,13 +54,11 @@ impl<'k> Start<'k> {
         }
     }
 
-    #[inline(never)]
     fn admits(self, key: &[u8]) -> bool {
+        debug_assert!(!matches!(self, Start::Floor(_)), "the floor is looked for");
         match self {
-            Start::First => true,
-            Start::AtOrAbove(start) => !is_below(key, start),
             Start::Above(start) => is_below(start, key),
-            Start::Floor(_) => unreachable!("the floor is looked for"),
+            _ => !is_below(key, self.key()),
         }
     }
 }
@@ -70,8 +68,8 @@ impl<'k> End<'k> {
     fn admits(self, key: &[u8]) -> bool {
         match self {
             End::Last => true,
-            End::AtOrBelow(end) => key <= end,
-            End::Below(end) => key < end,
+            End::AtOrBelow(end) => !is_below(end, key),
+            End::Below(end) => is_below(key, end),
         }
     }
 
@@ -109,7 +107,8 @@ enum Stage<'g, T> {
 impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
     /// In the leaf in which the start lies, at its segment.
     fn new(leaf: Node<'g, T>, segment: usize, start: Start<'k>, end: End<'k>) -> Self {
-        Scan { stage: Stage::Leaf(leaf, segment), start: Some(start), end, floor: None }
+        let start = (start != Start::First).then_some(start);
+        Scan { stage: Stage::Leaf(leaf, segment), start, end, floor: None }
     }
 
     /// Announces what the next step will visit.
@@ -136,35 +135,37 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
             Stage::Leaf(leaf, segment) => {
                 let (leaf, segment) = (*leaf, *segment);
                 self.stage = Stage::Pairs(LeafCursor::new(leaf, segment, version));
-                let Some(Start::Floor(key)) = self.start else { return true };
-                let target = Target::AtOrBelow(key);
-                let mut of_segment = LeafCursor::new(leaf, segment, version);
-                let mut floor = None;
-                while let Some(item) = of_segment.next_of_segment().filter(|item| item.key <= key) {
-                    floor = Some(item);
-                }
-                self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
-                if floor.is_none() {
-                    self.floor = store.find_last(target, version, guard);
+                if let Some(Start::Floor(key)) = self.start {
+                    let floor = LeafCursor::new(leaf, segment, version).last_in_segment(|other| other <= key);
+                    self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
+                    if floor.is_none() {
+                        self.floor = store.find_last(Target::AtOrBelow(key), version, guard);
+                    }
                 }
                 true
             }
             Stage::Pairs(cursor) => {
-                let (start, end) = (&mut self.start, self.end);
-                if let Some(floor) = self.floor.take()
-                    && !(end.admits(floor.key) && visit(floor.key, floor.value))
-                {
-                    return false;
-                }
-                let is_wanted = cursor.visit_segment(|item| {
-                    if let Some(first) = *start {
-                        if !first.admits(item.key) {
-                            return true;
-                        }
-                        *start = None;
+                let end = self.end;
+                if let Some(floor) = self.floor {
+                    self.floor = None;
+                    if !(end.admits(floor.key) && visit(floor.key, floor.value)) {
+                        return false;
                     }
-                    end.admits(item.key) && visit(item.key, item.value)
-                });
+                }
+                if let Some(start) = self.start {
+                    let low = start.key();
+                    let is_found = match start {
+                        Start::Above(_) => cursor.pass_until(|key| is_below(low, key)),
+                        _ => cursor.pass_until(|key| !is_below(key, low)),
+                    };
+                    if is_found {
+                        self.start = None;
+                    }
+                }
+                let is_wanted = match end == End::Last || cursor.next_boundary().is_some_and(|key| end.admits(key)) {
+                    true => cursor.visit_segment(|item| visit(item.key, item.value)),
+                    false => cursor.visit_up_to(|key| end.admits(key), visit),
+                };
                 if !is_wanted {
                     return false;
                 }
@@ -281,9 +282,7 @@ impl<T: Trace> OrderedStore<T> {
     fn find_last<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Option<Item<'g>> {
         let mut last = None;
         self.segments_before(target, version, guard, |cursor, target| {
-            while let Some(item) = cursor.next_of_segment().filter(|item| target.is_right_of(item.key)) {
-                last = Some(item);
-            }
+            last = cursor.last_in_segment(|key| target.is_right_of(key));
             last.is_none()
         });
         last

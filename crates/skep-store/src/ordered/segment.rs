@@ -12,7 +12,7 @@
 //! of its own. Ends count from the start of the segment. Where all keys and all values have one size, as they mostly have,
 //! nothing but the fingerprints is stored beside them, and items of 16 + 16 bytes never straddle lines.
 
-use super::frame::Node;
+use super::frame::{Frame, Node};
 use super::lanes::equal;
 use super::shortcut::SEGMENT_ALIGNMENT;
 use super::trace::Trace;
@@ -98,12 +98,6 @@ impl<'g, T: Trace> Segment<'g, T> {
         usize::from(u16::from_le_bytes([self.head[place], self.head[place + 1]]))
     }
 
-    #[inline]
-    fn u16_at(&self, place: usize) -> usize {
-        let bytes = self.node.read(self.start + place, 2);
-        usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
-    }
-
     /// The items with this fingerprint, item 0 in bit 0.
     #[inline(always)]
     pub(super) fn matching(&self, fingerprint: u8) -> u32 {
@@ -117,10 +111,24 @@ impl<'g, T: Trace> Segment<'g, T> {
         self.head[FINGERPRINTS_START + item % ITEM_COUNT_MAX]
     }
 
-    /// Whether the items from this one on have one size and lie one behind the other, the first at its place.
-    #[inline]
+    /// The node that it is of.
+    #[inline(always)]
+    pub(super) fn node(&self) -> Node<'g, T> {
+        self.node
+    }
+
+    /// Whether the items from this one on have one size and lie one behind the other, keys and values in full.
+    #[inline(always)]
     pub(super) fn is_run_from(&self, item: usize) -> bool {
-        self.is_uniform() && !(self.has_boundary && item == 0)
+        self.is_uniform() && self.outside() == 0 && !(self.has_boundary && item == 0)
+    }
+
+    /// The items of a run from one to another, the size of each key, and that of each pair.
+    #[inline(always)]
+    pub(super) fn run(&self, first: usize, end: usize) -> (&'g [u8], usize, usize) {
+        let (offset, key_size, value_size) = self.place(first);
+        let pair_size = key_size + value_size;
+        (self.node.read(offset, (end - first) * pair_size), key_size, pair_size)
     }
 
     /// The size of its keys, if they have one; otherwise zero.
@@ -142,7 +150,8 @@ impl<'g, T: Trace> Segment<'g, T> {
             let boundary = if self.has_boundary { self.key_size() } else { 0 };
             return UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary;
         }
-        self.u16_at(FINGERPRINTS_START + count + (count - 1) * 2)
+        let (start, key_size, value_size) = self.place(count - 1);
+        start + key_size + value_size - self.start
     }
 
     /// The items whose values are references, item 0 in bit 0.
@@ -160,7 +169,7 @@ impl<'g, T: Trace> Segment<'g, T> {
     #[inline(always)]
     pub(super) fn place(&self, item: usize) -> (usize, usize, usize) {
         if !self.is_uniform() {
-            return self.varied_place(item);
+            return varied_place(self.node.frame(), self.start, item);
         }
         let (key_size, value_size) = (self.head_u16(4), self.head_u16(6));
         let items = self.start + UNIFORM_HEAD_SIZE;
@@ -171,18 +180,6 @@ impl<'g, T: Trace> Segment<'g, T> {
         } else {
             (items + (item - 1) * (key_size + value_size), key_size, value_size)
         }
-    }
-
-    fn varied_place(&self, item: usize) -> (usize, usize, usize) {
-        let count = self.count();
-        let ends = FINGERPRINTS_START + count;
-        let start = match item {
-            0 => FINGERPRINTS_START + count * VARIED_ITEM_HEAD_SIZE,
-            _ => self.u16_at(ends + (item - 1) * 2),
-        };
-        let end = self.u16_at(ends + item * 2);
-        let key_size = self.u16_at(ends + count * 2 + item * 2);
-        (self.start + start, key_size, end - start - key_size)
     }
 
     /// Where the first item with this fingerprint lies.
@@ -204,16 +201,6 @@ impl<'g, T: Trace> Segment<'g, T> {
         let (offset, key_size, value_size) = self.place(item);
         let (key, bytes) = self.node.read(offset, key_size + value_size).split_at(key_size);
         (key, Value { bytes, is_outside: self.is_outside(item) })
-    }
-
-    /// The key of an item, unless it is the boundary key.
-    #[inline]
-    pub(super) fn key(&self, item: usize) -> Option<&'g [u8]> {
-        if self.has_boundary && item == 0 {
-            return None;
-        }
-        let (offset, key_size, _) = self.place(item);
-        Some(self.node.read(offset, key_size))
     }
 
     #[inline]
@@ -254,6 +241,25 @@ impl<'g, T: Trace> Segment<'g, T> {
             }));
         }
     }
+}
+
+/// Where an item of a varied segment lies. Given what fits registers, so that callers write nothing to memory for its sake.
+#[inline(never)]
+fn varied_place<T: Trace>(frame: Frame<'_, T>, start: usize, item: usize) -> (usize, usize, usize) {
+    let node = frame.open();
+    let u16_at = |place: usize| {
+        let bytes = node.read(start + place, 2);
+        usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
+    };
+    let count = usize::from(node.read(start, 1)[0]);
+    let ends = FINGERPRINTS_START + count;
+    let first = match item {
+        0 => FINGERPRINTS_START + count * VARIED_ITEM_HEAD_SIZE,
+        _ => u16_at(ends + (item - 1) * 2),
+    };
+    let end = u16_at(ends + item * 2);
+    let key_size = u16_at(ends + count * 2 + item * 2);
+    (start + first, key_size, end - first - key_size)
 }
 
 /// Bytes of a segment of these items.

@@ -54,13 +54,8 @@ impl<'s, T: Trace> Session<'s, T> {
         let guard = participant.enter();
         let version = store.versions.read();
         for group in keys.chunks(GROUP_SIZE) {
-            store.get_group(group, version, &guard, |value| match value {
-                Some(value) if value.is_outside => {
-                    whole.clear();
-                    outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-                    show(Some(whole));
-                }
-                value => show(value.map(|value| value.bytes)),
+            store.get_group(group, version, &guard, |value| {
+                show(value.map(|value| outside::in_full(&store.frames, value, whole, &guard)));
             });
         }
     }
@@ -97,12 +92,7 @@ impl<'s, T: Trace> Session<'s, T> {
         let guard = participant.enter();
         let version = store.versions.read();
         store.scan(start, end, version, &guard, |key, value| {
-            if !value.is_outside {
-                return visit(key, value.bytes);
-            }
-            whole.clear();
-            outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-            visit(key, whole)
+            visit(key, outside::in_full(&store.frames, value, whole, &guard))
         });
     }
 
@@ -115,13 +105,8 @@ impl<'s, T: Trace> Session<'s, T> {
         let version = store.versions.read();
         for (group, ranges) in ranges.chunks(SCAN_GROUP_SIZE).enumerate() {
             store.scan_group(ranges, version, &guard, |number, key, value| {
-                let number = group * SCAN_GROUP_SIZE + number;
-                if !value.is_outside {
-                    return visit(number, key, value.bytes);
-                }
-                whole.clear();
-                outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-                visit(number, key, whole)
+                let value = outside::in_full(&store.frames, value, whole, &guard);
+                visit(group * SCAN_GROUP_SIZE + number, key, value)
             });
         }
     }
@@ -132,12 +117,7 @@ impl<'s, T: Trace> Session<'s, T> {
         let guard = participant.enter();
         let version = store.versions.read();
         store.scan_reverse(start, end, version, &guard, |key, value| {
-            if !value.is_outside {
-                return visit(key, value.bytes);
-            }
-            whole.clear();
-            outside::visit(&store.frames, value.bytes, &guard, |_, part| whole.extend_from_slice(part));
-            visit(key, whole)
+            visit(key, outside::in_full(&store.frames, value, whole, &guard))
         });
     }
 

@@ -9,8 +9,8 @@
 //! stored here only. Segment offsets count 32 bytes. Windows, offsets and counts fit line 1, so a search reads a boundary
 //! key only on a tie. Windows that are not used are all ones. Zero boundary keys are legal: long ones do not fit.
 
-use super::frame::Node;
-use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below};
+use super::frame::{Frame, Node};
+use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below, not_below_of_two};
 use super::trace::Trace;
 use super::window::{Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
@@ -86,6 +86,7 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     }
 
     /// The first key of a segment, which the first segment does not have here.
+    #[inline]
     pub(super) fn first_key(self, segment: usize) -> Option<&'g [u8]> {
         Some(self.boundary_key(segment.checked_sub(1)?))
     }
@@ -94,7 +95,7 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     #[inline(always)]
     pub(super) fn find(self, target: Target<'_>) -> SegmentPlace {
         let own = target.window(self.prefix_size());
-        let segment = self.count_left(own).unwrap_or_else(|tie| self.decide(tie, own, target));
+        let segment = self.count_left(own).unwrap_or_else(|tie| decide(self.node.frame(), tie, own, &target));
         self.place(segment, own)
     }
 
@@ -114,18 +115,10 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     fn count_left(self, own: u16) -> Result<usize, Tie> {
         const _: () = assert!(WINDOW_COUNT_MAX <= 3 * WINDOW_LANES && 3 * LANES_SIZE <= LINE_SIZE);
         let lanes = self.index.as_chunks::<LANES_SIZE>().0;
-        let windows = not_below(&lanes[0], own)
-            | not_below(&lanes[1], own) << WINDOW_LANES
+        let windows = not_below_of_two(&lanes[0], &lanes[1], own)
             | not_below(&lanes[2], own) << (2 * WINDOW_LANES)
             | 1 << WINDOW_COUNT_MAX;
         count_untied(windows, self.segment_count() - 1, own, |place| self.window(place))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn decide(self, tie: Tie, own: u16, target: Target<'_>) -> usize {
-        let count = self.segment_count() - 1;
-        tie.decide(count, own, target, |place| self.window(place), |place| self.boundary_key(place))
     }
 
     /// The window of a boundary key.
@@ -141,15 +134,6 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         let end =
             if segment + 1 < self.segment_count() { self.segment_start(segment + 1) } else { self.node.log_start() };
         self.node.frame().announce(start, end - start);
-    }
-
-    /// Says that boundary keys will be read soon that share the window of a key, which is as long as they are as a rule.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn announce_tied(self, key: &[u8]) {
-        let own = Target::AtOrBelow(key).window(self.prefix_size());
-        let below = (0..self.segment_count() - 1).take_while(|place| self.window(*place) < own).count();
-        self.announce_boundary(below + 1, key.len());
     }
 
     /// Says that the boundary key of a segment will be read soon: its end, and the key itself, as far as it can be told if all
@@ -186,11 +170,35 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
+    #[inline]
     fn boundary_key(self, place: usize) -> &'g [u8] {
         let keys_start = BOUNDARIES_START + (self.segment_count() - 1) * END_SIZE;
-        let start = if place == 0 { 0 } else { self.boundary_end(place - 1) };
-        self.node.read(keys_start + start, self.boundary_end(place) - start)
+        // The end of the key before and its own. Before the first end lie two bytes of line 1.
+        let ends = self.node.read(BOUNDARIES_START + place * END_SIZE - END_SIZE, 2 * END_SIZE);
+        let end = |place: usize| usize::from(u16::from_le_bytes([ends[2 * place], ends[2 * place + 1]]));
+        let start = if place == 0 { 0 } else { end(0) };
+        self.node.read(keys_start + start, end(1) - start)
     }
+}
+
+/// Says that boundary keys will be read soon that share the window of a key, which is as long as they are as a rule.
+#[cold]
+#[inline(never)]
+pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, key: &[u8]) {
+    let shortcuts = Shortcuts::open(frame.open());
+    let own = Target::AtOrBelow(key).window(shortcuts.prefix_size());
+    let below = (0..shortcuts.segment_count() - 1).take_while(|place| shortcuts.window(*place) < own).count();
+    shortcuts.announce_boundary(below + 1, key.len());
+}
+
+/// The segment of a node in which a target lies that boundary keys tell. Given what fits registers, so that callers write
+/// nothing to memory for its sake.
+#[cold]
+#[inline(never)]
+fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, target: &Target<'_>) -> usize {
+    let shortcuts = Shortcuts::open(frame.open());
+    let count = shortcuts.segment_count() - 1;
+    tie.decide(count, own, *target, |place| shortcuts.window(place), |place| shortcuts.boundary_key(place))
 }
 
 /// Bytes from the start of a frame to the end of its boundary keys, if they fit.
