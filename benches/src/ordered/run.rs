@@ -142,8 +142,9 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let mut draw = Draw::new(plan.pairs);
     let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
     let cores = cores()?;
-    let on_two = |place: &usize| cores.len() > 1 && ON_TWO_THREADS.contains(&cases[*place].name);
-    let shared: Vec<usize> = (0..cases.len()).filter(on_two).collect();
+    let place_of = |name: &&str| cases.iter().position(|case| case.name == *name).expect("the name of a case");
+    let on_two: &[&str] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
+    let shared: Vec<usize> = on_two.iter().map(place_of).collect();
     let mut two_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
     let mut work = 0_u64;
     // The first round warms up.
