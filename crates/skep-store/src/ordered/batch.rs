@@ -146,13 +146,13 @@ pub(super) fn find_segments<T: Trace>(
     for (number, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
         let shortcuts = Shortcuts::open(*leaf);
         match shortcuts.find_untied(Target::AtOrBelow(key)) {
-            Some(place) => {
+            Ok(place) => {
                 places[number] = place;
                 leaf.frame().announce_line(usize::from(place.start));
             }
-            None => {
+            Err(tie) => {
                 tied |= 1 << number;
-                shortcut::announce_tied(leaf.frame(), key);
+                shortcut::announce_tied(leaf.frame(), tie, key);
             }
         }
     }

@@ -13,7 +13,7 @@
 use super::division::{Division, Measure};
 use super::frame::{FRAME_SIZE_MAX, Frame, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
 use super::header::{Extent, Lid};
-use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below};
+use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below_of_two};
 use super::shortcut::{self, SEGMENT_COUNT_MAX, SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::window::{Target, Tie, WINDOW_SIZE, count_untied, window};
@@ -115,18 +115,15 @@ impl<'g, T: Trace> Children<'g, T> {
         let others = self.count - 1;
         // What lies behind the windows is compared as well, and then left out.
         let lanes = |place: usize| self.line[SEPARATOR_WINDOWS + place..].first_chunk().expect("lanes of the line");
-        let mut windows = not_below(lanes(0), own) | 1 << WINDOW_LANES;
-        if others > WINDOW_LANES {
-            windows = windows & !(1 << WINDOW_LANES) | not_below(lanes(LANES_SIZE), own) << WINDOW_LANES;
-        }
-        let found = count_untied(windows | 1 << others, others, own, |place| self.window(place));
+        let windows = not_below_of_two(lanes(0), lanes(LANES_SIZE), own) | 1 << others;
+        let found = count_untied(windows, others, own, |place| self.window(place));
         found.unwrap_or_else(|tie| decide(self.node.frame(), self.start, tie, own, &target))
     }
 
-    /// The window of a child that is not the segment's first.
+    /// The window of a child that is not the segment's first. Of a place behind them it is anything.
     #[inline(always)]
     fn window(&self, place: usize) -> u16 {
-        let start = SEPARATOR_WINDOWS + place * WINDOW_SIZE;
+        let start = (SEPARATOR_WINDOWS + place * WINDOW_SIZE) % LINE_SIZE;
         u16::from_le_bytes([self.line[start], self.line[start + 1]])
     }
 

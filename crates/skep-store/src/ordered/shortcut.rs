@@ -101,9 +101,9 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
 
     /// The segment in which the target lies, or would, unless a boundary key has to be read for it.
     #[inline(always)]
-    pub(super) fn find_untied(self, target: Target<'_>) -> Option<SegmentPlace> {
+    pub(super) fn find_untied(self, target: Target<'_>) -> Result<SegmentPlace, Tie> {
         let own = target.window(self.prefix_size());
-        Some(self.place(self.count_left(own).ok()?, own))
+        Ok(self.place(self.count_left(own)?, own))
     }
 
     #[inline(always)]
@@ -121,10 +121,11 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         count_untied(windows, self.segment_count() - 1, own, |place| self.window(place))
     }
 
-    /// The window of a boundary key.
+    /// The window of a boundary key. Of a place behind them it is anything.
     #[inline(always)]
     pub(super) fn window(self, place: usize) -> u16 {
-        u16::from_le_bytes([self.index[place * WINDOW_SIZE], self.index[place * WINDOW_SIZE + 1]])
+        let start = place * WINDOW_SIZE % LINE_SIZE;
+        u16::from_le_bytes([self.index[start], self.index[start + 1]])
     }
 
     /// Says that a segment will be read soon, all of it.
@@ -181,14 +182,16 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     }
 }
 
-/// Says that boundary keys will be read soon that share the window of a key, which is as long as they are as a rule.
+/// Says that a boundary key will be read soon that shares the window of a key, which is as long as it as a rule, and one of
+/// the segments on both sides of it.
 #[cold]
 #[inline(never)]
-pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, key: &[u8]) {
+pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8]) {
     let shortcuts = Shortcuts::open(frame.open());
-    let own = Target::AtOrBelow(key).window(shortcuts.prefix_size());
-    let below = (0..shortcuts.segment_count() - 1).take_while(|place| shortcuts.window(*place) < own).count();
-    shortcuts.announce_boundary(below + 1, key.len());
+    let segment = tie.place() + 1;
+    shortcuts.announce_boundary(segment, key.len());
+    frame.announce_line(shortcuts.segment_start(segment));
+    frame.announce_line(shortcuts.segment_start(segment - 1));
 }
 
 /// The segment of a node in which a target lies that boundary keys tell. Given what fits registers, so that callers write
@@ -196,6 +199,9 @@ pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, key: &[u8]) {
 #[cold]
 #[inline(never)]
 fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, target: &Target<'_>) -> usize {
+    if let Some(key) = target.key() {
+        announce_tied(frame, tie, key);
+    }
     let shortcuts = Shortcuts::open(frame.open());
     let count = shortcuts.segment_count() - 1;
     tie.decide(count, own, *target, |place| shortcuts.window(place), |place| shortcuts.boundary_key(place))

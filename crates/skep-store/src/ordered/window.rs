@@ -43,7 +43,7 @@ impl<'k> Target<'k> {
 
     /// The key, if there is one.
     #[inline(always)]
-    fn key(self) -> Option<&'k [u8]> {
+    pub(super) fn key(self) -> Option<&'k [u8]> {
         match self {
             Target::AtOrBelow(key) | Target::Below(key) => Some(key),
             Target::Last => None,
@@ -63,7 +63,8 @@ pub(super) fn window(key: &[u8], prefix_size: usize) -> u16 {
 
 /// How many of `count` separators in ascending order lie at or to the left of the target, as far as windows tell.
 /// `not_below` has a one for each separator whose window is not below the target's, the first lowest, and for all places
-/// from `count` on.
+/// from `count` on. `window_at` is asked of a place behind the last one too: that is quicker than to guess whether the
+/// target is the last.
 #[inline(always)]
 pub(super) fn count_untied(
     not_below: u32,
@@ -73,7 +74,7 @@ pub(super) fn count_untied(
 ) -> Result<usize, Tie> {
     let below = not_below.trailing_zeros() as usize;
     debug_assert!(below <= count);
-    if below < count && window_at(below) == own { Err(Tie { below }) } else { Ok(below) }
+    if (below < count) & (window_at(below) == own) { Err(Tie { below }) } else { Ok(below) }
 }
 
 /// The separator with this number has the target's window, and it may not be the last one.
@@ -83,6 +84,11 @@ pub(super) struct Tie {
 }
 
 impl Tie {
+    /// The number of the separator.
+    pub(super) fn place(self) -> usize {
+        self.below
+    }
+
     /// How many separators lie at or to the left of the target. `separator` shows one in full.
     #[cold]
     #[inline(never)]
@@ -137,7 +143,7 @@ mod tests {
     #[test]
     fn ties_are_decided_by_the_separators() {
         let separators: [&[u8]; 6] = [b"b", b"bb", b"bbb", b"bbc", b"bc", b"c"];
-        let window_at = |place: usize| window(separators[place], 0);
+        let window_at = |place: usize| separators.get(place).map_or(0, |separator| window(separator, 0));
         let count = |target: Target<'_>| {
             let own = target.window(0);
             let not_below: u32 = (0..6).map(|place| u32::from(window_at(place) >= own) << place).sum::<u32>() | 1 << 6;
