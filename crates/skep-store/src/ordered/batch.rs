@@ -44,9 +44,10 @@ impl<T: Trace> OrderedStore<T> {
         let mut places = [SegmentPlace::default(); GROUP_SIZE];
         // The root is hot; the levels below it are not.
         for _ in 0..root.level() {
-            for ((key, node), place) in keys.iter().zip(&nodes).zip(&mut places) {
+            for (((key, frame), node), place) in keys.iter().zip(&frames).zip(&mut nodes).zip(&mut places) {
+                *node = older_to(frame.open(), version);
                 *place = Shortcuts::open(*node).find(Target::AtOrBelow(key));
-                node.frame().announce_line(usize::from(place.start));
+                interior::announce_segment(*node, *place);
             }
             for (((key, node), place), lid) in keys.iter().zip(&nodes).zip(&places).zip(&mut lids) {
                 *lid = interior::find_in_segment(*node, *place, Target::AtOrBelow(key)).lid;
@@ -57,9 +58,9 @@ impl<T: Trace> OrderedStore<T> {
                 frame.announce_line(0);
                 frame.announce_line(INDEX_START);
             }
-            for (frame, node) in frames[..keys.len()].iter().zip(&mut nodes) {
-                *node = older_to(frame.open(), version);
-            }
+        }
+        for (frame, node) in frames[..keys.len()].iter().zip(&mut nodes) {
+            *node = older_to(frame.open(), version);
         }
         nodes
     }
@@ -86,17 +87,15 @@ impl<T: Trace> OrderedStore<T> {
         }
         let places = find_segments(&leaves, keys);
         // The item that a key is compared with first.
-        let mut spots = [None; GROUP_SIZE];
+        let mut spots = [Spot::NONE; GROUP_SIZE];
         for number in 0..keys.len() {
             let (leaf, place) = (leaves[number], places[number]);
             if in_log[number] != 0 {
                 log::announce(leaf, in_log[number].ilog2() as usize);
             }
             let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
-            let spot = segment.first_spot(fingerprints[number]);
-            if let Some(Spot { offset, key_size, value_size, .. }) = spot {
-                leaf.frame().announce(usize::from(offset), usize::from(key_size) + usize::from(value_size));
-            }
+            let Some(spot) = segment.first_spot(fingerprints[number]) else { continue };
+            leaf.frame().announce(usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
             spots[number] = spot;
         }
         for (number, key) in keys.iter().enumerate() {
@@ -107,8 +106,8 @@ impl<T: Trace> OrderedStore<T> {
             };
             show(match (entry, spots[number]) {
                 (Some(entry), _) => (!entry.word.flags.is_delete).then_some(entry.value),
-                (None, None) => None,
-                (None, Some(spot)) => {
+                (None, Spot { offset: 0, .. }) => None,
+                (None, spot) => {
                     let (found, value) = spot.read(leaf);
                     if short::equal(found, key) {
                         Some(value)

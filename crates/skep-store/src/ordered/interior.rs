@@ -54,6 +54,14 @@ pub(super) struct ChildPlace {
     pub(super) index: usize,
 }
 
+/// Says that a segment will be read soon: of more than seven children, some LIDs are in its second line.
+#[inline(always)]
+pub(super) fn announce_segment<T: Trace>(node: Node<'_, T>, place: SegmentPlace) {
+    let start = usize::from(place.start);
+    node.frame().announce_line(start);
+    node.frame().announce_line(start + LINE_SIZE);
+}
+
 /// The child in which the target lies, in the segment found before.
 #[inline(always)]
 pub(super) fn find_in_segment<T: Trace>(node: Node<'_, T>, place: SegmentPlace, target: Target<'_>) -> ChildPlace {
@@ -65,7 +73,9 @@ pub(super) fn find_in_segment<T: Trace>(node: Node<'_, T>, place: SegmentPlace, 
 /// The child in which the target lies.
 #[inline(always)]
 pub(super) fn find<T: Trace>(node: Node<'_, T>, target: Target<'_>) -> ChildPlace {
-    find_in_segment(node, Shortcuts::open(node).find(target), target)
+    let place = Shortcuts::open(node).find(target);
+    announce_segment(node, place);
+    find_in_segment(node, place, target)
 }
 
 /// All children.

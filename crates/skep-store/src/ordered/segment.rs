@@ -47,7 +47,7 @@ pub(super) struct Value<'n> {
 }
 
 /// Where an item lies in its node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) offset: u16,
     pub(super) key_size: u16,
@@ -56,6 +56,9 @@ pub(super) struct Spot {
 }
 
 impl Spot {
+    /// In the place of an item that a segment has not: line 0 holds none.
+    pub(super) const NONE: Spot = Spot { offset: 0, key_size: 0, value_size: 0, is_outside: false };
+
     /// The key, empty for the boundary key, and the value.
     #[inline(always)]
     pub(super) fn read<T: Trace>(self, node: Node<'_, T>) -> (&[u8], Value<'_>) {
