@@ -1,8 +1,8 @@
 //! Batches of gets: all of a group go through the tree in step, so that their cache misses overlap.
 //!
 //! ```text
-//! level by level   page table entry ─▶ header and shortcut index ─▶ segment of children ─▶ next level
-//! leaf             page table entry ─▶ header and shortcut index ─▶ head of a segment ─▶ item ─▶ answer
+//! level by level   page table entry, header and shortcut index ─▶ segment of children ─▶ next level
+//! leaf             page table entry, header and shortcut index ─▶ head of a segment ─▶ item ─▶ answer
 //!                                                       └ a tie ─▶ boundary keys ─┘
 //!                                                       └ log directory ─▶ entry ─▶ answer
 //! ```
@@ -15,8 +15,9 @@
 use super::epoch::Guard;
 use super::frame::Node;
 use super::header::Lid;
+use super::interior::ChildPlace;
 use super::segment::{Segment, Spot, Value};
-use super::shortcut::{INDEX_START, SegmentPlace, Shortcuts};
+use super::shortcut::{SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
 use super::window::{Target, fingerprint};
@@ -39,28 +40,23 @@ impl<T: Trace> OrderedStore<T> {
         assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let root = self.as_of(Lid::ROOT, version, guard);
         let mut nodes = [root; GROUP_SIZE];
-        let mut frames = [root.frame(); GROUP_SIZE];
-        let mut lids = [Lid::ROOT; GROUP_SIZE];
         let mut places = [SegmentPlace::default(); GROUP_SIZE];
+        let mut children = [None; GROUP_SIZE];
         // The root is hot; the levels below it are not.
         for _ in 0..root.level() {
-            for (((key, frame), node), place) in keys.iter().zip(&frames).zip(&mut nodes).zip(&mut places) {
-                *node = older_to(frame.open(), version);
+            for ((key, node), place) in keys.iter().zip(&nodes).zip(&mut places) {
                 *place = Shortcuts::open(*node).find(Target::AtOrBelow(key));
                 interior::announce_segment(*node, *place);
             }
-            for (((key, node), place), lid) in keys.iter().zip(&nodes).zip(&places).zip(&mut lids) {
-                *lid = interior::find_in_segment(*node, *place, Target::AtOrBelow(key)).lid;
-                self.frames.announce_entry(*lid);
+            for (((key, node), place), child) in keys.iter().zip(&nodes).zip(&places).zip(&mut children) {
+                let ChildPlace { lid, hint, .. } = interior::find_in_segment(*node, *place, Target::AtOrBelow(key));
+                self.frames.announce_entry(lid);
+                self.frames.announce_hinted(hint);
+                *child = Some((lid, hint));
             }
-            for (lid, frame) in lids[..keys.len()].iter().zip(&mut frames) {
-                *frame = self.frames.latest(*lid, guard);
-                frame.announce_line(0);
-                frame.announce_line(INDEX_START);
+            for ((lid, hint), node) in children.iter().flatten().zip(&mut nodes) {
+                *node = older_to(self.frames.latest_of(*lid, *hint, guard).open(), version);
             }
-        }
-        for (frame, node) in frames[..keys.len()].iter().zip(&mut nodes) {
-            *node = older_to(frame.open(), version);
         }
         nodes
     }
