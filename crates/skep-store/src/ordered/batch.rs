@@ -54,7 +54,8 @@ impl<T: Trace> OrderedStore<T> {
                 self.frames.announce_hinted(hint);
                 *child = Some((lid, hint));
             }
-            for ((lid, hint), node) in children.iter().flatten().zip(&mut nodes) {
+            for (child, node) in children[..keys.len()].iter().zip(&mut nodes) {
+                let Some((lid, hint)) = child else { break };
                 *node = older_to(self.frames.latest_of(*lid, *hint, guard).open(), version);
             }
         }
@@ -69,6 +70,7 @@ impl<T: Trace> OrderedStore<T> {
         guard: &'g Guard<'_>,
         mut show: impl FnMut(Option<Value<'g>>),
     ) {
+        assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let leaves = self.find_leaves(keys, version, guard);
         let mut fingerprints = [0_u8; GROUP_SIZE];
         // Entries of the log in which each key may be.
@@ -90,7 +92,11 @@ impl<T: Trace> OrderedStore<T> {
                 log::announce(leaf, in_log[number].ilog2() as usize);
             }
             let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
-            let Some(spot) = segment.first_spot(fingerprints[number]) else { continue };
+            let candidates = segment.matching(fingerprints[number]);
+            if candidates == 0 {
+                continue;
+            }
+            let spot = segment.spot(candidates.trailing_zeros() as usize);
             leaf.frame().announce(usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
             spots[number] = spot;
         }

@@ -419,7 +419,10 @@ impl<'g, T: Trace> Node<'g, T> {
     /// The hints of an interior node in the line that begins at `line`.
     #[inline(always)]
     pub(super) fn hints(self, line: usize) -> &'g [AtomicU32; HINT_COUNT_MAX] {
-        assert!(line >= LINE_SIZE && line.is_multiple_of(LINE_SIZE) && line < self.log_start(), "the line is the node's");
+        assert!(
+            line >= LINE_SIZE && line.is_multiple_of(LINE_SIZE) && line < self.log_start(),
+            "the line is the node's"
+        );
         self.frame.frames.trace.touch(self.frame.byte_offset() + line, LINE_SIZE);
         // SAFETY: the line lies in the node's frame, aligned, since the blocks of an interior node end with a line. Callers
         // ask it of lines that their builder has left to hints, which are used as atomics only from the sealing on.

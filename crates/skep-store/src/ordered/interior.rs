@@ -18,7 +18,7 @@ use super::hint::{HINT_SIZE, Hint};
 use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below_of_two};
 use super::shortcut::{self, SEGMENT_COUNT_MAX, SegmentPlace, Shortcuts};
 use super::trace::Trace;
-use super::window::{Target, Tie, WINDOW_SIZE, count_untied, window};
+use super::window::{Side, Target, Tie, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
 use crate::short;
 
@@ -32,7 +32,9 @@ const END_SIZE: usize = 2;
 const CHILDREN_OF_LINE: usize = (LINE_SIZE - HEAD_SIZE) / CHILD_SIZE;
 /// Children of a segment when boundary keys are too long for more segments.
 const CHILD_COUNT_MAX: usize = 16;
-const MEASURE: Measure = Measure { goal: CHILDREN_OF_LINE, entry_count_max: CHILD_COUNT_MAX };
+/// Most children of a node: then no segment is longer than its line, unless long separators leave it few boundary keys.
+const CHILD_COUNT_HIGH: usize = CHILDREN_OF_LINE * SEGMENT_COUNT_MAX;
+const MEASURE: Measure = Measure { goal: CHILDREN_OF_LINE - 1, entry_count_max: CHILD_COUNT_MAX };
 /// A node that lost children and has fewer is put together with a neighbour.
 pub(super) const CHILD_COUNT_LOW: usize = 12;
 
@@ -133,7 +135,8 @@ impl<'g, T: Trace> Children<'g, T> {
         let lanes = |place: usize| self.line[SEPARATOR_WINDOWS + place..].first_chunk().expect("lanes of the line");
         let windows = not_below_of_two(lanes(0), lanes(LANES_SIZE), own) | 1 << others;
         let found = count_untied(windows, others, own, |place| self.window(place));
-        found.unwrap_or_else(|tie| decide(self.node.frame(), self.start, tie, own, &target))
+        let (side, key) = target.parts();
+        found.unwrap_or_else(|tie| decide(self.node.frame(), self.start, tie, own, side, key))
     }
 
     /// The window of a child that is not the segment's first. Of a place behind them it is anything.
@@ -159,8 +162,7 @@ impl<'g, T: Trace> Children<'g, T> {
     fn collect(&self, first_key: &'g [u8], to: &mut Vec<Child<'g>>) {
         let lids_start = self.start + HINTS_SIZE + HEAD_SIZE + self.count * WINDOW_SIZE;
         let lids_size = self.count * Lid::SIZE;
-        let (lids, ends) =
-            self.node.read(lids_start, lids_size + (self.count - 1) * END_SIZE).split_at(lids_size);
+        let (lids, ends) = self.node.read(lids_start, lids_size + (self.count - 1) * END_SIZE).split_at(lids_size);
         let ends = ends.as_chunks::<END_SIZE>().0.iter().map(|end| usize::from(u16::from_le_bytes(*end)));
         let size = ends.clone().next_back().unwrap_or(0);
         let keys = self.node.read(lids_start + lids_size + (self.count - 1) * END_SIZE, size);
@@ -192,10 +194,10 @@ impl<'g, T: Trace> Children<'g, T> {
 /// nothing to memory for its sake.
 #[cold]
 #[inline(never)]
-fn decide<T: Trace>(frame: Frame<'_, T>, start: usize, tie: Tie, own: u16, target: &Target<'_>) -> usize {
+fn decide<T: Trace>(frame: Frame<'_, T>, start: usize, tie: Tie, own: u16, side: Side, key: &[u8]) -> usize {
     let children = Children::open(frame.open(), start);
     let separator = |place| children.separator(place + 1);
-    tie.decide(children.count - 1, own, *target, |place| children.window(place), separator)
+    tie.decide(children.count - 1, own, Target::of_parts(side, key), |place| children.window(place), separator)
 }
 
 /// How children lie in a node.
@@ -209,6 +211,9 @@ pub(super) struct InteriorPlan {
 impl InteriorPlan {
     /// Plans a node of these children, or says that they do not fit one.
     pub(super) fn new(children: &[Child<'_>]) -> Option<Self> {
+        if children.len() > CHILD_COUNT_HIGH {
+            return None;
+        }
         let division = Division::new(children.len(), MEASURE, |_| 1, |place| children[place].separator.len())?;
         let firsts = (1..division.segment_count()).map(|segment| children[division.first(segment)].separator);
         let mut end = shortcut::end_of_boundaries(firsts)?;

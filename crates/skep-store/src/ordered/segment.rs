@@ -185,17 +185,12 @@ impl<'g, T: Trace> Segment<'g, T> {
         }
     }
 
-    /// Where the first item with this fingerprint lies.
+    /// Where an item lies.
     #[inline(always)]
-    pub(super) fn first_spot(&self, fingerprint: u8) -> Option<Spot> {
-        let candidates = self.matching(fingerprint);
-        if candidates == 0 {
-            return None;
-        }
-        let item = candidates.trailing_zeros() as usize;
+    pub(super) fn spot(&self, item: usize) -> Spot {
         let (offset, key_size, value_size) = self.place(item);
         let is_outside = self.is_outside(item);
-        Some(Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside })
+        Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside }
     }
 
     /// The key of an item, empty for the boundary key, and its value.

@@ -12,7 +12,7 @@
 use super::frame::{Frame, Node};
 use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below, not_below_of_two};
 use super::trace::Trace;
-use super::window::{Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
+use super::window::{Side, Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
 use crate::short;
 
@@ -95,7 +95,8 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     #[inline(always)]
     pub(super) fn find(self, target: Target<'_>) -> SegmentPlace {
         let own = target.window(self.prefix_size());
-        let segment = self.count_left(own).unwrap_or_else(|tie| decide(self.node.frame(), tie, own, &target));
+        let (side, key) = target.parts();
+        let segment = self.count_left(own).unwrap_or_else(|tie| decide(self.node.frame(), tie, own, side, key));
         self.place(segment, own)
     }
 
@@ -198,13 +199,17 @@ pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8])
 /// nothing to memory for its sake.
 #[cold]
 #[inline(never)]
-fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, target: &Target<'_>) -> usize {
-    if let Some(key) = target.key() {
-        announce_tied(frame, tie, key);
-    }
+fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, side: Side, key: &[u8]) -> usize {
+    announce_tied(frame, tie, key);
     let shortcuts = Shortcuts::open(frame.open());
     let count = shortcuts.segment_count() - 1;
-    tie.decide(count, own, *target, |place| shortcuts.window(place), |place| shortcuts.boundary_key(place))
+    tie.decide(
+        count,
+        own,
+        Target::of_parts(side, key),
+        |place| shortcuts.window(place),
+        |place| shortcuts.boundary_key(place),
+    )
 }
 
 /// Bytes from the start of a frame to the end of its boundary keys, if they fit.

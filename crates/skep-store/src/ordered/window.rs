@@ -24,6 +24,14 @@ pub(super) enum Target<'k> {
     Last,
 }
 
+/// What a target is without its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    AtOrBelow,
+    Below,
+    Last,
+}
+
 impl<'k> Target<'k> {
     /// Whether a separator lies at or to the left of what is looked for.
     #[inline]
@@ -41,9 +49,28 @@ impl<'k> Target<'k> {
         self.key().map_or(u16::MAX, |key| window(key, prefix_size))
     }
 
+    /// The two parts of which it is made, which fit registers.
+    #[inline(always)]
+    pub(super) fn parts(self) -> (Side, &'k [u8]) {
+        match self {
+            Target::AtOrBelow(key) => (Side::AtOrBelow, key),
+            Target::Below(key) => (Side::Below, key),
+            Target::Last => (Side::Last, &[]),
+        }
+    }
+
+    /// Put together again.
+    pub(super) fn of_parts(side: Side, key: &'k [u8]) -> Self {
+        match side {
+            Side::AtOrBelow => Target::AtOrBelow(key),
+            Side::Below => Target::Below(key),
+            Side::Last => Target::Last,
+        }
+    }
+
     /// The key, if there is one.
     #[inline(always)]
-    pub(super) fn key(self) -> Option<&'k [u8]> {
+    fn key(self) -> Option<&'k [u8]> {
         match self {
             Target::AtOrBelow(key) | Target::Below(key) => Some(key),
             Target::Last => None,

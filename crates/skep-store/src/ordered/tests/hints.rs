@@ -51,7 +51,11 @@ fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usi
             let place = interior::find(node, Target::AtOrBelow(child.separator));
             assert_eq!(place.lid, child.lid);
             let node = store.latest(child.lid, &guard);
-            if place.hint.guess() == node.number().bits() { right += 1 } else { wrong += 1 }
+            if place.hint.guess() == node.number().bits() {
+                right += 1
+            } else {
+                wrong += 1
+            }
             if let Some(number) = spoiled {
                 place.hint.mend(number);
             }
