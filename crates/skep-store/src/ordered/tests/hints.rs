@@ -52,9 +52,9 @@ fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usi
             assert_eq!(place.lid, child.lid);
             let node = store.latest(child.lid, &guard);
             if place.hint.guess() == node.number().bits() {
-                right += 1
+                right += 1;
             } else {
-                wrong += 1
+                wrong += 1;
             }
             if let Some(number) = spoiled {
                 place.hint.mend(number);
