@@ -1,8 +1,8 @@
 //! Batches of gets: all of a group go through the tree in step, so that their cache misses overlap.
 //!
 //! ```text
-//! level by level   page table entry ─▶ header and shortcut index ─▶ segment of children ─▶ next level
-//! leaf             page table entry ─▶ header and shortcut index ─▶ head of a segment ─▶ item ─▶ answer
+//! level by level   page table entry, header and shortcut index ─▶ segment of children ─▶ next level
+//! leaf             page table entry, header and shortcut index ─▶ head of a segment ─▶ item ─▶ answer
 //!                                                       └ a tie ─▶ boundary keys ─┘
 //!                                                       └ log directory ─▶ entry ─▶ answer
 //! ```
@@ -15,8 +15,9 @@
 use super::epoch::Guard;
 use super::frame::Node;
 use super::header::Lid;
+use super::interior::ChildPlace;
 use super::segment::{Segment, Spot, Value};
-use super::shortcut::{INDEX_START, SegmentPlace, Shortcuts};
+use super::shortcut::{SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
 use super::window::{Target, fingerprint};
@@ -39,26 +40,23 @@ impl<T: Trace> OrderedStore<T> {
         assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let root = self.as_of(Lid::ROOT, version, guard);
         let mut nodes = [root; GROUP_SIZE];
-        let mut frames = [root.frame(); GROUP_SIZE];
-        let mut lids = [Lid::ROOT; GROUP_SIZE];
         let mut places = [SegmentPlace::default(); GROUP_SIZE];
+        let mut children = [None; GROUP_SIZE];
         // The root is hot; the levels below it are not.
         for _ in 0..root.level() {
             for ((key, node), place) in keys.iter().zip(&nodes).zip(&mut places) {
                 *place = Shortcuts::open(*node).find(Target::AtOrBelow(key));
-                node.frame().announce_line(usize::from(place.start));
+                interior::announce_segment(*node, *place);
             }
-            for (((key, node), place), lid) in keys.iter().zip(&nodes).zip(&places).zip(&mut lids) {
-                *lid = interior::find_in_segment(*node, *place, Target::AtOrBelow(key)).lid;
-                self.frames.announce_entry(*lid);
+            for (((key, node), place), child) in keys.iter().zip(&nodes).zip(&places).zip(&mut children) {
+                let ChildPlace { lid, hint, .. } = interior::find_in_segment(*node, *place, Target::AtOrBelow(key));
+                self.frames.announce_entry(lid);
+                self.frames.announce_hinted(hint);
+                *child = Some((lid, hint));
             }
-            for (lid, frame) in lids[..keys.len()].iter().zip(&mut frames) {
-                *frame = self.frames.latest(*lid, guard);
-                frame.announce_line(0);
-                frame.announce_line(INDEX_START);
-            }
-            for (frame, node) in frames[..keys.len()].iter().zip(&mut nodes) {
-                *node = older_to(frame.open(), version);
+            for (child, node) in children[..keys.len()].iter().zip(&mut nodes) {
+                let Some((lid, hint)) = child else { break };
+                *node = older_to(self.frames.latest_of(*lid, *hint, guard).open(), version);
             }
         }
         nodes
@@ -72,6 +70,7 @@ impl<T: Trace> OrderedStore<T> {
         guard: &'g Guard<'_>,
         mut show: impl FnMut(Option<Value<'g>>),
     ) {
+        assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let leaves = self.find_leaves(keys, version, guard);
         let mut fingerprints = [0_u8; GROUP_SIZE];
         // Entries of the log in which each key may be.
@@ -86,17 +85,19 @@ impl<T: Trace> OrderedStore<T> {
         }
         let places = find_segments(&leaves, keys);
         // The item that a key is compared with first.
-        let mut spots = [None; GROUP_SIZE];
+        let mut spots = [Spot::NONE; GROUP_SIZE];
         for number in 0..keys.len() {
             let (leaf, place) = (leaves[number], places[number]);
             if in_log[number] != 0 {
                 log::announce(leaf, in_log[number].ilog2() as usize);
             }
             let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
-            let spot = segment.first_spot(fingerprints[number]);
-            if let Some(Spot { offset, key_size, value_size, .. }) = spot {
-                leaf.frame().announce(usize::from(offset), usize::from(key_size) + usize::from(value_size));
+            let candidates = segment.matching(fingerprints[number]);
+            if candidates == 0 {
+                continue;
             }
+            let spot = segment.spot(candidates.trailing_zeros() as usize);
+            leaf.frame().announce(usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
             spots[number] = spot;
         }
         for (number, key) in keys.iter().enumerate() {
@@ -107,8 +108,8 @@ impl<T: Trace> OrderedStore<T> {
             };
             show(match (entry, spots[number]) {
                 (Some(entry), _) => (!entry.word.flags.is_delete).then_some(entry.value),
-                (None, None) => None,
-                (None, Some(spot)) => {
+                (None, Spot { offset: 0, .. }) => None,
+                (None, spot) => {
                     let (found, value) = spot.read(leaf);
                     if short::equal(found, key) {
                         Some(value)
@@ -146,13 +147,13 @@ pub(super) fn find_segments<T: Trace>(
     for (number, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
         let shortcuts = Shortcuts::open(*leaf);
         match shortcuts.find_untied(Target::AtOrBelow(key)) {
-            Some(place) => {
+            Ok(place) => {
                 places[number] = place;
                 leaf.frame().announce_line(usize::from(place.start));
             }
-            None => {
+            Err(tie) => {
                 tied |= 1 << number;
-                shortcut::announce_tied(leaf.frame(), key);
+                shortcut::announce_tied(leaf.frame(), tie, key);
             }
         }
     }

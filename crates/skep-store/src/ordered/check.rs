@@ -94,7 +94,7 @@ impl<'g, T: Trace> Walk<'g, T> {
         let separators: Vec<&[u8]> = children[1..].iter().map(|child| child.separator).collect();
         assert!(separators.is_sorted_by(|a, b| a < b), "separators ascend");
         assert_within(&separators, low, high);
-        for (place, Child { separator, lid }) in children.iter().enumerate() {
+        for (place, Child { separator, lid, .. }) in children.iter().enumerate() {
             let low = if place == 0 { low } else { Some(*separator) };
             let high = children.get(place + 1).map(|next| next.separator).or(high);
             let child = self.store.latest(*lid, self.guard);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! region   │ never used │ frame 1 granule │ frame 9 granules        │ ...      granules of 512 B
-//! node     │ line 0: atomics │ sealed bytes │ log directory: atomics │ entries ▶ published │ unpublished │
+//! leaf     │ line 0: atomics │ sealed bytes │ log directory: atomics │ entries ▶ published │ unpublished │
+//! interior │ line 0: atomics │ sealed bytes │ hints: atomics │ sealed bytes │ hints │ sealed bytes ...
 //! ```
 //!
 //! A frame goes through hands, and each hand is a type: [`FreeFrame`] (nobody knows it), [`FrameBuilder`] (one thread writes
@@ -21,6 +22,7 @@ use std::ptr::NonNull;
 
 use super::epoch::Guard;
 use super::header::{Extent, Identity, Lid, word};
+use super::hint::{HINT_SIZE, Hint};
 use super::lock::State;
 use super::page_table::PageTable;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
@@ -35,6 +37,8 @@ pub(super) const GRANULE_MAX: usize = 16;
 pub(super) const FRAME_SIZE_MAX: usize = GRANULE_MAX * GRANULE_SIZE;
 /// Entries of a log block: words of its directory.
 pub(super) const LOG_COUNT_MAX: usize = 16;
+/// Hints in a line.
+pub(super) const HINT_COUNT_MAX: usize = LINE_SIZE / HINT_SIZE;
 /// The region's first granules are never handed out, so that zero is no frame's number.
 pub(super) const GRANULES_UNUSED: u32 = GRANULE_MAX as u32;
 
@@ -170,15 +174,37 @@ impl<T: Trace> Frames<T> {
     #[inline(always)]
     pub(super) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Frame<'g, T> {
         let _ = guard;
+        self.frame(self.latest_number(lid))
+    }
+
+    /// The latest frame of a child, whose hint is mended if it was wrong.
+    #[inline(always)]
+    pub(super) fn latest_of<'g>(&'g self, lid: Lid, hint: Hint<'g>, guard: &'g Guard<'_>) -> Frame<'g, T> {
+        let _ = guard;
+        let number = self.latest_number(lid);
+        hint.mend(number);
+        self.frame(number)
+    }
+
+    #[inline(always)]
+    fn latest_number(&self, lid: Lid) -> FrameNumber {
         self.trace.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
         let number = self.page_table().frame(lid.index());
-        self.frame(FrameNumber(NonZeroU32::new(number).expect("a LID that is known has a frame")))
+        FrameNumber(NonZeroU32::new(number).expect("a LID that is known has a frame"))
     }
 
     /// Says that the page table's entry of a node will be used soon.
     #[inline]
     pub(super) fn announce_entry(&self, lid: Lid) {
         prefetch(self.table.base().as_ptr().wrapping_add(lid.index() * size_of::<AtomicU32>()));
+    }
+
+    /// Says that header and shortcut index of the frame that a hint names will be used soon.
+    #[inline(always)]
+    pub(super) fn announce_hinted(&self, hint: Hint<'_>) {
+        let line = self.region.base().as_ptr().wrapping_add(hint.guess() as usize * GRANULE_SIZE);
+        prefetch(line);
+        prefetch(line.wrapping_add(LINE_SIZE));
     }
 
     /// The bytes of a frame that holds part of a value. The reference to it was read in a node under the guard.
@@ -388,6 +414,19 @@ impl<'g, T: Trace> Node<'g, T> {
         // SAFETY: the bytes are the frame's, which has at least `log_start` of them. They were written before the frame was
         // sealed, and the page table published them; nobody writes them while a `Node` of it can be had.
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(offset), size) }
+    }
+
+    /// The hints of an interior node in the line that begins at `line`.
+    #[inline(always)]
+    pub(super) fn hints(self, line: usize) -> &'g [AtomicU32; HINT_COUNT_MAX] {
+        assert!(
+            line >= LINE_SIZE && line.is_multiple_of(LINE_SIZE) && line < self.log_start(),
+            "the line is the node's"
+        );
+        self.frame.frames.trace.touch(self.frame.byte_offset() + line, LINE_SIZE);
+        // SAFETY: the line lies in the node's frame, aligned, since the blocks of an interior node end with a line. Callers
+        // ask it of lines that their builder has left to hints, which are used as atomics only from the sealing on.
+        unsafe { self.frame.address.add(line).cast::<[AtomicU32; HINT_COUNT_MAX]>().as_ref() }
     }
 
     /// The directory of the log block.

@@ -17,8 +17,8 @@ use super::frame::FrameNumber;
 pub(super) struct Lid(u32);
 
 impl Lid {
-    /// Bytes of a LID in a node.
-    pub(super) const SIZE: usize = 6;
+    /// Bytes of a LID in a node: the paper's six without two that are zero, since page tables end at 2³² nodes.
+    pub(super) const SIZE: usize = 4;
     /// The root, whatever its frame and level.
     pub(super) const ROOT: Lid = Lid(0);
     /// In the place of a sibling that does not exist.
@@ -39,15 +39,12 @@ impl Lid {
     }
 
     pub(super) fn to_bytes(self) -> [u8; Lid::SIZE] {
-        let [a, b, c, d] = self.0.to_le_bytes();
-        [a, b, c, d, 0, 0]
+        self.0.to_le_bytes()
     }
 
-    /// Page tables end at 2³² nodes, so two of the six bytes are zero.
     #[inline]
     pub(super) fn from_bytes(bytes: [u8; Lid::SIZE]) -> Self {
-        let [a, b, c, d, _, _] = bytes;
-        Lid(u32::from_le_bytes([a, b, c, d]))
+        Lid(u32::from_le_bytes(bytes))
     }
 
     /// The word of a sibling.

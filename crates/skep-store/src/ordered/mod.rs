@@ -4,7 +4,7 @@
 //!
 //! | module | what it is | Honeycomb |
 //! |---|---|---|
-//! | `frame`, `header`, `page_table` | memory of nodes, and where they are | section 3.1 |
+//! | `frame`, `header`, `page_table`, `hint` | memory of nodes, and where they are | section 3.1 |
 //! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
 //! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
 //! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
@@ -24,6 +24,7 @@ mod execute;
 mod frame;
 mod garbage;
 mod header;
+mod hint;
 mod interior;
 mod lanes;
 mod leaf;

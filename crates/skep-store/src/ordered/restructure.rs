@@ -21,6 +21,7 @@ use super::epoch::Guard;
 use super::frame::{FrameNumber, FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::header::Lid;
+use super::hint::NO_HINT;
 use super::interior::{self, CHILD_COUNT_LOW, Child, InteriorPlan};
 use super::log::LogBlock;
 use super::merge::{Halves, pairs_with};
@@ -418,6 +419,7 @@ fn children_of<'a>(pieces: &[Piece<'a>]) -> Vec<Child<'a>> {
     let child = |(place, piece): (usize, &Piece<'a>)| Child {
         separator: if place == 0 { &[] } else { piece.fences.low.expect("a piece between others has a low fence") },
         lid: piece.lid,
+        hint: NO_HINT,
     };
     pieces.iter().enumerate().map(child).collect()
 }

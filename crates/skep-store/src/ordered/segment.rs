@@ -47,7 +47,7 @@ pub(super) struct Value<'n> {
 }
 
 /// Where an item lies in its node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) offset: u16,
     pub(super) key_size: u16,
@@ -56,6 +56,9 @@ pub(super) struct Spot {
 }
 
 impl Spot {
+    /// In the place of an item that a segment has not: line 0 holds none.
+    pub(super) const NONE: Spot = Spot { offset: 0, key_size: 0, value_size: 0, is_outside: false };
+
     /// The key, empty for the boundary key, and the value.
     #[inline(always)]
     pub(super) fn read<T: Trace>(self, node: Node<'_, T>) -> (&[u8], Value<'_>) {
@@ -182,17 +185,12 @@ impl<'g, T: Trace> Segment<'g, T> {
         }
     }
 
-    /// Where the first item with this fingerprint lies.
+    /// Where an item lies.
     #[inline(always)]
-    pub(super) fn first_spot(&self, fingerprint: u8) -> Option<Spot> {
-        let candidates = self.matching(fingerprint);
-        if candidates == 0 {
-            return None;
-        }
-        let item = candidates.trailing_zeros() as usize;
+    pub(super) fn spot(&self, item: usize) -> Spot {
         let (offset, key_size, value_size) = self.place(item);
         let is_outside = self.is_outside(item);
-        Some(Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside })
+        Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside }
     }
 
     /// The key of an item, empty for the boundary key, and its value.

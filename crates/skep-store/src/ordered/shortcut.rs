@@ -12,7 +12,7 @@
 use super::frame::{Frame, Node};
 use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below, not_below_of_two};
 use super::trace::Trace;
-use super::window::{Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
+use super::window::{Side, Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
 use crate::memory::LINE_SIZE;
 use crate::short;
 
@@ -95,15 +95,16 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     #[inline(always)]
     pub(super) fn find(self, target: Target<'_>) -> SegmentPlace {
         let own = target.window(self.prefix_size());
-        let segment = self.count_left(own).unwrap_or_else(|tie| decide(self.node.frame(), tie, own, &target));
+        let (side, key) = target.parts();
+        let segment = self.count_left(own).unwrap_or_else(|tie| decide(self.node.frame(), tie, own, side, key));
         self.place(segment, own)
     }
 
     /// The segment in which the target lies, or would, unless a boundary key has to be read for it.
     #[inline(always)]
-    pub(super) fn find_untied(self, target: Target<'_>) -> Option<SegmentPlace> {
+    pub(super) fn find_untied(self, target: Target<'_>) -> Result<SegmentPlace, Tie> {
         let own = target.window(self.prefix_size());
-        Some(self.place(self.count_left(own).ok()?, own))
+        Ok(self.place(self.count_left(own)?, own))
     }
 
     #[inline(always)]
@@ -121,10 +122,11 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         count_untied(windows, self.segment_count() - 1, own, |place| self.window(place))
     }
 
-    /// The window of a boundary key.
+    /// The window of a boundary key. Of a place behind them it is anything.
     #[inline(always)]
     pub(super) fn window(self, place: usize) -> u16 {
-        u16::from_le_bytes([self.index[place * WINDOW_SIZE], self.index[place * WINDOW_SIZE + 1]])
+        let start = place * WINDOW_SIZE % LINE_SIZE;
+        u16::from_le_bytes([self.index[start], self.index[start + 1]])
     }
 
     /// Says that a segment will be read soon, all of it.
@@ -181,24 +183,33 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     }
 }
 
-/// Says that boundary keys will be read soon that share the window of a key, which is as long as they are as a rule.
+/// Says that a boundary key will be read soon that shares the window of a key, which is as long as it as a rule, and one of
+/// the segments on both sides of it.
 #[cold]
 #[inline(never)]
-pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, key: &[u8]) {
+pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8]) {
     let shortcuts = Shortcuts::open(frame.open());
-    let own = Target::AtOrBelow(key).window(shortcuts.prefix_size());
-    let below = (0..shortcuts.segment_count() - 1).take_while(|place| shortcuts.window(*place) < own).count();
-    shortcuts.announce_boundary(below + 1, key.len());
+    let segment = tie.place() + 1;
+    shortcuts.announce_boundary(segment, key.len());
+    frame.announce_line(shortcuts.segment_start(segment));
+    frame.announce_line(shortcuts.segment_start(segment - 1));
 }
 
 /// The segment of a node in which a target lies that boundary keys tell. Given what fits registers, so that callers write
 /// nothing to memory for its sake.
 #[cold]
 #[inline(never)]
-fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, target: &Target<'_>) -> usize {
+fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, side: Side, key: &[u8]) -> usize {
+    announce_tied(frame, tie, key);
     let shortcuts = Shortcuts::open(frame.open());
     let count = shortcuts.segment_count() - 1;
-    tie.decide(count, own, *target, |place| shortcuts.window(place), |place| shortcuts.boundary_key(place))
+    tie.decide(
+        count,
+        own,
+        Target::of_parts(side, key),
+        |place| shortcuts.window(place),
+        |place| shortcuts.boundary_key(place),
+    )
 }
 
 /// Bytes from the start of a frame to the end of its boundary keys, if they fit.

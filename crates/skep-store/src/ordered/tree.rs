@@ -198,7 +198,9 @@ impl<T: Trace> OrderedStore<T> {
     pub(super) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
         while node.level() > 0 {
-            node = self.as_of(interior::find(node, target).lid, version, guard);
+            let child = interior::find(node, target);
+            self.frames.announce_hinted(child.hint);
+            node = older_to(self.frames.latest_of(child.lid, child.hint, guard).open(), version);
         }
         node
     }

@@ -24,6 +24,14 @@ pub(super) enum Target<'k> {
     Last,
 }
 
+/// What a target is without its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    AtOrBelow,
+    Below,
+    Last,
+}
+
 impl<'k> Target<'k> {
     /// Whether a separator lies at or to the left of what is looked for.
     #[inline]
@@ -39,6 +47,25 @@ impl<'k> Target<'k> {
     #[inline(always)]
     pub(super) fn window(self, prefix_size: usize) -> u16 {
         self.key().map_or(u16::MAX, |key| window(key, prefix_size))
+    }
+
+    /// The two parts of which it is made, which fit registers.
+    #[inline(always)]
+    pub(super) fn parts(self) -> (Side, &'k [u8]) {
+        match self {
+            Target::AtOrBelow(key) => (Side::AtOrBelow, key),
+            Target::Below(key) => (Side::Below, key),
+            Target::Last => (Side::Last, &[]),
+        }
+    }
+
+    /// Put together again.
+    pub(super) fn of_parts(side: Side, key: &'k [u8]) -> Self {
+        match side {
+            Side::AtOrBelow => Target::AtOrBelow(key),
+            Side::Below => Target::Below(key),
+            Side::Last => Target::Last,
+        }
     }
 
     /// The key, if there is one.
@@ -63,7 +90,8 @@ pub(super) fn window(key: &[u8], prefix_size: usize) -> u16 {
 
 /// How many of `count` separators in ascending order lie at or to the left of the target, as far as windows tell.
 /// `not_below` has a one for each separator whose window is not below the target's, the first lowest, and for all places
-/// from `count` on.
+/// from `count` on. `window_at` is asked of a place behind the last one too: that is quicker than to guess whether the
+/// target is the last.
 #[inline(always)]
 pub(super) fn count_untied(
     not_below: u32,
@@ -73,7 +101,7 @@ pub(super) fn count_untied(
 ) -> Result<usize, Tie> {
     let below = not_below.trailing_zeros() as usize;
     debug_assert!(below <= count);
-    if below < count && window_at(below) == own { Err(Tie { below }) } else { Ok(below) }
+    if (below < count) & (window_at(below) == own) { Err(Tie { below }) } else { Ok(below) }
 }
 
 /// The separator with this number has the target's window, and it may not be the last one.
@@ -83,6 +111,11 @@ pub(super) struct Tie {
 }
 
 impl Tie {
+    /// The number of the separator.
+    pub(super) fn place(self) -> usize {
+        self.below
+    }
+
     /// How many separators lie at or to the left of the target. `separator` shows one in full.
     #[cold]
     #[inline(never)]
@@ -137,7 +170,7 @@ mod tests {
     #[test]
     fn ties_are_decided_by_the_separators() {
         let separators: [&[u8]; 6] = [b"b", b"bb", b"bbb", b"bbc", b"bc", b"c"];
-        let window_at = |place: usize| window(separators[place], 0);
+        let window_at = |place: usize| separators.get(place).map_or(0, |separator| window(separator, 0));
         let count = |target: Target<'_>| {
             let own = target.window(0);
             let not_below: u32 = (0..6).map(|place| u32::from(window_at(place) >= own) << place).sum::<u32>() | 1 << 6;

@@ -1,0 +1,92 @@
+//! Child hints: whatever they say, reads find what is there, and whoever comes by makes them right.
+
+use super::super::frame::FrameNumber;
+use super::super::header::Lid;
+use super::super::interior;
+use super::super::window::Target;
+use super::super::{OrderedSettings, OrderedStore, Session};
+use crate::operation::{PutCondition, Reply};
+
+const PAIR_COUNT: u64 = 60_000;
+
+fn key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+fn put_all(session: &mut Session<'_>, round: u64) {
+    for number in 0..PAIR_COUNT {
+        assert_eq!(session.put(&key(number), &(number + round).to_le_bytes(), PutCondition::Always), Reply::Done);
+    }
+}
+
+fn get_all(session: &mut Session<'_>, round: u64) {
+    let mut value = Vec::new();
+    for number in 0..PAIR_COUNT {
+        value.clear();
+        assert!(session.get(&key(number), &mut value));
+        assert_eq!(value, (number + round).to_le_bytes());
+    }
+}
+
+fn get_all_in_batches(session: &mut Session<'_>, round: u64) {
+    let keys: Vec<[u8; 8]> = (0..PAIR_COUNT).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(<[u8; 8]>::as_slice).collect();
+    let mut number = 0;
+    session.get_batch(&keys, |value| {
+        assert_eq!(value, Some(&(number + round).to_le_bytes()[..]));
+        number += 1;
+    });
+}
+
+/// How many hints are right and how many wrong. If `spoiled` is given, all say that from now on.
+fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usize) {
+    let (store, guard) = session.enter();
+    let (mut right, mut wrong) = (0, 0);
+    let mut nodes = vec![store.latest(Lid::ROOT, &guard)];
+    while let Some(node) = nodes.pop() {
+        if node.level() == 0 {
+            continue;
+        }
+        for child in interior::children(node) {
+            let place = interior::find(node, Target::AtOrBelow(child.separator));
+            assert_eq!(place.lid, child.lid);
+            let node = store.latest(child.lid, &guard);
+            if place.hint.guess() == node.number().bits() {
+                right += 1;
+            } else {
+                wrong += 1;
+            }
+            if let Some(number) = spoiled {
+                place.hint.mend(number);
+            }
+            nodes.push(node);
+        }
+    }
+    (right, wrong)
+}
+
+#[test]
+fn hints_are_mended_and_decide_nothing() {
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+    let mut session = store.session().unwrap();
+    let session = &mut session;
+    let frame_of_root = {
+        let (store, guard) = session.enter();
+        store.latest(Lid::ROOT, &guard).number()
+    };
+    let nowhere = FrameNumber::from_bits(std::num::NonZeroU32::MAX);
+    put_all(session, 0);
+    get_all(session, 0);
+    let (all, wrong) = hints(session, Some(frame_of_root));
+    assert!(all > 200 && wrong == 0, "{all} hints are right, {wrong} wrong");
+    get_all(session, 0);
+    assert_eq!(hints(session, Some(nowhere)), (all, 0), "gets mend");
+    get_all_in_batches(session, 0);
+    assert_eq!(hints(session, Some(nowhere)), (all, 0), "batches mend");
+    put_all(session, 1);
+    let (right, wrong) = hints(session, None);
+    assert!(right > wrong, "writes mend on their way and leave another frame: {right} are right, {wrong} wrong");
+    get_all_in_batches(session, 1);
+    assert_eq!(hints(session, None).1, 0);
+    session.check();
+}
