@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use scc::{Guard, TreeIndex};
 use skep_store::function::{Element, UpdateFunction};
 use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
-use skep_store::ordered::{End, OrderedSettings, OrderedStore, Session, Start};
+use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use skep_store::processor::Replies;
 
 use super::{Contender, Pair, weight};
@@ -88,21 +88,17 @@ impl<const N: usize> Contender<N> for Skep {
     fn scan(&mut self, scans: &[([u8; N], usize)], together: bool) -> u64 {
         let mut sum = 0_u64;
         if together {
-            let ranges: Vec<_> = scans.iter().map(|(key, _)| (Start::AtOrAbove(key.as_slice()), End::Last)).collect();
-            let mut left: Vec<usize> = scans.iter().map(|(_, pair_count)| *pair_count).collect();
-            self.session.scan_batch(&ranges, |number, key, value| {
+            let ranges: Vec<Range<'_>> = scans.iter().map(range).collect();
+            self.session.scan_batch(&ranges, |_, key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
-                left[number] -= 1;
-                left[number] > 0
+                true
             });
             return sum;
         }
-        for (key, pair_count) in scans {
-            let mut count = 0;
-            self.session.scan(Start::AtOrAbove(key), End::Last, |key, value| {
+        for scan in scans {
+            self.session.scan(range(scan), |key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
-                count += 1;
-                count < *pair_count
+                true
             });
         }
         sum
@@ -125,6 +121,11 @@ impl<const N: usize> Contender<N> for Skep {
         let space = self.store.figures().space;
         Some(space.touched_bytes + space.lids * size_of::<u32>() as u64)
     }
+}
+
+/// So many pairs from a key on.
+fn range<const N: usize>((key, pair_count): &([u8; N], usize)) -> Range<'_> {
+    Range::new(Start::AtOrAbove(key), End::Last).limit(*pair_count)
 }
 
 /// The atomic update that answers the old value and leaves this one.

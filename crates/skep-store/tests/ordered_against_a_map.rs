@@ -7,7 +7,7 @@ use std::ops::Bound;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::operation::{OperationError, PutCondition, Reply};
-use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Session, Start};
+use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -156,28 +156,33 @@ fn run_with(settings: &OrderedSettings, case: &Case) {
 }
 
 fn all(session: &mut Session<'_>) -> Pairs {
-    scan(session, Start::First, End::Last, usize::MAX, false)
+    scan(session, Range::ALL, false)
 }
 
-fn scan(session: &mut Session<'_>, start: Start<'_>, end: End<'_>, limit: usize, reverse: bool) -> Pairs {
-    let mut pairs = Pairs::new();
-    let visit = |key: &[u8], value: &[u8]| {
-        pairs.push((key.to_vec(), value.to_vec()));
-        pairs.len() < limit
-    };
-    if reverse {
-        session.scan_reverse(start, end, visit);
-    } else {
-        session.scan(start, end, visit);
-    }
-    pairs
+/// A scan, which shows the same whether its limit is known before or found when it is reached.
+fn scan(session: &mut Session<'_>, range: Range<'_>, reverse: bool) -> Pairs {
+    let [known, found] = [range, range.limit(usize::MAX)].map(|asked| {
+        let mut pairs = Pairs::new();
+        let visit = |key: &[u8], value: &[u8]| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            asked.limit == range.limit || pairs.len() < range.limit
+        };
+        if reverse {
+            session.scan_reverse(asked, visit);
+        } else {
+            session.scan(asked, visit);
+        }
+        pairs
+    });
+    assert!(known == found, "{range:?} {reverse}: {known:?} {found:?}");
+    known
 }
 
-fn scan_batch(session: &mut Session<'_>, ranges: &[(Start<'_>, End<'_>)], limit: usize) -> Vec<Pairs> {
+fn scan_batch(session: &mut Session<'_>, ranges: &[Range<'_>]) -> Vec<Pairs> {
     let mut all = vec![Pairs::new(); ranges.len()];
     session.scan_batch(ranges, |number, key, value| {
         all[number].push((key.to_vec(), value.to_vec()));
-        all[number].len() < limit
+        true
     });
     all
 }
@@ -234,21 +239,22 @@ fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32
             };
             if low == high && matches!((lower, upper), (Bound::Excluded(_), Bound::Excluded(_))) {
                 // `BTreeMap` refuses this empty range.
-                assert_eq!(scan(session, start, end, limit, reverse), Pairs::new(), "{}", context());
+                assert_eq!(scan(session, Range::new(start, end).limit(limit), reverse), Pairs::new(), "{}", context());
                 return;
             }
             let range = map.range::<Vec<u8>, _>((lower, upper)).map(|(key, value)| (key.clone(), value.clone()));
             let expected: Pairs = if reverse { range.rev().take(limit).collect() } else { range.take(limit).collect() };
-            let found = scan(session, start, end, limit, reverse);
+            let found = scan(session, Range::new(start, end).limit(limit), reverse);
             assert!(found == expected, "{} {start:?} {end:?} {reverse}: {found:?} {expected:?}", context());
             if limit > 20 || inputs.random.random_range(0..20) > 0 {
                 return;
             }
             let ranges = [(start, end), (Start::First, end), (start, End::Last), (Start::AtOrAbove(high), end)];
-            let ranges: Vec<(Start<'_>, End<'_>)> = ranges.iter().copied().cycle().take(limit).collect();
-            let single: Vec<Pairs> =
-                ranges.iter().map(|(start, end)| scan(session, *start, *end, limit, false)).collect();
-            assert!(scan_batch(session, &ranges, limit) == single, "{} {ranges:?} in a batch", context());
+            let ranges = ranges.iter().cycle().zip(0..limit);
+            let ranges: Vec<Range<'_>> =
+                ranges.map(|((start, end), place)| Range::new(*start, *end).limit(limit - place)).collect();
+            let single: Vec<Pairs> = ranges.iter().map(|range| scan(session, *range, false)).collect();
+            assert!(scan_batch(session, &ranges) == single, "{} {ranges:?} in a batch", context());
         }
     }
 }
@@ -411,8 +417,9 @@ fn ranges_begin_and_end_anywhere() {
                 let range = map.range::<Vec<u8>, _>((lower, Bound::Unbounded)).take_while(|(key, _)| is_within(key));
                 let expected: Pairs = range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect();
                 let context = format!("seed {seed} round {round}: {start:?} {end:?} {limit}");
-                assert!(scan(&mut session, start, end, limit, false) == expected, "{context}");
-                assert!(scan_batch(&mut session, &[(start, end); 2], limit)[1] == expected, "{context} in a batch");
+                let range = Range::new(start, end).limit(limit);
+                assert!(scan(&mut session, range, false) == expected, "{context}");
+                assert!(scan_batch(&mut session, &[range; 2])[1] == expected, "{context} in a batch");
             }
         }
         session.check();

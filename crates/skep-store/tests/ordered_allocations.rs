@@ -11,7 +11,7 @@ use skep_store::function::{Element, Fold, Predicate};
 use skep_store::operation::{
     Filter, Operation, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
-use skep_store::ordered::{End, OrderedSettings, OrderedStore, Session, Start};
+use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use skep_store::processor::Replies;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -73,11 +73,11 @@ fn reads_and_scans_allocate_nothing() {
     let mut work = |replies: &mut Replies| {
         let mut shown = 0;
         session.get_batch(&slices, |value| shown += value.map_or(0, <[u8]>::len));
-        session.scan(Start::First, End::Last, |_, value| {
+        session.scan(Range::ALL, |_, value| {
             shown += value.len();
             true
         });
-        session.scan_reverse(Start::Floor(&[0, 0, 3]), End::Last, |_, value| {
+        session.scan_reverse(Range::new(Start::Floor(&[0, 0, 3]), End::Last), |_, value| {
             shown += value.len();
             true
         });

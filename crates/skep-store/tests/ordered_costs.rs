@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::operation::{PutCondition, Reply};
-use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Session, Start, Trace};
+use skep_store::ordered::{End, LinesTouched, OrderedSettings, OrderedStore, Range, Session, Start, Trace};
 
 type Part = [u8; 16];
 
@@ -43,11 +43,7 @@ fn a_lookup_reads_few_lines() {
     let lines = lines as f64 / sample.len() as f64;
     let mut scan_lines = 0;
     for key in &sample[..2_000] {
-        let mut count = 0;
-        session.scan(Start::AtOrAbove(key), skep_store::ordered::End::Last, |_, _| {
-            count += 1;
-            count < 24
-        });
+        session.scan(Range::new(Start::AtOrAbove(key), End::Last).limit(24), |_, _| true);
         scan_lines += store.trace().take().lines;
     }
     let scan_lines = scan_lines as f64 / 2_000.0;

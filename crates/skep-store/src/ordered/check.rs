@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use super::cursor::LeafCursor;
 use super::epoch::Guard;
 use super::frame::{FrameNumber, Node};
 use super::header::Lid;
 use super::interior::{self, Child};
-use super::leaf::{self, LeafCursor};
+use super::leaf;
 use super::log::{BackPointer, Entry, LogBlock, LogOrder};
 use super::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
 use super::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};

@@ -381,6 +381,14 @@ impl<'g, T: Trace> Node<'g, T> {
         Lid::from_word(self.header()[word::RIGHT].load(Ordering::Acquire))
     }
 
+    /// Says that the page table's entry of the leaf behind will be used soon.
+    #[inline]
+    pub(super) fn announce_right_entry(self) {
+        if let Some(lid) = self.right() {
+            self.frame.frames.announce_entry(lid);
+        }
+    }
+
     /// Says that the first lines of the leaf behind will be read soon.
     #[inline]
     pub(super) fn announce_right(self) {

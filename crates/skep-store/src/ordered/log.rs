@@ -221,22 +221,20 @@ impl LogOrder {
     /// Puts the published entries in order.
     #[inline]
     pub(super) fn read<T: Trace>(node: Node<'_, T>) -> Self {
-        let mut entries = 0_u64;
+        LogOrder::read_from(node, 0).0
+    }
+
+    /// The same, and how many of the entries belong to segments before this one.
+    #[inline(always)]
+    pub(super) fn read_from<T: Trace>(node: Node<'_, T>, segment: usize) -> (Self, usize) {
+        let (mut entries, mut before) = (0_u64, 0);
         for (entry, word) in (0_u64..).zip(node.log_words()) {
             let place = 4 * (word >> HINT_SHIFT & 0xf);
             let lower = (1_u64 << place) - 1;
             entries = entries & lower | entry << place | (entries & !lower) << 4;
+            before += usize::from((word >> BACK_SHIFT & 0xff) < segment as u32);
         }
-        LogOrder { entries, count: node.state().log_count() }
-    }
-
-    /// How many of the entries belong to segments before this one.
-    #[inline(always)]
-    pub(super) fn count_before<T: Trace>(self, node: Node<'_, T>, segment: usize) -> usize {
-        match segment {
-            0 => 0,
-            _ => node.log_words().filter(|word| (word >> BACK_SHIFT & 0xff) < segment as u32).count(),
-        }
+        (LogOrder { entries, count: node.state().log_count() }, before)
     }
 
     #[inline]

@@ -8,7 +8,7 @@
 //! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
 //! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
 //! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
-//! | `leaf`, `scan`, `batch` | reading | sections 3.3, 4.3 |
+//! | `leaf`, `cursor`, `range`, `scan`, `batch` | reading | sections 3.3, 4.3 |
 //! | `change`, `edit`, `merge`, `write`, `restructure` | writing | sections 3.4, 3.5 |
 //! | `lease` | versions that are kept for scans in pages | |
 //! | `execute`, `pages` | every operation, in batches; scans in pages | |
@@ -17,6 +17,7 @@
 mod batch;
 mod change;
 mod check;
+mod cursor;
 mod division;
 mod edit;
 mod epoch;
@@ -35,6 +36,7 @@ mod merge;
 mod outside;
 mod page_table;
 mod pages;
+mod range;
 mod restructure;
 mod scan;
 mod segment;
@@ -54,7 +56,7 @@ mod write;
 pub use check::Checked;
 pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures};
 pub use log::LogBlock;
-pub use scan::{End, Start};
+pub use range::{End, Range, Start};
 pub use session::Session;
 pub use space::SpaceFigures;
 pub use trace::{LinesTouched, Touched, Trace, Untraced};

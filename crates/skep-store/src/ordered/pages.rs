@@ -2,7 +2,7 @@
 
 use super::epoch::Guard;
 use super::outside;
-use super::scan::{End, Start};
+use super::range::{End, Range, Start};
 use super::segment::Value;
 use super::trace::Trace;
 use super::tree::OrderedStore;
@@ -59,9 +59,11 @@ impl<T: Trace> OrderedStore<T> {
             reached.last_key = key;
             true
         };
+        // Whether more follow is told by one more.
+        let range = Range::new(start, end).limit(scan.limit as usize + 1);
         match scan.reverse {
-            true => self.scan_reverse(start, end, version, guard, visit),
-            false => self.scan(start, end, version, guard, visit),
+            true => self.scan_reverse(range, version, guard, visit),
+            false => self.scan(range, version, guard, visit),
         }
         reached
     }

@@ -146,6 +146,13 @@ impl<'g, T: Trace> Segment<'g, T> {
         self.head_u16(4) + self.head_u16(6)
     }
 
+    /// The size of its pairs, or what it is about. `end` is where the segment ends in its frame.
+    #[inline(always)]
+    pub(super) fn pair_size_mean(&self, end: usize) -> usize {
+        let size = if self.is_uniform() { self.pair_size() } else { (end - self.start) / self.count() };
+        size.max(1)
+    }
+
     /// Its bytes.
     pub(super) fn size(&self) -> usize {
         let count = self.count();

@@ -4,7 +4,7 @@ use super::batch::GROUP_SIZE;
 use super::change::{Change, Draft};
 use super::epoch::{Guard, Participant};
 use super::garbage::{BATCH_SIZE, Garbage};
-use super::scan::{End, SCAN_GROUP_SIZE, Start};
+use super::range::Range;
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
 use super::version::wait;
@@ -87,11 +87,11 @@ impl<'s, T: Trace> Session<'s, T> {
     }
 
     /// Shows the pairs of a range in the order of their keys, all as of one moment, until `visit` answers false.
-    pub fn scan(&mut self, start: Start<'_>, end: End<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
+    pub fn scan(&mut self, range: Range<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
         let Session { store, participant, whole, .. } = self;
         let guard = participant.enter();
         let version = store.versions.read();
-        store.scan(start, end, version, &guard, |key, value| {
+        store.scan(range, version, &guard, |key, value| {
             visit(key, outside::in_full(&store.frames, value, whole, &guard))
         });
     }
@@ -99,24 +99,24 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Shows the pairs of many ranges, all as of one moment. `visit` gets the number of the range, key and value; pairs of one
     /// range come in the order of their keys until it answers false, in turn with those of others. What is announced for one
     /// range travels while others are worked on.
-    pub fn scan_batch(&mut self, ranges: &[(Start<'_>, End<'_>)], mut visit: impl FnMut(usize, &[u8], &[u8]) -> bool) {
+    pub fn scan_batch(&mut self, ranges: &[Range<'_>], mut visit: impl FnMut(usize, &[u8], &[u8]) -> bool) {
         let Session { store, participant, whole, .. } = self;
         let guard = participant.enter();
         let version = store.versions.read();
-        for (group, ranges) in ranges.chunks(SCAN_GROUP_SIZE).enumerate() {
+        for (group, ranges) in ranges.chunks(GROUP_SIZE).enumerate() {
             store.scan_group(ranges, version, &guard, |number, key, value| {
                 let value = outside::in_full(&store.frames, value, whole, &guard);
-                visit(group * SCAN_GROUP_SIZE + number, key, value)
+                visit(group * GROUP_SIZE + number, key, value)
             });
         }
     }
 
     /// As [`Session::scan`], from the greatest key to the lowest.
-    pub fn scan_reverse(&mut self, start: Start<'_>, end: End<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
+    pub fn scan_reverse(&mut self, range: Range<'_>, mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
         let Session { store, participant, whole, .. } = self;
         let guard = participant.enter();
         let version = store.versions.read();
-        store.scan_reverse(start, end, version, &guard, |key, value| {
+        store.scan_reverse(range, version, &guard, |key, value| {
             visit(key, outside::in_full(&store.frames, value, whole, &guard))
         });
     }

@@ -9,6 +9,8 @@
 //! stored here only. Segment offsets count 32 bytes. Windows, offsets and counts fit line 1, so a search reads a boundary
 //! key only on a tie. Windows that are not used are all ones. Zero boundary keys are legal: long ones do not fit.
 
+use std::ops::Range;
+
 use super::frame::{Frame, Node};
 use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below, not_below_of_two};
 use super::trace::Trace;
@@ -85,6 +87,12 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         usize::from(self.index[OFFSETS_START + segment]) * SEGMENT_ALIGNMENT
     }
 
+    /// Where it ends, or up to an alignment behind.
+    #[inline]
+    pub(super) fn segment_end(self, segment: usize) -> usize {
+        if segment + 1 < self.segment_count() { self.segment_start(segment + 1) } else { self.node.log_start() }
+    }
+
     /// The first key of a segment, which the first segment does not have here.
     #[inline]
     pub(super) fn first_key(self, segment: usize) -> Option<&'g [u8]> {
@@ -133,18 +141,22 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     #[inline(always)]
     pub(super) fn announce_segment(self, segment: usize) {
         let start = self.segment_start(segment);
-        let end =
-            if segment + 1 < self.segment_count() { self.segment_start(segment + 1) } else { self.node.log_start() };
-        self.node.frame().announce(start, end - start);
+        self.node.frame().announce(start, self.segment_end(segment) - start);
     }
 
-    /// Says that the boundary key of a segment will be read soon: its end, and the key itself, as far as it can be told if all
-    /// keys have this size.
+    /// Says that the boundary key of a segment will be read soon.
     #[inline(always)]
     pub(super) fn announce_boundary(self, segment: usize, key_size: usize) {
-        let (count, place) = (self.segment_count() - 1, segment - 1);
+        self.announce_boundaries(segment..segment + 1, key_size);
+    }
+
+    /// Says that the boundary keys of segments will be read soon: their ends, and the keys themselves, as far as it can be told
+    /// if all keys have this size.
+    #[inline(always)]
+    pub(super) fn announce_boundaries(self, segments: Range<usize>, key_size: usize) {
+        let (count, place) = (self.segment_count() - 1, segments.start - 1);
         self.node.frame().announce_line(BOUNDARIES_START + place * END_SIZE);
-        self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + place * key_size, key_size);
+        self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + place * key_size, segments.len() * key_size);
     }
 
     /// Bytes of all boundary keys and their ends.

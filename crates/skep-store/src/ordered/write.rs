@@ -1,11 +1,12 @@
 //! Writes: append to the log of a leaf, or merge log and sorted block (Honeycomb, sections 3.4 and 3.5).
 
 use super::change::{Change, Decision, Draft};
+use super::cursor::LeafCursor;
 use super::edit::Edits;
 use super::epoch::Guard;
 use super::frame::{FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
-use super::leaf::{self, LeafCursor};
+use super::leaf;
 use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
 use super::merge::pairs_with;
 use super::outside;

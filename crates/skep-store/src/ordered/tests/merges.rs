@@ -8,7 +8,7 @@ use super::super::segment::Segment;
 use super::super::shortcut::Shortcuts;
 use super::super::sorted::{Part, Sorted};
 use super::super::window::Target;
-use super::super::{End, LogBlock, OrderedSettings, OrderedStore, Session, Start};
+use super::super::{LogBlock, OrderedSettings, OrderedStore, Range, Session};
 use crate::naive::{SplitMix64, test_seeds};
 use crate::operation::{PutCondition, Reply};
 
@@ -33,7 +33,7 @@ fn delete(session: &mut Session<'_>, map: &mut Map, key: &[u8]) {
 fn assert_same(session: &mut Session<'_>, map: &Map) {
     session.check();
     let mut expected = map.iter();
-    session.scan(Start::First, End::Last, |key, value| {
+    session.scan(Range::ALL, |key, value| {
         assert_eq!(expected.next(), Some((&key.to_vec(), &value.to_vec())));
         true
     });

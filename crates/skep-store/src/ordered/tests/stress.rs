@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::super::window::Target;
-use super::super::{End, OrderedSettings, OrderedStore, Session, Start};
+use super::super::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use super::history::{History, Scan, Write};
 use crate::naive::{SplitMix64, test_seeds};
 use crate::operation::{PutCondition, Reply};
@@ -40,27 +40,17 @@ fn store(memory: u64) -> OrderedStore {
 }
 
 /// What a scanning thread does instead of a scan.
-pub(super) type ScanWith = fn(&mut Session<'_>, Start<'_>, End<'_>, &mut dyn FnMut(&[u8], &[u8]));
+pub(super) type ScanWith = fn(&mut Session<'_>, Range<'_>, &mut dyn FnMut(&[u8], &[u8]));
 
-pub(super) fn scan_as_it_is(
-    session: &mut Session<'_>,
-    start: Start<'_>,
-    end: End<'_>,
-    visit: &mut dyn FnMut(&[u8], &[u8]),
-) {
-    session.scan(start, end, |key, value| {
+pub(super) fn scan_as_it_is(session: &mut Session<'_>, range: Range<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+    session.scan(range, |key, value| {
         visit(key, value);
         true
     });
 }
 
-pub(super) fn scan_backwards(
-    session: &mut Session<'_>,
-    start: Start<'_>,
-    end: End<'_>,
-    visit: &mut dyn FnMut(&[u8], &[u8]),
-) {
-    session.scan_reverse(start, end, |key, value| {
+pub(super) fn scan_backwards(session: &mut Session<'_>, range: Range<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+    session.scan_reverse(range, |key, value| {
         visit(key, value);
         true
     });
@@ -68,14 +58,9 @@ pub(super) fn scan_backwards(
 
 /// Broken: takes whatever is newest in each leaf, as a tree without versions does. It makes room for writers now and then,
 /// also where cores are few.
-fn scan_without_versions(
-    session: &mut Session<'_>,
-    start: Start<'_>,
-    end: End<'_>,
-    visit: &mut dyn FnMut(&[u8], &[u8]),
-) {
+fn scan_without_versions(session: &mut Session<'_>, range: Range<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
     let (store, guard) = session.enter();
-    store.scan(start, end, u64::MAX, &guard, |key, value| {
+    store.scan(range, u64::MAX, &guard, |key, value| {
         visit(key, value.bytes);
         if number_of(key).is_multiple_of(8) {
             thread::yield_now();
@@ -125,7 +110,8 @@ pub(super) fn run_history(settings: &OrderedSettings, seed: u64, write_count: us
             let mut seen = vec![0; last + 1 - first];
             let (low, high) = (key_of(first), key_of(last));
             let begin = now();
-            scan_with(&mut session, Start::AtOrAbove(&low), End::AtOrBelow(&high), &mut |key, value| {
+            let range = Range::new(Start::AtOrAbove(&low), End::AtOrBelow(&high));
+            scan_with(&mut session, range, &mut |key, value| {
                 let place = &mut seen[number_of(key) - first];
                 assert_eq!(*place, 0, "a key is shown once");
                 *place = write_of(value);
@@ -205,7 +191,7 @@ fn nothing_is_lost_between_threads() {
             let mut scans = 0;
             while !done.load(Ordering::Relaxed) && scans < 100_000 {
                 let mut last = Vec::new();
-                session.scan(Start::First, End::Last, |key, _| {
+                session.scan(Range::ALL, |key, _| {
                     assert!(last.as_slice() < key, "keys ascend");
                     last = key.to_vec();
                     true
@@ -224,7 +210,7 @@ fn nothing_is_lost_between_threads() {
         });
         let mut session = store.session().unwrap();
         let mut left = BTreeMap::new();
-        session.scan(Start::First, End::Last, |key, value| {
+        session.scan(Range::ALL, |key, value| {
             left.insert(key.to_vec(), value.to_vec());
             true
         });
@@ -282,7 +268,7 @@ fn a_stopped_writer_delays_no_reader() {
             assert!(session.get(&key_of(number), &mut value) && write_of(&value) == 1);
         }
         let mut count = 0;
-        session.scan(Start::First, End::Last, |_, _| {
+        session.scan(Range::ALL, |_, _| {
             count += 1;
             true
         });

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::super::{End, OrderedSettings, OrderedStore, Start};
+use super::super::{OrderedSettings, OrderedStore, Range};
 use super::history::{History, Scan};
 use super::stress::{KEY_COUNT, ScanWith, run_history, scan_as_it_is, scan_backwards};
 use crate::naive::{SplitMix64, test_seeds};
@@ -84,9 +84,9 @@ fn pairs_that_stay_are_shown_once() {
                     true
                 };
                 match scans % 2 {
-                    0 => session.scan(Start::First, End::Last, &mut visit),
+                    0 => session.scan(Range::ALL, &mut visit),
                     _ => {
-                        session.scan_reverse(Start::First, End::Last, &mut visit);
+                        session.scan_reverse(Range::ALL, &mut visit);
                         keys.reverse();
                     }
                 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::operation::{PutCondition, Reply, Request};
-use skep_store::ordered::{End, Session, Start, Trace};
+use skep_store::ordered::{End, Range, Session, Start, Trace};
 use skep_store::processor::Replies;
 
 use super::case::Operation;
@@ -126,6 +126,11 @@ impl<'s, T: Trace> Corpus<'s, T> {
     }
 }
 
+/// So many pairs from a key on.
+fn range(key: &[u8], pair_count: usize) -> Range<'_> {
+    Range::new(Start::AtOrAbove(key), End::Last).limit(pair_count)
+}
+
 /// What operations have answered.
 struct Tally {
     found: usize,
@@ -156,21 +161,21 @@ impl Tally {
     fn scan<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], operation: Operation) {
         let Operation::Scan(pair_count) = operation else { return };
         let mut count = 0;
-        session.scan(Start::AtOrAbove(key), End::Last, |key, value| {
+        session.scan(range(key, pair_count), |key, value| {
             self.witness += u64::from(key[0]) + u64::from(value[0]);
             count += 1;
-            count < pair_count
+            true
         });
         self.found += usize::from(count > 0);
     }
 
     fn scan_batch<T: Trace>(&mut self, session: &mut Session<'_, T>, scans: &[(&[u8], usize)]) {
-        let ranges: Vec<_> = scans.iter().map(|(key, _)| (Start::AtOrAbove(key), End::Last)).collect();
+        let ranges: Vec<Range<'_>> = scans.iter().map(|(key, pair_count)| range(key, *pair_count)).collect();
         let mut counts = vec![0; scans.len()];
         session.scan_batch(&ranges, |number, key, value| {
             self.witness += u64::from(key[0]) + u64::from(value[0]);
             counts[number] += 1;
-            counts[number] < scans[number].1
+            true
         });
         self.found += counts.iter().filter(|count| **count > 0).count();
     }
