@@ -19,8 +19,8 @@ use super::{Contender, Pair, weight};
 const MEMORY_PER_RAW_BYTE_MAX: u64 = 4;
 /// Bytes that a batch of updates may answer: more than any does.
 const REPLY_BUDGET: usize = 1 << 30;
-/// Keys to be written that the store is told of together.
-const ANNOUNCED_MAX: usize = 32;
+/// Pairs that the store is given together.
+const PUT_BATCH: usize = 32;
 
 /// The ordered store, with one session.
 pub struct Skep {
@@ -54,17 +54,13 @@ impl Skep {
 
 impl<const N: usize> Contender<N> for Skep {
     fn put(&mut self, pairs: &[Pair<N>]) {
-        let mut keys = Vec::with_capacity(ANNOUNCED_MAX);
-        for pairs in pairs.chunks(ANNOUNCED_MAX) {
-            if pairs.len() > 1 {
-                keys.clear();
-                keys.extend(pairs.iter().map(|(key, _)| key.as_slice()));
-                self.session.announce(&keys);
-            }
-            for (key, value) in pairs {
-                let reply = self.session.put(key, value, PutCondition::Always);
+        let mut slices: Vec<(&[u8], &[u8])> = Vec::with_capacity(PUT_BATCH);
+        for pairs in pairs.chunks(PUT_BATCH) {
+            slices.clear();
+            slices.extend(pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice())));
+            self.session.put_batch(&slices, PutCondition::Always, |reply| {
                 assert_eq!(reply, Reply::Done, "the region has room");
-            }
+            });
         }
     }
 

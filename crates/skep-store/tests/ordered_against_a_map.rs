@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{OperationError, PutCondition, Reply};
+use skep_store::operation::{KEY_SIZE_MAX, OperationError, PutCondition, Reply};
 use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -187,6 +187,49 @@ fn scan_batch(session: &mut Session<'_>, ranges: &[Range<'_>]) -> Vec<Pairs> {
     all
 }
 
+/// What a put answers.
+fn put(map: &mut Map, key: Vec<u8>, value: Vec<u8>, condition: PutCondition) -> Reply<'static> {
+    match (condition, map.contains_key(&key)) {
+        (PutCondition::IfAbsent, true) => Reply::Exists,
+        (PutCondition::IfPresent, false) => Reply::NotFound,
+        _ => {
+            map.insert(key, value);
+            Reply::Done
+        }
+    }
+}
+
+/// A batch of puts, some of them of one key, some of which are refused.
+fn put_batch(
+    session: &mut Session<'_>,
+    map: &mut Map,
+    inputs: &mut Inputs,
+    condition: PutCondition,
+    context: &dyn Fn() -> String,
+) {
+    let count = inputs.random.random_range(0..100);
+    let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..count).map(|_| (inputs.key(), inputs.value())).collect();
+    for _ in 0..count / 4 {
+        let place = inputs.random.random_range(0..count);
+        pairs.push((pairs[place].0.clone(), inputs.value()));
+    }
+    if count > 50 {
+        pairs.insert(20, (Vec::new(), vec![1]));
+        pairs.insert(40, (vec![1; KEY_SIZE_MAX + 1], vec![1]));
+    }
+    let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+    let mut replies = Vec::new();
+    session.put_batch(&slices, condition, |reply| replies.push(reply));
+    assert_eq!(replies.len(), pairs.len(), "{}", context());
+    for ((key, value), reply) in pairs.into_iter().zip(replies) {
+        if key.is_empty() || key.len() > KEY_SIZE_MAX {
+            assert!(matches!(reply, Reply::Failed(_)), "{}", context());
+        } else {
+            assert_eq!(reply, put(map, key, value, condition), "{}", context());
+        }
+    }
+}
+
 fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32, context: &dyn Fn() -> String) {
     let key = inputs.key();
     match inputs.random.random_range(0..100) {
@@ -196,19 +239,12 @@ fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32
                 1 => PutCondition::IfPresent,
                 _ => PutCondition::Always,
             };
-            if inputs.random.random_range(0..100) < puts {
+            if inputs.random.random_range(0..1000) < puts {
+                put_batch(session, map, inputs, condition, context);
+            } else if inputs.random.random_range(0..100) < puts {
                 let value = inputs.value();
                 let reply = session.put(&key, &value, condition);
-                let exists = map.contains_key(&key);
-                let expected = match condition {
-                    PutCondition::IfAbsent if exists => Reply::Exists,
-                    PutCondition::IfPresent if !exists => Reply::NotFound,
-                    _ => Reply::Done,
-                };
-                assert_eq!(reply, expected, "{}", context());
-                if reply == Reply::Done {
-                    map.insert(key, value);
-                }
+                assert_eq!(reply, put(map, key, value, condition), "{}", context());
             } else {
                 let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
                 assert_eq!(session.delete(&key), expected, "{}", context());
@@ -221,7 +257,6 @@ fn step(session: &mut Session<'_>, map: &mut Map, inputs: &mut Inputs, puts: u32
         }
         _ => {
             let other = inputs.key();
-            session.announce(&[&key, &other]);
             let limit = inputs.random.random_range(1..60);
             let reverse = inputs.random.random_range(0..2) == 0;
             let (low, high) = if key < other { (&key, &other) } else { (&other, &key) };
@@ -440,12 +475,20 @@ fn full_memory_is_an_answer_and_changes_nothing() {
             key_count: 100_000,
             values: Values::Mixed,
         };
-        for _ in 0..10_000 {
-            let (key, value) = (inputs.key(), inputs.value());
-            match session.put(&key, &value, PutCondition::Always) {
-                Reply::Done => drop(map.insert(key, value)),
-                Reply::Failed(OperationError::NodesFull) => full += 1,
-                other => panic!("seed {seed}: {other:?}"),
+        for round in 0..10_000 {
+            let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..1 + round % 2).map(|_| (inputs.key(), inputs.value())).collect();
+            let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+            let mut replies = Vec::new();
+            match slices[..] {
+                [(key, value)] => replies.push(session.put(key, value, PutCondition::Always)),
+                _ => session.put_batch(&slices, PutCondition::Always, |reply| replies.push(reply)),
+            }
+            for ((key, value), reply) in pairs.into_iter().zip(replies) {
+                match reply {
+                    Reply::Done => drop(map.insert(key, value)),
+                    Reply::Failed(OperationError::NodesFull) => full += 1,
+                    other => panic!("seed {seed}: {other:?}"),
+                }
             }
             if inputs.random.random_range(0..4) == 0 {
                 let key = inputs.key();

@@ -48,6 +48,11 @@ mod sync {
         };
     }
 
+    pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
+        word.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
     watched!(AtomicU32, u32);
     watched!(AtomicU64, u64);
 

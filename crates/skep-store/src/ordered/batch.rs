@@ -10,7 +10,7 @@
 //! Each arrow is a loop over the group: it visits what the loop before has announced, and announces what the next one
 //! will visit. The stages are written out by hand over the same searches as a single get: as futures they would take
 //! about fifty nanoseconds more each. All gets of a batch are one operation and read one version. Scans in batches begin in
-//! the same way.
+//! the same way, and so do groups of writes.
 
 use super::epoch::Guard;
 use super::frame::Node;
@@ -21,7 +21,9 @@ use super::shortcut::{SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
 use super::window::{Target, fingerprint};
+use super::write::KeyPlace;
 use super::{interior, leaf, log, shortcut};
+use crate::memory::LINE_SIZE;
 use crate::short;
 
 /// Gets that are under way together: enough to keep all misses in flight that a core can have.
@@ -123,16 +125,47 @@ impl<T: Trace> OrderedStore<T> {
     }
 }
 
+/// Where the keys of a group lie, or would.
+pub(super) struct KeyPlaces<'g, T> {
+    leaves: [Node<'g, T>; GROUP_SIZE],
+    segments: [SegmentPlace; GROUP_SIZE],
+    fingerprints: [u8; GROUP_SIZE],
+}
+
+impl<'g, T: Trace> KeyPlaces<'g, T> {
+    /// That of one key.
+    #[inline]
+    pub(super) fn of(&self, number: usize) -> KeyPlace<'g, T> {
+        let (leaf, segment) = (self.leaves[number], self.segments[number]);
+        KeyPlace { leaf, segment, fingerprint: self.fingerprints[number] }
+    }
+}
+
 impl<T: Trace> OrderedStore<T> {
-    /// Fetches what lies on the way to up to [`GROUP_SIZE`] keys, and announces what reads and writes of their leaves begin
-    /// with: the segment, the log's directory and its end.
-    pub(super) fn announce_group(&self, keys: &[&[u8]], guard: &Guard<'_>) {
+    /// The places of up to [`GROUP_SIZE`] keys that will be written. What a write begins with is announced: the item
+    /// that may have the key, or all of its segment, the log's directory and its end, and the entry that may have the key; of a
+    /// leaf that will be merged, all.
+    pub(super) fn places_of_group<'g>(&'g self, keys: &[&[u8]], guard: &'g Guard<'_>) -> KeyPlaces<'g, T> {
         let leaves = self.find_leaves(keys, u64::MAX, guard);
-        let places = find_segments(&leaves, keys);
-        for (leaf, place) in leaves.iter().zip(&places).take(keys.len()) {
-            Shortcuts::open(*leaf).announce_segment(usize::from(place.segment));
-            log::announce_end(*leaf);
+        let segments = find_segments(&leaves, keys);
+        let mut fingerprints = [0; GROUP_SIZE];
+        for (number, key) in keys.iter().enumerate() {
+            fingerprints[number] = fingerprint(key);
+            log::announce_end(leaves[number]);
         }
+        for (number, fingerprint) in fingerprints[..keys.len()].iter().enumerate() {
+            let leaf = leaves[number];
+            if self.log_block.is_full(leaf) {
+                leaf.frame().announce(0, leaf.log_start() + LINE_SIZE + leaf.state().log_size());
+                continue;
+            }
+            let candidates = leaf::log_candidates(leaf, *fingerprint);
+            if candidates != 0 {
+                log::announce(leaf, candidates.ilog2() as usize);
+            }
+            leaf::announce_place(leaf, segments[number], *fingerprint);
+        }
+        KeyPlaces { leaves, segments, fingerprints }
     }
 }
 

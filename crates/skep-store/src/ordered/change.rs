@@ -69,7 +69,15 @@ impl Draft {
     }
 
     /// Gives frames back that were written in vain.
+    #[inline]
     pub(super) fn discard<T: Trace>(&mut self, store: &OrderedStore<T>) {
+        if self.outside.is_some() {
+            self.discard_outside(store);
+        }
+    }
+
+    #[cold]
+    fn discard_outside<T: Trace>(&mut self, store: &OrderedStore<T>) {
         if let Some((outside, _)) = self.outside.take() {
             outside.discard(&mut store.space());
         }

@@ -13,7 +13,7 @@ use super::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
 use super::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::{fingerprint, window};
+use super::window::{Target, fingerprint, window};
 use super::{outside, session::Session};
 use crate::memory::LINE_SIZE;
 
@@ -178,7 +178,7 @@ fn check_segments<T: Trace>(leaf: Node<'_, T>) {
 /// Order hints, back pointers and flags of a log against its keys.
 fn check_log<T: Trace>(leaf: Node<'_, T>, log_block: LogBlock, mvcc: bool) {
     let count = leaf.state().log_count();
-    assert!(count <= log_block.entry_count_max() && LINE_SIZE + leaf.state().log_size() <= log_block.size());
+    assert!(count <= log_block.entry_count_max() && LINE_SIZE + leaf.state().log_size() <= log_block.room(leaf));
     let order = LogOrder::read(leaf);
     let entries: Vec<Entry<'_>> = (0..count).map(|place| Entry::read(leaf, order.entry(place))).collect();
     for (place, pair) in entries.windows(2).enumerate() {
@@ -188,7 +188,8 @@ fn check_log<T: Trace>(leaf: Node<'_, T>, log_block: LogBlock, mvcc: bool) {
     }
     assert!(entries.last().is_none_or(|last| !last.word.flags.is_followed));
     for entry in &entries {
-        let (back, is_exact): (BackPointer, bool) = leaf::sorted_place(leaf, entry.key, fingerprint(entry.key));
+        let place = Shortcuts::open(leaf).find(Target::AtOrBelow(entry.key));
+        let (back, is_exact): (BackPointer, bool) = leaf::sorted_place(leaf, place, entry.key, fingerprint(entry.key));
         assert_eq!((entry.word.back, entry.word.flags.is_exact), (back, is_exact), "back pointers are right");
     }
     let deltas: Vec<u64> = (0..count).map(|entry| Entry::read(leaf, entry).delta).collect();

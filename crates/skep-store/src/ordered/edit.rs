@@ -6,6 +6,8 @@
 //! segment          a 5     c 9   d 0     e 4      the runs between are copied
 //! ```
 
+use std::ops::Range;
+
 use super::frame::{LOG_COUNT_MAX, Node};
 use super::leaf;
 use super::log::{BackPointer, Entry, LogOrder};
@@ -92,13 +94,11 @@ impl<'a> Edits<'a> {
     }
 }
 
-/// How the pairs of a segment change in number, and the bytes that it has then, if it can be edited in place: all replace
-/// values by others of their sizes, or it has one size of pair and keeps it, and the key of its first item if that lies in
-/// the shortcut block.
-pub(super) fn outcome<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) -> Option<(usize, usize)> {
+/// How many items a segment has with these edits, if it can be edited, perhaps as two: all replace values by others of their
+/// sizes, or it has one size of pair and keeps it, and the key of its first item if that lies in the shortcut block.
+pub(super) fn count_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) -> Option<usize> {
     let (mut inserted, mut removed) = (0, 0);
     for edit in edits {
-        let index = usize::from(edit.place.index);
         match edit.item {
             Some(_) if edit.is_exact => _ = edit.over?,
             Some(item) => {
@@ -108,42 +108,79 @@ pub(super) fn outcome<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) ->
                 }
                 inserted += 1;
             }
-            None if segment.is_run_from(index) => removed += 1,
+            None if segment.is_run_from(usize::from(edit.place.index)) => removed += 1,
             None => return None,
         }
     }
     let count = segment.count();
-    if count + inserted > ITEM_COUNT_MAX || removed == count {
-        return None;
-    }
-    let pair_size = if inserted + removed > 0 { segment.pair_size() } else { 0 };
-    Some((count + inserted - removed, segment.size() + inserted * pair_size - removed * pair_size))
+    // While it is written there may be no more items than there are fingerprints.
+    let fits = removed == 0 || removed < count && count + inserted <= ITEM_COUNT_MAX;
+    fits.then_some(count + inserted - removed)
 }
 
-/// Writes a segment for which there is an [`outcome`] to the start of `to`, with these edits.
-pub(super) fn write(to: &mut [u8], segment: &[u8], has_boundary: bool, edits: &[Edit<'_>]) {
+/// Where a segment that can be edited is divided in two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Middle {
+    /// The item that becomes the first of the second.
+    pub(super) item: usize,
+    /// Edits of the first.
+    pub(super) edits: usize,
+    /// Items of the first when it is edited.
+    pub(super) count: usize,
+}
+
+/// The middle of a segment that has so many items when it is edited. It is at an item that stays and is not the first.
+pub(super) fn middle_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>], count: usize) -> Option<Middle> {
+    let mut middle = Middle { item: 0, edits: 0, count: 0 };
+    while middle.item < segment.count() {
+        let at_item = |edit: &&Edit<'_>| usize::from(edit.place.index) == middle.item;
+        let inserted = edits[middle.edits..].iter().take_while(|edit| at_item(edit) && !edit.is_exact).count();
+        let own = edits.get(middle.edits + inserted).filter(at_item);
+        let stays = own.is_none_or(|edit| edit.item.is_some());
+        middle.edits += inserted;
+        middle.count += inserted;
+        if stays && middle.item > 0 && 2 * middle.count >= count {
+            return Some(middle);
+        }
+        middle.edits += usize::from(own.is_some());
+        middle.count += usize::from(stays);
+        middle.item += 1;
+    }
+    None
+}
+
+/// Writes some items of a segment that can be edited as one of its own to the start of `to`, with edits of them. If it is not
+/// divided they are all of its items. `had_boundary` says whether the key of its first item lies in the shortcut block.
+pub(super) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Range<usize>, edits: &[Edit<'_>]) {
     if segment[0] & UNIFORM == 0 {
         return write_replaced(to, segment, edits);
     }
     let u16_at = |place: usize| usize::from(u16::from_le_bytes([segment[place], segment[place + 1]]));
-    let mut count = usize::from(segment[0] & !UNIFORM);
-    let (mut outside, key_size, value_size) = (u16_at(2), u16_at(4), u16_at(6));
+    let (key_size, value_size) = (u16_at(4), u16_at(6));
     let pair_size = key_size + value_size;
-    let mut fingerprints = u128::from_le_bytes(*segment[FINGERPRINTS_START..].first_chunk().expect("a head"));
+    let start_of = |item: usize| UNIFORM_HEAD_SIZE + (item - usize::from(had_boundary)) * pair_size;
+    let mut outside = u16_at(2) >> items.start;
+    let fingerprints = u128::from_le_bytes(*segment[FINGERPRINTS_START..].first_chunk().expect("a head"));
+    let mut fingerprints = fingerprints >> (8 * items.start);
+    // The first item's key is left out, and its value written last.
+    let has_boundary = had_boundary || items.start > 0;
+    let first_value = match items.start {
+        0 => start_of(usize::from(segment[0] & !UNIFORM)),
+        item => start_of(item) + key_size,
+    };
+    let mut first_value = if has_boundary { &segment[first_value..][..value_size] } else { &[] };
     // What of the segment was copied, and how far the new one is written.
-    let (mut copied, mut end) = (UNIFORM_HEAD_SIZE, UNIFORM_HEAD_SIZE);
+    let (mut copied, mut end) = (start_of(items.start + usize::from(has_boundary)), UNIFORM_HEAD_SIZE);
     let (mut inserted, mut removed) = (0, 0);
-    let mut first_value = None;
     for edit in edits {
         let index = usize::from(edit.place.index);
-        let place = index + inserted - removed;
-        let (below, fingerprints_below) = ((1_usize << place) - 1, (1_u128 << (8 * place)) - 1);
-        if index == 0 && has_boundary {
-            // Its value is the last of the segment; its key stays, or it would not be edited.
-            first_value = edit.item.map(|item| item.value.bytes);
+        if index == items.start && has_boundary {
+            first_value = edit.item.map_or(first_value, |item| item.value.bytes);
             continue;
         }
-        let start = UNIFORM_HEAD_SIZE + (index - usize::from(has_boundary)) * pair_size;
+        let place = index - items.start + inserted - removed;
+        let (below, fingerprints_below) = ((1_usize << place) - 1, (1_u128 << (8 * place)) - 1);
+        let start = start_of(index);
         let is_replaced = edit.is_exact && edit.item.is_some();
         let kept = &segment[copied..if is_replaced { start + key_size } else { start }];
         to[end..end + kept.len()].copy_from_slice(kept);
@@ -167,13 +204,13 @@ pub(super) fn write(to: &mut [u8], segment: &[u8], has_boundary: bool, edits: &[
         short::overwrite(&mut to[end..end + value_size], item.value.bytes);
         end += value_size;
     }
-    let kept = &segment[copied..UNIFORM_HEAD_SIZE + count * pair_size - usize::from(has_boundary) * key_size];
+    let kept = &segment[copied..start_of(items.end)];
     to[end..end + kept.len()].copy_from_slice(kept);
     end += kept.len();
-    if let Some(value) = first_value {
-        short::overwrite(&mut to[end - value_size..end], value);
-    }
-    count = count + inserted - removed;
+    short::overwrite(&mut to[end..end + first_value.len()], first_value);
+    let count = items.len() + inserted - removed;
+    outside &= (1 << count) - 1;
+    fingerprints &= u128::MAX >> (8 * (ITEM_COUNT_MAX - count));
     to[0] = count as u8 | UNIFORM;
     to[1] = 0;
     to[2..4].copy_from_slice(&(outside as u16).to_le_bytes());

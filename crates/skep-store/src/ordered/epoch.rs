@@ -13,7 +13,7 @@
 //! was released and after a SeqCst fence. Of the two fences one comes first: either the tag has the reader's number, or
 //! the reader begins after the change, from where no path leads to what was replaced.
 
-use super::sync::{AtomicU64, Ordering, fence};
+use super::sync::{AtomicU64, Ordering, fence, store_then_fence};
 
 /// The slots of all threads, and behind them those of holds.
 #[derive(Debug)]
@@ -150,8 +150,7 @@ impl Participant<'_> {
         // Only the owner writes its slot. One that changes hands counts from zero again: an old tag may then wait for an
         // operation that it does not mean, but never miss one that it does.
         let number = (slot.number.load(Ordering::Relaxed) + 2) | UNDER_WAY;
-        slot.number.store(number, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        store_then_fence(&slot.number, number);
         Guard { slot, number }
     }
 }

@@ -6,22 +6,36 @@
 //! ```
 //!
 //! Reads of one key wait until a group of them is together, or until a write of one of their keys comes. Writes and scans
-//! take effect in the order of the requests, their keys announced a group at a time. A write is answered when all can read it.
+//! take effect in the order of the requests; the ways to the keys of a group of them are gone in step. A write is answered
+//! when all can read it.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::batch::GROUP_SIZE;
-use super::change::Change;
+use super::change::{Change, Draft};
+use super::epoch::Guard;
 use super::lease::LeaseReading;
 use super::outside;
 use super::segment::Value;
 use super::session::Session;
 use super::trace::Trace;
+use super::tree::OrderedStore;
+use super::write::{KeyPlace, Writer};
 use crate::operation::{Operation, OperationError, PageWriter, Reply, Request, Scan, ScanLease};
 use crate::processor::{Replies, answer_filter, answer_reduce};
 
 /// What a pair that a scan passes counts for, in bytes of large values, beside what it answers: a line.
 const PAIR_WORK: usize = crate::memory::LINE_SIZE;
+
+/// How far a group of requests was executed.
+enum Progress {
+    Done,
+    /// There was no memory for the request at this place.
+    NoMemory(usize),
+    /// What is left is for a later batch.
+    Deferred,
+}
 
 /// Reads that wait for their group: places in the batch.
 struct Reads {
@@ -39,47 +53,93 @@ impl<T: Trace> Session<'_, T> {
         self.store.leases.expire_due(&self.store.epochs, now);
         replies.reset(requests.len());
         let mut reads = Reads { places: [0; GROUP_SIZE], count: 0 };
-        for (place, request) in requests.iter().enumerate() {
-            if place.is_multiple_of(GROUP_SIZE) {
-                self.announce_writes(&requests[place..requests.len().min(place + GROUP_SIZE)]);
-            }
+        let mut next = 0;
+        while next < requests.len() {
+            let group = next..requests.len().min(next + GROUP_SIZE);
+            next = match self.execute_group(requests, group.clone(), &mut reads, replies, now) {
+                Progress::Done => group.end,
+                Progress::NoMemory(place) => {
+                    self.execute_with_memory(&requests[place], place, replies, now);
+                    place + 1
+                }
+                Progress::Deferred => return,
+            };
+            self.collect_batch();
+        }
+        let Session { store, participant, whole, .. } = self;
+        store.read_group(requests, &mut reads, replies, whole, &participant.enter());
+    }
+
+    /// Executes requests as one operation, in which the ways to the keys that they write, and to where scans begin, are gone
+    /// in step. Reads may be left to wait for their group.
+    fn execute_group(
+        &mut self,
+        requests: &[Request<'_>],
+        group: Range<usize>,
+        reads: &mut Reads,
+        replies: &mut Replies,
+        now: Instant,
+    ) -> Progress {
+        let Session { store, participant, writer, whole } = self;
+        let guard = participant.enter();
+        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
+        let alone = requests[group.clone()].iter().filter(|request| !is_read(&request.operation));
+        let alone_count = keys.iter_mut().zip(alone).map(|(key, request)| *key = request.key).count();
+        let places = (alone_count > 1).then(|| store.places_of_group(&keys[..alone_count], &guard));
+        let mut numbers = 0..alone_count;
+        for (place, request) in group.clone().zip(&requests[group]) {
+            let is_read = is_read(&request.operation);
+            let number = if is_read { None } else { numbers.next() };
+            let known = number.and_then(|number| Some(places.as_ref()?.of(number)));
             if let Err(error) = request.validate() {
                 replies.set(place, Reply::Failed(error));
                 continue;
             }
-            if is_read(&request.operation) {
+            if is_read {
                 reads.places[reads.count] = place;
                 reads.count += 1;
-                if reads.count == GROUP_SIZE && !self.read_group(requests, &mut reads, replies) {
-                    return;
+                if reads.count == GROUP_SIZE && !store.read_group(requests, reads, replies, whole, &guard) {
+                    return Progress::Deferred;
                 }
                 continue;
             }
             let waits_for_it = |read: &usize| requests[*read].key == request.key;
             let is_waited_for = reads.places[..reads.count].iter().any(waits_for_it);
-            if is_waited_for && !self.read_group(requests, &mut reads, replies) {
-                return;
+            if is_waited_for && !store.read_group(requests, reads, replies, whole, &guard) {
+                return Progress::Deferred;
             }
             if !replies.may_touch_large(true) {
-                break;
+                return Progress::Deferred;
             }
-            self.execute_alone(request, place, replies, now);
+            if !store.execute_alone(request, place, known, writer, replies, now, &guard) {
+                return Progress::NoMemory(place);
+            }
         }
-        self.read_group(requests, &mut reads, replies);
+        Progress::Done
     }
 
-    /// Announces the keys of writes, and where scans begin, if there are several: what lies on their way travels side by side.
-    fn announce_writes(&mut self, requests: &[Request<'_>]) {
-        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
-        let written = requests.iter().filter(|request| !is_read(&request.operation) && request.validate().is_ok());
-        let count = keys.iter_mut().zip(written).map(|(key, request)| *key = request.key).count();
-        if count > 1 {
-            self.announce(&keys[..count]);
+    /// Executes a write for which there was no memory, if memory can be freed.
+    fn execute_with_memory(&mut self, request: &Request<'_>, place: usize, replies: &mut Replies, now: Instant) {
+        let done = self.with_memory(|session| {
+            let Session { store, participant, writer, .. } = session;
+            store.execute_alone(request, place, None, writer, replies, now, &participant.enter()).then_some(())
+        });
+        if done.is_none() {
+            replies.set(place, Reply::Failed(OperationError::NodesFull));
         }
     }
+}
 
+impl<T: Trace> OrderedStore<T> {
     /// Answers the reads that wait, all as of one moment. Whether all could be within the budget.
-    fn read_group(&mut self, requests: &[Request<'_>], reads: &mut Reads, replies: &mut Replies) -> bool {
+    fn read_group(
+        &self,
+        requests: &[Request<'_>],
+        reads: &mut Reads,
+        replies: &mut Replies,
+        whole: &mut Vec<u8>,
+        guard: &Guard<'_>,
+    ) -> bool {
         let places = &reads.places[..std::mem::take(&mut reads.count)];
         if !replies.may_touch_large(true) {
             return places.is_empty();
@@ -88,12 +148,10 @@ impl<T: Trace> Session<'_, T> {
         for (key, place) in keys.iter_mut().zip(places) {
             *key = requests[*place].key;
         }
-        let Session { store, participant, whole, .. } = self;
-        let guard = participant.enter();
-        let version = store.versions.read();
+        let version = self.versions.read();
         let mut next = places.iter();
         let mut is_within_budget = true;
-        store.get_group(&keys[..places.len()], version, &guard, |value| {
+        self.get_group(&keys[..places.len()], version, guard, |value| {
             let place = *next.next().expect("as many answers as keys");
             let operation = &requests[place].operation;
             match value {
@@ -108,7 +166,7 @@ impl<T: Trace> Session<'_, T> {
                 Some(Value { bytes: reference, .. }) => {
                     replies.touch_large(outside::value_size(reference));
                     whole.clear();
-                    outside::visit(&store.frames, reference, &guard, |_, part| whole.extend_from_slice(part));
+                    outside::visit(&self.frames, reference, guard, |_, part| whole.extend_from_slice(part));
                     answer_read(operation, whole, place, replies);
                 }
             }
@@ -116,37 +174,26 @@ impl<T: Trace> Session<'_, T> {
         is_within_budget
     }
 
-    /// Carries out a write or a scan.
-    fn execute_alone(&mut self, request: &Request<'_>, place: usize, replies: &mut Replies, now: Instant) {
-        let key = request.key;
-        match &request.operation {
-            Operation::Put { value, condition } => {
-                if value.len() > outside::VALUE_INSIDE_SIZE_MAX {
-                    replies.touch_large(value.len());
-                }
-                replies.set(place, self.write(key, &Change::Put { value, condition: *condition }));
-            }
-            Operation::Delete => replies.set(place, self.write(key, &Change::Delete)),
-            Operation::Update(update) => {
-                let reply = self.write(key, &Change::Update(update));
-                if self.draft.new.len() > outside::VALUE_INSIDE_SIZE_MAX {
-                    replies.touch_large(self.draft.new.len());
-                }
-                replies.set(
-                    place,
-                    match reply {
-                        Reply::Done if update.return_old => Reply::Value(&self.draft.old),
-                        reply => reply,
-                    },
-                );
-            }
-            Operation::AddDecimal { delta } => {
-                let reply = self.write(key, &Change::AddDecimal { delta: *delta });
-                replies.set(place, if reply == Reply::Done { Reply::Value(&self.draft.new) } else { reply });
-            }
+    /// Carries out a write, the place of whose key may be known, or a scan. False if there is no memory for it.
+    #[expect(clippy::too_many_arguments, reason = "what a session consists of, without its place among the epochs")]
+    fn execute_alone(
+        &self,
+        request: &Request<'_>,
+        place: usize,
+        known: Option<KeyPlace<'_, T>>,
+        writer: &mut Writer,
+        replies: &mut Replies,
+        now: Instant,
+        guard: &Guard<'_>,
+    ) -> bool {
+        let change = match &request.operation {
+            Operation::Put { value, condition } => Change::Put { value, condition: *condition },
+            Operation::Delete => Change::Delete,
+            Operation::Update(update) => Change::Update(update),
+            Operation::AddDecimal { delta } => Change::AddDecimal { delta: *delta },
             Operation::Scan(scan) => {
                 let start = replies.bytes_mut().len();
-                match self.scan_page(key, scan, now, replies.bytes_mut()) {
+                match self.scan_page(request.key, scan, now, guard, replies.bytes_mut()) {
                     Ok(count) => {
                         let size = replies.bytes_mut().len() - start;
                         replies.finish_value(place, start);
@@ -154,33 +201,48 @@ impl<T: Trace> Session<'_, T> {
                     }
                     Err(error) => replies.set(place, Reply::Failed(error)),
                 }
+                return true;
             }
             Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_) => {
                 unreachable!("reads go in groups")
             }
+        };
+        let Some(reply) = self.write(request.key, &change, known, writer, guard) else { return false };
+        let Draft { old, new, .. } = &writer.draft;
+        let (reply, written_size) = match (&change, reply) {
+            (Change::Put { value, .. }, reply) => (reply, value.len()),
+            (Change::Update(update), Reply::Done) if update.return_old => (Reply::Value(old), new.len()),
+            (Change::Update(_), reply) => (reply, new.len()),
+            (Change::AddDecimal { .. }, Reply::Done) => (Reply::Value(new), 0),
+            (_, reply) => (reply, 0),
+        };
+        if written_size > outside::VALUE_INSIDE_SIZE_MAX {
+            replies.touch_large(written_size);
         }
+        replies.set(place, reply);
+        true
     }
 
     /// Appends a page of a valid scan. The number of its pairs.
     fn scan_page(
-        &mut self,
+        &self,
         key: &[u8],
         scan: &Scan<'_>,
         now: Instant,
+        guard: &Guard<'_>,
         out: &mut Vec<u8>,
     ) -> Result<u32, OperationError> {
-        let (store, guard) = self.enter();
         let reading = match scan.lease {
             ScanLease::None => None,
             // There is no state that pages could have in common.
-            _ if !store.versions.are_on() => return Err(OperationError::LeaseExpired),
-            ScanLease::Open => Some(store.leases.open(&store.epochs, &store.versions, now)),
-            ScanLease::Continue(number) => Some(store.leases.resume(&store.epochs, number, now)),
+            _ if !self.versions.are_on() => return Err(OperationError::LeaseExpired),
+            ScanLease::Open => Some(self.leases.open(&self.epochs, &self.versions, now)),
+            ScanLease::Continue(number) => Some(self.leases.resume(&self.epochs, number, now)),
         };
         let reading = reading.map(|reading| reading.ok_or(OperationError::LeaseExpired)).transpose()?;
-        let version = reading.as_ref().map_or_else(|| store.versions.read(), LeaseReading::version);
+        let version = reading.as_ref().map_or_else(|| self.versions.read(), LeaseReading::version);
         let mut page = PageWriter::new(out, scan.answer);
-        let end = store.fill_page(key, scan, version, &guard, &mut page);
+        let end = self.fill_page(key, scan, version, guard, &mut page);
         let count = page.count();
         let lease = reading.and_then(|reading| reading.end(end.more));
         page.finish(end.last_key, end.more, lease);

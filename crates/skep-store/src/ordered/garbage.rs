@@ -15,7 +15,7 @@ use super::header::Lid;
 use super::space::Space;
 
 /// Pieces that a session collects before it tags them.
-pub(super) const BATCH_SIZE: usize = 32;
+pub(super) const BATCH_SIZE: usize = 8;
 
 /// Something that operations under way may still reach.
 #[derive(Debug)]

@@ -72,12 +72,32 @@ pub(super) fn get_sorted<'g, T: Trace>(
     None
 }
 
-/// Where the sorted block has a key, or would have it.
-pub(super) fn sorted_place<T: Trace>(leaf: Node<'_, T>, key: &[u8], fingerprint: u8) -> (BackPointer, bool) {
-    let shortcuts = Shortcuts::open(leaf);
-    let place = shortcuts.find(Target::AtOrBelow(key));
+/// Says that the place of a key will be looked for in a segment whose head is at hand: announces the item that may have it, or
+/// all of the segment.
+#[inline]
+pub(super) fn announce_place<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, fingerprint: u8) {
+    let (start, number) = (usize::from(place.start), usize::from(place.segment));
+    let segment = Segment::open(leaf, start, number);
+    let candidates = segment.matching(fingerprint);
+    if number > 0 && candidates & 1 == 1 {
+        Shortcuts::open(leaf).announce_boundary(number, segment.key_size());
+    } else if candidates != 0 {
+        let (offset, key_size, value_size) = segment.place(candidates.trailing_zeros() as usize);
+        leaf.frame().announce(offset, key_size + value_size);
+    } else {
+        Shortcuts::open(leaf).announce_segment(number);
+    }
+}
+
+/// Where the sorted block has a key, or would have it, in the segment that was found for it.
+#[inline]
+pub(super) fn sorted_place<T: Trace>(
+    leaf: Node<'_, T>,
+    place: SegmentPlace,
+    key: &[u8],
+    fingerprint: u8,
+) -> (BackPointer, bool) {
     let index = usize::from(place.segment);
-    shortcuts.announce_segment(index);
     let segment = Segment::open(leaf, usize::from(place.start), index);
     let mut candidates = segment.matching(fingerprint);
     while candidates != 0 {
@@ -158,11 +178,17 @@ pub(super) fn sorted_value<T: Trace>(leaf: Node<'_, T>, place: BackPointer) -> V
 /// How many log entries have a lower key than one whose place in the sorted block is `back`, and whether one has the same.
 #[inline]
 pub(super) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointer) -> (usize, bool) {
-    let (mut rank, mut is_followed) = (0, false);
-    for entry in 0..leaf.state().log_count() {
-        let other = DirectoryWord::from_bits(leaf.log_word(entry)).back;
-        // Between two places of the sorted block lies one of its items, so the keys are ordered as the places.
-        let order = other.cmp(&back).then_with(|| Entry::read(leaf, entry).key.cmp(key));
+    let (own, mut rank, mut tied) = (back.rank(), 0, 0_u32);
+    for (entry, word) in leaf.log_words().enumerate() {
+        let other = BackPointer::rank_of(word);
+        rank += usize::from(other < own);
+        tied |= u32::from(other == own) << entry;
+    }
+    let mut is_followed = false;
+    // Between two places of the sorted block lies one of its items, so other keys are ordered as their places.
+    while tied != 0 {
+        let order = Entry::read(leaf, tied.trailing_zeros() as usize).key.cmp(key);
+        tied &= tied - 1;
         rank += usize::from(order.is_lt());
         is_followed |= order.is_eq();
     }

@@ -14,17 +14,19 @@
 //! with the sorted block, without comparing keys.
 
 use super::frame::{LOG_COUNT_MAX, Node};
-use super::lock::State;
 use super::segment::Value;
 use super::trace::Trace;
 use crate::memory::LINE_SIZE;
 use crate::short;
 
 /// How large the log block of a leaf may become: beyond it a write merges it with the sorted block (Honeycomb, section 6.4,
-/// Figure 17). The paper's 512 bytes are the default.
+/// Figure 17). The default is the paper's 512 bytes, and what is left of the last granule of the leaf's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBlock {
+    /// What every leaf has room for.
     size: u16,
+    /// What a log block takes if the frame is large enough.
+    size_max: u16,
     entry_count_max: u8,
 }
 
@@ -36,16 +38,22 @@ impl LogBlock {
     /// Most entries of any: an order hint has four bits.
     pub const ENTRY_COUNT_MAX: usize = LOG_COUNT_MAX;
 
-    /// A block of `size` bytes, its directory of 64 included, and of so many entries. None if there is no such block, see the
-    /// constants.
+    /// A block of `size` bytes and not more, its directory of 64 included, and of so many entries. None if there is no such
+    /// block, see the constants.
     pub fn new(size: usize, entry_count_max: usize) -> Option<Self> {
         let exists = (Self::SIZE_MIN..=Self::SIZE_MAX).contains(&size) && entry_count_max <= Self::ENTRY_COUNT_MAX;
-        exists.then_some(LogBlock { size: size as u16, entry_count_max: entry_count_max as u8 })
+        exists.then_some(LogBlock { size: size as u16, size_max: size as u16, entry_count_max: entry_count_max as u8 })
     }
 
-    /// Bytes, the directory included.
+    /// Bytes that a leaf is built with room for, the directory included.
     pub(super) fn size(self) -> usize {
         usize::from(self.size)
+    }
+
+    /// Bytes that the block of a leaf may take.
+    #[inline]
+    pub(super) fn room<T: Trace>(self, leaf: Node<'_, T>) -> usize {
+        usize::from(self.size_max).min(leaf.frame_size() - leaf.log_start())
     }
 
     /// Most entries.
@@ -55,14 +63,21 @@ impl LogBlock {
 
     /// Whether an entry of this size can be appended to what a leaf has.
     #[inline]
-    pub(super) fn has_room(self, state: State, entry_size: usize) -> bool {
-        state.log_count() < self.entry_count_max() && LINE_SIZE + state.log_size() + entry_size <= self.size()
+    pub(super) fn has_room<T: Trace>(self, leaf: Node<'_, T>, entry_size: usize) -> bool {
+        let state = leaf.state();
+        state.log_count() < self.entry_count_max() && LINE_SIZE + state.log_size() + entry_size <= self.room(leaf)
+    }
+
+    /// Whether another entry as large as those that a leaf has would find no room.
+    pub(super) fn is_full<T: Trace>(self, leaf: Node<'_, T>) -> bool {
+        let (count, size) = (leaf.state().log_count(), leaf.state().log_size());
+        !self.has_room(leaf, size.checked_div(count).unwrap_or(0))
     }
 }
 
 impl Default for LogBlock {
     fn default() -> Self {
-        LogBlock { size: 512, entry_count_max: LOG_COUNT_MAX as u8 }
+        LogBlock { size: 512, size_max: Self::SIZE_MAX as u16, entry_count_max: LOG_COUNT_MAX as u8 }
     }
 }
 
@@ -88,6 +103,20 @@ const BACK_SHIFT: u32 = FLAGS_SHIFT + 4;
 pub(super) struct BackPointer {
     pub(super) segment: u8,
     pub(super) index: u8,
+}
+
+impl BackPointer {
+    /// A number in whose order places are.
+    #[inline]
+    pub(super) fn rank(self) -> u16 {
+        u16::from_be_bytes([self.segment, self.index])
+    }
+
+    /// That of the back pointer in a directory word.
+    #[inline]
+    pub(super) fn rank_of(word: u32) -> u16 {
+        ((word >> BACK_SHIFT) as u16).swap_bytes()
+    }
 }
 
 /// What an entry is.
@@ -268,7 +297,8 @@ mod tests {
     #[test]
     fn words_come_back() {
         for bits in (0..=u32::MAX).step_by(65_537) {
-            assert_eq!(DirectoryWord::from_bits(bits).to_bits(), bits);
+            let word = DirectoryWord::from_bits(bits);
+            assert_eq!((word.to_bits(), word.back.rank()), (bits, BackPointer::rank_of(bits)));
         }
         let low = BackPointer { segment: 1, index: 9 };
         assert!(low < BackPointer { segment: 2, index: 0 } && low < BackPointer { segment: 1, index: 10 });

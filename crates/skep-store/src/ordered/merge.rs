@@ -3,16 +3,18 @@
 //! ```text
 //! segments       │ a  │ b  │ c        │ d  │ e  │
 //! edits              1      2 3 4 5
-//! merged         │ a  │ b′   │ c₁    │ c₂   │ d  │ e  │     kept; edited; divided, since it got too large
+//! merged         │ a  │ b′   │ c₁    │ c₂   │ d  │ e  │     kept; edited; edited as two, since it got too large
 //! leaf too large │ a  │ b′   │ c₁    ┃ c₂   │ d  │ e  │     two leaves, cut between segments
 //! ```
 //!
-//! A segment without edits is copied. One that keeps one size of pair is copied and edited. Any other is written anew of its
-//! items, as two if there are too many. When there is no room for its boundary key, or little is left of a segment, all pairs
+//! A segment without edits is copied. One that keeps one size of pair is copied and edited, as two if there are too many. Any
+//! other is written anew of its items. When there is no room for its boundary key, or little is left of a segment, all pairs
 //! of the leaf are divided evenly again.
 
+use std::ops::Range;
+
 use super::division::middle_of;
-use super::edit::{self, Edit};
+use super::edit::{self, Edit, Middle};
 use super::frame::Node;
 use super::log::LogBlock;
 use super::segment::{ITEM_COUNT_MAX, Item, Segment};
@@ -53,29 +55,47 @@ impl<'a> Sorted<'a> {
             let own = first..next;
             let start = shortcuts.segment_start(number);
             let first_key = if number == 0 { &[] } else { boundary_keys.next().expect("one for each segment") };
-            if own.is_empty() && number + 1 < count {
+            if own.is_empty() {
                 // As it lies there, with what fills it up to the next.
-                let size = shortcuts.segment_start(number + 1) - start;
-                let bytes = leaf.read(start, size);
-                sorted.parts.push(Part::Kept { number, bytes, first_key, edits: own, size });
+                let size = match number + 1 {
+                    behind if behind < count => shortcuts.segment_start(behind) - start,
+                    _ => Segment::open(leaf, start, number).size(),
+                };
+                sorted.parts.push(Part::Kept { number, bytes: leaf.read(start, size), first_key });
                 continue;
             }
             let segment = Segment::open(leaf, start, number);
             let of_segment = &edits[own.clone()];
-            if let Some((items, size)) = edit::outcome(&segment, of_segment) {
-                let pairs = items * (segment.pair_size() + 1);
-                if items < segment.count() && pairs < SEGMENT_SIZE_LOW {
+            if let Some(item_count) = edit::count_with(&segment, of_segment) {
+                let pairs_size = item_count * (segment.pair_size() + 1);
+                if item_count < segment.count() && pairs_size < SEGMENT_SIZE_LOW {
                     return None;
                 }
+                let bytes = leaf.read(start, segment.size());
                 let has_room = segment_room > 0 && boundary_room >= END_SIZE + segment.key_size();
-                if items <= segment.count() || pairs <= SEGMENT_SIZE_HIGH || !has_room {
-                    let bytes = leaf.read(start, segment.size());
-                    sorted.parts.push(Part::Kept { number, bytes, first_key, edits: own, size });
+                let may_grow = item_count <= ITEM_COUNT_MAX && (pairs_size <= SEGMENT_SIZE_HIGH || !has_room);
+                if item_count <= segment.count() || may_grow {
+                    let (items, size) = (0..segment.count(), segment.size_with(item_count, number > 0));
+                    sorted.parts.push(Part::Edited { number, bytes, first_key, items, edits: own, size });
+                    continue;
+                }
+                let middle = edit::middle_with(&segment, of_segment, item_count).filter(|_| has_room);
+                let fits = |middle: &Middle| middle.count.max(item_count - middle.count) <= ITEM_COUNT_MAX;
+                if let Some(middle) = middle.filter(fits) {
+                    segment_room -= 1;
+                    boundary_room -= END_SIZE + segment.key_size();
+                    let (items, edits) = (0..middle.item, own.start..own.start + middle.edits);
+                    let size = segment.size_with(middle.count, number > 0);
+                    sorted.parts.push(Part::Edited { number, bytes, first_key, items, edits, size });
+                    let first_key = segment.pair(middle.item).0;
+                    let (items, edits) = (middle.item..segment.count(), own.start + middle.edits..own.end);
+                    let size = segment.size_with(item_count - middle.count, true);
+                    sorted.parts.push(Part::Edited { number, bytes, first_key, items, edits, size });
                     continue;
                 }
             }
             let first = sorted.items.len();
-            collect(leaf, number, of_segment, &mut sorted.items);
+            collect(leaf, number, 0..segment.count(), of_segment, &mut sorted.items);
             let items = &sorted.items[first..];
             let sizes = items.iter().map(size_of_pair);
             let size: usize = sizes.clone().sum();
@@ -112,16 +132,16 @@ impl<'a> Sorted<'a> {
         let middle = middle_of(self.parts.iter().map(|part| self.size_of(part, true)));
         let mut right = Sorted { parts: self.parts.split_off(middle), items: self.items.clone(), edits: self.edits };
         // The first segment of a leaf has the key of its first item.
-        if let Part::Kept { number, edits, .. } = &right.parts[0] {
+        if !matches!(right.parts[0], Part::Written(_)) {
             let first = right.items.len();
-            collect(leaf, *number, &right.edits[edits.clone()], &mut right.items);
+            collect_part(leaf, &right.parts[0], right.edits, &mut right.items);
             right.parts[0] = Part::Written(first..right.items.len());
         }
         let last = match &self.parts[middle - 1] {
             Part::Written(items) => self.items[items.end - 1].key,
-            Part::Kept { number, edits, .. } => {
+            part => {
                 let mut items = Vec::with_capacity(ITEM_COUNT_MAX);
-                collect(leaf, *number, &self.edits[edits.clone()], &mut items);
+                collect_part(leaf, part, self.edits, &mut items);
                 items.last()?.key
             }
         };
@@ -140,24 +160,41 @@ pub(super) fn pairs_with<'a, T: Trace>(leaf: Node<'a, T>, edits: &[Edit<'a>]) ->
     for number in 0..Shortcuts::open(leaf).segment_count() {
         let own = rest.iter().take_while(|edit| usize::from(edit.place.segment) == number).count();
         let (of_segment, behind) = rest.split_at(own);
-        collect(leaf, number, of_segment, &mut items);
+        collect(leaf, number, 0..ITEM_COUNT_MAX, of_segment, &mut items);
         rest = behind;
     }
     items
 }
 
-/// Appends the pairs of a segment with its edits.
-fn collect<'a, T: Trace>(leaf: Node<'a, T>, number: usize, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
+/// Appends the pairs of a part that is no items yet.
+fn collect_part<'a, T: Trace>(leaf: Node<'a, T>, part: &Part<'a>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
+    match part {
+        Part::Kept { number, .. } => collect(leaf, *number, 0..ITEM_COUNT_MAX, &[], items),
+        Part::Edited { number, items: range, edits: own, .. } => {
+            collect(leaf, *number, range.clone(), &edits[own.clone()], items);
+        }
+        Part::Written(_) => {}
+    }
+}
+
+/// Appends those of some items of a segment with their edits.
+fn collect<'a, T: Trace>(
+    leaf: Node<'a, T>,
+    number: usize,
+    range: Range<usize>,
+    edits: &[Edit<'a>],
+    items: &mut Vec<Item<'a>>,
+) {
     let shortcuts = Shortcuts::open(leaf);
     let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
     let boundary_key = shortcuts.first_key(number);
     items.reserve(2 * ITEM_COUNT_MAX);
-    let mut next = 0;
+    let mut next = range.start;
     for edit in edits {
         let index = usize::from(edit.place.index);
         segment.collect(boundary_key, next..index, items);
         items.extend(edit.item);
         next = index + usize::from(edit.is_exact);
     }
-    segment.collect(boundary_key, next..segment.count(), items);
+    segment.collect(boundary_key, next..range.end.min(segment.count()), items);
 }

@@ -155,13 +155,20 @@ impl<'g, T: Trace> Segment<'g, T> {
 
     /// Its bytes.
     pub(super) fn size(&self) -> usize {
-        let count = self.count();
         if self.is_uniform() {
-            let boundary = if self.has_boundary { self.key_size() } else { 0 };
-            return UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary;
+            return self.size_with(self.count(), self.has_boundary);
         }
-        let (start, key_size, value_size) = self.place(count - 1);
+        let (start, key_size, value_size) = self.place(self.count() - 1);
         start + key_size + value_size - self.start
+    }
+
+    /// Its bytes if it has one size of pair and so many items, or as many as it has.
+    pub(super) fn size_with(&self, count: usize, has_boundary: bool) -> usize {
+        if !self.is_uniform() {
+            return self.size();
+        }
+        let boundary = if has_boundary { self.key_size() } else { 0 };
+        UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary
     }
 
     /// The items whose values are references, item 0 in bit 0.

@@ -1,15 +1,15 @@
 //! A thread's way to an ordered store.
 
 use super::batch::GROUP_SIZE;
-use super::change::{Change, Draft};
+use super::change::Change;
 use super::epoch::{Guard, Participant};
-use super::garbage::{BATCH_SIZE, Garbage};
+use super::garbage::BATCH_SIZE;
 use super::range::Range;
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
 use super::version::wait;
 use super::window::{Target, fingerprint};
-use super::write::Attempt;
+use super::write::Writer;
 use super::{leaf, outside};
 use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
@@ -18,18 +18,14 @@ use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
 pub struct Session<'s, T: Trace = Untraced> {
     pub(super) store: &'s OrderedStore<T>,
     pub(super) participant: Participant<'s>,
-    /// What this session replaced and has not tagged yet. All of it is readable.
-    replaced: Vec<Garbage>,
-    /// The values of the last write.
-    pub(super) draft: Draft,
+    pub(super) writer: Writer,
     /// A value that lies outside its node, put together; kept for its memory.
     pub(super) whole: Vec<u8>,
 }
 
 impl<'s, T: Trace> Session<'s, T> {
     pub(super) fn new(store: &'s OrderedStore<T>, participant: Participant<'s>) -> Self {
-        let replaced = Vec::with_capacity(2 * BATCH_SIZE);
-        Session { store, participant, replaced, draft: Draft::default(), whole: Vec::new() }
+        Session { store, participant, writer: Writer::default(), whole: Vec::new() }
     }
 
     /// Appends the value of a key to `value`. Whether there is one; an invalid key has none.
@@ -60,15 +56,6 @@ impl<'s, T: Trace> Session<'s, T> {
         }
     }
 
-    /// Says that keys will be read or written soon, one after the other: what lies on the way to them is fetched, misses of
-    /// different keys side by side. It changes no answer. A few dozen keys at a time stay at hand.
-    pub fn announce(&mut self, keys: &[&[u8]]) {
-        let guard = self.participant.enter();
-        for group in keys.chunks(GROUP_SIZE) {
-            self.store.announce_group(group, &guard);
-        }
-    }
-
     /// Inserts or replaces the value of a key, if the condition holds. The answer is [`Reply::Done`], [`Reply::Exists`],
     /// [`Reply::NotFound`] or [`Reply::Failed`]; whatever it tells can be read by all.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
@@ -76,6 +63,57 @@ impl<'s, T: Trace> Session<'s, T> {
             Ok(()) => self.write(key, &Change::Put { value, condition }),
             Err(error) => Reply::Failed(error),
         }
+    }
+
+    /// Puts many pairs in their order, as so many single puts would, and shows the answers. What is announced for one key
+    /// travels while others are worked on.
+    pub fn put_batch(
+        &mut self,
+        pairs: &[(&[u8], &[u8])],
+        condition: PutCondition,
+        mut show: impl FnMut(Reply<'static>),
+    ) {
+        let mut rest = pairs;
+        while !rest.is_empty() {
+            let done = self.put_group(&rest[..rest.len().min(GROUP_SIZE)], condition, &mut show);
+            rest = &rest[done..];
+            if let (0, Some(((key, value), others))) = (done, rest.split_first()) {
+                // No memory, perhaps since the group holds what it has replaced.
+                show(self.put(key, value, condition));
+                rest = others;
+            }
+        }
+    }
+
+    /// Puts pairs until all are put, or there is no memory for one. How many.
+    fn put_group(
+        &mut self,
+        pairs: &[(&[u8], &[u8])],
+        condition: PutCondition,
+        show: &mut impl FnMut(Reply<'static>),
+    ) -> usize {
+        let Session { store, participant, writer, .. } = self;
+        let guard = participant.enter();
+        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
+        keys.iter_mut().zip(pairs).for_each(|(place, (key, _))| *place = key);
+        let places = store.places_of_group(&keys[..pairs.len()], &guard);
+        let mut done = pairs.len();
+        for (number, (key, value)) in pairs.iter().enumerate() {
+            let request = Request { key, operation: Operation::Put { value, condition } };
+            let change = Change::Put { value, condition };
+            let reply = match request.validate() {
+                Ok(()) => store.write(key, &change, Some(places.of(number)), writer, &guard),
+                Err(error) => Some(Reply::Failed(error)),
+            };
+            let Some(reply) = reply else {
+                done = number;
+                break;
+            };
+            show(reply);
+        }
+        drop(guard);
+        self.collect_batch();
+        done
     }
 
     /// Removes a key. The answer is [`Reply::Done`], [`Reply::NotFound`] or [`Reply::Failed`].
@@ -123,11 +161,20 @@ impl<'s, T: Trace> Session<'s, T> {
 
     /// Hands what was replaced over to be freed, and frees what can be.
     pub fn collect(&mut self) {
-        if !self.replaced.is_empty() {
-            let pieces = std::mem::replace(&mut self.replaced, Vec::with_capacity(2 * BATCH_SIZE));
+        let replaced = &mut self.writer.replaced;
+        if !replaced.is_empty() {
+            let pieces = std::mem::replace(replaced, Vec::with_capacity(2 * BATCH_SIZE));
             self.store.garbage().push(&self.store.epochs, pieces);
         }
         self.store.collect();
+    }
+
+    /// The same if enough was replaced for it.
+    #[inline]
+    pub(super) fn collect_batch(&mut self) {
+        if self.writer.replaced.len() >= BATCH_SIZE {
+            self.collect();
+        }
     }
 
     /// Begins an operation of another module.
@@ -135,42 +182,24 @@ impl<'s, T: Trace> Session<'s, T> {
         (self.store, self.participant.enter())
     }
 
-    /// Carries out a write of a valid request. What an update found and what it left stays in the draft.
-    pub(super) fn write(&mut self, key: &[u8], change: &Change<'_>) -> Reply<'static> {
-        let reply = self.with_memory(|session| session.write_or_find_full(key, change));
-        if self.replaced.len() >= BATCH_SIZE {
-            self.collect();
-        }
+    /// Carries out a write of a valid request.
+    fn write(&mut self, key: &[u8], change: &Change<'_>) -> Reply<'static> {
+        let reply = self.with_memory(|session| {
+            let Session { store, participant, writer, .. } = session;
+            store.write(key, change, None, writer, &participant.enter())
+        });
+        self.collect_batch();
         reply.unwrap_or(Reply::Failed(OperationError::NodesFull))
     }
 
-    /// Tries until the write is done, or refused, or finds no memory.
-    fn write_or_find_full(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
-        let Session { store, participant, replaced, draft, .. } = self;
-        let guard = participant.enter();
-        let mut rounds = 0;
-        let settled = loop {
-            match store.attempt(key, change, draft, &guard, replaced) {
-                Attempt::Settled { reply, version } => break Some((reply, version)),
-                Attempt::Again => wait(&mut rounds),
-                Attempt::NoMemory => break None,
-            }
-        };
-        drop(guard);
-        draft.discard(store);
-        let (reply, version) = settled?;
-        store.versions.wait_until_readable(version);
-        Some(reply)
-    }
-
     /// Tries again for as long as garbage can be freed.
-    fn with_memory<R>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<R>) -> Option<R> {
+    pub(super) fn with_memory<R>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<R>) -> Option<R> {
         let mut rounds = 0;
         loop {
             if let Some(result) = attempt(self) {
                 return Some(result);
             }
-            if !self.replaced.is_empty() {
+            if !self.writer.replaced.is_empty() {
                 self.collect();
             } else if !self.store.collect() && !self.store.leases.expire_oldest(&self.store.epochs) {
                 // What is left waits for operations under way, or there is nothing.

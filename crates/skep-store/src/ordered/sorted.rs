@@ -30,8 +30,17 @@ const _: () = assert!(LEAF_SIZE_MERGED_MAX + LogBlock::SIZE_MAX <= FRAME_SIZE_MA
 /// What a segment is made of.
 #[derive(Clone, Debug)]
 pub(super) enum Part<'a> {
-    /// Segment `number` of the leaf before, its bytes and boundary key, and edits that make it of this size.
-    Kept { number: usize, bytes: &'a [u8], first_key: &'a [u8], edits: Range<usize>, size: usize },
+    /// Segment `number` of the leaf before, its bytes and boundary key.
+    Kept { number: usize, bytes: &'a [u8], first_key: &'a [u8] },
+    /// Some items of such a segment, and edits that make it of this size; `first_key` is that of the first of these items.
+    Edited {
+        number: usize,
+        bytes: &'a [u8],
+        first_key: &'a [u8],
+        items: Range<usize>,
+        edits: Range<usize>,
+        size: usize,
+    },
     /// Items.
     Written(Range<usize>),
 }
@@ -58,7 +67,7 @@ impl<'a> Sorted<'a> {
     /// The first key of a part that is not the leaf's first.
     fn first_key(&self, part: &Part<'a>) -> &'a [u8] {
         match part {
-            Part::Kept { first_key, .. } => first_key,
+            Part::Kept { first_key, .. } | Part::Edited { first_key, .. } => first_key,
             Part::Written(items) => self.items[items.start].key,
         }
     }
@@ -66,7 +75,8 @@ impl<'a> Sorted<'a> {
     /// Its bytes, behind other parts.
     pub(super) fn size_of(&self, part: &Part<'_>, has_boundary: bool) -> usize {
         match part {
-            Part::Kept { size, .. } => *size,
+            Part::Kept { bytes, .. } => bytes.len(),
+            Part::Edited { size, .. } => *size,
             Part::Written(items) => segment::size(&self.items[items.clone()], has_boundary),
         }
     }
@@ -139,9 +149,9 @@ impl<'a> LeafPlan<'a> {
             let to = &mut frame.bytes()[*start..];
             match part {
                 Part::Written(items) => segment::write(to, &sorted.items[items.clone()], place > 0),
-                Part::Kept { bytes, edits, .. } if edits.is_empty() => to[..bytes.len()].copy_from_slice(bytes),
-                Part::Kept { bytes, edits, .. } => {
-                    edit::write(to, bytes, place > 0, &sorted.edits[edits.clone()]);
+                Part::Kept { bytes, .. } => to[..bytes.len()].copy_from_slice(bytes),
+                Part::Edited { number, bytes, items, edits, .. } => {
+                    edit::write(to, bytes, *number > 0, items.clone(), &sorted.edits[edits.clone()]);
                 }
             }
         }

@@ -14,7 +14,7 @@
 //!
 //! Turned off, every version is zero: what is published can be read at once, and nothing is ever too new.
 
-use super::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
+use super::sync::{AtomicU64, Ordering, spin_loop, store_then_fence, yield_now};
 
 /// The two versions, and which of those between them are done.
 #[derive(Debug)]
@@ -84,14 +84,13 @@ impl Versions {
         if !self.are_on() {
             return;
         }
+        // Of two writers that are done at once, one must see what the other has written.
         if self.read() + 1 == version {
             // It is this version's turn, and while it is not marked nobody else moves `read` on: no mark is needed.
-            self.read.0.store(version, Ordering::Release);
+            store_then_fence(&self.read.0, version);
         } else {
-            self.slot(version).store(version, Ordering::Release);
+            store_then_fence(self.slot(version), version);
         }
-        // Of two writers that are done at once, one must see what the other has written.
-        fence(Ordering::SeqCst);
         self.advance();
     }
 

@@ -11,10 +11,11 @@ use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
 use super::merge::pairs_with;
 use super::outside;
 use super::segment::Value;
-use super::shortcut::Shortcuts;
+use super::shortcut::{SegmentPlace, Shortcuts};
 use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
 use super::trace::Trace;
 use super::tree::OrderedStore;
+use super::version::wait;
 use super::window::{Target, fingerprint};
 use crate::memory::LINE_SIZE;
 use crate::operation::Reply;
@@ -41,6 +42,31 @@ impl Drop for AbortOnPanic {
     }
 }
 
+/// Where a key lies, or would.
+#[derive(Debug)]
+pub(super) struct KeyPlace<'g, T> {
+    pub(super) leaf: Node<'g, T>,
+    pub(super) segment: SegmentPlace,
+    pub(super) fingerprint: u8,
+}
+
+impl<T> Clone for KeyPlace<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for KeyPlace<'_, T> {}
+
+/// What a session keeps from write to write.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    /// The values of the last write.
+    pub(super) draft: Draft,
+    /// What was replaced and has not been tagged yet. All of it is readable.
+    pub(super) replaced: Vec<Garbage>,
+}
+
 /// What a write puts into a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewEntry<'a> {
@@ -51,22 +77,49 @@ pub(super) struct NewEntry<'a> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Tries once to carry out a write: looks at the key's leaf, decides, and changes the leaf if it is still as it was.
-    pub(super) fn attempt(
+    /// Tries until a write is done or refused, and all can read on what ground. None if there is no memory for it. Its key's
+    /// place may be known from before.
+    pub(super) fn write(
         &self,
         key: &[u8],
         change: &Change<'_>,
-        draft: &mut Draft,
+        known: Option<KeyPlace<'_, T>>,
+        writer: &mut Writer,
         guard: &Guard<'_>,
-        replaced: &mut Vec<Garbage>,
+    ) -> Option<Reply<'static>> {
+        let mut rounds = 0;
+        let settled = loop {
+            match self.attempt(key, change, known, writer, guard) {
+                Attempt::Settled { reply, version } => break Some((reply, version)),
+                Attempt::Again => wait(&mut rounds),
+                Attempt::NoMemory => break None,
+            }
+        };
+        writer.draft.discard(self);
+        let (reply, version) = settled?;
+        self.versions.wait_until_readable(version);
+        Some(reply)
+    }
+
+    /// Tries once to carry out a write: looks at the key's leaf, decides, and changes the leaf if it is still as it was.
+    #[inline]
+    fn attempt(
+        &self,
+        key: &[u8],
+        change: &Change<'_>,
+        known: Option<KeyPlace<'_, T>>,
+        Writer { draft, replaced }: &mut Writer,
+        guard: &Guard<'_>,
     ) -> Attempt {
-        let fingerprint = fingerprint(key);
-        let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
+        // As it is now.
+        let known = known.map(|known| KeyPlace { leaf: known.leaf.frame().open(), ..known });
+        // A leaf that was replaced stays locked: one that is open is the key's.
+        let place = known.filter(|known| !known.leaf.state().is_locked()).unwrap_or_else(|| self.place_of(key, guard));
+        let KeyPlace { leaf, segment, fingerprint } = place;
         if leaf.state().is_locked() {
             return Attempt::Again;
         }
-        log::announce_end(leaf);
-        let (back, is_exact) = leaf::sorted_place(leaf, key, fingerprint);
+        let (back, is_exact) = leaf::sorted_place(leaf, segment, key, fingerprint);
         let logged = leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
         let found = || exists.then(|| logged.map_or_else(|| leaf::sorted_value(leaf, back), |entry| entry.value));
@@ -89,6 +142,16 @@ impl<T: Trace> OrderedStore<T> {
         attempt
     }
 
+    /// Goes the way to a key. What lies at its end is announced.
+    fn place_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPlace<'g, T> {
+        let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
+        log::announce_end(leaf);
+        let shortcuts = Shortcuts::open(leaf);
+        let segment = shortcuts.find(Target::AtOrBelow(key));
+        shortcuts.announce_segment(usize::from(segment.segment));
+        KeyPlace { leaf, segment, fingerprint: fingerprint(key) }
+    }
+
     /// Puts an entry into a leaf, if the leaf is still as it was seen.
     #[inline]
     fn change_leaf(
@@ -102,7 +165,7 @@ impl<T: Trace> OrderedStore<T> {
     ) -> Attempt {
         let value = entry.value;
         let size = log::entry_size(entry.key, value.map_or(&[], |value| value.bytes));
-        let has_room = self.log_block.has_room(leaf.state(), size);
+        let has_room = self.log_block.has_room(leaf, size);
         // Far enough below the largest delta that no writers in flight can take the versions between. The leaf's own version
         // may not be readable yet.
         let delta_fits = self.versions.read().saturating_sub(leaf.version()) < DELTA_MAX / 2;
@@ -145,7 +208,8 @@ impl<T: Trace> OrderedStore<T> {
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
-        leaf.frame().announce(LINE_SIZE, leaf.log_start() + leaf.state().log_size());
+        leaf.frame().announce(leaf.log_start(), LINE_SIZE + leaf.state().log_size());
+        leaf.frame().announce(LINE_SIZE, leaf.log_start() - LINE_SIZE);
         let edits = Edits::of_log(leaf, Some((new, (back, is_exact))));
         let dropped = self.values_of(&edits.dropped, guard);
         let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());

@@ -165,12 +165,21 @@ fn nothing_is_lost_between_threads() {
             let mut session = store.session().unwrap();
             let mut map = BTreeMap::new();
             let mut value = Vec::new();
+            let key_of = |number: u64| {
+                let scattered = (number * THREADS + writer).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                [&scattered.to_be_bytes()[..], &[7; 8][..]].concat()
+            };
             for operation in 0..150_000_u64 {
-                let number = random.below(40_000) * THREADS + writer;
-                let key = [&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[..], &[7; 8][..]].concat();
+                let key = key_of(random.below(40_000));
                 // Growing in the first half, shrinking in the second.
                 let puts = if operation < 75_000 { 70 } else { 20 };
-                if random.below(100) < puts {
+                if random.below(1000) < puts {
+                    let new = vec![operation as u8; random.within(0..=40)];
+                    let pairs: Vec<_> = (0..50).map(|_| (key_of(random.below(40_000)), new.clone())).collect();
+                    let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(key, new)| (&key[..], &new[..])).collect();
+                    session.put_batch(&slices, PutCondition::Always, |reply| assert_eq!(reply, Reply::Done));
+                    map.extend(pairs);
+                } else if random.below(100) < puts {
                     let size = if random.chance(1, 50) { random.within(470..=9000) } else { random.within(0..=40) };
                     let new = vec![operation as u8; size];
                     assert_eq!(session.put(&key, &new, PutCondition::Always), Reply::Done);

@@ -21,8 +21,6 @@ pub(super) struct Shape {
 
 /// Pairs of the least size: keys of eight random bytes are different from each other.
 pub(super) const KV_SIZE_MIN: usize = 16;
-/// Keys to be written that the store is told of together.
-const ANNOUNCED_MAX: usize = 32;
 /// Bytes that a batch of updates may answer: more than any does.
 const REPLY_BUDGET: usize = 1 << 30;
 /// Pairs of a step of the load.
@@ -70,9 +68,9 @@ impl<'s, T: Trace> Corpus<'s, T> {
         Ok(corpus)
     }
 
-    /// Carries operations out, either one after the other, or all gets together, then the scans, then the writes, which are
-    /// announced a few dozen at a time; updates come last, as one batch of requests. The time that it took, without the drawing
-    /// of keys. Fails if one of them is not answered as it should be.
+    /// Carries operations out, either one after the other, or all gets together, then the scans, the puts and the deletes;
+    /// updates come last, as one batch of requests. The time that it took, without the drawing of keys. Fails if one of them is
+    /// not answered as it should be.
     pub(super) fn execute(&mut self, operations: &[(u64, Operation)], is_batched: bool) -> Result<Duration, String> {
         self.keys.clear();
         operations.iter().for_each(|(record, _)| self.shape.append_key(*record, &mut self.keys));
@@ -89,29 +87,26 @@ impl<'s, T: Trace> Corpus<'s, T> {
             _ => None,
         };
         let scans: Vec<(&[u8], usize)> = others.iter().filter_map(scan).collect();
-        let mut written = Vec::with_capacity(ANNOUNCED_MAX);
+        let puts: Vec<(&[u8], &[u8])> = of_kind(Operation::Put).map(|key| (key, self.value.as_slice())).collect();
+        let delete = skep_store::operation::Operation::Delete;
+        let deletes: Vec<Request<'_>> =
+            of_kind(Operation::Delete).map(|key| Request { key, operation: delete }).collect();
         let mut tally = Tally { found: 0, done: 0, witness: 0, value: Vec::with_capacity(self.shape.value_size) };
         let (session, value, replies) = (&mut self.session, &self.value, &mut self.replies);
         let begun = Instant::now();
         if is_batched {
             session.get_batch(&gets, |value| tally.see(value));
             tally.scan_batch(session, &scans);
-        }
-        for operations in others.chunks(ANNOUNCED_MAX) {
-            if is_batched {
-                written.clear();
-                written.extend(operations.iter().filter(|(_, operation)| operation.is_write()).map(|(key, _)| *key));
-                session.announce(&written);
-            }
-            for (key, operation) in operations {
-                if !is_batched {
-                    tally.get(session, key, *operation);
-                    tally.scan(session, key, *operation);
-                }
+            session.put_batch(&puts, PutCondition::Always, |reply| tally.done += usize::from(reply == Reply::Done));
+            tally.requests(session, &deletes, replies, begun);
+        } else {
+            for (key, operation) in &others {
+                tally.get(session, key, *operation);
+                tally.scan(session, key, *operation);
                 tally.write(session, key, value, *operation);
             }
         }
-        tally.modify(session, &modifies, replies, begun);
+        tally.requests(session, &modifies, replies, begun);
         let spent = begun.elapsed();
         std::hint::black_box(tally.witness);
         let reads = gets.len() + scans.len();
@@ -189,18 +184,21 @@ impl Tally {
         self.done += usize::from(reply == Reply::Done);
     }
 
-    fn modify<T: Trace>(
+    fn requests<T: Trace>(
         &mut self,
         session: &mut Session<'_, T>,
-        modifies: &[Request<'_>],
+        requests: &[Request<'_>],
         replies: &mut Replies,
         now: Instant,
     ) {
-        session.execute(modifies, replies, now);
-        for index in 0..modifies.len() {
-            if let Reply::Value(old) = replies.get(index) {
-                self.done += 1;
-                self.witness += u64::from(old[0]);
+        session.execute(requests, replies, now);
+        for index in 0..requests.len() {
+            match replies.get(index) {
+                Reply::Value(old) => {
+                    self.done += 1;
+                    self.witness += u64::from(old[0]);
+                }
+                reply => self.done += usize::from(reply == Reply::Done),
             }
         }
     }
