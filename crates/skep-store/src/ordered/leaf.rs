@@ -137,7 +137,8 @@ fn first_admitted<T: Trace>(segment: &Segment<'_, T>, first: usize, admits: impl
     low
 }
 
-/// A number of an item, `first` or one behind it: those from `first` up to there are below a key, and so is hardly any behind.
+/// An item, `first` or one behind it: those from `first` up to there are below a key, and of those behind it only such can be
+/// as have the key's first eight bytes.
 #[inline(always)]
 pub(super) fn first_not_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> usize {
     match count_below(segment, first, key) {

@@ -11,7 +11,8 @@ pub(crate) use std::thread::yield_now;
 #[inline(always)]
 pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
     if cfg!(target_arch = "x86_64") {
-        // An exchange is a full fence there, and takes an eighth of the time of the fence's own instruction.
+        // An exchange is a full fence of that processor, and takes an eighth of the time of the fence's own instruction. The
+        // language promises less, so the compiler is kept from moving anything across.
         word.swap(value, Ordering::SeqCst);
         compiler_fence(Ordering::SeqCst);
     } else {
