@@ -27,10 +27,20 @@ fn memory_of<T: Trace>(store: &OrderedStore<T>) -> u64 {
 
 #[test]
 fn a_lookup_reads_few_lines() {
+    reads_few_lines(&keys(3, 200_000));
+}
+
+#[test]
+fn a_lookup_of_keys_that_begin_alike_reads_no_more() {
+    let mut keys = keys(3, 200_000);
+    keys.iter_mut().for_each(|key| key[..5].copy_from_slice(b"user:"));
+    reads_few_lines(&keys);
+}
+
+fn reads_few_lines(keys: &[Part]) {
     let settings = OrderedSettings::new(256 << 20);
     let store = OrderedStore::with_trace(&settings, LinesTouched::default()).unwrap();
     let mut session = store.session().unwrap();
-    let keys = keys(3, 200_000);
     keys.iter().for_each(|key| put(&mut session, key, key));
     store.trace().take();
     let sample = &keys[..20_000];

@@ -16,7 +16,7 @@ use super::epoch::Guard;
 use super::frame::Node;
 use super::header::Lid;
 use super::interior::ChildPlace;
-use super::segment::{Segment, Spot, Value};
+use super::segment::{Spot, Value};
 use super::shortcut::{SegmentPlace, Shortcuts};
 use super::trace::Trace;
 use super::tree::{OrderedStore, older_to};
@@ -24,7 +24,6 @@ use super::window::{Target, fingerprint};
 use super::write::KeyPlace;
 use super::{interior, leaf, log, shortcut};
 use crate::memory::LINE_SIZE;
-use crate::short;
 
 /// Gets that are under way together: enough to keep all misses in flight that a core can have.
 pub(super) const GROUP_SIZE: usize = 32;
@@ -93,34 +92,22 @@ impl<T: Trace> OrderedStore<T> {
             if in_log[number] != 0 {
                 log::announce(leaf, in_log[number].ilog2() as usize);
             }
-            let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
-            let candidates = segment.matching(fingerprints[number]);
-            if candidates == 0 {
-                continue;
+            let spot = leaf::first_spot(leaf, place, fingerprints[number]);
+            if spot != Spot::NONE {
+                let (offset, size) =
+                    (usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
+                leaf.frame().announce(offset, size);
             }
-            let spot = segment.spot(candidates.trailing_zeros() as usize);
-            leaf.frame().announce(usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
             spots[number] = spot;
         }
         for (number, key) in keys.iter().enumerate() {
             let leaf = leaves[number];
-            let entry = match in_log[number] {
+            let logged = match in_log[number] {
                 0 => None,
-                candidates => leaf::find_in_log(leaf, key, u32::from(candidates), version),
+                candidates => leaf::read_log(leaf.frame(), key, u32::from(candidates), version),
             };
-            show(match (entry, spots[number]) {
-                (Some(entry), _) => (!entry.word.flags.is_delete).then_some(entry.value),
-                (None, Spot { offset: 0, .. }) => None,
-                (None, spot) => {
-                    let (found, value) = spot.read(leaf);
-                    if short::equal(found, key) {
-                        Some(value)
-                    } else {
-                        // A boundary key, or another with this fingerprint.
-                        leaf::get_sorted(leaf, places[number], key, fingerprints[number])
-                    }
-                }
-            });
+            let sorted = || leaf::read_sorted(leaf, places[number], spots[number], key, fingerprints[number]);
+            show(logged.unwrap_or_else(sorted));
         }
     }
 }

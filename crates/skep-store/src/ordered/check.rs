@@ -4,16 +4,17 @@ use std::collections::HashSet;
 
 use super::cursor::LeafCursor;
 use super::epoch::Guard;
-use super::frame::{FrameNumber, Node};
-use super::header::Lid;
+use super::frame::Node;
+use super::header::{FrameNumber, Lid};
 use super::interior::{self, Child};
 use super::leaf;
 use super::log::{BackPointer, Entry, LogBlock, LogOrder};
+use super::scale::Scale;
 use super::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
 use super::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::{Target, fingerprint, window};
+use super::window::{Target, fingerprint};
 use super::{outside, session::Session};
 use crate::memory::LINE_SIZE;
 
@@ -76,11 +77,6 @@ impl<'g, T: Trace> Walk<'g, T> {
         assert!(!node.state().is_locked(), "a node that is reached is open");
         assert!(node.version() <= self.store.versions.newest());
         self.checked.frame_bytes += node.frame_size() as u64;
-        let prefix_size = Shortcuts::open(node).prefix_size();
-        if prefix_size > 0 {
-            let (low, high) = (low.expect("a prefix has fences"), high.expect("a prefix has fences"));
-            assert_eq!(low[..prefix_size], high[..prefix_size], "fences share the prefix");
-        }
         match node.level() {
             0 => self.leaf(node, low, high),
             _ => self.interior(node, low, high),
@@ -95,6 +91,8 @@ impl<'g, T: Trace> Walk<'g, T> {
         let separators: Vec<&[u8]> = children[1..].iter().map(|child| child.separator).collect();
         assert!(separators.is_sorted_by(|a, b| a < b), "separators ascend");
         assert_within(&separators, low, high);
+        let scale = interior::scale_of(&children, low, high);
+        assert_eq!((Shortcuts::open(node).scale(), node.frame().edge_words()), (scale.scale(), scale.edge_words()));
         for (place, Child { separator, lid, .. }) in children.iter().enumerate() {
             let low = if place == 0 { low } else { Some(*separator) };
             let high = children.get(place + 1).map(|next| next.separator).or(high);
@@ -123,6 +121,7 @@ impl<'g, T: Trace> Walk<'g, T> {
             self.checked.pairs += 1;
             self.checked.pair_bytes += pair.key.len() as u64;
         }
+        assert_eq!(Shortcuts::open(leaf).scale(), Scale::between(low, high), "the scale is that of the fences");
         check_segments(leaf);
         check_log(leaf, self.store.log_block, self.store.versions.are_on());
     }
@@ -170,7 +169,7 @@ fn check_segments<T: Trace>(leaf: Node<'_, T>) {
         let end = start + segment.size();
         assert!(end <= next && next - end < room, "segment {number} of {count}: {end}, {next}");
         if number > 0 {
-            assert_eq!(shortcuts.window(number - 1), window(key, shortcuts.prefix_size()), "windows are the keys'");
+            assert_eq!(shortcuts.window(number - 1), shortcuts.scale().window(key), "windows are the keys'");
         }
     }
 }

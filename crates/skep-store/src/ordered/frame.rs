@@ -17,14 +17,19 @@
 //!   under way when it was replaced.
 #![expect(unsafe_code, reason = "nodes are raw memory of which some words race; this module divides it into types")]
 
+mod builder;
+
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
+pub(super) use builder::FrameBuilder;
+
 use super::epoch::Guard;
-use super::header::{Extent, Identity, Lid, word};
+use super::header::{Extent, FrameNumber, Identity, Lid, word};
 use super::hint::{HINT_SIZE, Hint};
 use super::lock::State;
 use super::page_table::PageTable;
+use super::scale::EDGE_WORD_COUNT;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::trace::Trace;
 use crate::memory::{LINE_SIZE, Mapping, RegionError, prefetch};
@@ -42,25 +47,6 @@ pub(super) const HINT_COUNT_MAX: usize = LINE_SIZE / HINT_SIZE;
 /// The region's first granules are never handed out, so that zero is no frame's number.
 pub(super) const GRANULES_UNUSED: u32 = GRANULE_MAX as u32;
 
-/// Where a frame begins, in granules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FrameNumber(NonZeroU32);
-
-impl FrameNumber {
-    pub(super) fn bits(self) -> u32 {
-        self.0.get()
-    }
-
-    /// For what was written with [`FrameNumber::bits`].
-    pub(super) fn from_bits(bits: NonZeroU32) -> Self {
-        FrameNumber(bits)
-    }
-
-    fn byte_offset(self) -> usize {
-        self.0.get() as usize * GRANULE_SIZE
-    }
-}
-
 /// A frame that nobody knows. Not copied: it is in one hand.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FreeFrame {
@@ -71,7 +57,7 @@ pub(super) struct FreeFrame {
 impl FreeFrame {
     /// For the allocator alone: granules that it has carved out of the region.
     pub(super) fn carved(number: u32, granules: usize) -> Self {
-        let number = FrameNumber(NonZeroU32::new(number).expect("the first granules are not used"));
+        let number = FrameNumber::from_bits(NonZeroU32::new(number).expect("the first granules are not used"));
         FreeFrame { number, granules: u8::try_from(granules).expect("frames are small") }
     }
 
@@ -151,7 +137,7 @@ impl<T: Trace> Frames<T> {
         // SAFETY: the bytes lie in the region, which the kernel has zeroed, so they are initialised. `frame` is the only
         // one of its number, and no node of it can be had, so nothing else refers to them while the builder lives.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), size) };
-        FrameBuilder { bytes, frame }
+        FrameBuilder::new(bytes, frame)
     }
 
     /// Sets the version of a frame that nobody can read yet. It is published by the page table.
@@ -190,7 +176,7 @@ impl<T: Trace> Frames<T> {
     fn latest_number(&self, lid: Lid) -> FrameNumber {
         self.trace.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
         let number = self.page_table().frame(lid.index());
-        FrameNumber(NonZeroU32::new(number).expect("a LID that is known has a frame"))
+        FrameNumber::from_bits(NonZeroU32::new(number).expect("a LID that is known has a frame"))
     }
 
     /// Says that the page table's entry of a node will be used soon.
@@ -267,6 +253,12 @@ impl<'g, T: Trace> Frame<'g, T> {
         }
     }
 
+    /// Says that so many lines will be used soon, from that of this byte on.
+    #[inline(always)]
+    pub(super) fn announce_lines(self, offset: usize, count: usize) {
+        (0..count).for_each(|line| self.announce_line(offset + line * LINE_SIZE));
+    }
+
     /// Says that the line of this byte of the frame will be used soon.
     #[inline(always)]
     pub(super) fn announce_line(self, offset: usize) {
@@ -281,6 +273,12 @@ impl<'g, T: Trace> Frame<'g, T> {
         let state = State::load(&header[word::STATE]);
         let extent = Extent::from_word(header[word::EXTENT].load(Ordering::Relaxed));
         Node { frame: self, state, log_start: extent.log_start }
+    }
+
+    /// The edge of an interior node whose header was read.
+    #[inline]
+    pub(super) fn edge_words(self) -> [u64; EDGE_WORD_COUNT] {
+        std::array::from_fn(|place| self.header()[word::EDGE + place].load(Ordering::Relaxed))
     }
 
     /// Where it begins in the region.
@@ -323,7 +321,7 @@ impl<'g, T: Trace> Node<'g, T> {
     #[inline]
     pub(super) fn number(self) -> FrameNumber {
         let number = (self.frame.byte_offset() / GRANULE_SIZE) as u32;
-        FrameNumber(NonZeroU32::new(number).expect("the first granules are not used"))
+        FrameNumber::from_bits(NonZeroU32::new(number).expect("the first granules are not used"))
     }
 
     #[inline(always)]
@@ -355,6 +353,12 @@ impl<'g, T: Trace> Node<'g, T> {
     /// Bytes of the frame.
     pub(super) fn frame_size(self) -> usize {
         usize::from(self.identity().granules) * GRANULE_SIZE
+    }
+
+    /// The base of its keys' windows.
+    #[inline(always)]
+    pub(super) fn window_base(self) -> u16 {
+        Extent::from_word(self.header()[word::EXTENT].load(Ordering::Relaxed)).window_base
     }
 
     /// The version of the sorted block.
@@ -394,7 +398,7 @@ impl<'g, T: Trace> Node<'g, T> {
     pub(super) fn announce_right(self) {
         if let Some(lid) = self.right() {
             let frames = self.frame.frames;
-            let number = NonZeroU32::new(frames.page_table().frame(lid.index())).map(FrameNumber);
+            let number = NonZeroU32::new(frames.page_table().frame(lid.index())).map(FrameNumber::from_bits);
             if let Some(number) = number {
                 frames.frame(number).announce(0, 2 * LINE_SIZE);
             }
@@ -424,17 +428,15 @@ impl<'g, T: Trace> Node<'g, T> {
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(offset), size) }
     }
 
-    /// The hints of an interior node in the line that begins at `line`.
+    /// The hints of an interior node in the line that begins at `start`, and the line behind.
     #[inline(always)]
-    pub(super) fn hints(self, line: usize) -> &'g [AtomicU32; HINT_COUNT_MAX] {
-        assert!(
-            line >= LINE_SIZE && line.is_multiple_of(LINE_SIZE) && line < self.log_start(),
-            "the line is the node's"
-        );
-        self.frame.frames.trace.touch(self.frame.byte_offset() + line, LINE_SIZE);
-        // SAFETY: the line lies in the node's frame, aligned, since the blocks of an interior node end with a line. Callers
-        // ask it of lines that their builder has left to hints, which are used as atomics only from the sealing on.
-        unsafe { self.frame.address.add(line).cast::<[AtomicU32; HINT_COUNT_MAX]>().as_ref() }
+    pub(super) fn hints_and_line(self, start: usize) -> (&'g [AtomicU32; HINT_COUNT_MAX], &'g [u8; LINE_SIZE]) {
+        assert!(start >= LINE_SIZE && start.is_multiple_of(LINE_SIZE), "a line of the node");
+        let line = self.read(start + LINE_SIZE, LINE_SIZE).first_chunk().expect("a line was read");
+        self.frame.frames.trace.touch(self.frame.byte_offset() + start, LINE_SIZE);
+        // SAFETY: the line lies in the node's frame, aligned, since the one behind does. Callers ask it of lines that their
+        // builder has left to hints, which are used as atomics only from the sealing on.
+        (unsafe { self.frame.address.add(start).cast::<[AtomicU32; HINT_COUNT_MAX]>().as_ref() }, line)
     }
 
     /// The directory of the log block.
@@ -538,51 +540,6 @@ impl<'g, T: Trace> LockedNode<'g, T> {
 impl<T: Trace> Drop for LockedNode<'_, T> {
     fn drop(&mut self) {
         State::unlock(&self.node.header()[word::STATE], self.node.state);
-    }
-}
-
-/// A frame that one thread writes.
-#[derive(Debug)]
-pub(super) struct FrameBuilder<'r> {
-    bytes: &'r mut [u8],
-    frame: FreeFrame,
-}
-
-impl FrameBuilder<'_> {
-    /// All bytes of the frame. What they hold is left from an earlier use.
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
-        self.bytes
-    }
-
-    /// Writes a word of line 0.
-    pub(super) fn set_word(&mut self, index: usize, value: u64) {
-        self.bytes[index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
-    }
-
-    /// Completes a node: line 0 with an open lock and an empty log block. The version is set later.
-    pub(super) fn seal_node(
-        mut self,
-        lid: Lid,
-        level: u8,
-        extent: Extent,
-        siblings: (Option<Lid>, Option<Lid>),
-    ) -> SealedFrame {
-        let log_size_min = if level == 0 { LINE_SIZE } else { 0 };
-        assert!(usize::from(extent.log_start) + log_size_min <= self.bytes.len(), "blocks lie within the frame");
-        assert!(usize::from(extent.log_start).is_multiple_of(LINE_SIZE), "the log directory is a line");
-        let identity = Identity { lid, level, granules: self.frame.granules };
-        self.set_word(word::STATE, State::NEW.bits());
-        self.set_word(word::IDENTITY, identity.to_word());
-        self.set_word(word::VERSION, 0);
-        self.set_word(word::EXTENT, extent.to_word());
-        self.set_word(word::LEFT, Lid::to_word(siblings.0));
-        self.set_word(word::RIGHT, Lid::to_word(siblings.1));
-        SealedFrame(self.frame)
-    }
-
-    /// Completes a part of a value.
-    pub(super) fn seal_value(self) -> SealedFrame {
-        SealedFrame(self.frame)
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! word   0        1                        2         3                              4      5       6, 7
-//!        state    LID 48 level 8 size 8    version   old frame 32 log start 16 -    left   right   16 fingerprints
+//!        state    LID 48 level 8 size 8    version   old frame 32 log start 16 base left   right   16 fingerprints
 //! ```
 //!
 //! Words 1, 2 and 3 are fixed when the node is published, 4 and 5 change under its lock, 0, 6 and 7 as entries are
-//! appended. Interior nodes have no siblings; their leftmost child is the first of segment 0.
+//! appended. Interior nodes have no siblings and no log: words 4 to 7 are the edge of a node at an end of the tree, zero of
+//! others. Their leftmost child is the first of segment 0.
 
 use std::num::NonZeroU32;
 
-use super::frame::FrameNumber;
+use super::frame::GRANULE_SIZE;
+use super::scale::Scale;
 
 /// A logical id: the name of a node for as long as its range of keys is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +61,28 @@ impl Lid {
     }
 }
 
+/// Where a frame begins, in granules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FrameNumber(NonZeroU32);
+
+impl FrameNumber {
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        self.0.get()
+    }
+
+    /// For what was written with [`FrameNumber::bits`].
+    #[inline]
+    pub(super) fn from_bits(bits: NonZeroU32) -> Self {
+        FrameNumber(bits)
+    }
+
+    #[inline]
+    pub(super) fn byte_offset(self) -> usize {
+        self.0.get() as usize * GRANULE_SIZE
+    }
+}
+
 /// What word 1 says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -87,16 +111,25 @@ pub(super) struct Extent {
     pub(super) old: Option<FrameNumber>,
     /// Where the sorted block ends and the log block begins, in bytes from the start of the frame.
     pub(super) log_start: u16,
+    /// The base of the node's scale, which has no room in the shortcut block.
+    pub(super) window_base: u16,
 }
 
 impl Extent {
+    pub(super) fn new(old: Option<FrameNumber>, log_start: usize, scale: Scale) -> Self {
+        Extent { old, log_start: log_start as u16, window_base: scale.base }
+    }
+
     pub(super) fn to_word(self) -> u64 {
-        u64::from(self.old.map_or(0, FrameNumber::bits)) | u64::from(self.log_start) << 32
+        u64::from(self.old.map_or(0, FrameNumber::bits))
+            | u64::from(self.log_start) << 32
+            | u64::from(self.window_base) << 48
     }
 
     #[inline]
     pub(super) fn from_word(word: u64) -> Self {
-        Extent { old: NonZeroU32::new(word as u32).map(FrameNumber::from_bits), log_start: (word >> 32) as u16 }
+        let old = NonZeroU32::new(word as u32).map(FrameNumber::from_bits);
+        Extent { old, log_start: (word >> 32) as u16, window_base: (word >> 48) as u16 }
     }
 }
 
@@ -109,4 +142,6 @@ pub(super) mod word {
     pub(in super::super) const LEFT: usize = 4;
     pub(in super::super) const RIGHT: usize = 5;
     pub(in super::super) const FINGERPRINTS: usize = 6;
+    /// Of an interior node.
+    pub(in super::super) const EDGE: usize = 4;
 }

@@ -10,7 +10,7 @@
 //! entry does. So a hint may say anything, it is read and written in no order, and whoever finds it wrong mends it: a
 //! child has another frame after a merge, once in many writes.
 
-use super::frame::FrameNumber;
+use super::header::FrameNumber;
 use super::sync::{AtomicU32, Ordering};
 
 /// Bytes of a hint.

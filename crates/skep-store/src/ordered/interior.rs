@@ -12,13 +12,15 @@
 //! least.
 
 use super::division::{Division, Measure};
-use super::frame::{FRAME_SIZE_MAX, Frame, FrameBuilder, FrameNumber, GRANULE_SIZE, HINT_COUNT_MAX, Node, SealedFrame};
-use super::header::{Extent, Lid};
+use super::frame::{FRAME_SIZE_MAX, Frame, FrameBuilder, GRANULE_SIZE, HINT_COUNT_MAX, Node, SealedFrame};
+use super::header::{Extent, FrameNumber, Lid};
 use super::hint::{HINT_SIZE, Hint};
-use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below_of_two};
+use super::lanes::{LANES_SIZE, WINDOW_LANES, below_of_two};
+use super::scale::InteriorScale;
 use super::shortcut::{self, SEGMENT_COUNT_MAX, SegmentPlace, Shortcuts};
+use super::sync::AtomicU32;
 use super::trace::Trace;
-use super::window::{Side, Target, Tie, WINDOW_SIZE, count_untied, window};
+use super::window::{Side, Target, Tie, WINDOW_SIZE, count_untied};
 use crate::memory::LINE_SIZE;
 use crate::short;
 
@@ -112,11 +114,17 @@ pub(super) fn low_fence<'g, T: Trace>(node: Node<'g, T>, place: ChildPlace<'_>) 
     }
 }
 
+/// What makes windows of the separators of a node between two fences, none at the ends of the tree.
+pub(super) fn scale_of(children: &[Child<'_>], low: Option<&[u8]>, high: Option<&[u8]>) -> InteriorScale {
+    InteriorScale::new((low, high), children[1].separator, children[children.len() - 1].separator)
+}
+
 /// The children of a segment.
 struct Children<'g, T> {
     node: Node<'g, T>,
     start: usize,
     count: usize,
+    hints: &'g [AtomicU32; HINT_COUNT_MAX],
     /// The first line behind the hints.
     line: &'g [u8; LINE_SIZE],
 }
@@ -124,38 +132,41 @@ struct Children<'g, T> {
 impl<'g, T: Trace> Children<'g, T> {
     #[inline(always)]
     fn open(node: Node<'g, T>, start: usize) -> Self {
-        let line: &[u8; LINE_SIZE] = node.read(start + HINTS_SIZE, LINE_SIZE).first_chunk().expect("a line was read");
-        Children { node, start, count: usize::from(line[0]), line }
+        let (hints, line) = node.hints_and_line(start);
+        Children { node, start, count: usize::from(line[0]), hints, line }
     }
 
     #[inline(always)]
-    fn find(&self, own: u16, target: Target<'_>) -> usize {
+    fn find(&self, own: i16, target: Target<'_>) -> usize {
         let others = self.count - 1;
         // What lies behind the windows is compared as well, and then left out.
         let lanes = |place: usize| self.line[SEPARATOR_WINDOWS + place..].first_chunk().expect("lanes of the line");
-        let windows = not_below_of_two(lanes(0), lanes(LANES_SIZE), own) | 1 << others;
-        let found = count_untied(windows, others, own, |place| self.window(place));
+        let below = below_of_two(lanes(0), lanes(LANES_SIZE), own);
+        let found = count_untied(below, others, own, |place| self.window(place));
         let (side, key) = target.parts();
         found.unwrap_or_else(|tie| decide(self.node.frame(), self.start, tie, own, side, key))
     }
 
     /// The window of a child that is not the segment's first. Of a place behind them it is anything.
     #[inline(always)]
-    fn window(&self, place: usize) -> u16 {
+    fn window(&self, place: usize) -> i16 {
         let start = (SEPARATOR_WINDOWS + place * WINDOW_SIZE) % LINE_SIZE;
-        u16::from_le_bytes([self.line[start], self.line[start + 1]])
+        i16::from_le_bytes([self.line[start], self.line[start + 1]])
     }
 
     #[inline(always)]
     fn lid(&self, index: usize) -> Lid {
-        let start = HINTS_SIZE + HEAD_SIZE + self.count * WINDOW_SIZE + index * Lid::SIZE;
-        let bytes = self.node.read(self.start + start, Lid::SIZE);
-        Lid::from_bytes(*bytes.first_chunk().expect("a LID was read"))
+        let start = HEAD_SIZE + self.count * WINDOW_SIZE + index * Lid::SIZE;
+        let of_line = self.line.get(start..).and_then(<[u8]>::first_chunk);
+        Lid::from_bytes(*of_line.unwrap_or_else(|| {
+            let bytes = self.node.read(self.start + HINTS_SIZE + start, Lid::SIZE);
+            bytes.first_chunk().expect("a LID was read")
+        }))
     }
 
     #[inline(always)]
     fn hint(&self, index: usize) -> Hint<'g> {
-        Hint::new(&self.node.hints(self.start)[index % HINT_COUNT_MAX])
+        Hint::new(&self.hints[index % HINT_COUNT_MAX])
     }
 
     /// Appends all of them.
@@ -170,7 +181,7 @@ impl<'g, T: Trace> Children<'g, T> {
         let separators = ends.map(|end| &keys[std::mem::replace(&mut start, end)..end]);
         let separators = std::iter::once(first_key).chain(separators);
         let lids = lids.as_chunks::<{ Lid::SIZE }>().0;
-        to.extend(separators.zip(lids).zip(self.node.hints(self.start)).map(|((separator, lid), hint)| Child {
+        to.extend(separators.zip(lids).zip(self.hints).map(|((separator, lid), hint)| Child {
             separator,
             lid: Lid::from_bytes(*lid),
             hint: Hint::new(hint).guess(),
@@ -194,7 +205,7 @@ impl<'g, T: Trace> Children<'g, T> {
 /// nothing to memory for its sake.
 #[cold]
 #[inline(never)]
-fn decide<T: Trace>(frame: Frame<'_, T>, start: usize, tie: Tie, own: u16, side: Side, key: &[u8]) -> usize {
+fn decide<T: Trace>(frame: Frame<'_, T>, start: usize, tie: Tie, own: i16, side: Side, key: &[u8]) -> usize {
     let children = Children::open(frame.open(), start);
     let separator = |place| children.separator(place + 1);
     tie.decide(children.count - 1, own, Target::of_parts(side, key), |place| children.window(place), separator)
@@ -239,22 +250,22 @@ impl InteriorPlan {
         mut frame: FrameBuilder<'_>,
         lid: Lid,
         level: u8,
-        prefix_size: usize,
+        scale: &InteriorScale,
         children: &[Child<'_>],
         old: Option<FrameNumber>,
     ) -> SealedFrame {
         let count = self.division.segment_count();
         let firsts: Vec<&[u8]> = (1..count).map(|segment| children[self.division.first(segment)].separator).collect();
-        shortcut::write(frame.bytes(), prefix_size, &firsts, &self.starts[..count]);
+        shortcut::write(frame.bytes(), scale.scale(), |key| scale.window(key), &firsts, &self.starts[..count]);
         for segment in 0..count {
             let children = &children[self.division.entries(segment)];
-            write_segment(&mut frame.bytes()[self.starts[segment]..], prefix_size, children);
+            write_segment(&mut frame.bytes()[self.starts[segment]..], scale, children);
         }
-        frame.seal_node(lid, level, Extent { old, log_start: self.end as u16 }, (None, None))
+        frame.seal_interior(lid, level, Extent::new(old, self.end, scale.scale()), scale.edge_words())
     }
 }
 
-fn write_segment(bytes: &mut [u8], prefix_size: usize, children: &[Child<'_>]) {
+fn write_segment(bytes: &mut [u8], scale: &InteriorScale, children: &[Child<'_>]) {
     let count = children.len();
     let (hints, bytes) = bytes.split_at_mut(HINTS_SIZE);
     let (head, bytes) = bytes.split_at_mut(HEAD_SIZE);
@@ -267,7 +278,7 @@ fn write_segment(bytes: &mut [u8], prefix_size: usize, children: &[Child<'_>]) {
     let lids = lids.as_chunks_mut::<{ Lid::SIZE }>().0;
     for (((child, hint), own), lid) in children.iter().zip(hints).zip(windows).zip(lids) {
         *hint = child.hint.to_ne_bytes();
-        *own = window(child.separator, prefix_size).to_le_bytes();
+        *own = scale.window(child.separator).to_le_bytes();
         *lid = child.lid.to_bytes();
     }
     let mut end = 0;
@@ -287,10 +298,11 @@ mod tests {
     fn a_segment_lies_as_it_is_drawn() {
         let child = |separator, lid, hint| Child { separator, lid: Lid::new(lid), hint };
         let mut bytes = [0xaa; 88];
-        write_segment(&mut bytes, 1, &[child(b"ka", 1, 0x0101), child(b"kbcd", 2, 0x0202)]);
+        let scale = InteriorScale::new((Some(b"k"), Some(b"l")), b"kbcd", b"kbcd");
+        write_segment(&mut bytes, &scale, &[child(b"ka", 1, 0x0101), child(b"kbcd", 2, 0x0202)]);
         assert_eq!(bytes[..8], [0x0101_u32.to_ne_bytes(), 0x0202_u32.to_ne_bytes()].concat());
         assert!(bytes[8..64].iter().all(|byte| *byte == 0xaa), "hints of no child are not written");
-        let drawn = *b"\x02\x00\x00acb\x01\0\0\0\x02\0\0\0\x04\0kbcd\xaa\xaa\xaa\xaa";
+        let drawn = *b"\x02\x00\x80\xb0\x31\xb1\x01\0\0\0\x02\0\0\0\x04\0kbcd\xaa\xaa\xaa\xaa";
         assert_eq!(bytes[64..], drawn);
     }
 }

@@ -2,13 +2,15 @@
 
 use std::hint::select_unpredictable;
 
-use super::frame::Node;
+use super::frame::{Frame, Node};
 use super::lanes::equal;
 use super::log::{BackPointer, DirectoryWord, Entry, read_delta};
-use super::segment::{Segment, Value};
+use super::segment::{Segment, Spot, Value};
 use super::shortcut::{SegmentPlace, Shortcuts};
+use super::sorted::SEGMENT_SIZE_GOAL;
 use super::trace::Trace;
 use super::window::Target;
+use crate::memory::LINE_SIZE;
 use crate::short;
 
 /// The published entries of the log with this fingerprint, the oldest in bit 0.
@@ -38,28 +40,76 @@ pub(super) fn find_in_log<'g, T: Trace>(
     None
 }
 
-/// The value of a key as of a version at or above the leaf's.
-#[inline]
-pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
-    let shortcuts = Shortcuts::open(leaf);
-    let place = shortcuts.find(Target::AtOrBelow(key));
-    shortcuts.announce_segment(usize::from(place.segment));
-    if let Some(entry) = find_in_log(leaf, key, log_candidates(leaf, fingerprint), version) {
-        return (!entry.word.flags.is_delete).then_some(entry.value);
-    }
-    get_sorted(leaf, place, key, fingerprint)
+/// The same for a reader: the value, if an entry puts one. Given what fits registers, so that callers write nothing to memory
+/// for its sake.
+#[inline(never)]
+pub(super) fn read_log<'g, T: Trace>(
+    frame: Frame<'g, T>,
+    key: &[u8],
+    candidates: u32,
+    version: u64,
+) -> Option<Option<Value<'g>>> {
+    let entry = find_in_log(frame.open(), key, candidates, version)?;
+    Some((!entry.word.flags.is_delete).then_some(entry.value))
 }
 
-/// The value of a key in a segment of the sorted block.
-#[inline]
-pub(super) fn get_sorted<'g, T: Trace>(
+/// The value of a key as of a version at or above the leaf's.
+#[inline(always)]
+pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
+    let place = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
+    leaf.frame().announce_lines(usize::from(place.start), ANNOUNCED_LINES);
+    let candidates = log_candidates(leaf, fingerprint);
+    if candidates != 0
+        && let Some(value) = read_log(leaf.frame(), key, candidates, version)
+    {
+        return value;
+    }
+    read_sorted(leaf, place, first_spot(leaf, place, fingerprint), key, fingerprint)
+}
+
+/// Lines of a segment that a single read announces, all of most segments: to look where it ends takes longer.
+const ANNOUNCED_LINES: usize = SEGMENT_SIZE_GOAL / LINE_SIZE + 2;
+
+/// Where the first item of a segment lies that may have a key.
+#[inline(always)]
+pub(super) fn first_spot<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, fingerprint: u8) -> Spot {
+    let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
+    match segment.matching(fingerprint) {
+        0 => Spot::NONE,
+        candidates => segment.spot(candidates.trailing_zeros() as usize),
+    }
+}
+
+/// The value of a key in a segment of the sorted block, whose first spot is known.
+#[inline(always)]
+pub(super) fn read_sorted<'g, T: Trace>(
     leaf: Node<'g, T>,
+    place: SegmentPlace,
+    first: Spot,
+    key: &[u8],
+    fingerprint: u8,
+) -> Option<Value<'g>> {
+    if first == Spot::NONE {
+        return None;
+    }
+    let (found, value) = first.read(leaf);
+    if short::equal(found, key) {
+        return Some(value);
+    }
+    // A boundary key, or another with this fingerprint.
+    search_segment(leaf.frame(), place, key, fingerprint)
+}
+
+/// The same by all items that may have it. Given what fits registers, so that callers write nothing to memory for its sake.
+#[inline(never)]
+fn search_segment<'g, T: Trace>(
+    frame: Frame<'g, T>,
     place: SegmentPlace,
     key: &[u8],
     fingerprint: u8,
 ) -> Option<Value<'g>> {
     let index = usize::from(place.segment);
-    let segment = Segment::open(leaf, usize::from(place.start), index);
+    let segment = Segment::open(frame.open(), usize::from(place.start), index);
     let mut candidates = segment.matching(fingerprint);
     while candidates != 0 {
         let item = candidates.trailing_zeros() as usize;

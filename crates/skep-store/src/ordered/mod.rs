@@ -38,6 +38,7 @@ mod page_table;
 mod pages;
 mod range;
 mod restructure;
+mod scale;
 mod scan;
 mod segment;
 mod session;

@@ -12,7 +12,8 @@
 use std::num::NonZeroU32;
 
 use super::epoch::Guard;
-use super::frame::{FRAME_SIZE_MAX, FrameNumber, Frames, GRANULE_SIZE, Replaced, SealedFrame};
+use super::frame::{FRAME_SIZE_MAX, Frames, GRANULE_SIZE, Replaced, SealedFrame};
+use super::header::FrameNumber;
 use super::segment::Value;
 use super::space::Space;
 use super::trace::Trace;

@@ -18,18 +18,19 @@
 use super::division::middle_of;
 use super::edit::Edits;
 use super::epoch::Guard;
-use super::frame::{FrameNumber, FreeFrame, LockedNode, Node, SealedFrame};
+use super::frame::{FreeFrame, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
-use super::header::Lid;
+use super::header::{FrameNumber, Lid};
 use super::hint::NO_HINT;
 use super::interior::{self, CHILD_COUNT_LOW, Child, InteriorPlan};
 use super::log::LogBlock;
 use super::merge::{Halves, pairs_with};
+use super::scale::Scale;
 use super::segment::Item;
 use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan, size_of_pair};
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use super::window::{common_size, separator};
+use super::window::separator;
 use super::write::{AbortOnPanic, Attempt};
 use crate::operation::Reply;
 
@@ -50,14 +51,6 @@ struct Fences<'a> {
 }
 
 impl<'a> Fences<'a> {
-    /// What all keys between the fences begin with.
-    fn prefix_size(self) -> usize {
-        match (self.low, self.high) {
-            (Some(low), Some(high)) => common_size(low, high),
-            _ => 0,
-        }
-    }
-
     /// Of a run of children of a node with these fences.
     fn of_run(self, children: &[Child<'a>], run: &std::ops::Range<usize>) -> Fences<'a> {
         let low = if run.start == 0 { self.low } else { Some(children[run.start].separator) };
@@ -299,11 +292,12 @@ impl<T: Trace> OrderedStore<T> {
 
     fn build(&self, piece: &Piece<'_>, frame: FreeFrame, siblings: (Option<Lid>, Option<Lid>)) -> SealedFrame {
         let builder = self.frames.build(frame);
-        let prefix_size = piece.fences.prefix_size();
+        let Fences { low, high } = piece.fences;
         match &piece.content {
-            Content::Pairs(plan) => plan.build(builder, piece.lid, prefix_size, siblings, piece.old),
+            Content::Pairs(plan) => plan.build(builder, piece.lid, Scale::between(low, high), siblings, piece.old),
             Content::Children(level, children, plan) => {
-                plan.build(builder, piece.lid, *level, prefix_size, children, piece.old)
+                let scale = interior::scale_of(children, low, high);
+                plan.build(builder, piece.lid, *level, &scale, children, piece.old)
             }
         }
     }

@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! offset  64                        104               125    126          128                          at most 512
-//!         ├ 20 windows of 2 bytes ┼ 21 segment offsets ┼ count ┼ prefix size ┼ ends, 2 bytes each ┼ boundary keys ┤
+//!         ├ 20 windows of 2 bytes ┼ 21 segment offsets ┼ count ┼ scale 2 ┼ ends, 2 bytes each ┼ boundary keys ┤
 //! ```
 //!
 //! A node with `count` boundary keys has `count + 1` segments; boundary key `b` is the first key of segment `b + 1` and is
 //! stored here only. Segment offsets count 32 bytes. Windows, offsets and counts fit line 1, so a search reads a boundary
-//! key only on a tie. Windows that are not used are all ones. Zero boundary keys are legal: long ones do not fit.
+//! key only on a tie. The scale is what makes windows of keys; its base, and an edge, are in line 0. Windows
+//! that are not used are the greatest number. Zero boundary keys are legal: long ones do not fit.
 
 use std::ops::Range;
 
 use super::frame::{Frame, Node};
-use super::lanes::{LANES_SIZE, WINDOW_LANES, not_below, not_below_of_two};
+use super::lanes::{LANES_SIZE, WINDOW_LANES, below, below_of_two};
+use super::scale::{Edge, Scale};
 use super::trace::Trace;
-use super::window::{Side, Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied, window};
+use super::window::{Side, Target, Tie, WINDOW_COUNT_MAX, WINDOW_SIZE, count_untied};
 use crate::memory::LINE_SIZE;
 use crate::short;
 
@@ -33,8 +35,8 @@ pub(super) const END_SIZE: usize = 2;
 
 const OFFSETS_START: usize = WINDOW_COUNT_MAX * WINDOW_SIZE;
 const COUNT_PLACE: usize = OFFSETS_START + SEGMENT_COUNT_MAX;
-const PREFIX_PLACE: usize = COUNT_PLACE + 1;
-const _: () = assert!(PREFIX_PLACE + 2 == LINE_SIZE);
+const SCALE_PLACE: usize = COUNT_PLACE + 1;
+const _: () = assert!(SCALE_PLACE + 2 == LINE_SIZE);
 
 /// A segment that a search has found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +45,7 @@ pub(super) struct SegmentPlace {
     pub(super) start: u16,
     pub(super) segment: u16,
     /// The window of what is looked for.
-    pub(super) window: u16,
+    pub(super) window: i16,
 }
 
 /// The shortcut block of a node.
@@ -74,10 +76,11 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
         usize::from(self.index[COUNT_PLACE]) + 1
     }
 
-    /// Bytes that all keys of the node have in common.
-    #[inline]
-    pub(super) fn prefix_size(self) -> usize {
-        usize::from(u16::from_le_bytes([self.index[PREFIX_PLACE], self.index[PREFIX_PLACE + 1]]))
+    /// What makes a window of a key.
+    #[inline(always)]
+    pub(super) fn scale(self) -> Scale {
+        let bits = u16::from_le_bytes([self.index[SCALE_PLACE], self.index[SCALE_PLACE + 1]]);
+        Scale { bits, base: self.node.window_base() }
     }
 
     /// Where a segment begins in its frame.
@@ -102,39 +105,50 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
     /// The segment in which the target lies, or would.
     #[inline(always)]
     pub(super) fn find(self, target: Target<'_>) -> SegmentPlace {
-        let own = target.window(self.prefix_size());
-        let (side, key) = target.parts();
-        let segment = self.count_left(own).unwrap_or_else(|tie| decide(self.node.frame(), tie, own, side, key));
+        let (scale, (side, key)) = (self.scale(), target.parts());
+        let own = scale.window_of(target);
+        let (segment, own) = match self.count_left(own) {
+            Ok(segment) if !scale.has_edge() => (segment, own),
+            _ => search(self.node.frame(), side, key),
+        };
         self.place(segment, own)
     }
 
-    /// The segment in which the target lies, or would, unless a boundary key has to be read for it.
+    /// The segment of a leaf in which the target lies, or would, unless a boundary key has to be read for it.
     #[inline(always)]
     pub(super) fn find_untied(self, target: Target<'_>) -> Result<SegmentPlace, Tie> {
-        let own = target.window(self.prefix_size());
+        let own = self.scale().window_of(target);
         Ok(self.place(self.count_left(own)?, own))
     }
 
+    /// The window of a target in any node.
+    fn window_of(self, target: Target<'_>) -> i16 {
+        let (Some(key), scale) = (target.key(), self.scale()) else { return i16::MAX };
+        if scale.has_edge() {
+            Edge::of_words(scale, self.node.frame().edge_words()).window(key)
+        } else {
+            scale.window(key)
+        }
+    }
+
     #[inline(always)]
-    fn place(self, segment: usize, window: u16) -> SegmentPlace {
+    fn place(self, segment: usize, window: i16) -> SegmentPlace {
         SegmentPlace { start: self.segment_start(segment) as u16, segment: segment as u16, window }
     }
 
     #[inline(always)]
-    fn count_left(self, own: u16) -> Result<usize, Tie> {
+    fn count_left(self, own: i16) -> Result<usize, Tie> {
         const _: () = assert!(WINDOW_COUNT_MAX <= 3 * WINDOW_LANES && 3 * LANES_SIZE <= LINE_SIZE);
         let lanes = self.index.as_chunks::<LANES_SIZE>().0;
-        let windows = not_below_of_two(&lanes[0], &lanes[1], own)
-            | not_below(&lanes[2], own) << (2 * WINDOW_LANES)
-            | 1 << WINDOW_COUNT_MAX;
-        count_untied(windows, self.segment_count() - 1, own, |place| self.window(place))
+        let below = below_of_two(&lanes[0], &lanes[1], own) | below(&lanes[2], own) << (2 * WINDOW_LANES);
+        count_untied(below, self.segment_count() - 1, own, |place| self.window(place))
     }
 
     /// The window of a boundary key. Of a place behind them it is anything.
     #[inline(always)]
-    pub(super) fn window(self, place: usize) -> u16 {
+    pub(super) fn window(self, place: usize) -> i16 {
         let start = place * WINDOW_SIZE % LINE_SIZE;
-        u16::from_le_bytes([self.index[start], self.index[start + 1]])
+        i16::from_le_bytes([self.index[start], self.index[start + 1]])
     }
 
     /// Says that a segment will be read soon, all of it.
@@ -207,21 +221,19 @@ pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8])
     frame.announce_line(shortcuts.segment_start(segment - 1));
 }
 
-/// The segment of a node in which a target lies that boundary keys tell. Given what fits registers, so that callers write
-/// nothing to memory for its sake.
-#[cold]
+/// The segment of a node at an end of the tree in which a target lies, or of one whose boundary keys tell, and the target's
+/// window. Given what fits registers, so that callers write nothing to memory for its sake.
 #[inline(never)]
-fn decide<T: Trace>(frame: Frame<'_, T>, tie: Tie, own: u16, side: Side, key: &[u8]) -> usize {
-    announce_tied(frame, tie, key);
+fn search<T: Trace>(frame: Frame<'_, T>, side: Side, key: &[u8]) -> (usize, i16) {
     let shortcuts = Shortcuts::open(frame.open());
-    let count = shortcuts.segment_count() - 1;
-    tie.decide(
-        count,
-        own,
-        Target::of_parts(side, key),
-        |place| shortcuts.window(place),
-        |place| shortcuts.boundary_key(place),
-    )
+    let target = Target::of_parts(side, key);
+    let own = shortcuts.window_of(target);
+    let segment = shortcuts.count_left(own).unwrap_or_else(|tie| {
+        announce_tied(frame, tie, key);
+        let (count, window_at) = (shortcuts.segment_count() - 1, |place| shortcuts.window(place));
+        tie.decide(count, own, target, window_at, |place| shortcuts.boundary_key(place))
+    });
+    (segment, own)
 }
 
 /// Bytes from the start of a frame to the end of its boundary keys, if they fit.
@@ -231,21 +243,28 @@ pub(super) fn end_of_boundaries<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Opt
 }
 
 /// Writes the shortcut block of a frame.
-pub(super) fn write(frame: &mut [u8], prefix_size: usize, boundary_keys: &[&[u8]], segment_starts: &[usize]) {
+pub(super) fn write(
+    frame: &mut [u8],
+    scale: Scale,
+    window: impl Fn(&[u8]) -> i16,
+    boundary_keys: &[&[u8]],
+    segment_starts: &[usize],
+) {
     assert!(boundary_keys.len() + 1 == segment_starts.len() && segment_starts.len() <= SEGMENT_COUNT_MAX);
     let index = &mut frame[INDEX_START..][..LINE_SIZE];
-    index[..OFFSETS_START].fill(0xff);
-    index[OFFSETS_START..].fill(0);
+    index.fill(0);
+    for window in index[..OFFSETS_START].as_chunks_mut().0 {
+        *window = i16::MAX.to_le_bytes();
+    }
     for (place, key) in boundary_keys.iter().enumerate() {
-        index[place * WINDOW_SIZE..][..WINDOW_SIZE].copy_from_slice(&window(key, prefix_size).to_le_bytes());
+        index[place * WINDOW_SIZE..][..WINDOW_SIZE].copy_from_slice(&window(key).to_le_bytes());
     }
     for (segment, start) in segment_starts.iter().enumerate() {
         assert!(start.is_multiple_of(SEGMENT_ALIGNMENT));
         index[OFFSETS_START + segment] = u8::try_from(start / SEGMENT_ALIGNMENT).expect("segments lie in the frame");
     }
     index[COUNT_PLACE] = boundary_keys.len() as u8;
-    let prefix_size = u16::try_from(prefix_size).expect("keys are short");
-    index[PREFIX_PLACE..].copy_from_slice(&prefix_size.to_le_bytes());
+    index[SCALE_PLACE..].copy_from_slice(&scale.bits.to_le_bytes());
     let mut end = 0;
     let keys_start = BOUNDARIES_START + boundary_keys.len() * END_SIZE;
     for (place, key) in boundary_keys.iter().enumerate() {

@@ -9,11 +9,12 @@ use std::ops::Range;
 
 use super::division::{Division, Measure};
 use super::edit::{self, Edit};
-use super::frame::{FRAME_SIZE_MAX, FrameBuilder, FrameNumber, GRANULE_SIZE, Node, SealedFrame};
-use super::header::{Extent, Lid};
+use super::frame::{FRAME_SIZE_MAX, FrameBuilder, GRANULE_SIZE, Node, SealedFrame};
+use super::header::{Extent, FrameNumber, Lid};
 use super::log::LogBlock;
+use super::scale::Scale;
 use super::segment::{self, ITEM_COUNT_MAX, Item};
-use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX};
+use super::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX, Shortcuts};
 use super::trace::Trace;
 use crate::memory::LINE_SIZE;
 use crate::short;
@@ -134,7 +135,7 @@ impl<'a> LeafPlan<'a> {
         &self,
         mut frame: FrameBuilder<'_>,
         lid: Lid,
-        prefix_size: usize,
+        scale: Scale,
         siblings: (Option<Lid>, Option<Lid>),
         old: Option<FrameNumber>,
     ) -> SealedFrame {
@@ -144,7 +145,8 @@ impl<'a> LeafPlan<'a> {
         for (first, part) in firsts.iter_mut().zip(&sorted.parts[1..]) {
             *first = sorted.first_key(part);
         }
-        shortcut::write(frame.bytes(), prefix_size, &firsts[..count - 1], &self.starts[..count]);
+        let window = |key: &[u8]| scale.window(key);
+        shortcut::write(frame.bytes(), scale, window, &firsts[..count - 1], &self.starts[..count]);
         for (place, (part, start)) in sorted.parts.iter().zip(&self.starts).enumerate() {
             let to = &mut frame.bytes()[*start..];
             match part {
@@ -155,7 +157,7 @@ impl<'a> LeafPlan<'a> {
                 }
             }
         }
-        frame.seal_node(lid, 0, Extent { old, log_start: self.end as u16 }, siblings)
+        frame.seal_leaf(lid, Extent::new(old, self.end, scale), siblings)
     }
 }
 
@@ -179,8 +181,8 @@ pub(super) fn build_in_place<T: Trace>(
             short::overwrite(&mut bytes[usize::from(place)..][..value.len()], value);
         }
     }
-    let extent = Extent { old: Some(leaf.number()), log_start: end as u16 };
-    frame.seal_node(leaf.lid(), 0, extent, (leaf.left(), leaf.right()))
+    let extent = Extent::new(Some(leaf.number()), end, Shortcuts::open(leaf).scale());
+    frame.seal_leaf(leaf.lid(), extent, (leaf.left(), leaf.right()))
 }
 
 /// What a pair counts for when segments are divided.

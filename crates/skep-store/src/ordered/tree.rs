@@ -10,6 +10,7 @@ use super::header::Lid;
 use super::interior;
 use super::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
 use super::log::LogBlock;
+use super::scale::Scale;
 use super::session::Session;
 use super::sorted::LeafPlan;
 use super::space::{Space, SpaceFigures};
@@ -90,7 +91,7 @@ impl<T: Trace> OrderedStore<T> {
         let mut space = Space::new(frames.granule_count());
         let plan = LeafPlan::of_pairs(Vec::new(), settings.log_block).expect("no pairs fit a leaf");
         let frame = space.allocate(plan.granules()).expect("a region has room for a leaf");
-        let root = plan.build(frames.build(frame), Lid::ROOT, 0, (None, None), None);
+        let root = plan.build(frames.build(frame), Lid::ROOT, Scale::between(None, None), (None, None), None);
         frames.publish(Lid::ROOT, &root);
         Ok(OrderedStore {
             frames,
@@ -194,7 +195,7 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// The leaf in which a target lies, as of a version.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
         while node.level() > 0 {

@@ -1,8 +1,7 @@
 //! Windows and fingerprints: what a search compares instead of keys.
 //!
-//! A **window** is two bytes of a key after the prefix that all keys of a node share, as a number whose order is the
-//! keys'; what a short key lacks is zero. Keys with different windows are ordered as their windows, of equal windows
-//! nothing is known. A **fingerprint** is one byte of a key's hash.
+//! A **window** is a signed number of 16 bits whose order is the keys' ([`super::scale`]). Keys with different windows are
+//! ordered as their windows, of equal windows nothing is known. A **fingerprint** is one byte of a key's hash.
 
 use std::cmp::Ordering;
 
@@ -43,12 +42,6 @@ impl<'k> Target<'k> {
         }
     }
 
-    /// Its window. The right end of the tree lies behind all.
-    #[inline(always)]
-    pub(super) fn window(self, prefix_size: usize) -> u16 {
-        self.key().map_or(u16::MAX, |key| window(key, prefix_size))
-    }
-
     /// The two parts of which it is made, which fit registers.
     #[inline(always)]
     pub(super) fn parts(self) -> (Side, &'k [u8]) {
@@ -70,7 +63,7 @@ impl<'k> Target<'k> {
 
     /// The key, if there is one.
     #[inline(always)]
-    fn key(self) -> Option<&'k [u8]> {
+    pub(super) fn key(self) -> Option<&'k [u8]> {
         match self {
             Target::AtOrBelow(key) | Target::Below(key) => Some(key),
             Target::Last => None,
@@ -78,28 +71,12 @@ impl<'k> Target<'k> {
     }
 }
 
-/// The window of a key after `prefix_size` bytes.
-#[inline]
-pub(super) fn window(key: &[u8], prefix_size: usize) -> u16 {
-    match key.get(prefix_size..) {
-        Some([first, second, ..]) => u16::from_be_bytes([*first, *second]),
-        Some([first]) => u16::from_be_bytes([*first, 0]),
-        _ => 0,
-    }
-}
-
 /// How many of `count` separators in ascending order lie at or to the left of the target, as far as windows tell.
-/// `not_below` has a one for each separator whose window is not below the target's, the first lowest, and for all places
-/// from `count` on. `window_at` is asked of a place behind the last one too: that is quicker than to guess whether the
-/// target is the last.
+/// `below` has a one for each separator whose window is below the target's, the first lowest, and anything from `count`
+/// on. `window_at` is asked of a place behind the last one too: that is quicker than to guess whether the target is the last.
 #[inline(always)]
-pub(super) fn count_untied(
-    not_below: u32,
-    count: usize,
-    own: u16,
-    window_at: impl Fn(usize) -> u16,
-) -> Result<usize, Tie> {
-    let below = not_below.trailing_zeros() as usize;
+pub(super) fn count_untied(below: u32, count: usize, own: i16, window_at: impl Fn(usize) -> i16) -> Result<usize, Tie> {
+    let below = (!below | 1 << count).trailing_zeros() as usize;
     debug_assert!(below <= count);
     if (below < count) & (window_at(below) == own) { Err(Tie { below }) } else { Ok(below) }
 }
@@ -122,9 +99,9 @@ impl Tie {
     pub(super) fn decide<'n>(
         self,
         count: usize,
-        own: u16,
+        own: i16,
         target: Target<'_>,
-        window_at: impl Fn(usize) -> u16,
+        window_at: impl Fn(usize) -> i16,
         separator: impl Fn(usize) -> &'n [u8],
     ) -> usize {
         let mut low = self.below;
@@ -157,24 +134,18 @@ pub(super) fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scale::Scale;
     use super::*;
-
-    #[test]
-    fn windows_are_ordered_as_keys() {
-        let keys: [&[u8]; 7] = [b"p", b"p\0", b"p\0\0z", b"pa", b"pab", b"pb", b"p\xff\xff\xff"];
-        let windows = keys.map(|key| window(key, 1));
-        assert!(windows.is_sorted());
-        assert_eq!(windows, [0, 0, 0, 0x6100, 0x6162, 0x6200, 0xffff]);
-    }
 
     #[test]
     fn ties_are_decided_by_the_separators() {
         let separators: [&[u8]; 6] = [b"b", b"bb", b"bbb", b"bbc", b"bc", b"c"];
-        let window_at = |place: usize| separators.get(place).map_or(0, |separator| window(separator, 0));
+        let scale = Scale::between(None, None);
+        let window_at = |place: usize| separators.get(place).map_or(0, |separator| scale.window(separator));
         let count = |target: Target<'_>| {
-            let own = target.window(0);
-            let not_below: u32 = (0..6).map(|place| u32::from(window_at(place) >= own) << place).sum::<u32>() | 1 << 6;
-            count_untied(not_below, 6, own, window_at)
+            let own = target.key().map_or(i16::MAX, |key| scale.window(key));
+            let below: u32 = (0..8).map(|place| u32::from(window_at(place) < own) << place).sum();
+            count_untied(below, 6, own, window_at)
                 .unwrap_or_else(|tie| tie.decide(6, own, target, window_at, |place| separators[place]))
         };
         for key in [&b"a"[..], b"b", b"ba", b"bb", b"bba", b"bbb", b"bbbb", b"bbc", b"bbd", b"bc", b"c", b"d"] {

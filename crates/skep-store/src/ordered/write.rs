@@ -244,10 +244,9 @@ impl<T: Trace> OrderedStore<T> {
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let leaf = locked.node();
-        let prefix_size = Shortcuts::open(leaf).prefix_size();
+        let scale = Shortcuts::open(leaf).scale();
         let siblings = (leaf.left(), leaf.right());
-        let build =
-            |frame| plan.build(self.frames.build(frame), leaf.lid(), prefix_size, siblings, Some(leaf.number()));
+        let build = |frame| plan.build(self.frames.build(frame), leaf.lid(), scale, siblings, Some(leaf.number()));
         self.replace_frame(locked, plan.granules(), build, dropped, replaced)
     }
 

@@ -1,7 +1,6 @@
 //! Child hints: whatever they say, reads find what is there, and whoever comes by makes them right.
 
-use super::super::frame::FrameNumber;
-use super::super::header::Lid;
+use super::super::header::{FrameNumber, Lid};
 use super::super::interior;
 use super::super::window::Target;
 use super::super::{OrderedSettings, OrderedStore, Session};
@@ -42,13 +41,14 @@ fn get_all_in_batches(session: &mut Session<'_>, round: u64) {
 fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usize) {
     let (store, guard) = session.enter();
     let (mut right, mut wrong) = (0, 0);
-    let mut nodes = vec![store.latest(Lid::ROOT, &guard)];
-    while let Some(node) = nodes.pop() {
+    let mut nodes = vec![(store.latest(Lid::ROOT, &guard), &[][..])];
+    while let Some((node, low_fence)) = nodes.pop() {
         if node.level() == 0 {
             continue;
         }
         for child in interior::children(node) {
-            let place = interior::find(node, Target::AtOrBelow(child.separator));
+            let low_fence = if child.separator.is_empty() { low_fence } else { child.separator };
+            let place = interior::find(node, Target::AtOrBelow(low_fence));
             assert_eq!(place.lid, child.lid);
             let node = store.latest(child.lid, &guard);
             if place.hint.guess() == node.number().bits() {
@@ -59,7 +59,7 @@ fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usi
             if let Some(number) = spoiled {
                 place.hint.mend(number);
             }
-            nodes.push(node);
+            nodes.push((node, low_fence));
         }
     }
     (right, wrong)

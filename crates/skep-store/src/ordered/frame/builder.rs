@@ -1,0 +1,71 @@
+//! Writing a frame: the hand that a frame is in before anybody can reach it.
+
+use super::super::header::{Extent, Identity, Lid, word};
+use super::super::lock::State;
+use super::super::scale::EDGE_WORD_COUNT;
+use super::{FreeFrame, SealedFrame};
+use crate::memory::LINE_SIZE;
+
+/// A frame that one thread writes.
+#[derive(Debug)]
+pub(in super::super) struct FrameBuilder<'r> {
+    bytes: &'r mut [u8],
+    frame: FreeFrame,
+}
+
+impl<'r> FrameBuilder<'r> {
+    pub(super) fn new(bytes: &'r mut [u8], frame: FreeFrame) -> Self {
+        FrameBuilder { bytes, frame }
+    }
+
+    /// All bytes of the frame. What they hold is left from an earlier use.
+    pub(in super::super) fn bytes(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    /// Writes a word of line 0.
+    pub(in super::super) fn set_word(&mut self, index: usize, value: u64) {
+        self.bytes[index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Completes a leaf: line 0 with an open lock and an empty log block. The version is set later.
+    pub(in super::super) fn seal_leaf(
+        mut self,
+        lid: Lid,
+        extent: Extent,
+        siblings: (Option<Lid>, Option<Lid>),
+    ) -> SealedFrame {
+        assert!(usize::from(extent.log_start) + LINE_SIZE <= self.bytes.len(), "blocks lie within the frame");
+        self.set_word(word::LEFT, Lid::to_word(siblings.0));
+        self.set_word(word::RIGHT, Lid::to_word(siblings.1));
+        self.seal_node(lid, 0, extent)
+    }
+
+    /// Completes an interior node in the same way.
+    pub(in super::super) fn seal_interior(
+        mut self,
+        lid: Lid,
+        level: u8,
+        extent: Extent,
+        edge: [u64; EDGE_WORD_COUNT],
+    ) -> SealedFrame {
+        assert!(usize::from(extent.log_start) <= self.bytes.len(), "blocks lie within the frame");
+        edge.iter().enumerate().for_each(|(place, word)| self.set_word(word::EDGE + place, *word));
+        self.seal_node(lid, level, extent)
+    }
+
+    fn seal_node(mut self, lid: Lid, level: u8, extent: Extent) -> SealedFrame {
+        assert!(usize::from(extent.log_start).is_multiple_of(LINE_SIZE), "the log directory is a line");
+        let identity = Identity { lid, level, granules: self.frame.granules };
+        self.set_word(word::STATE, State::NEW.bits());
+        self.set_word(word::IDENTITY, identity.to_word());
+        self.set_word(word::VERSION, 0);
+        self.set_word(word::EXTENT, extent.to_word());
+        SealedFrame(self.frame)
+    }
+
+    /// Completes a part of a value.
+    pub(in super::super) fn seal_value(self) -> SealedFrame {
+        SealedFrame(self.frame)
+    }
+}
