@@ -68,8 +68,15 @@ fn command_of(mut arguments: impl Iterator<Item = String>) -> String {
 fn machine() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cores = text.lines().filter(|line| line.starts_with("processor")).count();
-    let model = text.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
-    format!("{}, {cores} cores", model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()))
+    let field = |name: &str| {
+        let (_, value) =
+            text.lines().filter_map(|line| line.split_once(':')).find(|(field, _)| field.trim() == name)?;
+        Some(value.trim())
+    };
+    // Virtual machines hide the model's name, but not its number.
+    let number = field("cpu family").zip(field("model"));
+    let number = number.map_or(String::new(), |(family, model)| format!(" family {family} model {model}"));
+    format!("{}{number}, {cores} cores", field("model name").unwrap_or(std::env::consts::ARCH))
 }
 
 /// The day of the Gregorian calendar, by whole eras of 400 years that begin in March, so that a leap day is a last day.
