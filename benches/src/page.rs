@@ -119,20 +119,25 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    // A stable sort: those of one kind stay in the order of their dates.
-    all.sort_by_key(|((place, _), ..)| *place);
+    // A stable sort: those of one heading stay in the order of their dates and machines.
+    all.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let plots = documents.join(PLOTS);
     fs::create_dir_all(&plots).map_err(|error| failed(&plots)(&error))?;
     let mut page = HEAD.to_owned();
     let mut written = Vec::new();
+    let mut heading_before = "";
     for ((_, heading), path, saved) in &all {
+        // What several machines, or days, have found of one thing stands under one heading.
+        if std::mem::replace(&mut heading_before, heading) != heading {
+            page += &format!("\n## {heading}\n");
+        }
         let picture = path.with_extension("svg");
         let picture = picture.file_name().unwrap_or_default();
         saved.write_picture(&plots.join(picture))?;
         written.push(plots.join(picture));
         let origin = saved.origin();
         page += &format!(
-            "\n## {heading}\n\n{origin}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}]({PLOTS}/{})\n",
+            "\n{origin}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}]({PLOTS}/{})\n",
             origin.command,
             saved.tables().markdown(),
             picture.display(),
