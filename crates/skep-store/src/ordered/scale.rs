@@ -49,12 +49,8 @@ impl Scale {
     pub(super) fn between(low: Option<&[u8]>, high: Option<&[u8]>) -> Self {
         let prefix_size = low.zip(high).map_or(0, |(low, high)| common_size(low, high));
         let low = low.map_or(0, |low| number_after(low, prefix_size));
-        Scale::of_numbers(prefix_size, low, high.map_or(u64::MAX, |high| number_after(high, prefix_size)))
-    }
-
-    fn of_numbers(prefix_size: usize, low: u64, high: u64) -> Self {
-        let shift = shift_between(low, high);
-        // The window of `low` is the lowest.
+        let shift = shift_between(low, high.map_or(u64::MAX, |high| number_after(high, prefix_size)));
+        // The window of the low fence is the lowest.
         let base = ((low >> shift) as u16).wrapping_sub(i16::MIN.cast_unsigned());
         Scale { bits: (prefix_size as u16) << SHIFT_BITS | shift, base }
     }

@@ -194,7 +194,7 @@ impl<T: Trace> OrderedStore<T> {
         older_to(self.latest(lid, guard), version)
     }
 
-    /// The leaf in which a target lies, as of a version.
+    /// The leaf in which a target lies, as of a version. Inlined, since callers know what kind of target it is.
     #[inline(always)]
     pub(super) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
