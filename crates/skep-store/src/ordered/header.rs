@@ -145,3 +145,20 @@ pub(super) mod word {
     /// Of an interior node.
     pub(in super::super) const EDGE: usize = 4;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lie_as_they_are_drawn() {
+        let identity = Identity { lid: Lid::new(0x0a0b_0c0d), level: 2, granules: 16 };
+        assert_eq!(identity.to_word(), 0x1002_0000_0a0b_0c0d);
+        assert_eq!(Identity::from_word(identity.to_word()), identity);
+        let old = NonZeroU32::new(0x0102_0304).map(FrameNumber::from_bits);
+        let extent = Extent { old, log_start: 0x0506, window_base: 0x0708 };
+        assert_eq!(extent.to_word(), 0x0708_0506_0102_0304);
+        assert_eq!(Extent::from_word(extent.to_word()), extent);
+        assert_eq!(Extent::from_word(0).old, None);
+    }
+}

@@ -220,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn scales_and_edges_lie_as_they_are_drawn() {
+        let scale = Scale::between(Some(b"pa"), Some(b"pc"));
+        assert_eq!((scale.bits, scale.base), (1 << 6 | 42, (0x61 << 14) as u16 ^ 0x8000));
+        let edge = InteriorScale::new((None, None), b"user:name:3", b"user:name:7");
+        assert_eq!((edge.scale().bits, edge.scale().base), (10 << 6 | 63, 43));
+        let number = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
+        assert_eq!(edge.edge_words(), [number(b"3\0\0\0\0\0\0\0"), number(b"user:nam"), number(b"e:\0\0\0\0\0\0"), 0]);
+    }
+
+    #[test]
     fn keys_beyond_an_edge_have_the_outermost_windows() {
         let edge = InteriorScale::new((None, None), b"user:3", b"user:7");
         assert!(edge.scale().has_edge());

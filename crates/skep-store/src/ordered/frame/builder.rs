@@ -24,7 +24,7 @@ impl<'r> FrameBuilder<'r> {
     }
 
     /// Writes a word of line 0.
-    pub(in super::super) fn set_word(&mut self, index: usize, value: u64) {
+    fn set_word(&mut self, index: usize, value: u64) {
         self.bytes[index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
     }
 
