@@ -107,6 +107,16 @@ impl KeyCommand {
         }
     }
 
+    /// Checks all operations of a command of several before the first one is submitted: an invalid key or value among
+    /// them refuses the whole command. A single operation is left to the store, which checks it in any case.
+    pub(super) fn validate(&self, arguments: Arguments<'_>, operands: &[u8]) -> Result<(), OperationError> {
+        let operation_count = self.operation_count(arguments.count());
+        if operation_count == 1 {
+            return Ok(());
+        }
+        (0..operation_count).try_for_each(|index| self.request(arguments, operands, index, None).validate())
+    }
+
     /// The operation at this place of the command; a count goes on where it stands.
     pub(super) fn request<'a>(
         &self,
@@ -208,9 +218,14 @@ impl KeyCommand {
     }
 
     /// Writes the reply of a command whose answers are summed up.
-    pub(super) fn finish(&self, progress: &Progress, writer: &mut ReplyWriter<'_>) {
+    pub(super) fn finish(&self, argument_count: usize, progress: &Progress, writer: &mut ReplyWriter<'_>) {
         match (self, progress.error) {
             _ if progress.refused => {}
+            // Redis sets all keys or none: who knows it must be told where this differs.
+            (KeyCommand::SetMany, Some(error)) if progress.done > 0 => {
+                let key_count = self.operation_count(argument_count);
+                writer.error(&format!("{}; {} of {key_count} keys were set", store_error(error), progress.done));
+            }
             (_, Some(error)) if self.is_summed_up() => writer.error(&store_error(error)),
             (KeyCommand::SetMany, _) => writer.simple("OK"),
             (KeyCommand::Delete | KeyCommand::Exists, _) => writer.integer(progress.done),

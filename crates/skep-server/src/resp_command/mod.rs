@@ -1,11 +1,13 @@
 //! RESP commands: what each asks of the store or of the server, and how the answers become replies.
 //!
-//! A command that arrives becomes an [`Action`] at once: names, options and numbers are checked, so a command that
-//! is refused has no effect. Its operations are made from its arguments when they are submitted, its reply when
-//! its turn comes. Sentences are those of Redis 7.2, since clients read them.
+//! A command that arrives becomes an [`Action`] at once: names, options, numbers and, of a command of several
+//! operations, all keys and values are checked before any operation is submitted. So a command that is refused has
+//! no effect. Its operations are made from its arguments when they are submitted, its reply when its turn comes.
+//! Sentences are those of Redis 7.2, since clients read them.
 //!
 //! Not as in Redis: `MSET` and `DEL` of several keys are operations on each key, not one transaction, whether the
-//! keys belong to one shard or to several. Nothing expires.
+//! keys belong to one shard or to several. Other clients can see some of them done, and an `MSET` that runs out of
+//! memory has set some of its keys: its reply says how many. Nothing expires.
 
 mod client_command;
 mod command_command;
@@ -139,7 +141,10 @@ impl Action {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
         match KeyCommand::decode(name, arguments, operands) {
-            Ok(Some(command)) => Action::Keys(name, command),
+            Ok(Some(command)) => match command.validate(arguments, operands) {
+                Ok(()) => Action::Keys(name, command),
+                Err(error) => Action::Refuse(store_error(error)),
+            },
             Ok(None) => Action::Server(name, space),
             Err(sentence) => Action::Refuse(sentence),
         }
@@ -212,7 +217,7 @@ impl Action {
                 if progress.error.is_some() || progress.refused {
                     metrics.error_replies.add(1);
                 }
-                command.finish(progress, &mut ReplyWriter::new(output, *version));
+                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, *version));
             }
             Action::Select(space) => {
                 metrics.command(CommandName::Select as usize);
