@@ -25,6 +25,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{Answers, RequestBatch};
 use crate::connections::Token;
+use crate::settings::StartError;
+use crate::start::Steps;
 
 /// Most parcels that one shard has at another.
 const PARCELS_MAX: usize = 32;
@@ -142,8 +144,11 @@ impl Peer {
 pub(crate) type Ends = (Arc<Waker>, Vec<Option<Peer>>);
 
 /// Makes the rings, and what each shard has of them.
-pub(crate) fn connect_shards(shard_count: usize) -> rustix::io::Result<Vec<Ends>> {
-    let wakers = (0..shard_count).map(|_| Waker::new().map(Arc::new)).collect::<rustix::io::Result<Vec<_>>>()?;
+pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Vec<Ends>, StartError> {
+    let mut wakers = Vec::with_capacity(shard_count);
+    for shard in 0..shard_count {
+        wakers.push(Arc::new(steps.open(format!("the event that wakes shard {shard}"), Waker::new)?));
+    }
     let mut shards: Vec<Ends> =
         wakers.iter().map(|waker| (waker.clone(), (0..shard_count).map(|_| None).collect())).collect();
     for one in 0..shard_count {
@@ -181,10 +186,11 @@ mod tests {
 
     use super::{PARCELS_MAX, connect_shards};
     use crate::connections::Token;
+    use crate::start::Steps;
 
     #[test]
     fn a_peer_that_is_gone_takes_nothing_along() {
-        let mut shards = connect_shards(2).unwrap();
+        let mut shards = connect_shards(2, &mut Steps::default()).unwrap();
         let mut first = shards.swap_remove(0).1.swap_remove(1).unwrap();
         drop(shards);
         for _ in 0..PARCELS_MAX {
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_place_is_reserved_for_every_answer() {
-        let mut shards = connect_shards(2).unwrap();
+        let mut shards = connect_shards(2, &mut Steps::default()).unwrap();
         let mut second = shards.pop().unwrap().1.swap_remove(0).unwrap();
         let mut first = shards.pop().unwrap().1.swap_remove(1).unwrap();
         for round in 0..3 {

@@ -18,6 +18,7 @@ mod buffer;
 mod chunk;
 mod connection;
 mod connections;
+mod cores;
 mod delays;
 mod exchange;
 mod listen;
@@ -31,6 +32,7 @@ mod settings;
 mod shard;
 mod shared;
 mod spaces;
+mod start;
 mod threads;
 mod window;
 
@@ -38,10 +40,9 @@ pub use settings::{ServerSettings, StartError};
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Barrier};
 
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
@@ -51,33 +52,42 @@ use exchange::{Waker, connect_shards};
 use listen::Listeners;
 use shard::{Handover, Parts, Shard};
 use shared::Shared;
+use start::Steps;
+use threads::Threads;
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     wakers: Vec<Arc<Waker>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Dropped last: that waits until they have ended.
+    _threads: Threads,
 }
 
 impl Server {
-    /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served.
+    /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served. If it is refused
+    /// anything, it leaves nothing behind.
     pub fn start(settings: &ServerSettings) -> Result<Server, StartError> {
+        Self::start_in_steps(settings, Steps::default())
+    }
+
+    /// Starts in two parts: all that the system may refuse, threads included, and then what cannot fail.
+    fn start_in_steps(settings: &ServerSettings, mut steps: Steps) -> Result<Server, StartError> {
         settings.check()?;
-        let listeners = Listeners::bind(settings.native, settings.resp)?;
         let mut settings = settings.clone();
-        (settings.native, settings.resp) = listeners.addresses()?;
-        settings.connections_max = threads::connections_granted(settings.connections_max);
-        let processors = (0..settings.shards)
-            .map(|_| Processor::new(&settings.store(random_number())))
-            .collect::<Result<Vec<_>, _>>()?;
-        let ordered = settings.ordered().map(|settings| OrderedStore::new(&settings)).transpose()?;
-        if let Some(ordered) = &ordered
-            && settings.prefault
-        {
-            ordered.prefault();
+        let connections_wanted = settings.connections_max;
+        settings.connections_max = threads::connections_granted(connections_wanted);
+        let listeners = Listeners::bind(&mut settings.native, &mut settings.resp, &mut steps)?;
+        let cores = cores_for_shards(&settings, &mut steps)?;
+        let mut processors = Vec::new();
+        for _ in 0..settings.shards {
+            processors.push(steps.reserve(|| Processor::new(&settings.store(random_number())))?);
         }
-        let rings = connect_shards(processors.len()).map_err(std::io::Error::from)?;
+        let ordered = match settings.ordered() {
+            Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings))?),
+            None => None,
+        };
+        let rings = connect_shards(processors.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, adopted): (Vec<_>, Vec<_>) = wakers
             .iter()
@@ -88,15 +98,18 @@ impl Server {
             .unzip();
         let shared = Arc::new(Shared::new(settings, ordered, random_number(), random_number()));
         let mut listeners = Some(listeners);
-        let mut shards = Vec::new();
-        let mut daemons = Vec::new();
+        let mut threads = Threads::default();
+        // All shards, and this thread, go on when the memory of all is prepared.
+        let prepared = Arc::new(Barrier::new(processors.len() + 1));
         for (index, ((mut processor, (waker, peers)), adopted)) in
             (0_u16..).zip(processors.into_iter().zip(rings).zip(adopted))
         {
-            if shared.settings.prefault {
-                processor.memory().prefault();
-            }
-            daemons.push(processor.merge_daemon());
+            let daemon = processor.merge_daemon();
+            let name = format!("skep-merge-{index}");
+            steps.take(
+                || threads.spawn(name.clone(), None, || daemon.run()),
+                |source| StartError::Thread { name: name.clone(), source },
+            )?;
             let parts = Parts {
                 index,
                 shared: shared.clone(),
@@ -107,26 +120,28 @@ impl Server {
                 adopted,
                 handovers: handovers.clone(),
             };
-            shards.push((Shard::new(parts, &processor.statistics())?, processor));
+            let shard = Shard::new(parts, &processor.statistics(), &mut steps)?;
+            let (shared, prepared) = (shared.clone(), prepared.clone());
+            let work = move || {
+                if shared.settings.prefault {
+                    prefault(index, &processor, &shared);
+                }
+                prepared.wait();
+                shard.run(processor);
+            };
+            let (name, core) = (format!("skep-shard-{index}"), cores.as_ref().map(|cores| cores[usize::from(index)]));
+            steps.take(
+                || threads.spawn(name.clone(), core, work),
+                |source| StartError::Thread { name: name.clone(), source },
+            )?;
         }
-        let mut server = Server { shared, wakers, threads: Vec::new() };
-        let cores = threads::cores_for_shards(&server.shared.settings);
-        let start = || {
-            for (index, daemon) in daemons.into_iter().enumerate() {
-                server.threads.push(threads::spawn(format!("skep-merge-{index}"), None, move || daemon.run())?);
-            }
-            for (index, (shard, processor)) in shards.into_iter().enumerate() {
-                let core = cores.as_ref().map(|cores| cores[index]);
-                server.threads.push(threads::spawn(format!("skep-shard-{index}"), core, move || shard.run(processor))?);
-            }
-            Ok(())
-        };
-        if let Err(error) = start() {
-            // Shards that never started have nothing to finish.
-            server.shared.shards_busy.store(0, Ordering::Release);
-            return Err(StartError::System(error));
+        threads.begin();
+        prepared.wait();
+        let connections_max = shared.settings.connections_max;
+        if connections_max < connections_wanted {
+            tracing::warn!("the limit of open files leaves room for {connections_max} connections");
         }
-        Ok(server)
+        Ok(Server { shared, wakers, _threads: threads })
     }
 
     /// Where native clients connect.
@@ -152,10 +167,27 @@ impl Drop for Server {
         for waker in &self.wakers {
             waker.wake();
         }
-        for thread in self.threads.drain(..) {
-            // A shard that panics aborts the process, so there is nothing to learn from the result.
-            let _ = thread.join();
-        }
+    }
+}
+
+/// A core for each shard, if they are to be pinned.
+fn cores_for_shards(settings: &ServerSettings, steps: &mut Steps) -> Result<Option<Vec<usize>>, StartError> {
+    if !settings.pin_threads {
+        return Ok(None);
+    }
+    let allowed = steps.take(cores::allowed, StartError::Affinity)?;
+    let refusal = StartError::Cores { shards: settings.shards, cores: allowed.len() };
+    cores::choose(allowed, usize::from(settings.shards)).map(Some).ok_or(refusal)
+}
+
+/// Touches the memory of a shard, and that of the ordered store with the first one. The threads of the shards do that,
+/// side by side: the one that started the server remains free to take signals.
+fn prefault(index: u16, processor: &Processor, shared: &Shared) {
+    processor.memory().prefault();
+    if index == 0
+        && let Some(ordered) = &shared.ordered
+    {
+        ordered.prefault();
     }
 }
 

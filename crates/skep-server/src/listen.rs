@@ -11,6 +11,7 @@ use rustix::event::epoll;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::settings::StartError;
+use crate::start::Steps;
 
 /// Connections that the kernel completes before we accept them.
 const BACKLOG: i32 = 1024;
@@ -41,15 +42,14 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Listens on the addresses.
-    pub(crate) fn bind(native: SocketAddr, resp: Option<SocketAddr>) -> Result<Self, StartError> {
-        let resp = resp.map(|address| listen("RESP", address)).transpose()?;
-        Ok(Listeners { native: listen("native", native)?, resp, paused_until: None })
-    }
-
-    /// The addresses that are listened on.
-    pub(crate) fn addresses(&self) -> std::io::Result<(SocketAddr, Option<SocketAddr>)> {
-        Ok((self.native.local_addr()?, self.resp.as_ref().map(TcpListener::local_addr).transpose()?))
+    /// Listens on the addresses, and sets them to those that were bound.
+    pub(crate) fn bind(
+        native: &mut SocketAddr,
+        resp: &mut Option<SocketAddr>,
+        steps: &mut Steps,
+    ) -> Result<Self, StartError> {
+        let resp = resp.as_mut().map(|address| listen("RESP", address, steps)).transpose()?;
+        Ok(Listeners { native: listen("native", native, steps)?, resp, paused_until: None })
     }
 
     /// Asks `poll` to tell when connections arrive, with the word that `word` gives each door.
@@ -115,18 +115,24 @@ impl Listeners {
     }
 }
 
-fn listen(door: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    let bound = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+/// Listens on an address, and sets it to the one that was bound.
+fn listen(door: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Result<TcpListener, StartError> {
+    let wanted = *address;
+    let socket = steps.open(format!("a socket for the {door} port"), || {
+        Socket::new(Domain::for_address(wanted), Type::STREAM, Some(Protocol::TCP))
+    })?;
+    let bind = || {
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
+        socket.bind(&wanted.into())?;
         socket.listen(BACKLOG)?;
-        Ok(TcpListener::from(socket))
+        let listener = TcpListener::from(socket);
+        *address = listener.local_addr()?;
+        Ok::<_, std::io::Error>(listener)
     };
-    bound().map_err(|source: std::io::Error| match source.kind() {
-        ErrorKind::AddrInUse => StartError::AddressInUse { door, address },
-        _ => StartError::Listen { door, address, source },
+    steps.take(bind, |source| match source.kind() {
+        ErrorKind::AddrInUse => StartError::AddressInUse { door, address: wanted },
+        _ => StartError::Listen { door, address: wanted, source },
     })
 }
 
@@ -139,11 +145,13 @@ mod tests {
     use socket2::SockRef;
 
     use super::{Door, Listeners};
+    use crate::start::Steps;
 
     #[test]
     fn peers_that_are_gone_are_noticed() {
-        let mut listeners = Listeners::bind(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
-        let _peer = TcpStream::connect(listeners.addresses().unwrap().0).unwrap();
+        let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut listeners = Listeners::bind(&mut address, &mut None, &mut Steps::default()).unwrap();
+        let _peer = TcpStream::connect(address).unwrap();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let mut streams = Vec::new();
         while streams.is_empty() {

@@ -50,7 +50,7 @@ pub struct ServerSettings {
     pub delay_max: Duration,
     /// Whether memory is touched at the start, and not when it is first used.
     pub prefault: bool,
-    /// Whether each shard stays on a core of its own, if there are enough cores.
+    /// Whether each shard is pinned to a core of its own, of those that the process may use.
     pub pin_threads: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for ServerSettings {
             connections_max: 10_000,
             delay_max: Duration::from_millis(100),
             prefault: false,
-            pin_threads: true,
+            pin_threads: false,
         }
     }
 }
@@ -119,7 +119,7 @@ pub enum StartError {
         address: SocketAddr,
     },
     /// An address cannot be listened on.
-    #[error("cannot listen on {door} address {address}: {source}")]
+    #[error("cannot listen on {door} address {address}: {source}: choose another address")]
     Listen {
         /// Which of the two addresses.
         door: &'static str,
@@ -128,12 +128,42 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The memory of a shard cannot be reserved.
+    /// Shards are to be pinned, and there are not enough cores for it.
+    #[error(
+        "{shards} shards cannot be pinned to a core each, because the process may use {cores}: choose fewer shards, or do \
+         not pin threads"
+    )]
+    Cores {
+        /// Shards asked for.
+        shards: u16,
+        /// Cores of the process's affinity.
+        cores: usize,
+    },
+    /// Shards are to be pinned, and the system does not say to which cores they may be.
+    #[error("the system does not say which cores may be used: {0}: choose not to pin threads")]
+    Affinity(#[source] std::io::Error),
+    /// The memory of a store cannot be reserved.
     #[error(transparent)]
-    Region(#[from] RegionError),
-    /// The system refuses a thread or an event.
-    #[error("the system refuses what a shard needs: {0}")]
-    System(#[from] std::io::Error),
+    Region(RegionError),
+    /// The system refuses a socket, or what a shard waits for events with.
+    #[error("the system refuses {what}: {source}: raise the limit of open files (ulimit -n), or choose fewer shards")]
+    Descriptor {
+        /// What it is for.
+        what: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The system refuses a thread.
+    #[error(
+        "the system refuses the thread {name}: {source}: raise the limit of processes (ulimit -u, the pids limit of the \
+         container), or choose fewer shards"
+    )]
+    Thread {
+        /// The name of the thread.
+        name: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
 }
 
 impl ServerSettings {

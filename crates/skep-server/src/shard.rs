@@ -39,8 +39,10 @@ use crate::listen::{Door, Listeners};
 use crate::metrics::Metrics;
 use crate::resp_command::Context;
 use crate::round::{Run, Slot, push_run};
+use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{Place, Space, SpaceReplies, SpaceRequests, Stores};
+use crate::start::Steps;
 use crate::window::Window;
 
 /// A batch has no more operations of each other shard than this and those of its last parcel.
@@ -138,12 +140,15 @@ enum Outgoing {
 
 impl Shard {
     /// A shard that has not begun to work; its part of the hash store has these figures.
-    pub(crate) fn new(parts: Parts, statistics: &Statistics) -> std::io::Result<Shard> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &parts.waker, EventData::new_u64(WAKER_WORD), EventFlags::IN | EventFlags::ET)?;
-        if let Some(listeners) = &parts.listeners {
-            listeners.register(&epoll, door_word)?;
-        }
+    pub(crate) fn new(parts: Parts, statistics: &Statistics, steps: &mut Steps) -> Result<Shard, StartError> {
+        let epoll = steps.open(format!("the events of shard {}", parts.index), || {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&epoll, &parts.waker, EventData::new_u64(WAKER_WORD), EventFlags::IN | EventFlags::ET)?;
+            if let Some(listeners) = &parts.listeners {
+                listeners.register(&epoll, door_word)?;
+            }
+            Ok::<_, rustix::io::Errno>(epoll)
+        })?;
         let peer_count = parts.peers.len();
         let window = Window::new(parts.shared.settings.delay_max, Instant::now());
         let metrics = parts.shared.metrics(usize::from(parts.index));

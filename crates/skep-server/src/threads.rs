@@ -1,12 +1,12 @@
 //! The threads of a server and what they ask of the system.
 
 use std::io::Result;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::settings::ServerSettings;
+use crate::cores::pin_to;
 
 /// File descriptors that are no connections.
 const OTHER_DESCRIPTORS: usize = 100;
@@ -24,30 +24,56 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Starts a thread, on a core of its own if one is given.
-pub(crate) fn spawn(name: String, core: Option<usize>, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    Builder::new().name(name).spawn(move || {
-        let _guard = AbortOnPanic;
-        if let Some(core) = core {
-            let mut cores = CpuSet::new();
-            cores.set(core);
-            if let Err(error) = sched_setaffinity(None, &cores) {
-                tracing::warn!(core, %error, "a shard cannot stay on its core");
-            }
-        }
-        work();
-    })
+/// The threads of a server. Each waits, before it does anything, until all have been started: so a start that the
+/// system refuses the last of them has begun nothing that would have to be undone.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    /// One for each thread that waits. A thread whose sender is dropped ends without having worked.
+    waiting: Vec<Sender<()>>,
+    handles: Vec<JoinHandle<()>>,
 }
 
-/// A core for each shard, or `None` if they are to go where the system puts them: pinned shards would be worse off
-/// where others, such as the merge daemons, have no core left.
-pub(crate) fn cores_for_shards(settings: &ServerSettings) -> Option<Vec<usize>> {
-    if !settings.pin_threads {
-        return None;
+impl Threads {
+    /// Starts a thread that waits; it will work on this core if one is given.
+    pub(crate) fn spawn(
+        &mut self,
+        name: String,
+        core: Option<usize>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
+        let (waiting, begun) = channel();
+        let handle = Builder::new().name(name).spawn(move || {
+            let _guard = AbortOnPanic;
+            if begun.recv().is_err() {
+                return;
+            }
+            if let Some(core) = core {
+                pin_to(core);
+            }
+            work();
+        })?;
+        self.waiting.push(waiting);
+        self.handles.push(handle);
+        Ok(())
     }
-    let allowed = sched_getaffinity(None).ok()?;
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
-    (cores.len() > usize::from(settings.shards)).then_some(cores)
+
+    /// Lets all threads work.
+    pub(crate) fn begin(&mut self) {
+        for waiting in self.waiting.drain(..) {
+            waiting.send(()).expect("a thread that waits takes what it waits for");
+        }
+    }
+}
+
+impl Drop for Threads {
+    /// Waits until all threads have ended. Those that work have been told to by their owner.
+    fn drop(&mut self) {
+        self.waiting.clear();
+        for handle in self.handles.drain(..) {
+            // A thread that panics aborts the process, so there is nothing to learn from the result.
+            let _ = handle.join();
+        }
+    }
 }
 
 /// Asks the system for the file descriptors of so many connections; answers how many connections there may be.
@@ -60,11 +86,7 @@ pub(crate) fn connections_granted(connections_max: usize) -> usize {
         let _ = setrlimit(Resource::Nofile, limit);
     }
     let granted = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |current| current as usize);
-    let connections = granted.saturating_sub(OTHER_DESCRIPTORS.min(granted / 2)).clamp(1, connections_max.max(1));
-    if connections < connections_max {
-        tracing::warn!("the limit of {granted} open files leaves room for {connections} connections");
-    }
-    connections
+    granted.saturating_sub(OTHER_DESCRIPTORS.min(granted / 2)).clamp(1, connections_max.max(1))
 }
 
 #[cfg(test)]
@@ -72,14 +94,16 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
-    use super::spawn;
+    use super::Threads;
 
     #[test]
     fn a_panic_ends_the_process() {
         const VARIABLE: &str = "SKEP_TEST_PANIC";
         if std::env::var_os(VARIABLE).is_some() {
-            let thread = spawn("skep-test".to_owned(), None, || panic!("on purpose")).unwrap();
-            let _ = thread.join();
+            let mut threads = Threads::default();
+            threads.spawn("skep-test".to_owned(), None, || panic!("on purpose")).unwrap();
+            threads.begin();
+            drop(threads);
             std::process::exit(0);
         }
         let child = Command::new(std::env::current_exe().unwrap())

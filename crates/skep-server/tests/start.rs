@@ -28,6 +28,10 @@ fn bad_settings() {
     refused(&ServerSettings { ordered_memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 100, ..settings() }, "larger");
     refused(&ServerSettings { shards: 200, memory: 1 << 30, ..settings() }, "an ordered space serves up to 127");
+    let crowded = ServerSettings { shards: 256, memory: 1 << 30, ordered_memory: 0, ..settings() };
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 256) {
+        refused(&ServerSettings { pin_threads: true, ..crowded }, "256 shards cannot be pinned");
+    }
     refused(&ServerSettings { memory: 100, ..settings() }, "larger --memory");
     refused(&ServerSettings { hash_index_ratio: Some(1.5), ..settings() }, "hash index ratio");
     refused(&ServerSettings { inline_threshold: Some(51), ..settings() }, "inline threshold");

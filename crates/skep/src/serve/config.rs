@@ -59,6 +59,11 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
     pub(crate) prefault: Option<bool>,
+    /// Pin each shard to a core of its own, of those that the process may use (taskset) the ones with the fewest pinned
+    /// threads [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(default, deserialize_with = "switch")]
+    pub(crate) pin_threads: Option<bool>,
 }
 
 /// Where native clients connect.
@@ -160,6 +165,7 @@ impl Configuration {
             inline_threshold: self.inline_threshold.or(other.inline_threshold),
             delay_max: self.delay_max.or(other.delay_max),
             prefault: self.prefault.or(other.prefault),
+            pin_threads: self.pin_threads.or(other.pin_threads),
         }
     }
 
@@ -185,6 +191,7 @@ impl Configuration {
             inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
             delay_max: complete.delay_max.expect(said).0,
             prefault: complete.prefault.expect(said),
+            pin_threads: complete.pin_threads.expect(said),
             ..ServerSettings::default()
         }
     }
@@ -406,6 +413,7 @@ mod tests {
         assert_eq!(settings.kv_size, 64);
         assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
         assert!(!settings.prefault);
+        assert!(!settings.pin_threads);
     }
 
     /// What is commented out in the embedded file must be accepted as well.
@@ -464,6 +472,7 @@ mod tests {
             ("lease-time = \"2h\"", ["line 1", "a unit", "1ms to 3600s"]),
             ("lease-time = \"3601s\"", ["line 1", "`3601s`", "1ms to 3600s"]),
             ("prefault = \"yes\"", ["line 1", "`prefault`", "true or false"]),
+            ("pin-threads = 1", ["line 1", "`pin-threads`", "true or false"]),
             ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
             ("listen = ", ["line 1", "`listen`", "value"]),
             ("[store]\nmemory = \"1GiB\"", ["line 1", "unknown field", "store"]),

@@ -1,7 +1,8 @@
 //! `skep serve`: starts the server, says how to talk to it, and stops it when it is told to.
 //!
 //! SIGTERM and SIGINT stop the server in order and the process exits with 0; a second SIGINT while it stops exits
-//! at once with 1. Under systemd (`Type=notify`) readiness and stopping are reported. The log goes to standard
+//! at once with 1. Before the server serves there is nothing to stop in order: the process exits with 0 at once, also
+//! while it touches its memory. Under systemd (`Type=notify`) readiness and stopping are reported. The log goes to standard
 //! error and is about the control plane only.
 
 mod config;
@@ -10,7 +11,7 @@ mod screen;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sd_notify::NotifyState;
@@ -42,6 +43,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         io::stdout().write_all(DEFAULT_CONFIGURATION.as_bytes())?;
         return Ok(());
     }
+    let starting = Arc::new(AtomicBool::new(true));
+    let mut signals = stop_signals(&starting)
+        .map_err(|error| Failure::Runtime(format!("cannot wait for signals: {}: {RAISE_THE_LIMIT}", reason(&error))))?;
     let file = match &arguments.config {
         Some(path) => Configuration::read(path)?,
         None => Configuration::default(),
@@ -50,10 +54,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings.or(file).into_settings(core_count);
 
     log_to_standard_error();
-    // Before the server starts, so that a signal is not lost while memory is touched.
-    let mut signals =
-        stop_signals().map_err(|error| Failure::Runtime(format!("cannot wait for signals: {}", reason(&error))))?;
     let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
+    // From here on a signal stops the server in order.
+    starting.store(false, Ordering::SeqCst);
 
     let program = std::env::args().next().unwrap_or_else(|| "skep".to_owned());
     let screen = Screen {
@@ -98,6 +101,10 @@ fn explain(error: &StartError) -> String {
         StartError::Listen { door, address, source } => {
             format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))
         }
+        StartError::Cores { shards, cores } => format!(
+            "--pin-threads: {shards} shards have no core each, because the process may use {cores}: choose fewer --shards, \
+             or leave --pin-threads out"
+        ),
         _ => reason(error),
     }
 }
@@ -107,8 +114,15 @@ fn flag_of(door: &str) -> &'static str {
     if door.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
 }
 
-/// The signals that stop the server. The second SIGINT does not reach it: it ends the process with 1.
-fn stop_signals() -> io::Result<Signals> {
+/// What to do when there is no file descriptor for what waits for signals.
+const RAISE_THE_LIMIT: &str = "raise the limit of open files (ulimit -n)";
+
+/// The signals that stop the server. While it is `starting` they do not reach it: they end the process with 0. Later the
+/// second SIGINT ends it with 1.
+fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::clone(starting))?;
+    }
     let stopping = Arc::new(AtomicBool::new(false));
     // In this order: the first signal finds the flag unset, sets it, and only the next one finds it set.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&stopping))?;

@@ -6,3 +6,4 @@ mod paper;
 mod process;
 mod serve;
 mod sizing;
+mod start;

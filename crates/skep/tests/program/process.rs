@@ -3,6 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a server may neither start nor end before a test gives up.
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(30);
 
 /// The program with these arguments.
 pub(crate) fn skep(arguments: &[&str]) -> Command {
@@ -29,6 +35,24 @@ pub(crate) fn refusal(arguments: &[&str]) -> Output {
     child.wait_with_output().expect("the program ends")
 }
 
+/// A server that starts, or how it refuses to.
+pub(crate) fn start_or_refusal(command: &mut Command) -> Result<Child, Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut stdout = child.stdout.take().expect("standard output is a pipe");
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let printed = stdout.read(&mut [0]).expect("standard output can be read");
+        // The pipe goes along: it is open as long as the server.
+        sender.send((printed, stdout))
+    });
+    let Ok((printed, stdout)) = receiver.recv_timeout(WATCHDOG) else {
+        _ = child.kill();
+        panic!("{command:?} neither serves nor ends: {:?}", child.wait_with_output());
+    };
+    child.stdout = Some(stdout);
+    if printed == 0 { Err(child.wait_with_output().expect("the program ends")) } else { Ok(child) }
+}
+
 /// Asserts that the program refuses to go on: this code, nothing on standard output, one line that holds the parts.
 pub(crate) fn assert_refusal(output: &Output, code: i32, parts: &[&str]) {
     let line = text(&output.stderr);
@@ -41,6 +65,26 @@ pub(crate) fn assert_refusal(output: &Output, code: i32, parts: &[&str]) {
     for internal in ["panicked", "RUST_BACKTRACE", "Os {", "os error", "Error("] {
         assert!(!line.contains(internal), "{line:?} shows its inside");
     }
+}
+
+/// Sends a signal; the standard library cannot, every shell can.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let kill = format!("kill -{name} {}", child.id());
+    let status = Command::new("sh").args(["-c", &kill]).status().expect("there is a shell");
+    assert!(status.success(), "{kill}");
+}
+
+/// How a process exits that has been told to.
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
+    let begun = Instant::now();
+    while begun.elapsed() < WATCHDOG {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    _ = child.kill();
+    panic!("the process does not end");
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -84,16 +128,19 @@ impl Server {
         Server { child, _stdout: stdout, screen, native, resp }
     }
 
-    /// Sends a signal; the standard library cannot, every shell can.
+    /// Sends a signal.
     pub(crate) fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
-        let status = Command::new("sh").args(["-c", &kill]).status().expect("there is a shell");
-        assert!(status.success(), "{kill}");
+        signal(&self.child, name);
     }
 
     /// How the server exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.child.wait().expect("the server ends")
+        wait(&mut self.child)
+    }
+
+    /// Its number among the processes.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {
