@@ -7,3 +7,4 @@ mod process;
 mod serve;
 mod sizing;
 mod start;
+mod stop;
