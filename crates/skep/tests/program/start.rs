@@ -70,7 +70,7 @@ fn a_start_that_is_refused_any_thread_ends_and_says_what_to_do() {
     }
     // The program where every user can reach it.
     let program = Program::copy();
-    let user = 1_000_000 + std::process::id();
+    let user = 20_000 + std::process::id() % 40_000;
     let enough = (1..20).find(|&count| starts_under(&limit(count), &program.0, Some(user), &parts));
     // The process itself, and two threads for each of two shards.
     assert_eq!(enough, Some(5));
