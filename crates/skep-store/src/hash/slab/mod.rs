@@ -45,7 +45,7 @@ const LOW_WATERMARK: usize = 4;
 const HIGH_WATERMARK: usize = 96;
 /// Entries of one zone and shorter than the largest class from which on a pass pays.
 const MERGE_WATERMARK_MIN: u32 = 4096;
-/// Slabs of each class that stay with the shard when it hands a pass to the daemon.
+/// Slabs of each class that stay with the shard when it hands a pass to the daemon: so many, or as many as it hands over.
 const RESERVE: u64 = 2 * BATCH as u64;
 
 /// What the near side has exchanged with the host side.
@@ -61,6 +61,8 @@ pub struct SlabTraffic {
     pub lines: u64,
     /// Merging passes begun.
     pub merge_passes: u64,
+    /// Entries in passes that the shard carried out itself, for want of a daemon or of slabs that it can spare.
+    pub merged_entries: u64,
 }
 
 /// Numbers of slabs by class, for an operation that needs them all.

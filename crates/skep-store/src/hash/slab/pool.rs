@@ -209,14 +209,13 @@ impl HostPools {
         (count, size)
     }
 
-    /// Returns true if at least `slab_count` slabs of each class stay when the short entries of a zone are taken, as far as
-    /// any of the class are taken.
+    /// Returns true if, of each class, as many slabs stay as go when the short entries of a zone are taken, or `slab_count`.
     pub(super) fn can_spare(&self, zone: usize, slab_count: u64) -> bool {
         let mut staying = self.grains[SHORT_STACK_COUNT..].iter().sum::<u64>();
         (0..SHORT_STACK_COUNT).rev().all(|stack| {
             let taken = self.zones[zone].stacks[stack].len() as u64;
             staying += self.grains[stack] - (taken << stack);
-            taken == 0 || staying >> stack >= slab_count
+            staying >> stack >= taken.min(slab_count)
         })
     }
 

@@ -10,8 +10,8 @@
 //! zone whose short entries hold less than a slab is passed over. The others are merged:
 //!
 //! 1. The near side is given to the host side, so that the zone has all of its free entries.
-//! 2. The daemon gets the zone, if there is a daemon and the shard keeps [`RESERVE`](super::RESERVE) slabs of each class
-//!    without it. So small operations go on.
+//! 2. The daemon gets the zone, if there is a daemon and the shard keeps slabs of each class without it: two batches, or
+//!    as many as go. So small operations go on.
 //! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
 //!
 //! Nothing here waits. When the daemon has enough to do, or the batch has no work left, the answer is [`NoSlab::Later`] and
@@ -153,7 +153,88 @@ impl SlabAllocator {
     fn merge_here(&mut self, zone: usize) {
         self.traffic.merge_passes += 1;
         let pool = self.host.take_short(zone);
+        self.traffic.merged_entries += pool.len() as u64;
         self.merge_work = self.merge_work.saturating_sub(pool.len());
         self.end_pass(Pass { zone, pool: merge(pool) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(size: usize) -> SlabClass {
+        SlabClass::for_size(size).unwrap()
+    }
+
+    /// An allocator of 64 KiB, all of it taken as slabs of 32 B.
+    fn full() -> (SlabAllocator, Vec<Pointer>) {
+        let mut allocator = SlabAllocator::new(Pointer::new(0), Pointer::new(1 << 11));
+        let mut slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
+        slabs.sort_unstable();
+        (allocator, slabs)
+    }
+
+    /// Where a pass would take nearly all free slabs, the shard merges itself: allocations go on beside a daemon that does
+    /// nothing.
+    #[test]
+    fn the_last_free_slabs_stay_with_the_shard() {
+        let (mut allocator, slabs) = full();
+        let _held_back = allocator.merge_daemon();
+        for slab in slabs.iter().step_by(2).take(60) {
+            allocator.release(class(32), *slab);
+        }
+        assert_eq!(allocator.take(class(64)), Err(NoSlab::Full), "no two are neighbours");
+        assert!((0..60).all(|_| allocator.allocate(class(32)).is_some()), "none was away");
+    }
+
+    #[test]
+    fn passes_leave_a_reserve_of_each_class() {
+        let (mut allocator, slabs) = full();
+        let _held_back = allocator.merge_daemon();
+        for slab in slabs.iter().step_by(2) {
+            allocator.release(class(32), *slab);
+        }
+        assert_eq!(allocator.take(class(64)), Err(NoSlab::Later));
+        let left = std::iter::from_fn(|| allocator.allocate(class(32))).count() as u64;
+        assert!((RESERVE..1024 - RESERVE).contains(&left), "{left} of 1024 are not with the daemon");
+    }
+
+    #[test]
+    fn an_operation_gets_all_slabs_that_it_needs_or_none() {
+        let (mut allocator, slabs) = full();
+        for slab in &slabs[64..64 + 32 + 8 + 1] {
+            allocator.release(class(32), *slab);
+        }
+        let (free, traffic) = (allocator.free_size(), allocator.traffic());
+        let mut taken = Vec::new();
+        for needs in [[0, 0, 0, 0, 3], [0, 5, 0, 0, 2], [10, 0, 0, 0, 2]] {
+            assert_eq!(allocator.take_all(&needs, |_, _| panic!("none is given")), Err(NoSlab::Full), "{needs:?}");
+        }
+        assert_eq!((allocator.free_size(), allocator.traffic().allocations), (free, traffic.allocations));
+        let give = |class: SlabClass, pointer: Pointer| taken.push((pointer.grain(), class.size()));
+        assert_eq!(allocator.take_all(&[1, 0, 2, 0, 2], give), Ok(()));
+        taken.sort_unstable();
+        assert_eq!(taken, [(64, 512), (80, 512), (96, 128), (100, 128), (104, 32)]);
+        assert_eq!(allocator.free_size(), 0);
+    }
+
+    /// What an operation lacks is tried again in every batch: that alone begins no other search.
+    #[test]
+    fn trying_again_does_not_prolong_a_search() {
+        let (mut allocator, slabs) = full();
+        for slab in slabs.iter().step_by(2) {
+            allocator.release(class(32), *slab);
+        }
+        // The only neighbours are enough for one of the two slabs of 64 B, again and again.
+        allocator.release(class(32), slabs[1]);
+        let mut batches = 0;
+        let mut none = NoSlab::Later;
+        while none == NoSlab::Later {
+            allocator.begin_batch(1);
+            none = allocator.take_all(&[1, 2, 0, 0, 0], |_, _| panic!("there are no two")).unwrap_err();
+            batches += 1;
+        }
+        assert!(batches <= 2 * 16 + 2, "{batches} batches for 16 zones");
     }
 }
