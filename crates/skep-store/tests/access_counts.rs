@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use skep_store::hash::Settings;
 use skep_store::memory::{AccessCounts, CountingMemory, LocalMemory};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_store::function::{Element, Fold, UpdateFunction};
+use skep_store::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
 const MEMORY_SIZE: u64 = 16 << 20;
@@ -185,8 +186,6 @@ fn forwarding_saves_accesses() {
 }
 
 fn add_to_counter(operand: &[u8]) -> Operation<'_> {
-    use skep_store::function::{Element, UpdateFunction};
-    use skep_store::operation::{Shape, Update};
     Operation::Update(Update {
         function: UpdateFunction::Add,
         element: Element::U64,
@@ -195,4 +194,112 @@ fn add_to_counter(operand: &[u8]) -> Operation<'_> {
         initial: None,
         return_old: false,
     })
+}
+
+/// Data slabs and index slabs of a value that does not fit into the slab of its key.
+fn pieces(value_size: usize) -> (u64, u64) {
+    let data = value_size.div_ceil(512) as u64;
+    let (mut index, mut level) = (0, data);
+    while level > 8 {
+        level = level.div_ceil(128);
+        index += level;
+    }
+    (data, index)
+}
+
+/// A large value is read once, its index too, and neither if the root of the value is enough.
+#[test]
+fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
+    for value_size in [600, 4096, 5000, 100_000, 1 << 20] {
+        let mut corpus = Corpus::new(&Settings::for_kv_size(16 << 20, 64, 7), 8, value_size);
+        corpus.fill(1).unwrap();
+        let (key, value, longer) = (corpus.key(0), corpus.value(0), vec![3; value_size - 88]);
+        let (data, index) = pieces(value_size);
+        let (longer_data, longer_index) = pieces(longer.len());
+        let put = |value, condition| Operation::Put { value, condition };
+        let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] };
+        let wide = Reduce { fold: Fold::Dot, element: Element::U64, initial: &[0; 8], constants: &[0; 8] };
+        let none = Filter { predicate: skep_store::function::Predicate::Greater, element: Element::U8, operand: &[255] };
+        let add = |shape, operand, initial| {
+            let (function, element) = (UpdateFunction::Add, Element::U8);
+            Operation::Update(Update { function, element, shape, operand, initial, return_old: false })
+        };
+        let operand_length = Reply::Failed(OperationError::OperandLength);
+        let reads_all = (2 + index + data, 0);
+        // Each with its reads and writes: the bucket and the root are two reads, and one write each if they change.
+        let cases = [
+            ("get", Operation::Get, Reply::Value(&value), reads_all),
+            ("reduce", Operation::Reduce(sum), Reply::Value(&[0]), reads_all),
+            ("filter", Operation::Filter(none), Reply::Value(&[]), reads_all),
+            ("contains", Operation::Contains, Reply::Done, (2, 0)),
+            ("put if absent", put(&value, PutCondition::IfAbsent), Reply::Exists, (2, 0)),
+            ("dot of another length", Operation::Reduce(wide), operand_length, (2, 0)),
+            ("update of another length", add(Shape::VectorToVector, &[1], None), operand_length, (2, 0)),
+            ("scalar update", add(Shape::ScalarToScalar, &[1], None), Reply::Failed(OperationError::NotScalar), (2, 0)),
+            ("add decimal", Operation::AddDecimal { delta: 1 }, Reply::Failed(OperationError::NotAnInteger), (2, 0)),
+            ("update", add(Shape::ScalarToVector, &[1], None), Reply::Done, (2 + index + data, data)),
+            ("put", put(&value, PutCondition::Always), Reply::Done, (2 + index + data, data)),
+            (
+                "put of another size",
+                put(&longer, PutCondition::IfPresent),
+                Reply::Done,
+                (2 + index, longer_data + longer_index + 2),
+            ),
+            ("delete", Operation::Delete, Reply::Done, (2 + longer_index, 1)),
+            ("contains", Operation::Contains, Reply::NotFound, (1, 0)),
+            (
+                "update of a missing key",
+                add(Shape::ScalarToVector, &[1], Some(&value)),
+                Reply::Done,
+                (1, data + index + 2),
+            ),
+        ];
+        for (name, operation, expected, (reads, writes)) in cases {
+            let before = corpus.processor.memory().counts();
+            corpus.processor.execute(&[Request { key: &key, operation }], &mut corpus.replies);
+            let counts = corpus.processor.memory().counts() - before;
+            let is_sum = name == "reduce" && matches!(corpus.replies.get(0), Reply::Value([_]));
+            assert!(is_sum || corpus.replies.get(0) == expected, "{name} of {value_size} B: {:?}", corpus.replies.get(0));
+            let accesses = (counts.read_accesses, counts.write_accesses);
+            assert_eq!(accesses, (reads, writes), "{name} of {value_size} B");
+        }
+        let updated: Vec<u8> = value.iter().map(|byte| byte.wrapping_add(1)).collect();
+        corpus.processor.execute(&[Request { key: &key, operation: Operation::Get }], &mut corpus.replies);
+        assert_eq!(corpus.replies.get(0), Reply::Value(&updated));
+    }
+}
+
+/// What an operation touches counts for the work of a batch, so what touches nothing of a large value is never deferred.
+#[test]
+fn a_batch_is_rationed_by_the_bytes_that_its_operations_touch() {
+    let mut corpus = Corpus::new(&Settings::for_kv_size(64 << 20, 64, 7), 8, 1 << 20);
+    corpus.fill(40).unwrap();
+    corpus.replies = Replies::with_budget(1 << 20);
+    let keys: Vec<_> = (0..40).map(|number| corpus.key(number)).collect();
+    let value = corpus.value(0);
+    let refused = Operation::Update(Update {
+        function: UpdateFunction::Add,
+        element: Element::U8,
+        shape: Shape::VectorToVector,
+        operand: &[1],
+        initial: None,
+        return_old: false,
+    });
+    let if_absent = Operation::Put { value: &value, condition: PutCondition::IfAbsent };
+    for (operation, count) in [(Operation::Contains, 1_000_000), (refused, 10_000), (if_absent, 10_000)] {
+        let before = corpus.processor.memory().counts();
+        corpus.processor.execute(&vec![Request { key: &keys[0], operation }; count], &mut corpus.replies);
+        assert_eq!(corpus.replies.deferred_count(), 0, "{operation:?}");
+        let counts = corpus.processor.memory().counts() - before;
+        assert_eq!(counts.accesses(), 2 * count as u64, "the bucket and the root");
+    }
+    // A delete gives 2048 slabs back, and counts for a line each: an eighth of the value.
+    let deletes: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Delete }).collect();
+    let gets: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
+    let put = Operation::Put { value: &value, condition: PutCondition::Always };
+    let puts: Vec<_> = keys.iter().map(|key| Request { key, operation: put }).collect();
+    for (requests, done) in [(gets, 1), (puts, 8), (deletes, 40)] {
+        corpus.processor.execute(&requests, &mut corpus.replies);
+        assert_eq!(requests.len() - corpus.replies.deferred_count(), done, "{:?}", requests[0].operation);
+    }
 }

@@ -1,18 +1,52 @@
 //! How an entry comes into the index, changes its form, and goes (KV-Direct, section 3.3.1).
 //!
 //! Every function starts from where a search ended, and has one moment at which the change takes place: the write of one
-//! bucket. What the bucket will point to is complete before, what it pointed to is given back after. An error leaves
-//! everything as it was.
+//! bucket. What the bucket will point to is complete before, what it pointed to is given back after.
+//!
+//! All slabs that a change needs are taken before anything is written, or none. So a refusal leaves everything as it was.
 //!
 //! A chain grows at its end, by a bucket from slab memory. It shrinks when a removal leaves a bucket empty, or so empty
 //! that the next one fits into it.
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
-use super::object;
-use super::slab::SlabClass;
+use super::{large, object};
+use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{Edit, HashTable, Home, Location, Place};
 use crate::memory::{Memory, Pointer};
 use crate::operation::OperationError;
+
+/// Why a pair was not stored. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotStored {
+    /// It cannot be.
+    Failed(OperationError),
+    /// Slabs are being merged: try again in a later batch.
+    Later,
+}
+
+impl From<OperationError> for NotStored {
+    fn from(error: OperationError) -> Self {
+        NotStored::Failed(error)
+    }
+}
+
+impl NoSlab {
+    /// Why a pair was not stored; `full` if no merging helps.
+    fn or_later(self, full: OperationError) -> NotStored {
+        match self {
+            NoSlab::Later => NotStored::Later,
+            NoSlab::Full => NotStored::Failed(full),
+        }
+    }
+}
+
+/// A slab for a pair or a root, and what the index needs to point to it.
+struct NewSlab {
+    class: SlabClass,
+    pointer: Pointer,
+    /// Another bucket for the chain, if the search ended at a full one.
+    bucket: Option<Pointer>,
+}
 
 /// What is put into a bucket.
 enum NewEntry<'a> {
@@ -47,6 +81,11 @@ impl Location {
             Location::Large { root, .. } => Some(root.value_size as usize),
             Location::Missing { .. } => None,
         }
+    }
+
+    /// Returns true if an entry of one slot needs another bucket.
+    fn needs_bucket(&self) -> bool {
+        matches!(self, Location::Missing { has_room: false, .. })
     }
 }
 
@@ -94,13 +133,14 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
         value: &[u8],
         finish: impl FnOnce(&mut [u8]),
-    ) -> Result<(), OperationError> {
+    ) -> Result<(), NotStored> {
         if self.is_inline(key.len(), value.len()) {
             let mut finished = [0; INLINE_SIZE_MAX];
             let finished = &mut finished[..value.len()];
             finished.copy_from_slice(value);
             finish(finished);
-            return self.install(home, location, NewEntry::Inline(key, finished), key.len(), value.len()).await;
+            let bucket = if location.needs_bucket() { Some(self.take_bucket()?) } else { None };
+            return self.install(home, location, NewEntry::Inline(key, finished), bucket, key.len(), value.len()).await;
         }
         let class = object::class_for_pair(key.len(), value.len()).expect("the value is not large");
         let fill = |bytes: &mut [u8]| {
@@ -115,34 +155,31 @@ impl<M: Memory> HashTable<M> {
             self.count_pair_size(value.len() as i64 - *value_size as i64);
             return Ok(());
         }
-        let pointer = self.allocate(class).await.ok_or(OperationError::SlabFull)?;
-        self.memory().write(pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, class, pointer, key.len(), value.len()).await
+        let slab = self.take_new_slab(class, location)?;
+        self.memory().write(slab.pointer.span(class.size()), fill).await;
+        self.install_slab(home, location, &slab, key.len(), value.len()).await
     }
 
-    /// Stores a pair of which the value is large.
+    /// Stores a pair of which the value is large. `change` may change each piece of it, with its offset, before it is
+    /// written.
     pub(crate) async fn store_large(
         &self,
         home: Home,
         location: &Location,
         key: &[u8],
         value: &[u8],
-    ) -> Result<(), OperationError> {
-        let root = self.write_large(value).await.ok_or(OperationError::SlabFull)?;
-        let class = object::class_for_root(key.len(), root.pointers().count());
-        let stored = match self.allocate(class).await {
-            Some(pointer) => {
-                let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root);
-                self.memory().write(pointer.span(class.size()), fill).await;
-                self.install_slab(home, location, class, pointer, key.len(), value.len()).await
-            }
-            None => Err(OperationError::SlabFull),
-        };
-        if stored.is_err() {
-            let pieces = self.pieces(&root).await;
-            self.release_pieces(&pieces);
-        }
-        stored
+        change: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), NotStored> {
+        let class = object::class_for_root(key.len(), large::root_pointer_count(value.len()));
+        let mut needs = large::needs(value.len());
+        needs[class.index()] += 1;
+        let mut slabs = self.take_with_bucket(needs, location)?;
+        let bucket = location.needs_bucket().then(|| slabs.pop(SlabClass::BUCKET));
+        let slab = NewSlab { class, pointer: slabs.pop(class), bucket };
+        let root = self.write_large(value, &mut slabs, change).await;
+        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root);
+        self.memory().write(slab.pointer.span(class.size()), fill).await;
+        self.install_slab(home, location, &slab, key.len(), value.len()).await
     }
 
     /// Removes the entry that was found; the key is `key_size` bytes long.
@@ -158,37 +195,70 @@ impl<M: Memory> HashTable<M> {
         self.count_pair_size(-((key_size + value_size) as i64));
     }
 
-    /// Lets the index point to a slab that was written; gives it back at an error.
+    /// A bucket for a chain.
+    fn take_bucket(&self) -> Result<Pointer, NotStored> {
+        self.take_slab(SlabClass::BUCKET).map_err(|none| none.or_later(OperationError::IndexFull))
+    }
+
+    /// A slab for a pair that comes where the search ended.
+    fn take_new_slab(&self, class: SlabClass, location: &Location) -> Result<NewSlab, NotStored> {
+        if !location.needs_bucket() {
+            let taken = self.take_slab(class).map_err(|none| none.or_later(OperationError::SlabFull));
+            return taken.map(|pointer| NewSlab { class, pointer, bucket: None });
+        }
+        let mut needs = SlabNeeds::default();
+        needs[class.index()] += 1;
+        needs[SlabClass::BUCKET.index()] += 1;
+        let (mut pointer, mut bucket) = (None, None);
+        let give = |taken: SlabClass, slab: Pointer| {
+            let is_pointer = taken == class && pointer.is_none();
+            *(if is_pointer { &mut pointer } else { &mut bucket }) = Some(slab);
+        };
+        let full = || if self.has_slab(class) { OperationError::IndexFull } else { OperationError::SlabFull };
+        self.take_slabs(&needs, give).map_err(|none| none.or_later(full()))?;
+        Ok(NewSlab { class, pointer: pointer.expect("it was needed"), bucket })
+    }
+
+    /// Slabs for a large value that comes where the search ended.
+    fn take_with_bucket(&self, mut needs: SlabNeeds, location: &Location) -> Result<large::LargeSlabs, NotStored> {
+        needs[SlabClass::BUCKET.index()] += u32::from(location.needs_bucket());
+        let mut slabs = large::LargeSlabs::default();
+        self.take_slabs(&needs, |class, pointer| slabs.push(class, pointer))
+            .map_err(|none| none.or_later(OperationError::SlabFull))?;
+        Ok(slabs)
+    }
+
+    /// Lets the index point to a slab that was written.
     async fn install_slab(
         &self,
         home: Home,
         location: &Location,
-        class: SlabClass,
-        pointer: Pointer,
+        slab: &NewSlab,
         key_size: usize,
         value_size: usize,
-    ) -> Result<(), OperationError> {
-        let entry = NewEntry::Slab(SlabSlot { class, pointer, secondary: SecondaryHash::from_hash(home.hash.0) });
-        let installed = self.install(home, location, entry, key_size, value_size).await;
-        if installed.is_err() {
-            self.release(class, pointer);
-        }
-        installed
+    ) -> Result<(), NotStored> {
+        let secondary = SecondaryHash::from_hash(home.hash.0);
+        let entry = NewEntry::Slab(SlabSlot { class: slab.class, pointer: slab.pointer, secondary });
+        self.install(home, location, entry, slab.bucket, key_size, value_size).await
     }
 
-    /// Puts an entry where the search ended, instead of the one that was found there, if one was.
+    /// Puts an entry where the search ended, instead of the one that was found there, if one was. `bucket` is for the chain,
+    /// if the location needs one.
     async fn install(
         &self,
         home: Home,
         location: &Location,
         entry: NewEntry<'_>,
+        bucket: Option<Pointer>,
         key_size: usize,
         value_size: usize,
-    ) -> Result<(), OperationError> {
-        match location {
-            Location::Missing { place, has_room: true } => self.push(place.at, place.bucket, &entry).await,
-            Location::Missing { place, has_room: false } => self.extend_chain(place.at, place.bucket, &entry).await?,
-            found => self.replace(home, found, &entry).await?,
+    ) -> Result<(), NotStored> {
+        match (location, bucket) {
+            (Location::Missing { place, .. }, None) => self.push(place.at, place.bucket, &entry).await,
+            (Location::Missing { place, .. }, Some(next)) => {
+                self.extend_chain(place.at, place.bucket, next, &entry).await;
+            }
+            (found, _) => self.replace(home, found, &entry).await?,
         }
         self.release_found(location);
         match location.value_size() {
@@ -201,8 +271,9 @@ impl<M: Memory> HashTable<M> {
         Ok(())
     }
 
-    /// Puts an entry into the index instead of the one that was found.
-    async fn replace(&self, home: Home, found: &Location, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+    /// Puts an entry into the index instead of the one that was found. A slab always finds room, an inline pair may need
+    /// another bucket.
+    async fn replace(&self, home: Home, found: &Location, entry: &NewEntry<'_>) -> Result<(), NotStored> {
         let (place, slot) = found_at(found);
         let mut bucket = place.bucket;
         if let (Some(_), NewEntry::Slab(slab)) = (bucket.slab_slot(slot), entry) {
@@ -223,7 +294,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Puts an entry into the first bucket of the chain that has room.
-    async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), OperationError> {
+    async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), NotStored> {
         let mut at = home.bucket.pointer();
         loop {
             let bucket = self.read_bucket(at).await;
@@ -233,7 +304,11 @@ impl<M: Memory> HashTable<M> {
             }
             match bucket.chain() {
                 Some(next) => at = next,
-                None => return self.extend_chain(at, bucket, entry).await,
+                None => {
+                    let next = self.take_bucket()?;
+                    self.extend_chain(at, bucket, next, entry).await;
+                    return Ok(());
+                }
             }
         }
     }
@@ -244,13 +319,11 @@ impl<M: Memory> HashTable<M> {
         self.memory().write_line(at, bucket.as_line()).await;
     }
 
-    /// Adds a bucket with this entry to a chain of which this is the last one.
-    async fn extend_chain(&self, at: Pointer, mut last: Bucket, entry: &NewEntry<'_>) -> Result<(), OperationError> {
-        let next = self.allocate(SlabClass::BUCKET).await.ok_or(OperationError::IndexFull)?;
+    /// Adds the bucket at `next` with this entry to a chain of which `last` is the last one.
+    async fn extend_chain(&self, at: Pointer, mut last: Bucket, next: Pointer, entry: &NewEntry<'_>) {
         self.push(next, Bucket::EMPTY, entry).await;
         last.set_chain(Some(next));
         self.memory().write_line(at, last.as_line()).await;
-        Ok(())
     }
 
     /// Removes the entry at a slot, and a bucket of the chain if that makes one superfluous.

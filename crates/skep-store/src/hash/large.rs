@@ -9,11 +9,11 @@
 //! beyond. So all addresses are known before the data is read, and data can be announced ahead: a list that links each
 //! piece to the next would cost a full memory latency for each.
 //!
-//! Operations on large values run one at a time, outside the waves. A new value is written completely before the index
-//! points to it.
+//! Operations on large values run one at a time, outside the waves. A new value gets all its slabs before any is written,
+//! and is written completely before the index points to it.
 
 use super::object::{LargeRoot, ROOT_POINTERS_MAX};
-use super::slab::SlabClass;
+use super::slab::{SlabClass, SlabNeeds};
 use super::table::HashTable;
 use crate::memory::{Effect, Memory, Pointer};
 
@@ -33,9 +33,35 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Bytes of the value.
-    pub(crate) fn value_size(&self) -> usize {
-        self.value_size
+    /// Bytes of the index.
+    pub(crate) fn index_size(&self) -> usize {
+        self.index.iter().map(|(_, count)| count * size_of::<u32>()).sum()
+    }
+
+    /// Slabs of the value, those of its index too.
+    pub(crate) fn slab_count(&self) -> usize {
+        self.data.len() + self.index.len()
+    }
+}
+
+/// Slabs for a value that is to be written.
+#[derive(Default)]
+pub(super) struct LargeSlabs {
+    by_class: [Vec<Pointer>; SlabClass::COUNT],
+}
+
+impl LargeSlabs {
+    /// Adds a slab.
+    pub(super) fn push(&mut self, class: SlabClass, pointer: Pointer) {
+        self.by_class[class.index()].push(pointer);
+    }
+
+    /// Takes a slab out.
+    ///
+    /// # Panics
+    /// If no slab of the class is left.
+    pub(super) fn pop(&mut self, class: SlabClass) -> Pointer {
+        self.by_class[class.index()].pop().expect("all slabs were taken before")
     }
 }
 
@@ -48,18 +74,24 @@ pub(super) fn root_pointer_count(value_size: usize) -> usize {
     count
 }
 
-/// Bytes of slab memory that a value of this size takes without its root.
-pub(super) fn footprint(value_size: usize) -> usize {
+/// Slabs that a value of this size takes without its root.
+pub(super) fn needs(value_size: usize) -> SlabNeeds {
+    let mut needs = SlabNeeds::default();
+    let mut need = |count: usize, size: usize| needs[piece_class(size).index()] += count as u32;
+    need(value_size / PIECE_SIZE, PIECE_SIZE);
+    need(usize::from(!value_size.is_multiple_of(PIECE_SIZE)), value_size % PIECE_SIZE);
     let mut count = value_size.div_ceil(PIECE_SIZE);
-    let mut size = value_size / PIECE_SIZE * PIECE_SIZE;
-    size += if value_size.is_multiple_of(PIECE_SIZE) { 0 } else { piece_class(value_size % PIECE_SIZE).size() };
     while count > ROOT_POINTERS_MAX {
-        let last = count % INDEX_POINTERS;
-        size += count / INDEX_POINTERS * PIECE_SIZE;
-        size += if last == 0 { 0 } else { index_class(last).size() };
+        need(count / INDEX_POINTERS, PIECE_SIZE);
+        need(usize::from(!count.is_multiple_of(INDEX_POINTERS)), count % INDEX_POINTERS * 4);
         count = count.div_ceil(INDEX_POINTERS);
     }
-    size
+    needs
+}
+
+/// Bytes of slab memory that a value of this size takes without its root.
+pub(super) fn footprint(value_size: usize) -> usize {
+    SlabClass::all().map(|class| needs(value_size)[class.index()] as usize * class.size()).sum()
 }
 
 fn piece_class(size: usize) -> SlabClass {
@@ -76,39 +108,40 @@ fn piece_sizes(value_size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Writes a value to slabs of its own. `None`: there are not enough, and none is kept.
-    pub(super) async fn write_large(&self, value: &[u8]) -> Option<LargeRoot> {
-        let mut pieces = Pieces { data: Vec::new(), index: Vec::new(), value_size: 0 };
-        for piece in value.chunks(PIECE_SIZE) {
-            let Some(pointer) = self.allocate(piece_class(piece.len())).await else {
-                self.release_pieces(&pieces);
-                return None;
+    /// Writes a value to slabs that were taken for it. `change` may change each piece, with its offset, before it is
+    /// written.
+    pub(super) async fn write_large(
+        &self,
+        value: &[u8],
+        slabs: &mut LargeSlabs,
+        mut change: impl FnMut(usize, &mut [u8]),
+    ) -> LargeRoot {
+        let mut level = Vec::with_capacity(value.len().div_ceil(PIECE_SIZE));
+        for (place, piece) in value.chunks(PIECE_SIZE).enumerate() {
+            let pointer = slabs.pop(piece_class(piece.len()));
+            let fill = |bytes: &mut [u8]| {
+                bytes.copy_from_slice(piece);
+                change(place * PIECE_SIZE, bytes);
             };
-            self.memory().write(pointer.span(piece.len()), |bytes| bytes.copy_from_slice(piece)).await;
-            pieces.data.push(pointer);
-            pieces.value_size += piece.len();
+            self.memory().write(pointer.span(piece.len()), fill).await;
+            level.push(pointer);
         }
-        let mut level = pieces.data.clone();
         while level.len() > ROOT_POINTERS_MAX {
             let mut above = Vec::new();
             for pointers in level.chunks(INDEX_POINTERS) {
-                let Some(pointer) = self.allocate(index_class(pointers.len())).await else {
-                    self.release_pieces(&pieces);
-                    return None;
-                };
+                let pointer = slabs.pop(index_class(pointers.len()));
                 let fill = |bytes: &mut [u8]| {
                     for (place, pointer) in bytes.chunks_exact_mut(4).zip(pointers) {
                         place.copy_from_slice(&pointer.grain().to_le_bytes());
                     }
                 };
                 self.memory().write(pointer.span(pointers.len() * 4), fill).await;
-                pieces.index.push((pointer, pointers.len()));
                 above.push(pointer);
             }
             level = above;
         }
         let pointers = std::array::from_fn(|i| level.get(i).copied());
-        Some(LargeRoot { value_size: value.len() as u32, pointers })
+        LargeRoot { value_size: value.len() as u32, pointers }
     }
 
     /// Finds all slabs of a large value.

@@ -15,6 +15,8 @@ pub use settings::Settings;
 pub use table::HashTable;
 
 pub(crate) use bucket::{ShortValue, SlabSlot};
+pub(crate) use edit::NotStored;
 pub(crate) use find::{Lanes, Sighting, WithLanes};
-pub(crate) use object::{PAIR_SIZE_MAX, is_same_key};
+pub(crate) use large::Pieces;
+pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX, is_same_key};
 pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, Location, Visit};

@@ -21,7 +21,7 @@ use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SightedP
 use super::find::{self, Lanes, Search, Sighting};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
-use super::slab::{MergeDaemon, Shortage, SlabAllocator, SlabClass, SlabTraffic};
+use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabTraffic};
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError};
 
 /// The secret hash of a key, which places it in the index.
@@ -415,24 +415,24 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// A slab, after waiting for merging passes if need be.
-    pub(super) async fn allocate(&self, class: SlabClass) -> Option<Pointer> {
-        loop {
-            let allocated = self.slabs.borrow_mut().allocate(class);
-            if allocated.is_some() {
-                return allocated;
-            }
-            let shortage = self.slabs.borrow_mut().shortage(class);
-            match shortage {
-                Shortage::Retry => {}
-                Shortage::Wait => {
-                    // The daemon may need this core.
-                    std::thread::yield_now();
-                    self.memory.pause().await;
-                }
-                Shortage::Full => return None,
-            }
-        }
+    /// Begins a batch, in which the store itself merges free slabs until it has had `merge_work` of them.
+    pub(crate) fn begin_batch(&self, merge_work: usize) {
+        self.slabs.borrow_mut().begin_batch(merge_work);
+    }
+
+    /// A slab of the class.
+    pub(super) fn take_slab(&self, class: SlabClass) -> Result<Pointer, NoSlab> {
+        self.slabs.borrow_mut().take(class)
+    }
+
+    /// Returns true if there is a slab of the class without merging.
+    pub(super) fn has_slab(&self, class: SlabClass) -> bool {
+        self.slabs.borrow().has(class)
+    }
+
+    /// All slabs that are needed, the largest first; or none.
+    pub(super) fn take_slabs(&self, needs: &SlabNeeds, give: impl FnMut(SlabClass, Pointer)) -> Result<(), NoSlab> {
+        self.slabs.borrow_mut().take_all(needs, give)
     }
 
     pub(super) fn release(&self, class: SlabClass, pointer: Pointer) {

@@ -14,14 +14,15 @@
 //! full memory.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 use super::execution::{InPlace, execute_in_place, update_in_place};
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, Station, Waiting};
 use crate::function::{DecimalText, update};
-use crate::hash::{Edit, FirstLine, HashTable, Home, Location, PAIR_SIZE_MAX, Visit, is_same_key};
+use crate::hash::{Edit, FirstLine, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Visit, is_same_key};
 use crate::memory::{Effect, Memory};
-use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
+use crate::operation::{Operation, PutCondition, Reply, Request};
 
 /// What all chains of a batch share while they are under way.
 pub(super) struct Batch<'a, M, S = Station> {
@@ -34,12 +35,23 @@ pub(super) struct Batch<'a, M, S = Station> {
     pub(super) replies: RefCell<&'a mut Replies>,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Requests left for later, because of the reply budget.
+    /// Requests left for later.
     pub(super) deferred: Cell<u64>,
+    /// Hashes of the keys that have to wait for slabs to be merged: all later requests on them are left too.
+    pub(super) deferred_keys: RefCell<&'a mut HashSet<u64>>,
+    /// Operations that found or store a large value, for after the waves.
+    pub(super) large: RefCell<Vec<LargeOperation>>,
+}
+
+/// The first operation of a chain, and where its search ended. That stays true: nothing else of the chain is under way.
+pub(super) struct LargeOperation {
+    pub(super) chain: ChainIndex,
+    pub(super) first: Waiting,
+    pub(super) location: Location,
 }
 
 impl<M: Memory, S: Chains> Batch<'_, M, S> {
-    /// Works off a chain, until it is empty or an operation on a large value is its first.
+    /// Works off a chain, until it is empty or its first operation has to read or write a large value.
     pub(super) async fn run_chain(&self, chain: ChainIndex) {
         while let Some(first) = self.front(chain) {
             let request = &self.requests[first.index()];
@@ -55,14 +67,44 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
                     continue;
                 }
             };
+            if let (Location::Large { .. }, Operation::Contains) = (&location, &request.operation) {
+                self.answer(first, Reply::Done);
+                self.station.retire(chain, None, first);
+                continue;
+            }
             if matches!(location, Location::Large { .. }) || stored_size(request) > PAIR_SIZE_MAX {
+                self.large.borrow_mut().push(LargeOperation { chain, first, location });
                 return;
             }
             let outcome = self.main_path(request, home, &location, sum, first).await;
-            if let Err(error) = outcome {
-                self.answer(first, Reply::Failed(error));
+            self.finish(chain, first, outcome);
+        }
+    }
+
+    /// Takes the first request of a chain out of it, which was answered unless it was not stored.
+    pub(super) fn finish(&self, chain: ChainIndex, first: Waiting, outcome: Result<(), NotStored>) {
+        match outcome {
+            Ok(()) => {}
+            Err(NotStored::Failed(error)) => self.answer(first, Reply::Failed(error)),
+            Err(NotStored::Later) => return self.defer(chain, first),
+        }
+        self.station.retire(chain, None, first);
+    }
+
+    /// Leaves the first request of a chain for later, and all behind it that have the same key.
+    #[cold]
+    fn defer(&self, chain: ChainIndex, first: Waiting) {
+        let key = self.requests[first.index()].key;
+        self.deferred_keys.borrow_mut().insert(self.homes[first.index()].hash.0);
+        let (mut before, mut at) = (None, Some(first));
+        while let Some(waiting) = at {
+            at = self.station.after(waiting);
+            if self.requests[waiting.index()].key == key {
+                self.station.retire(chain, before, waiting);
+                self.deferred.set(self.deferred.get() + 1);
+            } else {
+                before = Some(waiting);
             }
-            self.station.retire(chain, None, first);
         }
     }
 
@@ -187,7 +229,7 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
         location: &Location,
         sum: Option<DecimalText>,
         waiting: Waiting,
-    ) -> Result<(), OperationError> {
+    ) -> Result<(), NotStored> {
         let missing = matches!(location, Location::Missing { .. });
         let key = request.key;
         let reply = match &request.operation {

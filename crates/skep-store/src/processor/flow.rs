@@ -69,6 +69,8 @@ impl<M: Memory> Processor<M> {
         drive: impl FnOnce(&Flow<'_, M>) -> R,
     ) -> R {
         replies.reset(requests.len());
+        // There are no batches, so there is no later one for what a request has to merge.
+        self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();
         let station = FlowStation::new(requests.len());
         let batch = Batch {
@@ -81,6 +83,8 @@ impl<M: Memory> Processor<M> {
             hits: Cell::new(0),
             misses: Cell::new(0),
             deferred: Cell::new(0),
+            deferred_keys: RefCell::new(&mut self.deferred_keys),
+            large: RefCell::default(),
         };
         let flow = Flow { batch, slot_of };
         let result = drive(&flow);

@@ -4,107 +4,125 @@
 //! is forwarded: the next operation of the chain finds the value anew.
 //!
 //! Large answers count against the reply budget of the batch, and eight times as many bytes may be read or written
-//! without being answered. When either is used up, the rest of the chain is left for later, untouched.
+//! without being answered. When either is used up, the rest of the chain is left for later, untouched. What counts is what
+//! an operation touches: nothing if it is answered from the root of the value, a line for each slab that it gives back.
 
-use super::chain::{Batch, stored_size};
+use super::chain::{Batch, LargeOperation};
 use super::station::{ChainIndex, Chains, Waiting};
 use crate::function::{filter, operand_piece, reduce, update};
-use crate::hash::{Edit, Home, Location, PAIR_SIZE_MAX, Visit};
-use crate::memory::Memory;
-use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape};
+use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
+use crate::memory::{LINE_SIZE, Memory};
+use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
 impl<M: Memory> Batch<'_, M> {
-    /// Carries out the first operation of a chain, which finds or stores a large value.
-    pub(super) async fn run_large(&self, chain: ChainIndex, first: Waiting) {
+    /// Carries out the first operation of a chain, which found or stores a large value. Returns false if it is left for
+    /// later, with its chain, because the budget is used up.
+    pub(super) async fn run_large(&self, operation: LargeOperation) -> bool {
+        let LargeOperation { chain, first, location } = operation;
         let request = &self.requests[first.index()];
         if !self.replies.borrow().may_touch_large(answers_much(&request.operation)) {
-            let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
-            self.deferred.set(self.deferred.get() + left);
-            self.station.clear(chain);
-            return;
+            self.leave_chain(chain, first);
+            return false;
         }
-        let home = self.homes[first.index()];
-        let location = self.locate(request, home).await;
-        if let Err(error) = self.large_path(request, home, location, first).await {
-            self.answer(first, Reply::Failed(error));
-        }
-        self.station.retire(chain, None, first);
+        let outcome = self.large_path(request, self.homes[first.index()], &location, first).await;
+        self.finish(chain, first, outcome);
+        true
     }
 
-    /// Where the key is, or would be.
-    async fn locate(&self, request: &Request<'_>, home: Home) -> Location {
-        let slots = self.needed_slots(request).max(1);
-        let sought = self.table.seek(request.key, home, slots, |_| Visit::Left, |_| Edit::None).await;
-        sought.unwrap_or_else(|_| unreachable!("nothing was done to the value"))
+    /// Leaves a whole chain for later.
+    fn leave_chain(&self, chain: ChainIndex, first: Waiting) {
+        let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
+        self.deferred.set(self.deferred.get() + left);
+        self.station.clear(chain);
     }
 
     async fn large_path(
         &self,
         request: &Request<'_>,
         home: Home,
-        location: Location,
+        location: &Location,
         waiting: Waiting,
-    ) -> Result<(), OperationError> {
+    ) -> Result<(), NotStored> {
         let key = request.key;
-        // What a large value leaves behind when it goes.
-        let old_pieces = match &location {
-            Location::Large { root, .. } => Some(self.table.pieces(root).await),
+        let root = match location {
+            Location::Large { root, .. } => Some(root),
             _ => None,
         };
-        let release_old = || old_pieces.as_ref().map(|pieces| self.table.release_pieces(pieces));
-        let value_size = location.value_size();
-        self.replies.borrow_mut().touch_large(value_size.unwrap_or(0).max(stored_size(request)));
-        match &request.operation {
-            Operation::Put { condition: PutCondition::IfPresent, .. } if value_size.is_none() => {
+        match (&request.operation, root) {
+            (Operation::Put { condition: PutCondition::IfPresent, .. }, _) if location.value_size().is_none() => {
                 self.answer(waiting, Reply::NotFound);
             }
-            Operation::Put { condition: PutCondition::IfAbsent, .. } if value_size.is_some() => {
+            (Operation::Put { condition: PutCondition::IfAbsent, .. }, _) if location.value_size().is_some() => {
                 self.answer(waiting, Reply::Exists);
             }
-            Operation::Put { value, .. } => {
-                match &old_pieces {
-                    Some(pieces) if pieces.value_size() == value.len() => {
-                        let copy = |offset: usize, piece: &mut [u8]| {
-                            piece.copy_from_slice(&value[offset..offset + piece.len()]);
-                        };
-                        self.table.update_pieces(pieces, copy).await;
-                    }
-                    _ if key.len() + value.len() > PAIR_SIZE_MAX => {
-                        self.table.store_large(home, &location, key, value).await?;
-                        release_old();
-                    }
-                    _ => {
-                        self.table.store(home, &location, key, value, |_| ()).await?;
-                        release_old();
-                    }
-                }
+            (Operation::Put { value, .. }, Some(root)) if root.value_size as usize == value.len() => {
+                let copy = |offset: usize, piece: &mut [u8]| piece.copy_from_slice(&value[offset..][..piece.len()]);
+                let pieces = self.find_pieces(root).await;
+                self.replies.borrow_mut().touch_large(value.len());
+                self.table.update_pieces(&pieces, copy).await;
                 self.answer(waiting, Reply::Done);
             }
-            Operation::Delete => {
-                self.table.remove(home, &location, key.len()).await;
-                release_old();
+            (Operation::Put { value, .. }, _) => {
+                self.store(home, location, key, value, |_, _| ()).await?;
                 self.answer(waiting, Reply::Done);
             }
-            Operation::Contains => self.answer(waiting, Reply::Done),
-            Operation::AddDecimal { .. } => return Err(OperationError::NotAnInteger),
-            Operation::Scan(_) => return Err(OperationError::NotOrdered),
-            Operation::Update(operation) if value_size.is_none() => {
-                // The key is missing and the initial value large: it is stored, then updated where it lies.
+            (Operation::Delete, Some(root)) => {
+                self.table.remove(home, location, key.len()).await;
+                self.release(root).await;
+                self.answer(waiting, Reply::Done);
+            }
+            (Operation::Update(operation), None) => {
+                // The key is missing and the initial value large: it is stored as the update leaves it.
                 let initial = operation.initial.unwrap_or_default();
-                self.table.store_large(home, &location, key, initial).await?;
-                let location = self.locate(request, home).await;
-                self.stream(request, &location, waiting).await?;
+                let change = |offset: usize, piece: &mut [u8]| update_piece(operation, offset, piece);
+                self.store(home, location, key, initial, change).await?;
+                self.answer(waiting, if operation.return_old { Reply::Value(initial) } else { Reply::Done });
             }
-            Operation::Get | Operation::Update(_) | Operation::Reduce(_) | Operation::Filter(_) => {
-                self.stream(request, &location, waiting).await?;
-            }
+            (Operation::AddDecimal { .. }, _) => return Err(OperationError::NotAnInteger.into()),
+            (Operation::Scan(_), _) => return Err(OperationError::NotOrdered.into()),
+            (_, Some(root)) => self.stream(request, root, waiting).await?,
+            (_, None) => unreachable!("a large value was found"),
         }
         Ok(())
     }
 
+    /// Stores a value where the search ended, of which the old or the new one is large, and gives the old one back.
+    async fn store(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        value: &[u8],
+        change: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), NotStored> {
+        if key.len() + value.len() > PAIR_SIZE_MAX {
+            self.table.store_large(home, location, key, value, change).await?;
+            self.replies.borrow_mut().touch_large(value.len());
+        } else {
+            self.table.store(home, location, key, value, |_| ()).await?;
+        }
+        if let Location::Large { root, .. } = location {
+            self.release(root).await;
+        }
+        Ok(())
+    }
+
+    /// Gives back the slabs of a large value to which nothing points any more.
+    async fn release(&self, root: &LargeRoot) {
+        let pieces = self.find_pieces(root).await;
+        self.replies.borrow_mut().touch_large(pieces.slab_count() * LINE_SIZE);
+        self.table.release_pieces(&pieces);
+    }
+
+    /// Reads the index of a large value.
+    async fn find_pieces(&self, root: &LargeRoot) -> Pieces {
+        let pieces = self.table.pieces(root).await;
+        self.replies.borrow_mut().touch_large(pieces.index_size());
+        pieces
+    }
+
     /// Lets the pieces of a large value pass by an operation that reads or changes each element.
-    async fn stream(&self, request: &Request<'_>, location: &Location, waiting: Waiting) -> Result<(), OperationError> {
-        let Location::Large { root, .. } = location else { unreachable!("a large value was found or stored") };
+    async fn stream(&self, request: &Request<'_>, root: &LargeRoot, waiting: Waiting) -> Result<(), OperationError> {
         let value_size = root.value_size as usize;
         match &request.operation {
             Operation::Update(operation) => operation.validate_value(value_size)?,
@@ -112,8 +130,9 @@ impl<M: Memory> Batch<'_, M> {
             Operation::Filter(operation) => operation.validate_value(value_size)?,
             _ => self.hits.set(self.hits.get() + 1),
         }
-        let pieces = self.table.pieces(root).await;
+        let pieces = self.find_pieces(root).await;
         let place = self.first_reply + waiting.index();
+        self.replies.borrow_mut().touch_large(value_size);
         let start = self.replies.borrow_mut().bytes_mut().len();
         match &request.operation {
             Operation::Update(operation) => {
@@ -121,11 +140,7 @@ impl<M: Memory> Batch<'_, M> {
                     if operation.return_old {
                         self.replies.borrow_mut().bytes_mut().extend_from_slice(piece);
                     }
-                    let range = offset..offset + piece.len();
-                    let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
-                    // A vector's piece is a vector; a scalar is never large.
-                    debug_assert_ne!(operation.shape, Shape::ScalarToScalar);
-                    update(operation.function, operation.element, operation.shape, operand, piece);
+                    update_piece(operation, offset, piece);
                 };
                 self.table.update_pieces(&pieces, change).await;
                 if !operation.return_old {
@@ -160,6 +175,15 @@ impl<M: Memory> Batch<'_, M> {
         self.replies.borrow_mut().finish_value(place, start);
         Ok(())
     }
+}
+
+/// Updates the piece of a large value that begins at `offset`.
+fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
+    let range = offset..offset + piece.len();
+    let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
+    // A vector's piece is a vector; a scalar is never large.
+    debug_assert_ne!(operation.shape, Shape::ScalarToScalar);
+    update(operation.function, operation.element, operation.shape, operand, piece);
 }
 
 /// Whether the answer may be about as long as the value.

@@ -29,6 +29,7 @@ pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 use self::at_hand::Stages;
 use self::chain::Batch;
@@ -39,6 +40,9 @@ use crate::hash::{HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::operation::{Reply, Request};
 
+/// Free slabs that a batch may merge in the shard itself, and at most the rest of a zone: a millisecond's work.
+const MERGE_WORK_MAX: usize = 1 << 15;
+
 /// One shard: a hash table and what it takes to run batches on it.
 #[derive(Debug)]
 pub struct Processor<M = LocalMemory> {
@@ -46,6 +50,8 @@ pub struct Processor<M = LocalMemory> {
     station: Station,
     homes: Box<[Home; IN_FLIGHT_MAX]>,
     stages: Stages,
+    /// Hashes of the keys of a batch whose requests wait for slabs to be merged.
+    deferred_keys: HashSet<u64>,
     operations: u64,
     hits: u64,
     misses: u64,
@@ -91,6 +97,7 @@ impl<M: Memory> Processor<M> {
             station: Station::new(),
             homes: Box::new([Home::NOWHERE; IN_FLIGHT_MAX]),
             stages: Stages::default(),
+            deferred_keys: HashSet::new(),
             operations: 0,
             hits: 0,
             misses: 0,
@@ -100,8 +107,15 @@ impl<M: Memory> Processor<M> {
     /// Executes all requests. Those of one key take effect in their order; others in any. `replies` is overwritten with
     /// the answers, in the order of the requests.
     ///
-    /// When the reply budget is used up, or too much of large values was read or written for one batch, requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a
-    /// key is, so are all later ones of the same key, but for those that are invalid on any value.
+    /// Never waits. Requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a key is, so are all later
+    /// ones of the same key, except those that are invalid on any value. That happens when
+    ///
+    /// - the reply budget is used up, or too much of large values was read or written for one batch;
+    /// - a request needs memory that is free in pieces, and more of them have to be joined than one batch may join. All
+    ///   requests on other keys go on.
+    ///
+    /// Submit them again: each batch executes a request or moves the joining on, which ends. Without a
+    /// [merge daemon](Processor::merge_daemon) every batch joins some pieces. With one they are joined beside the shard.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |home| Admission::To(home.bucket));
     }
@@ -128,18 +142,23 @@ impl<M: Memory> Processor<M> {
         admission: impl Fn(&Home) -> Admission + Copy,
     ) {
         replies.reset(requests.len());
+        self.table.begin_batch(MERGE_WORK_MAX);
+        if !self.deferred_keys.is_empty() {
+            self.deferred_keys.clear();
+        }
         for (part, requests) in requests.chunks(IN_FLIGHT_MAX).enumerate() {
-            self.admit(requests, part * IN_FLIGHT_MAX, replies, admission);
-            let deferred = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
+            let deferred = self.admit(requests, part * IN_FLIGHT_MAX, replies, admission);
+            let is_complete = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
+            self.operations -= deferred;
             // A later request could overtake one of its key that was left for later.
-            if deferred || !replies.within_budget() {
+            if !is_complete || !replies.within_budget() {
                 return;
             }
         }
     }
 
     /// Hands the merging of free slabs over to a daemon, to be run on a thread of its own. Without one, the shard merges
-    /// when an allocation fails.
+    /// when an allocation fails, a part in each batch.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
         self.table.merge_daemon()
     }
@@ -165,7 +184,7 @@ impl<M: Memory> Processor<M> {
         }
     }
 
-    /// Executes the requests that were admitted. Whether some were left for later.
+    /// Executes the requests that were admitted. Returns false if the budget was used up, and some left for later.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
         let batch = Batch {
             table: &self.table,
@@ -177,16 +196,21 @@ impl<M: Memory> Processor<M> {
             hits: Cell::new(0),
             misses: Cell::new(0),
             deferred: Cell::new(0),
+            deferred_keys: RefCell::new(&mut self.deferred_keys),
+            large: RefCell::default(),
         };
+        let mut is_complete = true;
         batch.run_at_hand(&mut self.stages);
         let waiting = &self.stages.waiting;
         if !waiting.is_empty() {
             interleave(waiting.len(), |place| batch.run_chain(waiting[place]));
             // What is left in the station begins with an operation on a large value.
-            for chain in waiting {
-                while let Some(first) = batch.front(*chain) {
-                    drive(batch.run_large(*chain, first));
-                    drive(batch.run_chain(*chain));
+            for large in batch.large.take() {
+                let (chain, mut next) = (large.chain, Some(large));
+                while let Some(large) = next {
+                    is_complete &= drive(batch.run_large(large));
+                    drive(batch.run_chain(chain));
+                    next = batch.large.borrow_mut().pop();
                 }
             }
         }
@@ -194,19 +218,20 @@ impl<M: Memory> Processor<M> {
         self.operations += requests.len() as u64 - deferred;
         self.hits += hits;
         self.misses += misses;
-        deferred > 0
+        is_complete
     }
 
-    /// Checks, hashes and announces all requests, and finds out which depend on each other.
+    /// Checks, hashes and announces all requests, and finds out which depend on each other. Returns how many are left for
+    /// later, because an earlier one on their key is.
     fn admit(
         &mut self,
         requests: &[Request<'_>],
         first_reply: usize,
         replies: &mut Replies,
         admission: impl Fn(&Home) -> Admission,
-    ) {
+    ) -> u64 {
         let homes = &mut self.homes[..requests.len()];
-        let mut all_valid = true;
+        let (mut all_valid, mut deferred) = (true, 0);
         for (request, home) in requests.iter().zip(homes.iter_mut()) {
             let is_valid = request.validate_unordered().is_ok();
             *home = if is_valid { self.table.locate(request.key) } else { Home::NOWHERE };
@@ -218,19 +243,21 @@ impl<M: Memory> Processor<M> {
             self.table.announce(home.bucket);
         }
         let mut arrivals = self.station.begin();
-        if all_valid {
+        if all_valid && self.deferred_keys.is_empty() {
             for (place, home) in homes.iter().enumerate() {
                 arrivals.admit(place, admission(home));
             }
         } else {
             for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {
                 match request.validate_unordered() {
+                    Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
                     Ok(()) => arrivals.admit(place, admission(home)),
                     Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
                 }
             }
         }
         arrivals.end();
+        deferred
     }
 }
 

@@ -3,6 +3,8 @@
 //! [`WaywardMemory`] makes every access take a random number of turns, so that operations overlap in ways that a CPU's
 //! caches seldom show.
 
+mod merging;
+
 use std::cell::Cell;
 use std::task::{Context, Waker};
 
@@ -309,6 +311,9 @@ fn shift_between_small_and_large(mut processor: Processor) {
             let keys: Vec<_> = (count..count + 64).map(|number| (number ^ 0x5000_0000).to_le_bytes()).collect();
             let requests: Vec<_> = keys.iter().map(|key| Request { key, operation: put(&value) }).collect();
             processor.execute(&requests, &mut replies);
+            while replies.deferred_count() > 0 {
+                processor.execute(&requests, &mut replies);
+            }
             if replies.iter().any(|reply| reply != Reply::Done) {
                 break;
             }

@@ -1,8 +1,8 @@
 //! Lazy merging of free slabs, beside the shard (KV-Direct, sections 3.3.2, 4 and 5.1.2).
 //!
-//! Releasing a slab touches no bitmap. Neighbours are found later, in bulk: the shard hands all free entries of a zone
-//! to the daemon, which sorts them by address, joins buddies in one sweep and hands them back. Meanwhile the shard
-//! works with the other zones; it never waits for a lock, it only looks whether a pass has ended.
+//! Releasing a slab touches no bitmap. Neighbours are found later, in bulk: the shard hands the short free entries of a
+//! zone to the daemon, which sorts them by address, joins buddies in one sweep and hands them back. Meanwhile the shard
+//! works with the other zones. It takes no lock and never waits: it only checks whether a pass has ended.
 //!
 //! ```text
 //! shard ── Pass { zone, pool } ──▶ daemon     sort by address: 32 32 64 . 32 . 128 ...
@@ -10,15 +10,18 @@
 //!                                                              \─128──/   32 . 128 ...
 //! ```
 //!
-//! A store whose owner starts no daemon merges in the shard itself, a zone at a time, when an allocation fails. Tests
-//! do that, so that a failing run can be repeated.
+//! A store without a daemon merges in the shard itself, a zone at a time, when an allocation fails. Tests do that, so
+//! that a failing run can be repeated. `search.rs` decides which zone is merged when, and by whom.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::entry::SlabEntry;
 use super::pool::ZonePool;
 
-/// The free entries of a zone on their way to or from the daemon.
+/// Most passes that the daemon has been handed and has not handed back.
+pub(super) const PASSES_MAX: usize = 4;
+
+/// The short free entries of a zone on their way to or from the daemon.
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) zone: usize,
@@ -47,8 +50,8 @@ pub(super) fn merge(mut pool: ZonePool) -> ZonePool {
     pool
 }
 
-/// A pass on its way to the daemon. Whoever drops it carries it out: also when the daemon goes away with passes that it
-/// never began, no entry is lost and the shard does not wait in vain.
+/// A pass on its way to the daemon. Dropping it carries it out: also when the daemon goes away with passes that it
+/// never began, they come back and no entry is lost.
 #[derive(Debug)]
 struct Handover {
     pass: Pass,
@@ -63,51 +66,70 @@ impl Drop for Handover {
     }
 }
 
-/// Who merges: a daemon if there is one, else the shard itself, at once.
-#[derive(Debug, Default)]
+/// The shard's end of the channels to and from the daemon.
+#[derive(Debug)]
 pub(super) struct Merger {
     daemon: Option<Sender<Handover>>,
-    /// Where the pass that is under way will arrive.
-    merged: Option<Receiver<Pass>>,
+    /// Where passes come back: the daemon gets a copy of the sender with each.
+    home: Sender<Pass>,
+    merged: Receiver<Pass>,
+    /// Numbers and zones of the passes that have not come back.
+    away: Vec<(u64, usize)>,
+    begun: u64,
+}
+
+impl Default for Merger {
+    fn default() -> Self {
+        let (home, merged) = channel();
+        Merger { daemon: None, home, merged, away: Vec::with_capacity(PASSES_MAX), begun: 0 }
+    }
 }
 
 impl Merger {
-    /// Begins a pass over a zone. None may be under way.
-    pub(super) fn begin(&mut self, pass: Pass) {
-        debug_assert!(self.merged.is_none());
-        let (home, merged) = channel();
-        self.merged = Some(merged);
-        let handover = Handover { pass, home };
-        let refused = match &self.daemon {
-            Some(daemon) => daemon.send(handover).is_err(),
-            None => {
-                drop(handover);
-                false
-            }
-        };
-        if refused {
-            // The daemon is gone: its owner stopped it. The pass was carried out here.
+    /// Hands a pass over to the daemon, and returns its number, from 1. There must be room for it.
+    pub(super) fn begin(&mut self, pass: Pass) -> u64 {
+        debug_assert!(self.has_room() && !self.is_away(pass.zone));
+        self.begun += 1;
+        self.away.push((self.begun, pass.zone));
+        let handover = Handover { pass, home: self.home.clone() };
+        // If the daemon is gone, the pass is carried out here, as the error is dropped.
+        if self.daemon.as_ref().is_none_or(|daemon| daemon.send(handover).is_err()) {
             self.daemon = None;
         }
+        self.begun
     }
 
-    /// A pass that has ended. Never waits.
+    /// Returns a pass that has come back. Never waits.
     pub(super) fn poll(&mut self) -> Option<Pass> {
-        match self.merged.as_ref()?.try_recv() {
-            Err(TryRecvError::Empty) => None,
-            ended => {
-                self.merged = None;
-                ended.ok()
-            }
+        if self.away.is_empty() {
+            return None;
         }
+        let pass = self.merged.try_recv().ok()?;
+        self.away.retain(|(_, zone)| *zone != pass.zone);
+        Some(pass)
     }
 
-    /// Whether a pass has begun and its end was not yet seen.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.merged.is_some()
+    /// Returns true if the short entries of a zone are with the daemon.
+    pub(super) fn is_away(&self, zone: usize) -> bool {
+        self.away.iter().any(|(_, away)| *away == zone)
     }
 
-    /// Whether there is a daemon.
+    /// Returns true if another pass may be handed over.
+    pub(super) fn has_room(&self) -> bool {
+        self.away.len() < PASSES_MAX
+    }
+
+    /// Returns true if no pass is with the daemon.
+    pub(super) fn is_idle(&self) -> bool {
+        self.away.is_empty()
+    }
+
+    /// Returns true if the pass with this number, and all before it, have come back.
+    pub(super) fn is_back(&self, number: u64) -> bool {
+        self.away.iter().all(|(away, _)| *away > number)
+    }
+
+    /// Returns true if there is a daemon.
     pub(super) fn has_daemon(&self) -> bool {
         self.daemon.is_some()
     }
@@ -127,12 +149,19 @@ pub struct MergeDaemon {
 }
 
 impl MergeDaemon {
-    /// Merges whatever the store hands over, until the store is dropped. Sleeps meanwhile.
+    /// Merges what the store hands over, until the store is dropped. Sleeps meanwhile.
     ///
-    /// A daemon that is dropped instead hands merging back to the store. One that is neither run nor dropped lets an
-    /// allocation wait for ever.
+    /// A daemon that is dropped instead hands merging back to the store. While one is neither run nor dropped, operations
+    /// that need its passes are deferred again and again; all others are executed.
     pub fn run(self) {
         self.passes.iter().for_each(drop);
+    }
+
+    /// Merges what the store has handed over, and returns the number of entries in each pass.
+    #[cfg(test)]
+    pub(crate) fn run_waiting(&self) -> Vec<usize> {
+        let waiting: Vec<Handover> = self.passes.try_iter().collect();
+        waiting.iter().map(|handover| handover.pass.pool.len()).collect()
     }
 }
 

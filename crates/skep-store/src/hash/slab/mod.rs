@@ -13,20 +13,28 @@
 //! so a batch is two lines: 2/32 of a line for an allocation.
 //!
 //! Splitting is that copying: an entry carries its length, so a longer one does for a smaller class. Merging is lazy and
-//! beside the shard: see `merge.rs`.
+//! beside the shard: see `merge.rs`. When there is no slab, `search.rs` merges zone after zone, never more in a batch than
+//! it was allowed, and never waits.
 //!
-//! Bookkeeping lies outside the store's memory: the near side is fixed, the host side takes four bytes for a free entry.
+//! An operation takes all the slabs that it needs at once, or none. So one that is put off holds nothing, and trying it
+//! again and again changes nothing.
+//!
+//! Bookkeeping lies outside the store's memory: the near side is fixed, the host side takes four bytes for a free entry and
+//! 144 bytes for a zone.
 
 mod entry;
 mod merge;
 mod pool;
+mod search;
+mod zone_set;
 
 pub use entry::SlabClass;
 pub use merge::MergeDaemon;
 
 use self::entry::SlabEntry;
 use self::merge::{Merger, Pass};
-use self::pool::{HostPools, ZONE_COUNT_MAX};
+use self::pool::HostPools;
+use self::search::Search;
 use crate::memory::{GRAIN_SIZE, LINE_SIZE, Pointer};
 
 /// Entries that a near-side stack and the host side exchange at once.
@@ -36,7 +44,9 @@ const LOW_WATERMARK: usize = 4;
 /// A near-side stack with more entries gives a batch away.
 const HIGH_WATERMARK: usize = 96;
 /// Entries of one zone and shorter than the largest class from which on a pass pays.
-const MERGE_WATERMARK_MIN: usize = 4096;
+const MERGE_WATERMARK_MIN: u32 = 4096;
+/// Slabs of each class that stay with the shard when it hands a pass to the daemon: so many, or as many as it hands over.
+const RESERVE: u64 = 2 * BATCH as u64;
 
 /// What the near side has exchanged with the host side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,17 +61,20 @@ pub struct SlabTraffic {
     pub lines: u64,
     /// Merging passes begun.
     pub merge_passes: u64,
+    /// Entries in passes that the shard carried out itself, for want of a daemon or of slabs that it can spare.
+    pub merged_entries: u64,
 }
 
-/// What to do when there is no slab of a class.
+/// Numbers of slabs by class, for an operation that needs them all.
+pub type SlabNeeds = [u32; SlabClass::COUNT];
+
+/// Why there are not all the slabs that an operation needs. It got none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shortage {
-    /// Something came back: try again.
-    Retry,
-    /// A merging pass is under way: try again once it has ended.
-    Wait,
-    /// Nothing that is free can be joined to a slab of the class. What was released since a zone was last looked at does
-    /// not count until it is a sixty-fourth of what is free.
+pub enum NoSlab {
+    /// Merging may yield them: try again in a later batch.
+    Later,
+    /// Nothing that is free can be joined to them. What was released since a zone was last merged does not count until it
+    /// is a sixty-fourth of what is free.
     Full,
 }
 
@@ -72,34 +85,29 @@ pub struct SlabAllocator {
     host: HostPools,
     merger: Merger,
     /// For each zone, the count of short entries that starts a pass.
-    merge_watermarks: [usize; ZONE_COUNT_MAX],
-    rounds: [MergeRound; SlabClass::COUNT],
+    merge_watermarks: Vec<u32>,
+    /// The search for slabs of each class.
+    searches: [Search; SlabClass::COUNT],
+    /// Entries that searches may still merge in this batch.
+    merge_work: usize,
     free_size: u64,
-    /// Bytes that were released or cut up: what another look may find joinable.
+    /// Bytes that were released or cut up: what another search may find joinable.
     changed_size: u64,
     traffic: SlabTraffic,
-}
-
-/// One search of all zones for slabs of a class. However many slabs it yields, a zone is merged once in it: or a store
-/// that is full of fragments would sort them all for each put.
-#[derive(Clone, Copy, Debug, Default)]
-struct MergeRound {
-    /// Zones that were merged, or had nothing to merge.
-    merged_zones: u16,
-    /// `changed_size` when the round began.
-    begun_at: u64,
 }
 
 impl SlabAllocator {
     /// An allocator of the memory between two pointers, all of it free.
     pub fn new(start: Pointer, end: Pointer) -> Self {
         let near_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
+        let host = HostPools::new(start.grain(), end.grain());
         SlabAllocator {
             near: std::array::from_fn(|_| Vec::with_capacity(near_capacity)),
-            host: HostPools::new(start.grain(), end.grain()),
+            merge_watermarks: vec![MERGE_WATERMARK_MIN; host.zone_count()],
+            host,
             merger: Merger::default(),
-            merge_watermarks: [MERGE_WATERMARK_MIN; ZONE_COUNT_MAX],
-            rounds: [MergeRound::default(); SlabClass::COUNT],
+            searches: [Search::default(); SlabClass::COUNT],
+            merge_work: usize::MAX,
             free_size: u64::from(end.grain() - start.grain()) * GRAIN_SIZE as u64,
             changed_size: 0,
             traffic: SlabTraffic::default(),
@@ -119,7 +127,8 @@ impl SlabAllocator {
     /// Bytes that the allocator takes beside the memory it manages.
     pub fn bookkeeping_size(&self) -> u64 {
         let near: usize = self.near.iter().map(Vec::capacity).sum();
-        (near * size_of::<SlabEntry>()) as u64 + self.host.bookkeeping_size()
+        (near * size_of::<SlabEntry>() + self.merge_watermarks.len() * size_of::<u32>()) as u64
+            + self.host.bookkeeping_size()
     }
 
     /// What was exchanged with the host side so far.
@@ -127,7 +136,7 @@ impl SlabAllocator {
         self.traffic
     }
 
-    /// A slab of the class. `None` calls for [`SlabAllocator::shortage`].
+    /// A slab of the class, if there is one without merging.
     pub fn allocate(&mut self, class: SlabClass) -> Option<Pointer> {
         if self.near[class.index()].len() <= LOW_WATERMARK {
             self.refill(class);
@@ -152,44 +161,26 @@ impl SlabAllocator {
         }
     }
 
-    /// Why there is no slab of the class, after starting whatever may yield one.
-    pub fn shortage(&mut self, class: SlabClass) -> Shortage {
-        if self.finish_pass() {
-            return Shortage::Retry;
+    /// Returns the largest class of which there are too few slabs for all that is needed, without merging.
+    ///
+    /// Lengths are powers of two, so the needs can be met if, for each class, the free entries that are no shorter hold as
+    /// much as the needs that are no shorter; and then allocations meet them, the largest class first.
+    fn lacking(&self, needs: &SlabNeeds) -> Option<SlabClass> {
+        let mut free = self.host.grains();
+        for entry in self.near.iter().flatten() {
+            free[(entry.doublings() as usize).min(SlabClass::COUNT - 1)] += u64::from(entry.grain_count());
         }
-        if self.merger.is_under_way() {
-            return Shortage::Wait;
-        }
-        // A new round is worth its work when enough has changed to make another outcome likely.
-        let enough = (self.free_size / 64).max(GRAIN_SIZE as u64);
-        let round = &mut self.rounds[class.index()];
-        if self.changed_size - round.begun_at >= enough {
-            *round = MergeRound { merged_zones: 0, begun_at: self.changed_size };
-        }
-        if round.merged_zones == self.host.all_zones() {
-            return Shortage::Full;
-        }
-        for near_class in SlabClass::all() {
-            let count = self.near[near_class.index()].len();
-            self.spill(near_class, count);
-        }
-        for zone in 0..self.host.zone_count() {
-            let round = &mut self.rounds[class.index()];
-            if round.merged_zones & 1 << zone != 0 {
-                continue;
-            }
-            round.merged_zones |= 1 << zone;
-            if self.host.shorter_than(class, zone).1 >= class.size() as u64 {
-                self.begin_pass(zone);
-                return if self.merger.is_under_way() { Shortage::Wait } else { Shortage::Retry };
-            }
-        }
-        Shortage::Full
+        let (mut available, mut needed) = (0, 0);
+        SlabClass::all().rev().find(|class| {
+            available += free[class.index()];
+            needed += u64::from(needs[class.index()]) << class.index();
+            needed > available
+        })
     }
 
     /// Fills the near-side stack from the pool of its class, then with longer stretches.
     fn refill(&mut self, class: SlabClass) {
-        self.finish_pass();
+        self.take_back();
         let slots_of = |entry: SlabEntry| entry.grain_count() as usize >> class.index();
         let stack = &mut self.near[class.index()];
         let (before, mut slots) = (stack.len(), 0);
@@ -235,43 +226,40 @@ impl SlabAllocator {
 
     /// Starts a pass over the zone of a released slab if short entries pile up there.
     fn merge_above_watermark(&mut self, released: Pointer) {
-        if self.merger.is_under_way() && !self.finish_pass() {
-            return;
-        }
+        self.take_back();
         // Merging in the shard would stall it; without a daemon it is done in need only.
-        if !self.merger.has_daemon() {
+        if !self.merger.has_daemon() || !self.merger.is_idle() {
             return;
         }
         let zone = self.host.zone_of(released);
-        if self.host.shorter_than(SlabClass::LARGEST, zone).0 > self.merge_watermarks[zone] {
-            self.begin_pass(zone);
+        let (count, _) = self.host.shorter_than(SlabClass::LARGEST, zone);
+        if count > self.merge_watermarks[zone] as usize && self.host.can_spare(zone, RESERVE) {
+            self.hand_over(zone);
         }
     }
 
-    fn begin_pass(&mut self, zone: usize) {
+    /// Hands the short entries of a zone to the daemon, and returns the number of the pass.
+    fn hand_over(&mut self, zone: usize) -> u64 {
         self.traffic.merge_passes += 1;
-        let pass = Pass { zone, pool: self.host.take_zone(zone) };
-        self.merger.begin(pass);
-        // Without a daemon it has ended already.
-        self.finish_pass();
+        let pool = self.host.take_short(zone);
+        self.merger.begin(Pass { zone, pool })
     }
 
-    /// Takes back what a daemon has merged. Whether there was anything.
-    fn finish_pass(&mut self) -> bool {
-        let merged = self.merger.poll();
-        let any = merged.is_some();
-        if let Some(pass) = merged {
+    /// Takes back what the daemon has merged. Returns true if there was anything.
+    fn take_back(&mut self) -> bool {
+        let mut any = false;
+        while let Some(pass) = self.merger.poll() {
             self.end_pass(pass);
+            any = true;
         }
         any
     }
 
     fn end_pass(&mut self, pass: Pass) {
-        let zone = pass.zone;
-        self.host.give_zone(zone, pass.pool);
-        let (left, _) = self.host.shorter_than(SlabClass::LARGEST, zone);
+        self.host.give(pass.zone, pass.pool);
+        let (left, _) = self.host.shorter_than(SlabClass::LARGEST, pass.zone);
         // Twice what cannot be joined now: the work of merging stays in proportion to what is released.
-        self.merge_watermarks[zone] = (2 * left).max(MERGE_WATERMARK_MIN);
+        self.merge_watermarks[pass.zone] = (2 * left as u32).max(MERGE_WATERMARK_MIN);
     }
 }
 
@@ -292,13 +280,10 @@ mod tests {
     /// Allocates, merging in need, as a store does.
     fn allocate(allocator: &mut SlabAllocator, class: SlabClass) -> Option<Pointer> {
         loop {
-            if let Some(pointer) = allocator.allocate(class) {
-                return Some(pointer);
-            }
-            match allocator.shortage(class) {
-                Shortage::Retry => {}
-                Shortage::Wait => std::thread::yield_now(),
-                Shortage::Full => return None,
+            match allocator.take(class) {
+                Ok(pointer) => return Some(pointer),
+                Err(NoSlab::Later) => std::thread::yield_now(),
+                Err(NoSlab::Full) => return None,
             }
         }
     }
@@ -486,9 +471,9 @@ mod tests {
             for slab in slabs {
                 allocator.release(class(32), slab);
             }
-            // The first pass lies in the channel and nobody runs the daemon.
+            // The first passes lie in the channel and nobody runs the daemon.
             assert_eq!(allocator.allocate(class(512)), None);
-            assert_eq!(allocator.shortage(class(512)), Shortage::Wait);
+            assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
             let successor = replaced.then(|| allocator.merge_daemon());
             drop(daemon);
             let thread = successor.map(|daemon| std::thread::spawn(move || daemon.run()));

@@ -1,27 +1,35 @@
 //! The host-side pools of free slabs (KV-Direct, sections 3.3.2 and 4).
 //!
-//! Slab memory is divided into up to sixteen zones by address. Each zone has a stack of entries for each class and one
-//! for longer stretches:
+//! Slab memory is divided into zones by address: up to sixteen in a small memory, and of 1 MiB in a large one. Each zone
+//! has a stack of entries for each class and one for longer stretches:
 //!
 //! ```text
 //!            32 B   64 B   128 B  256 B  512 B  longer
 //! zone 0     [..]   [...]  []     [.]    []     [..]      low addresses: used first
 //! zone 1     [.]    []     [..]   []     [.]    [.]
-//! ...
+//! ...        └───── a merging pass ────┘
 //! ```
 //!
-//! A zone is what one merging pass takes: whoever has all free entries of a stretch of memory can join all neighbours
-//! in it, and most of the pools stays with the shard.
+//! A merging pass takes the short entries of a zone: with all free entries of a stretch of memory it can join all
+//! neighbours in it. A zone has at most 32,768 of them, so a pass is short whatever the size of the memory. Entries
+//! from 512 B up need no joining and stay.
 
 use super::entry::{SlabClass, SlabEntry};
+use super::zone_set::{ZONE_COUNT_MAX, ZoneSet};
 use crate::memory::{GRAIN_SIZE, Pointer};
 
-/// Most zones of a memory.
-pub(super) const ZONE_COUNT_MAX: usize = 16;
+/// Zones of a memory in which they need not be longer than [`ZONE_GRAINS_MAX_LOG2`].
+const SMALL_ZONE_COUNT: u32 = 16;
 /// Smallest zone, in grains: 4 KiB.
 const ZONE_GRAINS_MIN_LOG2: u32 = 7;
+/// Largest zone, in grains: 1 MiB.
+const ZONE_GRAINS_MAX_LOG2: u32 = 15;
 /// Stacks of a zone: one for each class, one for longer stretches.
-pub(super) const STACK_COUNT: usize = SlabClass::COUNT + 1;
+const STACK_COUNT: usize = SlabClass::COUNT + 1;
+/// Stacks that a pass takes: those of entries shorter than the largest class.
+const SHORT_STACK_COUNT: usize = SlabClass::COUNT - 1;
+
+const _: () = assert!((1 << 31 >> ZONE_GRAINS_MAX_LOG2) <= ZONE_COUNT_MAX);
 
 /// The free entries of a zone by their length.
 #[derive(Debug, Default)]
@@ -53,6 +61,24 @@ impl ZonePool {
             stack.append(&mut others);
         }
     }
+
+    /// Grains of the entries in each stack.
+    fn grains(&self) -> [u64; STACK_COUNT] {
+        let mut grains = std::array::from_fn(|stack| (self.stacks[stack].len() as u64) << stack);
+        let longer = &self.stacks[SlabClass::COUNT];
+        grains[SlabClass::COUNT] = longer.iter().map(|entry| u64::from(entry.grain_count())).sum();
+        grains
+    }
+
+    /// Entries that its lists have room for.
+    fn capacity(&self) -> usize {
+        self.stacks.iter().map(Vec::capacity).sum()
+    }
+
+    /// Entries in it.
+    pub(super) fn len(&self) -> usize {
+        self.stacks.iter().map(Vec::len).sum()
+    }
 }
 
 /// The pools of all zones.
@@ -60,7 +86,11 @@ impl ZonePool {
 pub(super) struct HostPools {
     zones: Vec<ZonePool>,
     /// For each stack, the zones in which it is not empty.
-    filled: [u16; STACK_COUNT],
+    filled: [ZoneSet; STACK_COUNT],
+    /// For each stack, the grains of its entries in all zones.
+    grains: [u64; STACK_COUNT],
+    /// Entries that all lists have room for.
+    capacity: usize,
     /// A pointer's zone is its grain shifted right by this.
     zone_shift: u32,
 }
@@ -68,13 +98,19 @@ pub(super) struct HostPools {
 impl HostPools {
     /// Pools that hold all memory from `start` to `end`, in grains.
     pub(super) fn new(start: u32, end: u32) -> Self {
+        let last = end.saturating_sub(1);
         let mut zone_shift = ZONE_GRAINS_MIN_LOG2;
-        while end.saturating_sub(1) >> zone_shift >= ZONE_COUNT_MAX as u32 {
+        while zone_shift < ZONE_GRAINS_MAX_LOG2 && last >> zone_shift >= SMALL_ZONE_COUNT {
             zone_shift += 1;
         }
-        let zone_count = (end.saturating_sub(1) >> zone_shift) as usize + 1;
-        let zones = (0..zone_count).map(|_| ZonePool::default()).collect();
-        let mut pools = HostPools { zones, filled: [0; STACK_COUNT], zone_shift };
+        let zone_count = (last >> zone_shift) as usize + 1;
+        let mut pools = HostPools {
+            zones: (0..zone_count).map(|_| ZonePool::default()).collect(),
+            filled: std::array::from_fn(|_| ZoneSet::new(zone_count)),
+            grains: [0; STACK_COUNT],
+            capacity: 0,
+            zone_shift,
+        };
         let mut grain = start;
         while grain < end {
             let aligned = if grain == 0 { zone_shift } else { grain.trailing_zeros() };
@@ -89,11 +125,6 @@ impl HostPools {
         self.zones.len()
     }
 
-    /// All zones, a bit for each.
-    pub(super) fn all_zones(&self) -> u16 {
-        u16::MAX >> (ZONE_COUNT_MAX - self.zones.len())
-    }
-
     /// Number of the zone that an address lies in.
     pub(super) fn zone_of(&self, pointer: Pointer) -> usize {
         (pointer.grain() >> self.zone_shift) as usize
@@ -102,8 +133,14 @@ impl HostPools {
     pub(super) fn push(&mut self, entry: SlabEntry) {
         let zone = self.zone_of(entry.pointer());
         let stack = stack_of(entry);
-        self.zones[zone].stacks[stack].push(entry);
-        self.filled[stack] |= 1 << zone;
+        let entries = &mut self.zones[zone].stacks[stack];
+        if entries.is_empty() {
+            self.filled[stack].insert(zone);
+        }
+        let capacity = entries.capacity();
+        entries.push(entry);
+        self.capacity += entries.capacity() - capacity;
+        self.grains[stack] += u64::from(entry.grain_count());
     }
 
     /// Takes an entry of exactly this class.
@@ -123,31 +160,43 @@ impl HostPools {
     }
 
     fn pop_stack(&mut self, stack: usize) -> Option<SlabEntry> {
-        if self.filled[stack] == 0 {
-            return None;
-        }
-        let zone = self.filled[stack].trailing_zeros() as usize;
+        let zone = self.filled[stack].first()?;
         let entries = &mut self.zones[zone].stacks[stack];
-        let entry = entries.pop();
+        let entry = entries.pop()?;
         if entries.is_empty() {
-            self.filled[stack] &= !(1 << zone);
+            self.filled[stack].remove(zone);
         }
-        entry
+        self.grains[stack] -= u64::from(entry.grain_count());
+        Some(entry)
     }
 
-    /// Takes all entries of a zone.
-    pub(super) fn take_zone(&mut self, zone: usize) -> ZonePool {
-        for filled in &mut self.filled {
-            *filled &= !(1 << zone);
+    /// Takes the entries of a zone that are shorter than the largest class.
+    pub(super) fn take_short(&mut self, zone: usize) -> ZonePool {
+        let mut taken = ZonePool::default();
+        for stack in 0..SHORT_STACK_COUNT {
+            taken.stacks[stack] = std::mem::take(&mut self.zones[zone].stacks[stack]);
+            self.filled[stack].remove(zone);
         }
-        std::mem::take(&mut self.zones[zone])
+        for (grains, taken) in self.grains.iter_mut().zip(taken.grains()) {
+            *grains -= taken;
+        }
+        self.capacity -= taken.capacity();
+        taken
     }
 
     /// Adds entries to a zone.
-    pub(super) fn give_zone(&mut self, zone: usize, pool: ZonePool) {
-        self.zones[zone].absorb(pool);
-        for (filled, stack) in self.filled.iter_mut().zip(&self.zones[zone].stacks) {
-            *filled |= u16::from(!stack.is_empty()) << zone;
+    pub(super) fn give(&mut self, zone: usize, pool: ZonePool) {
+        for (grains, given) in self.grains.iter_mut().zip(pool.grains()) {
+            *grains += given;
+        }
+        let entries = &mut self.zones[zone];
+        let capacity = entries.capacity();
+        entries.absorb(pool);
+        self.capacity = self.capacity - capacity + entries.capacity();
+        for (filled, stack) in self.filled.iter_mut().zip(&entries.stacks) {
+            if !stack.is_empty() {
+                filled.insert(zone);
+            }
         }
     }
 
@@ -160,10 +209,26 @@ impl HostPools {
         (count, size)
     }
 
+    /// Returns true if, of each class, as many slabs stay as go when the short entries of a zone are taken, or `slab_count`.
+    pub(super) fn can_spare(&self, zone: usize, slab_count: u64) -> bool {
+        let mut staying = self.grains[SHORT_STACK_COUNT..].iter().sum::<u64>();
+        (0..SHORT_STACK_COUNT).rev().all(|stack| {
+            let taken = self.zones[zone].stacks[stack].len() as u64;
+            staying += self.grains[stack] - (taken << stack);
+            staying >> stack >= taken.min(slab_count)
+        })
+    }
+
+    /// Grains of the entries of each class; those of longer stretches count for the largest.
+    pub(super) fn grains(&self) -> [u64; SlabClass::COUNT] {
+        let mut grains: [u64; SlabClass::COUNT] = std::array::from_fn(|class| self.grains[class]);
+        grains[SlabClass::COUNT - 1] += self.grains[SlabClass::COUNT];
+        grains
+    }
+
     /// Bytes that the pools themselves take.
     pub(super) fn bookkeeping_size(&self) -> u64 {
-        let capacity: usize = self.zones.iter().flat_map(|zone| &zone.stacks).map(Vec::capacity).sum();
-        (capacity * size_of::<SlabEntry>()) as u64
+        (self.capacity * size_of::<SlabEntry>() + self.zones.len() * size_of::<ZonePool>()) as u64
     }
 
     /// All entries.
@@ -181,7 +246,8 @@ mod tests {
     fn the_first_entries_cover_the_memory_without_gap_or_overlap() {
         for (start, end) in [(0, 128), (48, 4096), (1000, 65_537), (16, 17), (0, 1 << 31), (5, (1 << 31) - 3)] {
             let pools = HostPools::new(start, end);
-            assert!(pools.zone_count() <= ZONE_COUNT_MAX);
+            assert!(pools.zone_count() <= (end as usize).div_ceil(1 << ZONE_GRAINS_MAX_LOG2).max(16));
+            assert_eq!(pools.grains().iter().sum::<u64>(), u64::from(end - start));
             let mut entries: Vec<_> = pools.entries().collect();
             entries.sort_unstable_by_key(|entry| entry.grain());
             let mut next = start;

@@ -1,0 +1,240 @@
+//! What happens when there is no slab: zones are merged one after the other, until one yields what is needed.
+//!
+//! ```text
+//! zones    0   1   2   3   4   5   6   7   ...
+//!          └ merged ┘  └ with the ─┘   └ next
+//!                        daemon
+//! ```
+//!
+//! A search goes through all zones once; another one begins when enough was released to make another outcome likely. A
+//! zone whose short entries hold less than a slab is passed over. The others are merged:
+//!
+//! 1. The near side is given to the host side, so that the zone has all of its free entries.
+//! 2. The daemon gets the zone, if there is a daemon and the shard keeps slabs of each class without it: two batches, or
+//!    as many as go. So small operations go on.
+//! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
+//!
+//! Nothing here waits. When the daemon has enough to do, or the batch has no work left, the answer is [`NoSlab::Later`] and
+//! the search goes on in the next batch. It ends: every batch moves it on or has passes come back, and only slabs that other
+//! operations release can begin another one. An operation alone in its batches is told after two searches at most, one
+//! that was begun before it and a whole one.
+
+use super::merge::{Pass, merge};
+use super::{NoSlab, RESERVE, SlabAllocator, SlabClass, SlabNeeds};
+use crate::memory::{GRAIN_SIZE, Pointer};
+
+/// What passing over a zone, or merging one, counts for beside its entries.
+const ZONE_WORK: usize = 8;
+
+/// How far the search for slabs of a class has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Search {
+    next_zone: usize,
+    /// `changed_size` when it began.
+    begun_at: u64,
+    /// The last pass that it handed to the daemon.
+    last_pass: u64,
+}
+
+/// What merging has come to.
+enum Outcome {
+    /// Something came back: try again now.
+    Retry,
+    Later,
+    Full,
+}
+
+impl SlabAllocator {
+    /// Begins a batch, in which the shard itself merges until it has had `merge_work` entries, and then at most the rest of
+    /// a zone.
+    pub fn begin_batch(&mut self, merge_work: usize) {
+        self.merge_work = merge_work;
+    }
+
+    /// A slab of the class.
+    pub fn take(&mut self, class: SlabClass) -> Result<Pointer, NoSlab> {
+        self.merging(|slabs| slabs.allocate(class).ok_or(class))
+    }
+
+    /// All slabs that are needed, the largest first; or none.
+    pub fn take_all(&mut self, needs: &SlabNeeds, mut give: impl FnMut(SlabClass, Pointer)) -> Result<(), NoSlab> {
+        let needed: u64 = SlabClass::all().map(|class| u64::from(needs[class.index()]) * class.size() as u64).sum();
+        if needed > self.free_size {
+            return Err(NoSlab::Full);
+        }
+        self.merging(|slabs| slabs.lacking(needs).map_or(Ok(()), Err))?;
+        for class in SlabClass::all().rev() {
+            for _ in 0..needs[class.index()] {
+                give(class, self.allocate(class).expect("none is lacking"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if there is a slab of the class without merging.
+    pub fn has(&self, class: SlabClass) -> bool {
+        let mut needs = SlabNeeds::default();
+        needs[class.index()] = 1;
+        self.lacking(&needs).is_none()
+    }
+
+    /// Attempts something until it succeeds or merging yields no more slabs of the class that it lacks.
+    fn merging<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, SlabClass>) -> Result<T, NoSlab> {
+        loop {
+            let lacking = match attempt(self) {
+                Ok(taken) => return Ok(taken),
+                Err(class) => class,
+            };
+            match self.search(lacking) {
+                Outcome::Retry => {}
+                Outcome::Later => return Err(NoSlab::Later),
+                Outcome::Full => return Err(NoSlab::Full),
+            }
+        }
+    }
+
+    /// Moves the search for slabs of a class on.
+    #[cold]
+    fn search(&mut self, class: SlabClass) -> Outcome {
+        if self.take_back() {
+            return Outcome::Retry;
+        }
+        let search = &mut self.searches[class.index()];
+        if search.next_zone == self.host.zone_count() {
+            if !self.merger.is_back(search.last_pass) {
+                return Outcome::Later;
+            }
+            // Another search is worth its work when enough has changed to make another outcome likely.
+            let enough = (self.free_size / 64).max(GRAIN_SIZE as u64);
+            if self.changed_size - search.begun_at < enough {
+                return Outcome::Full;
+            }
+            *search = Search { next_zone: 0, begun_at: self.changed_size, last_pass: 0 };
+        }
+        if self.merge_work == 0 || !self.merger.has_room() {
+            return Outcome::Later;
+        }
+        for near_class in SlabClass::all() {
+            let count = self.near[near_class.index()].len();
+            self.spill(near_class, count);
+        }
+        self.search_zones(class)
+    }
+
+    /// Merges the next zones, or has them merged.
+    fn search_zones(&mut self, class: SlabClass) -> Outcome {
+        let zone_count = self.host.zone_count();
+        loop {
+            let zone = self.searches[class.index()].next_zone;
+            if zone == zone_count {
+                return Outcome::Retry;
+            }
+            // What is with the daemon was taken before the near side was given to the host side: it has another turn.
+            if self.merge_work == 0 || self.merger.is_away(zone) {
+                return Outcome::Later;
+            }
+            self.merge_work = self.merge_work.saturating_sub(ZONE_WORK);
+            if self.host.shorter_than(class, zone).1 >= class.size() as u64 {
+                if !self.merger.has_daemon() || !self.host.can_spare(zone, RESERVE) {
+                    self.searches[class.index()].next_zone += 1;
+                    self.merge_here(zone);
+                    return Outcome::Retry;
+                }
+                if !self.merger.has_room() {
+                    return Outcome::Later;
+                }
+                self.searches[class.index()].last_pass = self.hand_over(zone);
+            }
+            self.searches[class.index()].next_zone += 1;
+        }
+    }
+
+    /// Merges a zone in the shard.
+    fn merge_here(&mut self, zone: usize) {
+        self.traffic.merge_passes += 1;
+        let pool = self.host.take_short(zone);
+        self.traffic.merged_entries += pool.len() as u64;
+        self.merge_work = self.merge_work.saturating_sub(pool.len());
+        self.end_pass(Pass { zone, pool: merge(pool) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(size: usize) -> SlabClass {
+        SlabClass::for_size(size).unwrap()
+    }
+
+    /// An allocator of 64 KiB, all of it taken as slabs of 32 B.
+    fn full() -> (SlabAllocator, Vec<Pointer>) {
+        let mut allocator = SlabAllocator::new(Pointer::new(0), Pointer::new(1 << 11));
+        let mut slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
+        slabs.sort_unstable();
+        (allocator, slabs)
+    }
+
+    /// Where a pass would take nearly all free slabs, the shard merges itself: allocations go on beside a daemon that does
+    /// nothing.
+    #[test]
+    fn the_last_free_slabs_stay_with_the_shard() {
+        let (mut allocator, slabs) = full();
+        let _held_back = allocator.merge_daemon();
+        for slab in slabs.iter().step_by(2).take(60) {
+            allocator.release(class(32), *slab);
+        }
+        assert_eq!(allocator.take(class(64)), Err(NoSlab::Full), "no two are neighbours");
+        assert!((0..60).all(|_| allocator.allocate(class(32)).is_some()), "none was away");
+    }
+
+    #[test]
+    fn passes_leave_a_reserve_of_each_class() {
+        let (mut allocator, slabs) = full();
+        let _held_back = allocator.merge_daemon();
+        for slab in slabs.iter().step_by(2) {
+            allocator.release(class(32), *slab);
+        }
+        assert_eq!(allocator.take(class(64)), Err(NoSlab::Later));
+        let left = std::iter::from_fn(|| allocator.allocate(class(32))).count() as u64;
+        assert!((RESERVE..1024 - RESERVE).contains(&left), "{left} of 1024 are not with the daemon");
+    }
+
+    #[test]
+    fn an_operation_gets_all_slabs_that_it_needs_or_none() {
+        let (mut allocator, slabs) = full();
+        for slab in &slabs[64..64 + 32 + 8 + 1] {
+            allocator.release(class(32), *slab);
+        }
+        let (free, traffic) = (allocator.free_size(), allocator.traffic());
+        let mut taken = Vec::new();
+        for needs in [[0, 0, 0, 0, 3], [0, 5, 0, 0, 2], [10, 0, 0, 0, 2]] {
+            assert_eq!(allocator.take_all(&needs, |_, _| panic!("none is given")), Err(NoSlab::Full), "{needs:?}");
+        }
+        assert_eq!((allocator.free_size(), allocator.traffic().allocations), (free, traffic.allocations));
+        let give = |class: SlabClass, pointer: Pointer| taken.push((pointer.grain(), class.size()));
+        assert_eq!(allocator.take_all(&[1, 0, 2, 0, 2], give), Ok(()));
+        taken.sort_unstable();
+        assert_eq!(taken, [(64, 512), (80, 512), (96, 128), (100, 128), (104, 32)]);
+        assert_eq!(allocator.free_size(), 0);
+    }
+
+    /// What an operation lacks is tried again in every batch: that alone begins no other search.
+    #[test]
+    fn trying_again_does_not_prolong_a_search() {
+        let (mut allocator, slabs) = full();
+        for slab in slabs.iter().step_by(2) {
+            allocator.release(class(32), *slab);
+        }
+        // The only neighbours are enough for one of the two slabs of 64 B, again and again.
+        allocator.release(class(32), slabs[1]);
+        let mut batches = 0;
+        let mut none = NoSlab::Later;
+        while none == NoSlab::Later {
+            allocator.begin_batch(1);
+            none = allocator.take_all(&[1, 2, 0, 0, 0], |_, _| panic!("there are no two")).unwrap_err();
+            batches += 1;
+        }
+        assert!(batches <= 2 * 16 + 2, "{batches} batches for 16 zones");
+    }
+}
