@@ -70,6 +70,11 @@ impl Place {
         Place { space: Space::Hash, index: index as u32 }
     }
 
+    /// Its number in its space.
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// The place of the answer so many operations of the same space further on.
     #[inline]
     pub(crate) fn ahead(self, count: usize) -> Place {

@@ -159,7 +159,7 @@ fn modest(server: &Server, over: &AtomicBool, tally: &Tally) -> u64 {
 }
 
 fn overload(shards: u16) {
-    let server = server_with_delay_max(shards, 32 << 20, BOUND);
+    let server = server_with_delay_max(shards, 32 << 20, Some(BOUND));
     put(&server, b"vector", &3_u64.to_le_bytes().repeat(VALUE_SIZE / 8));
     let tally = Tally::default();
     let over = AtomicBool::new(false);
@@ -201,7 +201,7 @@ fn every_request_has_one_answer_from_other_shards_too() {
 
 #[test]
 fn a_command_of_several_keys_is_refused_as_a_whole() {
-    let server = server_with_delay_max(1, 32 << 20, BOUND);
+    let server = server_with_delay_max(1, 32 << 20, Some(BOUND));
     put(&server, b"large", &vec![1; 1 << 20]);
     let mut connection = Resp::connect(&server);
     let mut reader = BufReader::new(connection.0.try_clone().unwrap());
