@@ -291,6 +291,19 @@ impl Connection {
         size
     }
 
+    /// Whether the first operation that is to be submitted may be refused.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        let mut operations = self.chunk.operations(self.input.bytes());
+        for run in self.round.runs() {
+            if !run.is_unanswered() {
+                (0..run.count()).for_each(|_| _ = operations.next());
+                continue;
+            }
+            return operations.next().is_some_and(|(part, ..)| part.index == 0 && part.count <= run.count());
+        }
+        false
+    }
+
     /// Takes note of where the operations went that [`Connection::visit`] gave; its share of the window is `share`.
     /// Returns how many of them are done or are with other shards.
     pub(crate) fn place(&mut self, places: &[Run], parcel_count: usize, replies: &SpaceReplies, share: usize) -> usize {

@@ -85,7 +85,9 @@ impl RespChunk {
     /// Takes whole commands from the input, as many as a chunk may have, or decodes the next part of a long one.
     pub(crate) fn decode(&mut self, input: &mut [u8]) -> Decoded {
         let mut exhausted = false;
-        while !self.is_decoding && !exhausted && !self.is_full() && self.parse(&mut input[self.size..], &mut exhausted) {}
+        while !self.is_decoding && !exhausted && !self.is_full() && self.parse(&mut input[self.size..], &mut exhausted)
+        {
+        }
         if self.is_decoding {
             let size = self.decode_operands(input);
             if self.is_decoding {
@@ -212,7 +214,11 @@ impl RespChunk {
             let arguments = command.arguments(input, &self.arguments);
             let progress = progress.take();
             (std::mem::take(&mut first)..command.operation_count).map(move |index| {
-                (command.part(index), command.space, command.action.request(arguments, self.operands.bytes(), index, progress))
+                (
+                    command.part(index),
+                    command.space,
+                    command.action.request(arguments, self.operands.bytes(), index, progress),
+                )
             })
         })
     }

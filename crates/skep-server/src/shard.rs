@@ -108,8 +108,10 @@ pub(crate) struct Shard {
     replies: SpaceReplies,
     /// Turns so far that had something to do.
     turns: u64,
-    /// Whether the last turn left nothing but what was deferred.
-    is_stuck: bool,
+    /// Whether more than one connection waits, or another shard.
+    others_wait: bool,
+    /// How many connections and parcels were starved since the last one that was served.
+    starved: usize,
     /// How many operations the stores carried out in the turn.
     executed: usize,
     /// How many operations of the turn were answered, and when they were read.
@@ -151,7 +153,8 @@ impl Shard {
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: SpaceReplies::new(),
             turns: 0,
-            is_stuck: false,
+            others_wait: false,
+            starved: 0,
             executed: 0,
             answered: Vec::new(),
             next_tick: Instant::now(),
@@ -174,7 +177,7 @@ impl Shard {
             if worked {
                 self.measure(now, now - begun);
             }
-            if worked && !self.is_stuck {
+            if worked && !self.is_stuck() {
                 spin_until = now + SPIN;
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
@@ -184,7 +187,7 @@ impl Shard {
                 self.sleep(&mut events);
                 now = Instant::now();
                 // Another turn at once, and another while only if that one finds something.
-                spin_until = if self.is_stuck { now } else { now + SPIN };
+                spin_until = if self.is_stuck() { now } else { now + SPIN };
             }
         }
     }
@@ -195,7 +198,6 @@ impl Shard {
         self.adopt();
         self.receive();
         let worked = self.has_work();
-        self.is_stuck &= worked;
         if worked {
             self.turns += 1;
             self.gather(now);
@@ -203,6 +205,11 @@ impl Shard {
             self.reply(now);
         }
         worked
+    }
+
+    /// Whether all that it has to do was deferred.
+    fn is_stuck(&self) -> bool {
+        self.starved > 0 && self.starved >= self.ready.len() + self.inbox.len() && !self.has_more_answers
     }
 
     fn has_work(&self) -> bool {
@@ -319,7 +326,7 @@ impl Shard {
         self.adopt();
         self.receive();
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
-        if self.is_stuck {
+        if self.is_stuck() {
             self.poll(events, Some(NAP));
         } else if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);

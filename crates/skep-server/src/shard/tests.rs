@@ -7,20 +7,23 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use skep_store::operation::{Operation, PutCondition, Request};
+use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::Processor;
-use skep_wire::native::RequestFrameWriter;
+use skep_wire::native::{ReplyFrame, RequestFrameWriter, WireError};
 use skep_wire::partition::Partition;
 
 use super::{EVENTS_MAX, Handover, Parts, Shard};
 use crate::chunk::Chunk;
 use crate::connection::Connection;
+use crate::delays::DelayCounts;
 use crate::exchange::connect_shards;
 use crate::native_chunk::NativeChunk;
 use crate::resp_chunk::RespChunk;
 use crate::settings::ServerSettings;
 use crate::shared::Shared;
 use crate::spaces::Stores;
+
+const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// A shard and what it takes to drive it.
 struct Driven {
@@ -35,7 +38,8 @@ struct Bench {
     shards: Vec<Driven>,
     listener: TcpListener,
     now: Instant,
-    /// What a turn takes for each operation.
+    /// What a turn takes, and what it takes more for each operation.
+    turn_cost: Duration,
     cost: Duration,
 }
 
@@ -70,7 +74,7 @@ impl Bench {
             })
             .collect();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Bench { shared, shards, listener, now: Instant::now(), cost: Duration::from_micros(1) }
+        Bench { shared, shards, listener, now: Instant::now(), turn_cost: MICROSECOND, cost: MICROSECOND }
     }
 
     fn connect(&mut self, shard: usize, chunk: Chunk) -> Client {
@@ -101,7 +105,7 @@ impl Bench {
         let Driven { shard, stores, events } = &mut self.shards[shard];
         let worked = shard.turn(stores, events, self.now);
         if worked {
-            let spent = self.cost * u32::try_from(shard.executed).unwrap() + Duration::from_micros(1);
+            let spent = self.turn_cost + self.cost * u32::try_from(shard.executed).unwrap();
             self.now += spent;
             shard.measure(self.now, spent);
         }
@@ -277,4 +281,159 @@ fn numbers_are_decoded_in_parts() {
     // Sixteen megabytes of numbers.
     assert!(turns >= CONNECTIONS * request.len() / (4 << 20), "all decoded in {turns} turns");
     assert!(hogs.iter().all(|hog| hog.received == b"+OK\r\n"));
+}
+
+/// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.
+fn refusals(client: &Client, is_right: impl Fn(Reply<'_>) -> bool) -> (usize, usize) {
+    let (mut replies, mut refusals, mut rest) = (0, 0, &client.received[..]);
+    while let Some((frame, size)) = ReplyFrame::decode(rest).unwrap() {
+        for response in frame.replies() {
+            replies += 1;
+            match response.unwrap() {
+                Err(WireError::Busy) => refusals += 1,
+                response => assert!(response.is_ok_and(&is_right), "{response:?}"),
+            }
+        }
+        rest = &rest[size..];
+    }
+    (replies, refusals)
+}
+
+fn with_bound(milliseconds: u64) -> ServerSettings {
+    ServerSettings { delay_max: Some(Duration::from_millis(milliseconds)), ..ServerSettings::default() }
+}
+
+#[test]
+fn a_first_batch_on_a_cold_store_is_not_refused() {
+    let mut bench = Bench::new(1, with_bound(10));
+    // Memory is touched for the first time, all the time.
+    bench.cost = 100 * MICROSECOND;
+    let keys: Vec<[u8; 8]> = (0..32_768_u64).map(u64::to_le_bytes).collect();
+    let put = Operation::Put { value: &[7; 16], condition: PutCondition::Always };
+    let puts: Vec<Request<'_>> = keys.iter().map(|key| Request { key, operation: put }).collect();
+    let mut client = bench.native(0);
+    bench.send(&mut client, &frame(&puts));
+    while bench.turn(0) {
+        client.receive();
+    }
+    client.receive();
+    assert_eq!(refusals(&client, |reply| reply == Reply::Done), (puts.len(), 0));
+}
+
+#[test]
+fn clients_beside_slow_readers_are_not_refused() {
+    let mut bench = Bench::new(1, with_bound(100));
+    bench.turn_cost = Duration::from_millis(2);
+    let mut first = bench.resp(0);
+    bench.ask(&mut first, &command(&[b"SET", b"large", &vec![b'v'; 300_000]]), 5);
+    let mut slow: Vec<Client> = (0..100).map(|_| bench.resp(0)).collect();
+    let gets = command(&[b"GET", b"large"]).repeat(50);
+    slow.iter_mut().for_each(|client| bench.send(client, &gets));
+    let mut quick: Vec<Client> = (0..10).map(|_| bench.resp(0)).collect();
+    for _ in 0..50 {
+        for client in &mut quick {
+            bench.send(client, &command(&[b"SET", b"small", b"1"]));
+        }
+        for client in &mut quick {
+            let turns = bench.turns_until(client, 5, 1000);
+            assert!(turns <= 10, "{turns} turns");
+            assert_eq!(std::mem::take(&mut client.received), b"+OK\r\n");
+        }
+    }
+}
+
+#[test]
+fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
+    const OPERATIONS: usize = 10_000;
+    let mut bench = Bench::new(1, with_bound(100));
+    let get = Request { key: b"missing", operation: Operation::Get };
+    let gets = frame(&[get; OPERATIONS]);
+    let mut hogs: Vec<Client> = (0..40).map(|_| bench.native(0)).collect();
+    hogs.iter_mut().for_each(|hog| bench.send(hog, &gets));
+    let mut modest = bench.native(0);
+    let mut answered = 0;
+    while bench.shards[0].shard.has_work() || bench.turn(0) {
+        bench.ask(&mut modest, &frame(&[get]), 9);
+        answered += 1;
+        hogs.iter_mut().for_each(|hog| _ = hog.receive());
+    }
+    hogs.iter_mut().for_each(|hog| _ = hog.receive());
+    let mut refused = 0;
+    for hog in &hogs {
+        let (replies, refusals) = refusals(hog, |reply| reply == Reply::NotFound);
+        assert_eq!(replies, OPERATIONS);
+        refused += refusals;
+    }
+    let mut delays = DelayCounts::default();
+    bench.shared.metrics(0).delays.add_to(&mut delays);
+    assert_eq!(delays.buckets().map(|(_, count)| count).sum::<u64>(), (40 * OPERATIONS + answered) as u64);
+    // Four hundred thousand operations take 400 ms.
+    assert!(refused > OPERATIONS, "{refused}");
+    assert!(delays.quantile(1.0) < Duration::from_millis(125), "{delays:?}");
+    assert_eq!(bench.shared.metrics(0).refused.get(), refused as u64, "who asks for little is not refused");
+}
+
+#[test]
+fn operations_without_memory_leave_the_turns_to_others() {
+    for count in [1, 10, 600] {
+        let mut bench = Bench::new(1, ServerSettings::default());
+        bench.shards[0].stores.defers_puts = true;
+        let mut writers: Vec<Client> = (0..count).map(|_| bench.resp(0)).collect();
+        for (number, writer) in writers.iter_mut().enumerate() {
+            let key = format!("key{number}");
+            let put = command(&[b"SET", key.as_bytes(), b"value"]);
+            bench.send(writer, &[put, command(&[b"GET", key.as_bytes()])].concat());
+        }
+        let mut reader = bench.resp(0);
+        for _ in 0..20 {
+            (0..5).for_each(|_| _ = bench.turn(0));
+            assert!(bench.shards[0].shard.is_stuck(), "the shard may sleep a little");
+            bench.send(&mut reader, &command(&[b"GET", b"missing"]));
+            let turns = bench.turns_until(&mut reader, 5, 1000);
+            assert!(turns <= 2 + count / 128, "{turns} turns beside {count}");
+            reader.received.clear();
+        }
+        assert!(writers.iter_mut().all(|writer| writer.receive() == 0));
+        bench.shards[0].stores.defers_puts = false;
+        for writer in &mut writers {
+            bench.turns_until(writer, 16, 100);
+            assert_eq!(writer.received, b"+OK\r\n$5\r\nvalue\r\n", "in the order of the requests");
+        }
+        while bench.turn(0) {}
+        assert!(!bench.shards[0].shard.is_stuck());
+    }
+}
+
+#[test]
+fn parcels_without_memory_leave_the_inbox_to_others() {
+    let mut bench = Bench::new(2, ServerSettings::default());
+    bench.shards[0].stores.defers_puts = true;
+    let keys: Vec<Vec<u8>> = (0..500).map(|number| bench.key(0, number)).collect();
+    let put = Operation::Put { value: b"value", condition: PutCondition::Always };
+    let puts: Vec<Request<'_>> = keys.iter().map(|key| Request { key, operation: put }).collect();
+    let mut writers: Vec<Client> = (0..20).map(|_| bench.native(1)).collect();
+    writers.iter_mut().for_each(|writer| bench.send(writer, &frame(&puts)));
+    let mut reader = bench.native(1);
+    let missing = bench.key(0, keys.len());
+    let get = frame(&[Request { key: &missing, operation: Operation::Get }]);
+    for _ in 0..20 {
+        for _ in 0..60 {
+            bench.turn(1);
+            bench.turn(0);
+        }
+        assert!(bench.shards[0].shard.is_stuck(), "the owner of the keys may sleep a little");
+        assert!(!bench.turn(1), "the shard that waits for it has nothing to do");
+        bench.send(&mut reader, &get);
+        let turns = bench.turns_until(&mut reader, 9, 1000);
+        assert!(turns <= 6, "{turns} turns");
+        reader.received.clear();
+    }
+    bench.shards[0].stores.defers_puts = false;
+    while [0, 1].map(|shard| bench.turn(shard)).contains(&true) {
+        writers.iter_mut().for_each(|writer| _ = writer.receive());
+    }
+    for writer in &mut writers {
+        writer.receive();
+        assert_eq!(refusals(writer, |reply| reply == Reply::Done), (puts.len(), 0));
+    }
 }

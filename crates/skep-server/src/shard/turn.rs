@@ -12,16 +12,16 @@
 //!   share, and the other shards as many again.
 //! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
 //!   beyond it by what it may take alone. The stores bound what they copy ([`crate::spaces::SpaceReplies`]).
-//! - **Order.** Connections take turns: whoever was served goes to the tail of the queue, and each turn serves at least the
-//!   first one. The parcels of other shards are taken from each shard in turn, and in every other turn connections go
+//! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at least the
+//!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap. The parcels of other shards are taken from each shard in turn, and in every other turn connections go
 //!   before them.
 //!
 //! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
 //! at the moment. A connection all of whose operations were deferred is *starved*. It keeps its place ahead of those that
 //! were served if something before it in the batch was carried out, because that may have used up what it needed. If
-//! nothing was, it had its chance and goes to the tail. The same holds for parcels. If only starved work is left, the shard
-//! is *stuck*: it sleeps for a moment between turns, and takes only one part of a batch in each, so that the rest of
-//! the queue comes by.
+//! nothing was, it had its chance and goes to the tail. The same holds for parcels. A turn after one that served nobody takes no more
+//! than the stores try at a time, so that the rest of the queue comes by. If all that there is to do was starved since
+//! somebody was served, the shard sleeps for a moment between turns.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ impl Shard {
 
     /// Most operations of the connections in this turn, and most of the other shards.
     fn operations_max(&self) -> usize {
-        if self.is_stuck { LIMIT_MIN } else { self.window.limit() }
+        if self.starved > 0 { LIMIT_MIN } else { self.window.limit() }
     }
 
     /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
@@ -176,10 +176,11 @@ impl Shard {
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let inbox_goes_first = self.inbox_goes_first();
         let operations_max = self.operations_max();
-        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, ready, .. } = self;
+        let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
+        self.others_wait = waiting + self.ready.len() + self.inbox.len() > 1;
+        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
-        let waiting = batch.iter().filter(|submission| submission.is_waiting).count() + ready.len() + inbox.len();
         let mut arrivals = inbox.iter_mut();
         let mut requests = std::mem::take(&mut self.requests).recycle();
         if inbox_goes_first {
@@ -196,7 +197,7 @@ impl Shard {
             }
             let start = places.len();
             let left = connection.operations_left();
-            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, waiting > 1);
+            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
             let count_max = connection.submission_max(share);
             size += connection.visit(count_max, TURN_SIZE_MAX - size, is_late, |space, operation| {
                 let request = match operation {
@@ -248,29 +249,27 @@ impl Shard {
 
     /// Sends answers back to other shards, writes the replies of the batch, and sees what is next for each connection.
     pub(super) fn reply(&mut self, now: Instant) {
-        let has_more = !self.ready.is_empty() || self.has_more_answers;
         // In the order of the batch.
-        let goes_on = if self.inbox_goes_first() {
+        if self.inbox_goes_first() {
             let has_progress = self.reply_to_shards(false);
-            self.reply_to_connections(has_progress, now).1
+            self.reply_to_connections(has_progress, now);
         } else {
-            let (has_progress, goes_on) = self.reply_to_connections(false, now);
+            let has_progress = self.reply_to_connections(false, now);
             self.reply_to_shards(has_progress);
-            goes_on
-        };
-        self.is_stuck = !has_more && !goes_on && self.has_work();
+        }
     }
 
     /// Sends parcels back of which something was carried out, or all if nothing before them in the batch was: then there
     /// is no memory for them, and they had their chance. `has_progress` says whether something before the inbox was; the
     /// answer, whether something is now.
     fn reply_to_shards(&mut self, mut has_progress: bool) -> bool {
-        let mut starved = 0;
+        let mut had_chance = 0;
         for _ in 0..self.inbox.len() {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
             let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
             if answers.clone().any(|index| !self.replies.is_deferred(Place::hash(index))) {
                 has_progress = true;
+                self.starved = 0;
                 let Arrival { shard, mut parcel, .. } = arrival;
                 for index in answers.clone() {
                     parcel.answers.push(self.replies.get(Place::hash(index)));
@@ -283,26 +282,25 @@ impl Shard {
                 }
                 continue;
             }
+            self.starved += usize::from(!answers.is_empty());
             if !answers.is_empty() && !has_progress {
                 arrival.is_probe = true;
-                starved += 1;
+                had_chance += 1;
             }
             self.inbox.push_back(arrival);
         }
         // Those that had their chance are the first that were put back.
-        self.inbox.rotate_left(starved);
+        self.inbox.rotate_left(had_chance);
         has_progress
     }
 
     /// Writes the replies of the batch, and puts connections that can go on into the queue. `has_progress` says whether
-    /// something before the connections in the batch was carried out; the answer, whether something is now, and whether
-    /// a connection goes on that is not starved.
-    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) -> (bool, bool) {
+    /// something before the connections in the batch was carried out; the answer, whether something is now.
+    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
-        let mut goes_on = false;
         let mut written = 0;
         for index in 0..self.batch.len() {
             let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
@@ -322,18 +320,23 @@ impl Shard {
             let next = connection.write(metrics, written < TURN_SIZE_MAX, now);
             written += output_size - connection.output_size();
             let is_starved = is_waiting && done == 0 && next == Next::Work;
+            self.starved = if is_starved { self.starved + usize::from(!places.is_empty()) } else { 0 };
             if !is_starved && let Some(since) = connection.waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
+            let is_late = next == Next::Work && self.stop_until.is_none() && {
+                let left = connection.operations_left();
+                self.window.is_late(connection.read_at(), now, left, self.others_wait)
+            };
             match next {
+                Next::Work if is_late && connection.may_be_refused() => {
+                    connection.queued = true;
+                    self.ready.push_front(token);
+                }
                 Next::Work if is_starved && (places.is_empty() || has_progress) => {
-                    goes_on |= places.is_empty();
                     self.queue(token);
                 }
-                Next::Work => {
-                    goes_on |= !is_starved;
-                    self.batch[index].goes_on = true;
-                }
+                Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
                 Next::Linger(_) if self.lingering.contains(&token) => {}
                 Next::Linger(_) => self.lingering.push(token),
@@ -346,7 +349,7 @@ impl Shard {
             }
         }
         self.batch.clear();
-        (has_progress, goes_on)
+        has_progress
     }
 
     /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
