@@ -11,7 +11,7 @@
 //! wait for room in the output, the moment when there was room again.
 //!
 //! A connection may submit its share of the window in a turn, and less after a store deferred some of its operations: as
-//! many as were carried out, at least one, and twice as many each time that all are. So operations on large values, and
+//! many as were carried out, and twice as many each time that all are. So operations on large values, and
 //! those for which there is no memory at the moment, leave the batch to others.
 //!
 //! A connection that ends on our side first says so to the peer and then swallows what the peer still sends, for a
@@ -304,12 +304,22 @@ impl Connection {
         false
     }
 
-    /// Takes note of where the operations went that [`Connection::visit`] gave; its share of the window is `share`.
-    /// Returns how many of them are done or are with other shards.
-    pub(crate) fn place(&mut self, places: &[Run], parcel_count: usize, replies: &SpaceReplies, share: usize) -> usize {
+    /// Takes note of where the operations went that [`Connection::visit`] gave; its share of the window is `share`, and
+    /// `has_company` says whether something before them in the batch was carried out. Returns how many of them are done or
+    /// are with other shards.
+    pub(crate) fn place(
+        &mut self,
+        places: &[Run],
+        parcel_count: usize,
+        replies: &SpaceReplies,
+        share: usize,
+        has_company: bool,
+    ) -> usize {
         let visited: usize = places.iter().map(Run::count).sum();
         let done = visited - self.round.place(places, parcel_count, replies);
         self.quota = match done {
+            // What was carried out before them may have used up what they needed.
+            0 if has_company => (visited / 2).max(1),
             _ if done < visited => done.max(1),
             _ if self.quota < share => 2 * self.quota,
             _ => usize::MAX,

@@ -89,6 +89,8 @@ pub(crate) struct Shard {
     connections: Connections,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
+    /// Connections whose operations were deferred when they were the first of a batch.
+    stuck: VecDeque<Token>,
     window: Window,
     /// Connections that say goodbye.
     lingering: Vec<Token>,
@@ -110,8 +112,6 @@ pub(crate) struct Shard {
     turns: u64,
     /// Whether more than one connection waits, or another shard.
     others_wait: bool,
-    /// How many connections and parcels were starved since the last one that was served.
-    starved: usize,
     /// How many operations the stores carried out in the turn.
     executed: usize,
     /// How many operations of the turn were answered, and when they were read.
@@ -142,6 +142,7 @@ impl Shard {
             epoll,
             connections: Connections::default(),
             ready: VecDeque::new(),
+            stuck: VecDeque::new(),
             window,
             lingering: Vec::new(),
             inbox: VecDeque::new(),
@@ -154,7 +155,6 @@ impl Shard {
             replies: SpaceReplies::new(),
             turns: 0,
             others_wait: false,
-            starved: 0,
             executed: 0,
             answered: Vec::new(),
             next_tick: Instant::now(),
@@ -207,13 +207,14 @@ impl Shard {
         worked
     }
 
-    /// Whether all that it has to do was deferred.
-    fn is_stuck(&self) -> bool {
-        self.starved > 0 && self.starved >= self.ready.len() + self.inbox.len() && !self.has_more_answers
+    fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.stuck.is_empty() || !self.inbox.is_empty() || self.has_more_answers
     }
 
-    fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.inbox.is_empty() || self.has_more_answers
+    /// Whether all that it has to do had its chance and was deferred.
+    fn is_stuck(&self) -> bool {
+        let waits = self.ready.is_empty() && !self.has_more_answers && self.inbox.iter().all(Arrival::is_stuck);
+        waits && self.has_work()
     }
 
     /// Asks epoll what has happened, and waits for it no longer than `timeout`.

@@ -17,11 +17,10 @@
 //!   before them.
 //!
 //! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
-//! at the moment. A connection all of whose operations were deferred is *starved*. It keeps its place ahead of those that
-//! were served if something before it in the batch was carried out, because that may have used up what it needed. If
-//! nothing was, it had its chance and goes to the tail. The same holds for parcels. A turn after one that served nobody takes no more
-//! than the stores try at a time, so that the rest of the queue comes by. If all that there is to do was starved since
-//! somebody was served, the shard sleeps for a moment between turns.
+//! at the moment. A connection all of whose operations were deferred is *starved*. If something before it in the batch was
+//! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
+//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. The same holds
+//! for parcels. A shard that has nothing but what is stuck sleeps for a moment between turns.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -42,6 +41,9 @@ use crate::window::LIMIT_MIN;
 /// Bytes that a turn reads and decodes, submits, and writes, before it leaves the rest to the next one.
 pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 
+/// Stuck connections that are tried in a turn.
+const STUCK_MAX: usize = LIMIT_MIN;
+
 /// A connection's part of a batch.
 pub(super) struct Submission {
     token: Token,
@@ -61,8 +63,8 @@ pub(super) struct Arrival {
     /// Where the answers to those that are in the batch begin, and how many these are.
     first: usize,
     submitted: usize,
-    /// Whether only the first one is submitted: they had their chance, and there was no memory for any.
-    is_probe: bool,
+    /// Whether they had their chance and were deferred: only the first one is tried.
+    is_stuck: bool,
 }
 
 /// What one connection sends to one other shard.
@@ -74,9 +76,14 @@ pub(super) enum Outgoing {
 }
 
 impl Arrival {
+    /// Whether its requests had their chance and were deferred.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
     /// Operations that the next batch has of it.
     fn count(&self) -> usize {
-        if self.is_probe { 1 } else { self.parcel.requests.len() }
+        if self.is_stuck { 1 } else { self.parcel.requests.len() }
     }
 }
 
@@ -108,7 +115,7 @@ impl Shard {
             if let Some(parcel) = parcel {
                 empty = 0;
                 operations += parcel.requests.len();
-                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_probe: false });
+                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_stuck: false });
                 has_room = operations < self.window.limit();
             } else {
                 empty += 1;
@@ -132,37 +139,48 @@ impl Shard {
         self.queue(token);
     }
 
-    /// Most operations of the connections in this turn, and most of the other shards.
-    fn operations_max(&self) -> usize {
-        if self.starved > 0 { LIMIT_MIN } else { self.window.limit() }
-    }
-
     /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
-    /// for does not count, or they could keep the connections of this one waiting for ever.
+    /// for does not count, or they could keep the connections of this one waiting for ever. Stuck connections come last.
     pub(super) fn gather(&mut self, now: Instant) {
-        let operations_max = self.operations_max().min(self.window.room());
-        let share = self.window.share();
+        let operations_max = self.window.room();
         let (mut operations, mut size) = (0, 0);
         while (self.batch.is_empty() || operations < operations_max && size < TURN_SIZE_MAX)
             && let Some(token) = self.ready.pop_front()
         {
-            let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-            let Some(connection) = self.connections.get_mut(token) else { continue };
-            connection.queued = false;
-            connection.read(metrics, share, now);
-            if let Some(hello) = connection.decode(metrics)
-                && self.greet(token, &hello)
-            {
-                continue;
-            }
-            let Some(connection) = self.connections.get_mut(token) else { continue };
-            size += connection.take_work();
-            let is_waiting = connection.wants_submission();
-            // A connection without operations has its cost too.
-            operations += if is_waiting { connection.submission_max(share) } else { 1 };
-            self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_waiting, goes_on: false });
+            let work = self.take_on(token, now);
+            operations += work.0;
+            size += work.1;
         }
         self.metrics().held_back.add(self.ready.len() as u64);
+        if (2..=STUCK_MAX).contains(&self.stuck.len()) {
+            // Each is the first one in its turn: some may be deferred only because of others before them.
+            self.stuck.rotate_left(1);
+        }
+        for _ in 0..self.stuck.len().min(STUCK_MAX) {
+            if let Some(token) = self.stuck.pop_front() {
+                self.take_on(token, now);
+            }
+        }
+    }
+
+    /// Reads and decodes a connection and adds it to the batch. Returns the operations and bytes that this counts for.
+    fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
+        let share = self.window.share();
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let Some(connection) = self.connections.get_mut(token) else { return (0, 0) };
+        connection.queued = false;
+        connection.read(metrics, share, now);
+        if let Some(hello) = connection.decode(metrics)
+            && self.greet(token, &hello)
+        {
+            return (1, 0);
+        }
+        let Some(connection) = self.connections.get_mut(token) else { return (1, 0) };
+        let is_waiting = connection.wants_submission();
+        self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_waiting, goes_on: false });
+        // A connection without operations has its cost too.
+        let operations = if is_waiting { connection.submission_max(share) } else { 1 };
+        (operations, connection.take_work())
     }
 
     /// Whether the parcels of other shards go before the connections in this turn.
@@ -175,9 +193,9 @@ impl Shard {
     /// stops: then nobody waits after it.
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let inbox_goes_first = self.inbox_goes_first();
-        let operations_max = self.operations_max();
+        let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        self.others_wait = waiting + self.ready.len() + self.inbox.len() > 1;
+        self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
         let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
@@ -259,9 +277,8 @@ impl Shard {
         }
     }
 
-    /// Sends parcels back of which something was carried out, or all if nothing before them in the batch was: then there
-    /// is no memory for them, and they had their chance. `has_progress` says whether something before the inbox was; the
-    /// answer, whether something is now.
+    /// Sends parcels back of which something was carried out, and keeps the others. `has_progress` says whether something
+    /// before the inbox in the batch was carried out. Returns whether something is now.
     fn reply_to_shards(&mut self, mut has_progress: bool) -> bool {
         let mut had_chance = 0;
         for _ in 0..self.inbox.len() {
@@ -269,7 +286,6 @@ impl Shard {
             let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
             if answers.clone().any(|index| !self.replies.is_deferred(Place::hash(index))) {
                 has_progress = true;
-                self.starved = 0;
                 let Arrival { shard, mut parcel, .. } = arrival;
                 for index in answers.clone() {
                     parcel.answers.push(self.replies.get(Place::hash(index)));
@@ -282,9 +298,8 @@ impl Shard {
                 }
                 continue;
             }
-            self.starved += usize::from(!answers.is_empty());
             if !answers.is_empty() && !has_progress {
-                arrival.is_probe = true;
+                arrival.is_stuck = true;
                 had_chance += 1;
             }
             self.inbox.push_back(arrival);
@@ -295,7 +310,7 @@ impl Shard {
     }
 
     /// Writes the replies of the batch, and puts connections that can go on into the queue. `has_progress` says whether
-    /// something before the connections in the batch was carried out; the answer, whether something is now.
+    /// something before the connections in the batch was carried out. Returns whether something is now.
     fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
@@ -308,7 +323,9 @@ impl Shard {
             let Some(connection) = self.connections.get_mut(token) else { continue };
             let done = match places.is_empty() {
                 true => 0,
-                false => connection.place(&self.places[places.clone()], parcel_count, &self.replies, share),
+                false => {
+                    connection.place(&self.places[places.clone()], parcel_count, &self.replies, share, has_progress)
+                }
             };
             has_progress |= done > 0;
             let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
@@ -320,7 +337,6 @@ impl Shard {
             let next = connection.write(metrics, written < TURN_SIZE_MAX, now);
             written += output_size - connection.output_size();
             let is_starved = is_waiting && done == 0 && next == Next::Work;
-            self.starved = if is_starved { self.starved + usize::from(!places.is_empty()) } else { 0 };
             if !is_starved && let Some(since) = connection.waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
@@ -333,8 +349,10 @@ impl Shard {
                     connection.queued = true;
                     self.ready.push_front(token);
                 }
-                Next::Work if is_starved && (places.is_empty() || has_progress) => {
-                    self.queue(token);
+                Next::Work if is_starved && (places.is_empty() || has_progress) => self.queue(token),
+                Next::Work if is_starved => {
+                    connection.queued = true;
+                    self.stuck.push_back(token);
                 }
                 Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
