@@ -185,6 +185,16 @@ impl Answers {
         self.entries.push(answer);
     }
 
+    /// Bytes of their values.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Number of answers.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// How many are more than a promise to be answered later.
     pub(crate) fn done_count(&self) -> u64 {
         self.entries.iter().filter(|answer| **answer != Answer::Deferred).count() as u64

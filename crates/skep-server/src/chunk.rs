@@ -42,6 +42,8 @@ pub(crate) enum Decoded {
     NoHello,
     /// The hello of a native connection, and its size.
     Hello(Hello, usize),
+    /// A part of a long request, of so many bytes: the next call goes on.
+    Part(usize),
     /// Requests, perhaps none.
     Requests {
         /// Operations of the first round.
@@ -54,7 +56,7 @@ pub(crate) enum Decoded {
 }
 
 impl Chunk {
-    /// Takes complete requests from the input. The last chunk must be finished.
+    /// Takes complete requests from the input, or decodes the next part of a long one. The last chunk must be finished.
     pub(crate) fn decode(&mut self, input: &mut [u8]) -> Result<Decoded, ProtocolError> {
         match self {
             Chunk::Hello => {
@@ -64,14 +66,7 @@ impl Chunk {
                 let (round_size, exhausted) = chunk.decode(input)?;
                 Ok(Decoded::Requests { round_size, request_count: round_size, exhausted })
             }
-            Chunk::Resp(chunk) => {
-                let exhausted = chunk.decode(input);
-                Ok(Decoded::Requests {
-                    round_size: chunk.round_size(),
-                    request_count: chunk.request_count(),
-                    exhausted,
-                })
-            }
+            Chunk::Resp(chunk) => Ok(chunk.decode(input)),
         }
     }
 
@@ -82,6 +77,11 @@ impl Chunk {
             Chunk::Native(chunk) => chunk.is_finished(),
             Chunk::Resp(chunk) => chunk.is_finished(),
         }
+    }
+
+    /// Whether a long request has been decoded in part.
+    pub(crate) fn is_decoding(&self) -> bool {
+        matches!(self, Chunk::Resp(chunk) if chunk.is_decoding())
     }
 
     /// Bytes of the input that the requests take.
@@ -139,7 +139,7 @@ impl Chunk {
             Chunk::Native(chunk) => chunk.encode(round, replies, output, waiting),
             Chunk::Resp(chunk) => {
                 chunk.encode(round, replies, input, output, waiting, context);
-                if round.is_finished() && !chunk.is_finished() {
+                if round.is_finished() && !chunk.is_finished() && !chunk.is_decoding() {
                     round.begin(chunk.round_size());
                 }
             }

@@ -10,6 +10,10 @@
 //! was all completed by its last read. That is the moment from which its delay counts, or, if its client let it
 //! wait for room in the output, the moment when there was room again.
 //!
+//! A connection may submit its share of the window in a turn, and less after a store deferred some of its operations: as
+//! many as were carried out, and twice as many each time that all are. So operations on large values, and
+//! those for which there is no memory at the moment, leave the batch to others.
+//!
 //! A connection that ends on our side first says so to the peer and then swallows what the peer still sends, for a
 //! while: closing at once would destroy the last reply on its way.
 
@@ -20,12 +24,13 @@ use std::time::{Duration, Instant};
 use skep_store::operation::Request;
 use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size};
 
+use crate::batch::Answers;
 use crate::buffer::{Input, Output};
 use crate::chunk::{Chunk, Decoded, OUTPUT_SIZE_MAX};
 use crate::metrics::Metrics;
 use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
-use crate::round::Round;
+use crate::round::{Round, Run};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// Operations that are submitted at a time have no more bytes than this and those of the last one. They may have more
@@ -37,6 +42,8 @@ const READ_MIN: usize = 4 << 10;
 const READ_MAX: usize = 256 << 10;
 /// What an operation is taken to have before any has arrived, in bytes: little, or the first read would bring too many.
 const OPERATION_SIZE: usize = 8;
+/// An output of up to this size is written at once, however much others have written in the turn.
+const SMALL_OUTPUT_SIZE_MAX: usize = 16 << 10;
 /// How long a closed connection still swallows input.
 const LINGER: Duration = Duration::from_millis(500);
 /// How many bytes it swallows.
@@ -47,8 +54,10 @@ pub(crate) struct Connection {
     stream: TcpStream,
     /// Its number in the server.
     pub(crate) number: u64,
-    /// Whether it stands in the queue of its shard.
+    /// Whether it is in the queue of its shard.
     pub(crate) queued: bool,
+    /// The turn of its shard since which it has waited, if it waits.
+    pub(crate) waits_since: Option<u64>,
     input: Input,
     output: Output,
     chunk: Chunk,
@@ -71,8 +80,10 @@ pub(crate) struct Connection {
     undecoded: usize,
     /// About how many bytes an operation of this connection takes.
     operation_size: usize,
-    /// What it counts for in the window of its shard.
-    pub(crate) counted: usize,
+    /// How many operations it may submit at a time.
+    quota: usize,
+    /// Bytes that were read and decoded since the last [`Connection::take_work`].
+    work: usize,
     /// Whether it closes when the output is empty, whatever else arrives.
     closing: bool,
     /// Whether it is of no more use.
@@ -106,6 +117,7 @@ impl Connection {
             stream,
             number,
             queued: false,
+            waits_since: None,
             input: Input::default(),
             output: Output::default(),
             chunk,
@@ -119,7 +131,8 @@ impl Connection {
             stalled: false,
             undecoded: 0,
             operation_size: OPERATION_SIZE,
-            counted: 0,
+            quota: usize::MAX,
+            work: 0,
             closing: false,
             broken: false,
             lingering: None,
@@ -171,6 +184,7 @@ impl Connection {
         match self.input.read(&self.stream, size_max) {
             Ok(moved) => {
                 metrics.input_bytes.add(moved.size as u64);
+                self.work += moved.size;
                 // The end was announced together with the last bytes, so it must be looked for.
                 self.readable = moved.more || self.peer_finished && !moved.ended;
                 self.ended |= moved.ended;
@@ -180,9 +194,11 @@ impl Connection {
         }
     }
 
-    /// Decodes the next chunk if the last one is finished. Answers the hello of a native connection.
+    /// Decodes the next chunk if the last one is finished, or the next part of a long request. Returns the hello of a
+    /// native connection.
     pub(crate) fn decode(&mut self, metrics: &Metrics) -> Option<Hello> {
-        if self.exhausted || !self.chunk.is_finished() || !self.has_room() || self.closing {
+        let may_decode = self.chunk.is_finished() || self.chunk.is_decoding();
+        if self.exhausted || !may_decode || !self.has_room() || self.closing {
             return None;
         }
         match self.chunk.decode(self.input.bytes_mut()) {
@@ -192,6 +208,8 @@ impl Connection {
                 }
                 self.exhausted = exhausted;
                 let size = self.chunk.size();
+                // What a longer request has more was looked at when it was read.
+                self.work += size.min(READ_MAX);
                 if size > 0 {
                     self.operation_size = (size / request_count.max(1)).max(1);
                 }
@@ -200,6 +218,7 @@ impl Connection {
                 self.round.begin(round_size);
                 self.finish_chunk();
             }
+            Ok(Decoded::Part(size)) => self.work += size,
             Ok(Decoded::NoHello) => self.exhausted = true,
             Ok(Decoded::Hello(hello, size)) => {
                 self.input.consume(size);
@@ -221,30 +240,38 @@ impl Connection {
         !self.broken && self.has_room() && self.round.wants_submission()
     }
 
-    /// How many operations that may be.
-    pub(crate) fn operation_count(&self) -> usize {
-        self.round.remaining()
+    /// How many operations that may be, if the connection's share of the window is `share`.
+    pub(crate) fn submission_max(&self, share: usize) -> usize {
+        self.round.remaining().min(self.round.submission_max()).min(self.quota).min(share)
     }
 
-    /// Gives at most `count_max` operations that are to be submitted to `visit`, in order. The others are submitted
-    /// when these are answered. If it is too late for what has not been begun, that is refused: a command of many
-    /// keys as a whole or not at all, and only if its operations are all of this round.
+    /// Bytes that were read and decoded since the last call.
+    pub(crate) fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Gives at most `count_max` operations that are to be submitted to `visit`, in order, and no more once they have
+    /// `size_max` bytes. The others are submitted when these are answered. If it is too late for what has not been begun,
+    /// that is refused: a command of many keys as a whole or not at all, and only if its operations are all of this round.
+    /// Returns how many bytes were given.
     pub(crate) fn visit<'a>(
         &'a self,
         count_max: usize,
+        size_max: usize,
         is_late: bool,
         mut visit: impl FnMut(Space, Result<Request<'a>, WireError>),
-    ) {
-        let mut left = self.round.submission_max().min(count_max);
+    ) -> usize {
+        let mut left = count_max;
+        let size_max = size_max.min(SUBMISSION_SIZE_MAX);
         let mut size = 0;
         let mut refused = false;
         let mut operations = self.chunk.operations(self.input.bytes());
         for run in self.round.runs() {
             for alike in (1..=run.count()).rev() {
-                if left == 0 || size >= SUBMISSION_SIZE_MAX {
-                    return;
+                if left == 0 || size >= size_max {
+                    return size;
                 }
-                let Some((part, space, mut operation)) = operations.next() else { return };
+                let Some((part, space, mut operation)) = operations.next() else { return size };
                 if !run.is_unanswered() {
                     refused = false;
                     continue;
@@ -261,6 +288,52 @@ impl Connection {
                 visit(space, operation);
             }
         }
+        size
+    }
+
+    /// Whether the first operation that is to be submitted may be refused.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        let mut operations = self.chunk.operations(self.input.bytes());
+        for run in self.round.runs() {
+            if !run.is_unanswered() {
+                (0..run.count()).for_each(|_| _ = operations.next());
+                continue;
+            }
+            return operations.next().is_some_and(|(part, ..)| part.index == 0 && part.count <= run.count());
+        }
+        false
+    }
+
+    /// Takes note of where the operations went that [`Connection::visit`] gave; its share of the window is `share`, and
+    /// `has_company` says whether something before them in the batch was carried out. Returns how many of them are done or
+    /// are with other shards.
+    pub(crate) fn place(
+        &mut self,
+        places: &[Run],
+        parcel_count: usize,
+        replies: &SpaceReplies,
+        share: usize,
+        has_company: bool,
+    ) -> usize {
+        let visited: usize = places.iter().map(Run::count).sum();
+        let done = visited - self.round.place(places, parcel_count, replies);
+        self.quota = match done {
+            // What was carried out before them may have used up what they needed.
+            0 if has_company => (visited / 2).max(1),
+            _ if done < visited => done.max(1),
+            _ if self.quota < share => 2 * self.quota,
+            _ => usize::MAX,
+        };
+        done
+    }
+
+    /// Takes the answers of a parcel that came back from `shard`.
+    pub(crate) fn receive(&mut self, shard: u16, answers: &Answers) {
+        let done = answers.done_count() as usize;
+        if done < answers.len() {
+            self.quota = self.quota.min(done.max(1));
+        }
+        self.round.receive(shard, answers);
     }
 
     /// From when on the requests at hand have waited for us.
@@ -270,16 +343,11 @@ impl Connection {
 
     /// About how many operations were read and are not answered. Those that wait for the client to take replies are
     /// not for us to hurry with.
-    pub(crate) fn in_flight(&self) -> usize {
+    pub(crate) fn operations_left(&self) -> usize {
         if self.broken || self.closing || !self.has_room() {
             return 0;
         }
         self.chunk.operations_left(&self.round) + self.undecoded
-    }
-
-    /// The answers that the connection waits for.
-    pub(crate) fn round_mut(&mut self) -> &mut Round {
-        &mut self.round
     }
 
     /// Writes the answers that are there to the output, in order, and keeps the others; answers how many were there.
@@ -295,9 +363,16 @@ impl Connection {
         before - after
     }
 
-    /// Writes the output to the socket, and says what is next.
-    pub(crate) fn write(&mut self, metrics: &Metrics, now: Instant) -> Next {
-        if self.writable && self.output.waiting() > 0 {
+    /// Bytes of the output that wait for the socket.
+    pub(crate) fn output_size(&self) -> usize {
+        self.output.waiting()
+    }
+
+    /// Writes the output to the socket, and says what is next. Unless it `may_write_much`, a large output waits for the
+    /// next turn.
+    pub(crate) fn write(&mut self, metrics: &Metrics, may_write_much: bool, now: Instant) -> Next {
+        let is_postponed = self.writable && !may_write_much && self.output.waiting() > SMALL_OUTPUT_SIZE_MAX;
+        if self.writable && self.output.waiting() > 0 && !is_postponed {
             match self.output.write(&self.stream) {
                 Ok(moved) => {
                     metrics.output_bytes.add(moved.size as u64);
@@ -313,6 +388,9 @@ impl Connection {
         if self.broken {
             // Parcels that are under way find nobody when they come back.
             return Next::Close;
+        }
+        if is_postponed {
+            return Next::Work;
         }
         if let Some(linger) = &self.lingering {
             return if self.ended || now >= linger.until { Next::Close } else { Next::Linger(linger.until) };

@@ -71,8 +71,11 @@ pub(crate) struct Metrics {
     pub(crate) delay: Counter,
     pub(crate) delay_min: Counter,
     pub(crate) delay_max: Counter,
-    /// How often a socket was not read because the window was full.
+    /// How often a connection waited for the next turn because a turn had enough to do.
     pub(crate) held_back: Counter,
+    /// Turns that had something to do, and the most that a connection waited until it was served.
+    pub(crate) turns: Counter,
+    pub(crate) turns_waited_max: Counter,
     /// Operations answered `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.

@@ -4,14 +4,22 @@
 //! A command of many keys is as many operations, submitted in rounds; `MGET` of a million keys takes a thousand
 //! rounds and never more memory than its keys and the answers of one round. Commands that the server answers run
 //! when their place in the replies is reached, so that they see what came before them.
+//!
+//! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its chunk, and
+//! its numbers are made binary in parts, one each time that [`RespChunk::decode`] is called.
 
 use skep_store::operation::Request;
 use skep_wire::resp::{Argument, ReplyWriter, RequestParser, Version};
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX, Part};
-use crate::resp_command::{Action, Arguments, Context, Progress};
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, Decoded, OUTPUT_SIZE_MAX, Part};
+use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
+
+/// A command of more arguments is alone in its chunk, and its operands are made binary in parts.
+const LONG_COMMAND: usize = 1024;
+/// Numbers that are made binary at a time.
+const OPERANDS_PART: usize = 16 << 10;
 
 /// Commands that are worked on, and what is known of the one that is arriving.
 pub(crate) struct RespChunk {
@@ -24,7 +32,11 @@ pub(crate) struct RespChunk {
     commands: Vec<Command>,
     arguments: Vec<Argument>,
     /// Operands of vector commands, made binary.
-    operands: Vec<u8>,
+    operands: Operands,
+    /// The size of a request that is parsed and not decoded.
+    parsed: Option<usize>,
+    /// Whether the last command waits for its operands.
+    is_decoding: bool,
     /// Bytes of the input that the commands take.
     size: usize,
     /// Whether nothing behind the commands is answered.
@@ -58,7 +70,9 @@ impl RespChunk {
             version: Version::default(),
             commands: Vec::new(),
             arguments: Vec::new(),
-            operands: Vec::new(),
+            operands: Operands::default(),
+            parsed: None,
+            is_decoding: false,
             size: 0,
             ended: false,
             command: 0,
@@ -68,47 +82,96 @@ impl RespChunk {
         }
     }
 
-    /// Takes whole commands from the input, as many as a chunk may have. Answers whether no more of them are complete.
-    pub(crate) fn decode(&mut self, input: &mut [u8]) -> bool {
-        while self.operations_left + self.commands.len() < 2 * CHUNK_OPERATIONS_MAX
-            && self.size < CHUNK_SIZE_MAX
-            && !self.ended
+    /// Takes whole commands from the input, as many as a chunk may have, or decodes the next part of a long one.
+    pub(crate) fn decode(&mut self, input: &mut [u8]) -> Decoded {
+        let mut exhausted = false;
+        while !self.is_decoding && !exhausted && !self.is_full() && self.parse(&mut input[self.size..], &mut exhausted)
         {
-            let start = self.size;
-            let first_argument = self.arguments.len();
-            let action = match self.parser.parse(&mut input[start..]) {
-                Ok(None) => return true,
-                Ok(Some(size)) => {
-                    self.size += size;
-                    self.arguments.extend_from_slice(self.parser.arguments());
-                    let arguments = Arguments::new(&input[start..], &self.arguments[first_argument..]);
-                    if arguments.count() == 0 {
-                        continue;
-                    }
-                    Action::decode(arguments, self.space, self.spaces, &mut self.operands)
-                }
-                Err(error) => Action::Close(format!("ERR {error}")),
-            };
-            if let Action::Select(space) = action {
-                self.space = space;
-            }
-            let argument_count = self.arguments.len() - first_argument;
-            let operation_count = action.operation_count(argument_count);
-            self.operations_left += operation_count;
-            self.ended |= action.is_last();
-            let looks_around = action.looks_around();
-            let space = self.space;
-            self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
-            if looks_around {
-                return self.ended;
+        }
+        if self.is_decoding {
+            let size = self.decode_operands(input);
+            if self.is_decoding {
+                return Decoded::Part(size);
             }
         }
-        self.ended
+        let exhausted = exhausted || self.ended;
+        Decoded::Requests { round_size: self.round_size(), request_count: self.request_count(), exhausted }
+    }
+
+    /// Whether the chunk has enough commands.
+    fn is_full(&self) -> bool {
+        self.operations_left + self.commands.len() >= 2 * CHUNK_OPERATIONS_MAX
+            || self.size >= CHUNK_SIZE_MAX
+            || self.ended
+    }
+
+    /// Takes the command that `input` begins with. Returns false if none may follow it in this chunk, and sets `exhausted`
+    /// if it is not complete.
+    fn parse(&mut self, input: &mut [u8], exhausted: &mut bool) -> bool {
+        let start = self.size;
+        let first_argument = self.arguments.len();
+        let parsed = self.parsed.take().map_or_else(|| self.parser.parse(input), |size| Ok(Some(size)));
+        let action = match parsed {
+            Ok(None) => {
+                *exhausted = true;
+                return false;
+            }
+            Ok(Some(size)) => {
+                if self.parser.arguments().len() > LONG_COMMAND && !self.commands.is_empty() {
+                    self.parsed = Some(size);
+                    return false;
+                }
+                self.size += size;
+                self.arguments.extend_from_slice(self.parser.arguments());
+                let arguments = Arguments::new(input, &self.arguments[first_argument..]);
+                if arguments.count() == 0 {
+                    return true;
+                }
+                let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands);
+                let is_short = arguments.count() <= LONG_COMMAND;
+                let refusal = if is_short { self.operands.convert(arguments, LONG_COMMAND).err() } else { None };
+                refusal.map_or(action, Action::Refuse)
+            }
+            Err(error) => Action::Close(format!("ERR {error}")),
+        };
+        if let Action::Select(space) = action {
+            self.space = space;
+        }
+        let argument_count = self.arguments.len() - first_argument;
+        let operation_count = action.operation_count(argument_count);
+        self.operations_left += operation_count;
+        self.ended |= action.is_last();
+        let looks_around = action.looks_around();
+        let space = self.space;
+        self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
+        self.is_decoding = !self.operands.is_complete();
+        !looks_around && !self.is_decoding
+    }
+
+    /// Makes the next part of the last command's operands binary; a number that is none refuses the command. Returns the
+    /// size of the part.
+    fn decode_operands(&mut self, input: &[u8]) -> usize {
+        let command = self.commands.last_mut().expect("a command waits for its operands");
+        let size = match self.operands.convert(command.arguments(input, &self.arguments), OPERANDS_PART) {
+            Ok(size) => size,
+            Err(sentence) => {
+                self.operations_left -= std::mem::take(&mut command.operation_count);
+                command.action = Action::Refuse(sentence);
+                0
+            }
+        };
+        self.is_decoding = !self.operands.is_complete();
+        size
     }
 
     /// Bytes of the input that the commands take.
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Whether the last command waits for its operands.
+    pub(crate) fn is_decoding(&self) -> bool {
+        self.is_decoding
     }
 
     /// Operations whose answers are not in the output.
@@ -137,8 +200,7 @@ impl RespChunk {
         self.commands.shrink_to(CHUNK_OPERATIONS_MAX);
         self.arguments.clear();
         self.arguments.shrink_to(8 * CHUNK_OPERATIONS_MAX);
-        self.operands.clear();
-        self.operands.shrink_to(CHUNK_SIZE_MAX);
+        self.operands.clear(CHUNK_SIZE_MAX);
         self.command = 0;
         std::mem::take(&mut self.size)
     }
@@ -152,7 +214,11 @@ impl RespChunk {
             let arguments = command.arguments(input, &self.arguments);
             let progress = progress.take();
             (std::mem::take(&mut first)..command.operation_count).map(move |index| {
-                (command.part(index), command.space, command.action.request(arguments, &self.operands, index, progress))
+                (
+                    command.part(index),
+                    command.space,
+                    command.action.request(arguments, self.operands.bytes(), index, progress),
+                )
             })
         })
     }

@@ -167,9 +167,10 @@ impl Round {
     }
 
     /// Says where the unanswered operations went, in order, and in how many parcels. Local ones that the store
-    /// deferred stay unanswered.
-    pub(crate) fn place(&mut self, places: &[Run], parcel_count: usize, replies: &SpaceReplies) {
+    /// deferred stay unanswered, and so do those for which there was no parcel. Returns how many these are.
+    pub(crate) fn place(&mut self, places: &[Run], parcel_count: usize, replies: &SpaceReplies) -> usize {
         self.parcel_count = parcel_count;
+        let mut unanswered = 0;
         let mut places = places.iter().copied();
         let mut place = places.next();
         self.replace(|mut run, placed, _| {
@@ -182,11 +183,15 @@ impl Round {
                     Some(first) if replies.have_deferred(first) => {
                         for place in (0..part.count).map(|index| first.ahead(index)) {
                             let is_deferred = replies.is_deferred(place);
+                            unanswered += usize::from(is_deferred);
                             let slot = if is_deferred { Slot::Unanswered } else { Slot::Fresh(place) };
                             push_run(placed, 0, Run::one(slot));
                         }
                     }
-                    _ => push_run(placed, 0, part),
+                    _ => {
+                        unanswered += if part.is_unanswered() { part.count } else { 0 };
+                        push_run(placed, 0, part);
+                    }
                 }
                 if next.count == 0 {
                     place = places.next();
@@ -194,6 +199,7 @@ impl Round {
             }
             push_run(placed, 0, run);
         });
+        unanswered
     }
 
     /// Lets `replace` append something else for each run; it gets the values of kept answers too.

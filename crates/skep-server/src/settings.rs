@@ -45,9 +45,9 @@ pub struct ServerSettings {
     /// Most connections at a time; fewer if the system grants fewer file descriptors. Each may hold a few MiB of
     /// requests and replies.
     pub connections_max: usize,
-    /// Longest time from the read of a request to its reply, between a millisecond and a minute. The window of
-    /// operations in flight follows from it; what was read and would take longer is answered `BUSY`.
-    pub delay_max: Duration,
+    /// Longest time from the read of a request to its reply, between a millisecond and a minute: what would take longer
+    /// while other connections wait is answered `BUSY`. Without it, nothing is refused.
+    pub delay_max: Option<Duration>,
     /// Whether memory is touched at the start, and not when it is first used.
     pub prefault: bool,
     /// Whether each shard is pinned to a core of its own, of those that the process may use.
@@ -55,7 +55,7 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// One shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, delays up to 100 ms, on the loopback ports 7379 and 6379.
+    /// One shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, nothing refused, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
@@ -68,7 +68,7 @@ impl Default for ServerSettings {
             hash_index_ratio: None,
             inline_threshold: None,
             connections_max: 10_000,
-            delay_max: Duration::from_millis(100),
+            delay_max: None,
             prefault: false,
             pin_threads: false,
         }
@@ -175,8 +175,8 @@ impl ServerSettings {
         if self.ordered_memory > 0 && self.shards > ORDERED_SHARDS_MAX {
             return Err(StartError::OrderedShards(self.shards));
         }
-        if !(DELAY_MAX_MIN..=DELAY_MAX_MAX).contains(&self.delay_max) {
-            return Err(StartError::Delay(self.delay_max));
+        if let Some(delay) = self.delay_max.filter(|delay| !(DELAY_MAX_MIN..=DELAY_MAX_MAX).contains(delay)) {
+            return Err(StartError::Delay(delay));
         }
         if !(LEASE_TIME_MIN..=LEASE_TIME_MAX).contains(&self.lease_time) {
             return Err(StartError::Lease(self.lease_time));

@@ -1,8 +1,9 @@
 //! A shard: one thread, one part of the keys, one store, and the connections that were given to it.
 //!
-//! [`Shard::turn`] is the whole of its work, in the order in which things happen. Nothing in it waits: a shard that
-//! finds nothing to do goes on looking for a short while, because a sleeper needs about 20 µs to wake up, and then
-//! sleeps in epoll until a socket or another shard wakes it.
+//! [`Shard::turn`] is the whole of its work, in the order in which things happen; `turn.rs` says how much of it. Nothing
+//! in it waits: a shard that finds nothing to do goes on looking for a short while, because a sleeper needs about 20 µs to
+//! wake up, and then sleeps in epoll until a socket or another shard wakes it. A shard all of whose work was deferred by a
+//! store sleeps too, but only for a moment: nothing wakes it when there is memory again.
 //!
 //! ```text
 //!   poll ─▶ adopt ─▶ receive ─▶ gather ─▶ execute ─▶ reply
@@ -15,9 +16,11 @@
 //! other shards, so nothing of these changes between `gather` and the end of `execute`.
 
 mod intake;
+#[cfg(test)]
+mod tests;
+mod turn;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,29 +29,26 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use skep_store::operation::KEY_SIZE_MAX;
 use skep_store::processor::{Processor, Statistics};
-use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
-use crate::batch::Answer;
 use crate::connection::{Connection, Next};
 use crate::connections::{Connections, Token};
-use crate::exchange::{Parcel, Peer, Waker};
+use crate::exchange::{Peer, Waker};
 use crate::listen::{Door, Listeners};
 use crate::metrics::Metrics;
-use crate::resp_command::Context;
-use crate::round::{Run, Slot, push_run};
+use crate::round::Run;
 use crate::settings::StartError;
 use crate::shared::Shared;
-use crate::spaces::{Place, Space, SpaceReplies, SpaceRequests, Stores};
+use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
 use crate::window::Window;
+use turn::{Arrival, Outgoing, Submission};
 
-/// A batch has no more operations of each other shard than this and those of its last parcel.
-const INBOX_OPERATIONS_MAX: usize = 4096;
 /// How long a shard looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+/// How long a shard sleeps when all that it has to do was deferred.
+const NAP: Duration = Duration::from_micros(200);
 /// How often a shard looks at the clock while connections linger or it cannot accept more.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a stopping server waits for peers to take their last replies.
@@ -91,13 +91,17 @@ pub(crate) struct Shard {
     connections: Connections,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
-    /// Connections that are not read until the window has room.
-    held: VecDeque<Token>,
+    /// Connections whose operations were deferred when they were the first of a batch.
+    stuck: VecDeque<Token>,
     window: Window,
     /// Connections that say goodbye.
     lingering: Vec<Token>,
-    /// Requests of other shards, by shard.
-    inbox: Vec<(usize, Parcel)>,
+    /// Requests of other shards.
+    inbox: VecDeque<Arrival>,
+    /// The shard whose parcels are taken first.
+    first_peer: usize,
+    /// Whether answers of other shards were left for the next turn.
+    has_more_answers: bool,
     /// Connections that take part in the batch.
     batch: Vec<Submission>,
     /// Where the operations of the batch went, connection by connection.
@@ -106,7 +110,11 @@ pub(crate) struct Shard {
     requests: SpaceRequests<'static>,
     outgoing: Vec<Outgoing>,
     replies: SpaceReplies,
-    /// How many operations the stores had in the turn.
+    /// Turns so far that had something to do.
+    turns: u64,
+    /// Whether more than one connection waits, or another shard.
+    others_wait: bool,
+    /// How many operations the stores carried out in the turn.
     executed: usize,
     /// How many operations of the turn were answered, and when they were read.
     answered: Vec<(usize, Instant)>,
@@ -116,26 +124,6 @@ pub(crate) struct Shard {
     stop_until: Option<Instant>,
     /// Whether this shard has told the others that it has no more connections.
     finished: bool,
-}
-
-/// A connection's part of a batch.
-struct Submission {
-    token: Token,
-    /// Its part of [`Shard::places`].
-    places: Range<usize>,
-    parcel_count: usize,
-    /// Whether it is not read until the window has room.
-    is_held: bool,
-    /// Whether it can go on at once, behind those that had to stand back.
-    goes_on: bool,
-}
-
-/// What one connection sends to one other shard.
-enum Outgoing {
-    Nothing,
-    /// There is no place; these operations are submitted later.
-    NoPlace,
-    Parcel(Parcel),
 }
 
 impl Shard {
@@ -159,15 +147,19 @@ impl Shard {
             epoll,
             connections: Connections::default(),
             ready: VecDeque::new(),
-            held: VecDeque::new(),
+            stuck: VecDeque::new(),
             window,
             lingering: Vec::new(),
-            inbox: Vec::new(),
+            inbox: VecDeque::new(),
+            first_peer: 0,
+            has_more_answers: false,
             batch: Vec::new(),
             places: Vec::new(),
             requests: SpaceRequests::default(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: SpaceReplies::new(),
+            turns: 0,
+            others_wait: false,
             executed: 0,
             answered: Vec::new(),
             next_tick: Instant::now(),
@@ -189,6 +181,8 @@ impl Shard {
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
+            }
+            if worked && !self.is_stuck() {
                 spin_until = now + SPIN;
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
@@ -197,7 +191,8 @@ impl Shard {
                 stores.rest();
                 self.sleep(&mut events);
                 now = Instant::now();
-                spin_until = now + SPIN;
+                // Another turn at once, and another while only if that one finds something.
+                spin_until = if self.is_stuck() { now } else { now + SPIN };
             }
         }
     }
@@ -209,6 +204,7 @@ impl Shard {
         self.receive();
         let worked = self.has_work();
         if worked {
+            self.turns += 1;
             self.gather(now);
             self.execute(stores, now);
             self.reply(now);
@@ -217,8 +213,13 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        let may_read = !self.held.is_empty() && self.window.has_room();
-        may_read || !self.ready.is_empty() || !self.inbox.is_empty()
+        !self.ready.is_empty() || !self.stuck.is_empty() || !self.inbox.is_empty() || self.has_more_answers
+    }
+
+    /// Whether all that it has to do had its chance and was deferred.
+    fn is_stuck(&self) -> bool {
+        let waits = self.ready.is_empty() && !self.has_more_answers && self.inbox.iter().all(Arrival::is_stuck);
+        waits && self.has_work()
     }
 
     /// Asks epoll what has happened, and waits for it no longer than `timeout`.
@@ -247,210 +248,9 @@ impl Shard {
         }
     }
 
-    /// Takes what other shards sent: answers go to the connections that wait for them, requests into the inbox.
-    fn receive(&mut self) {
-        for shard in 0..self.parts.peers.len() {
-            let mut inbox_operations = 0;
-            let Some(peer) = &mut self.parts.peers[shard] else { continue };
-            while inbox_operations < INBOX_OPERATIONS_MAX
-                && let Some(parcel) = peer.receive_requests()
-            {
-                inbox_operations += parcel.requests.len();
-                self.inbox.push((shard, parcel));
-            }
-            while let Some(peer) = &mut self.parts.peers[shard]
-                && let Some(parcel) = peer.receive_answers()
-            {
-                let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-                metrics.operations_forwarded.add(parcel.answers.done_count());
-                if let Some(connection) = self.connections.get_mut(parcel.connection) {
-                    connection.round_mut().receive(shard as u16, &parcel.answers);
-                }
-                let token = parcel.connection;
-                peer.put_back(parcel);
-                self.queue(token);
-            }
-        }
-    }
-
-    /// Reads and decodes the connections that are ready, as far as the window has room, until there is enough for a
-    /// batch. What other shards ask for does not count, or they could keep the connections of this one waiting for ever.
-    fn gather(&mut self, now: Instant) {
-        let mut operation_count = 0;
-        while operation_count < self.window.limit()
-            && let Some((token, has_waited)) = self.next_ready()
-        {
-            let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-            let Some(connection) = self.connections.get_mut(token) else { continue };
-            connection.queued = false;
-            let is_next = has_waited || self.held.is_empty();
-            let is_held = connection.would_read() && !(is_next && self.window.has_room());
-            if is_held {
-                metrics.held_back.add(1);
-            } else {
-                connection.read(metrics, self.window.share(), now);
-            }
-            if let Some(hello) = connection.decode(metrics)
-                && self.greet(token, &hello)
-            {
-                continue;
-            }
-            let Some(connection) = self.connections.get_mut(token) else { continue };
-            recount(connection, &mut self.window);
-            if connection.wants_submission() {
-                operation_count += connection.operation_count().min(self.window.share());
-            }
-            self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_held, goes_on: false });
-        }
-    }
-
-    /// The next connection, and whether it was held back: those that have begun go first, then those that have waited to
-    /// be read. Whoever is to be read and has not waited comes behind them.
-    fn next_ready(&mut self) -> Option<(Token, bool)> {
-        if let Some(token) = self.ready.pop_front() {
-            return Some((token, false));
-        }
-        if self.window.has_room() { self.held.pop_front().map(|token| (token, true)) } else { None }
-    }
-
-    /// Runs the operations of all connections of the batch, and of the inbox, in one go, but for those of the hash space
-    /// whose keys belong to another shard: they are sent there. What would come too late is refused, unless the server
-    /// stops: then nobody waits behind it.
-    fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
-        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
-        let Parts { index, shared, peers, partition, .. } = parts;
-        let metrics = shared.metrics(usize::from(*index));
-        let mut requests = std::mem::take(&mut self.requests).recycle();
-        for (_, parcel) in inbox.iter() {
-            for request in parcel.requests.iter() {
-                requests.push(Space::Hash, request);
-            }
-        }
-        places.clear();
-        for submission in batch.iter_mut() {
-            let Some(connection) = connections.get(submission.token) else { continue };
-            if !connection.wants_submission() {
-                continue;
-            }
-            let start = places.len();
-            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
-            connection.visit(window.share(), is_late, |space, operation| {
-                let request = match operation {
-                    Ok(request) => request,
-                    Err(error) => {
-                        metrics.refused.add(u64::from(error == WireError::Busy));
-                        return push_run(places, start, Run::one(Slot::Kept(Answer::Unserved(error))));
-                    }
-                };
-                // A request that is refused anyway need not travel for it.
-                let is_ours = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
-                let owner = if is_ours { *index } else { partition.shard_of(request.key) };
-                if owner == *index {
-                    return push_run(places, start, Run::one(Slot::Fresh(requests.push(space, request))));
-                }
-                let out = &mut outgoing[usize::from(owner)];
-                if let Outgoing::Nothing = out {
-                    let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
-                    *out = peer.parcel().map_or(Outgoing::NoPlace, Outgoing::Parcel);
-                }
-                if let Outgoing::Parcel(parcel) = out {
-                    parcel.requests.push(&request);
-                    push_run(places, start, Run::one(Slot::Forwarded(owner)));
-                } else {
-                    push_run(places, start, Run::one(Slot::Unanswered));
-                }
-            });
-            submission.places = start..places.len();
-            for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
-                if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
-                    parcel.connection = submission.token;
-                    submission.parcel_count += 1;
-                    peer.send_requests(parcel);
-                }
-            }
-        }
-        self.executed = requests.len();
-        if self.executed > 0 {
-            metrics.operations.add(stores.execute(&requests, replies, now) as u64);
-            metrics.publish(&stores.hash().statistics());
-        }
-        self.requests = requests.recycle();
-    }
-
-    /// Sends answers back to other shards, writes the replies of the batch, and sees what is next for each
-    /// connection.
-    fn reply(&mut self, now: Instant) {
-        let mut answered = 0;
-        for (shard, mut parcel) in self.inbox.drain(..) {
-            for _ in 0..parcel.requests.len() {
-                parcel.answers.push(self.replies.get(Place::hash(answered)));
-                answered += 1;
-            }
-            if let Some(peer) = &mut self.parts.peers[shard] {
-                peer.send_answers(parcel);
-            }
-        }
-        let shared = self.parts.shared.clone();
-        let shard = usize::from(self.parts.index);
-        for index in 0..self.batch.len() {
-            let Submission { token, ref places, parcel_count, is_held, .. } = self.batch[index];
-            let Some(connection) = self.connections.get_mut(token) else { continue };
-            let stood_back = stood_back(&self.places[places.clone()], &self.replies);
-            if !places.is_empty() {
-                connection.round_mut().place(&self.places[places.clone()], parcel_count, &self.replies);
-            }
-            let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
-            let answered = connection.encode(&self.replies, &mut context);
-            if answered > 0 {
-                self.answered.push((answered, connection.read_at()));
-            }
-            let next = connection.write(shared.metrics(shard), now);
-            recount(connection, &mut self.window);
-            match next {
-                Next::Work if is_held => {
-                    connection.queued = true;
-                    self.held.push_back(token);
-                }
-                // What is to be refused is to be told so soon.
-                Next::Work
-                    if connection.counted > 0
-                        && self.window.is_late(connection.read_at(), now, connection.in_flight()) =>
-                {
-                    connection.queued = true;
-                    self.ready.push_front(token);
-                }
-                Next::Work if stood_back => self.queue(token),
-                Next::Work => self.batch[index].goes_on = true,
-                Next::Wait => {}
-                Next::Linger(_) if self.lingering.contains(&token) => {}
-                Next::Linger(_) => self.lingering.push(token),
-                Next::Close => self.close(token),
-            }
-        }
-        for index in 0..self.batch.len() {
-            if self.batch[index].goes_on {
-                self.queue(self.batch[index].token);
-            }
-        }
-        self.batch.clear();
-    }
-
-    /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
-    fn measure(&mut self, now: Instant, spent: Duration) {
-        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        for (count, read_at) in self.answered.drain(..) {
-            metrics.answered(count as u64, now.saturating_duration_since(read_at));
-            self.window.answered(count as u64, read_at, now);
-        }
-        self.window.adjust(now);
-        self.window.worked(self.executed, spent);
-        metrics.publish_window(&self.window);
-    }
-
     /// Drops a connection.
     fn close(&mut self, token: Token) {
         if let Some(connection) = self.connections.remove(token) {
-            self.window.recount(connection.counted, 0);
             self.parts.shared.leave(connection.number);
         }
     }
@@ -461,6 +261,7 @@ impl Shard {
             && !connection.queued
         {
             connection.queued = true;
+            connection.waits_since.get_or_insert(self.turns);
             self.ready.push_back(token);
         }
     }
@@ -471,7 +272,9 @@ impl Shard {
             self.next_tick = now + TICK;
             for token in std::mem::take(&mut self.lingering) {
                 let next = match self.connections.get_mut(token) {
-                    Some(connection) => connection.write(self.parts.shared.metrics(usize::from(self.parts.index)), now),
+                    Some(connection) => {
+                        connection.write(self.parts.shared.metrics(usize::from(self.parts.index)), true, now)
+                    }
                     None => continue,
                 };
                 if let Next::Linger(_) = next { self.lingering.push(token) } else { self.close(token) }
@@ -529,7 +332,9 @@ impl Shard {
         self.adopt();
         self.receive();
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
-        if !self.has_work() && stops == self.stop_until.is_some() {
+        if self.is_stuck() {
+            self.poll(events, Some(NAP));
+        } else if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.lingering.is_empty();
             self.poll(events, ticking.then_some(TICK));
@@ -540,19 +345,6 @@ impl Shard {
     fn metrics(&self) -> &Metrics {
         self.parts.shared.metrics(usize::from(self.parts.index))
     }
-}
-
-/// Whether the reply budget was used up by others before a connection's operations began. Such a connection is the
-/// first of the next batch: those whose answers are large would use the budget up again and again.
-fn stood_back(places: &[Run], replies: &SpaceReplies) -> bool {
-    places.iter().find_map(Run::fresh).is_some_and(|place| replies.is_deferred(place))
-}
-
-/// Tells the window what a connection has in flight now: no more than its share, or one could shut out the others.
-fn recount(connection: &mut Connection, window: &mut Window) {
-    let after = connection.in_flight().min(window.share());
-    window.recount(connection.counted, after);
-    connection.counted = after;
 }
 
 fn door_word(door: Door) -> u64 {

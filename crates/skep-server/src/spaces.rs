@@ -70,6 +70,11 @@ impl Place {
         Place { space: Space::Hash, index: index as u32 }
     }
 
+    /// Its number in its space.
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// The place of the answer so many operations of the same space further on.
     #[inline]
     pub(crate) fn ahead(self, count: usize) -> Place {
@@ -115,13 +120,23 @@ pub(crate) struct SpaceReplies {
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
+    /// Puts of the hash space that a test lets be deferred.
+    #[cfg(test)]
+    deferred_puts: Vec<bool>,
 }
 
 impl SpaceReplies {
     /// Without answers.
     pub(crate) fn new() -> SpaceReplies {
         let replies = || Replies::with_budget(REPLY_BUDGET);
-        SpaceReplies { hash: replies(), ordered: replies(), hash_deferred: 0, ordered_deferred: 0 }
+        SpaceReplies {
+            hash: replies(),
+            ordered: replies(),
+            hash_deferred: 0,
+            ordered_deferred: 0,
+            #[cfg(test)]
+            deferred_puts: Vec::new(),
+        }
     }
 
     /// The answer at this place.
@@ -145,6 +160,10 @@ impl SpaceReplies {
     /// Whether the operation at this place is to be submitted again.
     pub(crate) fn is_deferred(&self, place: Place) -> bool {
         let index = place.index as usize;
+        #[cfg(test)]
+        if self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
+            return true;
+        }
         match place.space {
             Space::Hash => self.hash.is_deferred(index),
             Space::Ordered => self.ordered.is_deferred(index),
@@ -159,13 +178,22 @@ pub(crate) struct Stores<'s> {
     ordered: Option<Session<'s>>,
     /// Whether the session may hold what its writes replaced.
     holds_garbage: bool,
+    /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
+    #[cfg(test)]
+    pub(crate) defers_puts: bool,
 }
 
 impl<'s> Stores<'s> {
     /// A shard's part of the hash store, and its way to the ordered one if there is one.
     pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>) -> Stores<'s> {
         let ordered = ordered.map(|store| store.session().expect("there are no more shards than sessions"));
-        Stores { hash, ordered, holds_garbage: false }
+        Stores {
+            hash,
+            ordered,
+            holds_garbage: false,
+            #[cfg(test)]
+            defers_puts: false,
+        }
     }
 
     /// The shard's part of the hash store.
@@ -177,6 +205,12 @@ impl<'s> Stores<'s> {
     /// again. `now` is for the leases of scans.
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
         let mut done = 0;
+        #[cfg(test)]
+        if self.defers_puts {
+            return self.execute_without_puts(batch, replies);
+        }
+        #[cfg(test)]
+        replies.deferred_puts.clear();
         if !batch.hash.is_empty() {
             self.hash.execute(&batch.hash, &mut replies.hash);
             replies.hash_deferred = replies.hash.deferred_count();
@@ -190,6 +224,27 @@ impl<'s> Stores<'s> {
             done += batch.ordered.len() - replies.ordered_deferred;
         }
         done
+    }
+
+    /// Carries out the operations of a batch of the hash space, except puts and what follows them on their keys.
+    #[cfg(test)]
+    fn execute_without_puts(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies) -> usize {
+        use skep_store::operation::Operation;
+        let mut keys = std::collections::HashSet::new();
+        let mut is_deferred = |request: &Request<'_>| {
+            let is_put = matches!(request.operation, Operation::Put { .. });
+            is_put && keys.insert(request.key.to_vec()) || keys.contains(request.key)
+        };
+        replies.deferred_puts = batch.hash.iter().map(&mut is_deferred).collect();
+        replies.hash_deferred = replies.deferred_puts.iter().filter(|is_deferred| **is_deferred).count();
+        let requests: Vec<_> = std::iter::zip(&batch.hash, &replies.deferred_puts)
+            .map(|(request, is_deferred)| match is_deferred {
+                true => Request { key: request.key, operation: Operation::Contains },
+                false => *request,
+            })
+            .collect();
+        self.hash.execute(&requests, &mut replies.hash);
+        requests.len() - replies.hash_deferred
     }
 
     /// Hands over what others may wait for: the shard is going to sleep.

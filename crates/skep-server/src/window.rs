@@ -5,39 +5,53 @@
 //! TCP Vegas does (Brakmo and Peterson, 1995), and clients are held back beyond it. There, credits of RDMA hold them back;
 //! here, their sockets are not read, and TCP does.
 //!
-//! An operation is *in flight* from the read of the socket that completed its request until its reply is written; its
-//! *delay* is that time. What it waits beyond the smallest delay there was, it queues.
+//! An operation is *in flight* from its submission to a store until that store has answered; what has been decoded and
+//! not submitted is not. Its *delay* is the time from the read of the socket that completed its request until its reply is
+//! written. What it waits beyond the smallest delay there was, it queues.
 //!
 //! ```text
 //!   running delay − smallest delay                           age of a request
-//!   0          1/32          1/16 of the bound               3/4 of the bound          bound
+//!   0          1/32          1/16 of the goal                3/4 of the bound          bound
 //!   ├─ grows by 1/8 ┼─ stays ─┼─ shrinks by 1/8 ─ …           ├─ is refused: BUSY ───────┤
 //! ```
 //!
-//! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. Whoever has much in
-//! flight, and there is no limit to what one frame may ask for, counts for a quarter of the window at most, and is worked
-//! off by as much in a turn, so that one connection does not shut the others out. What such frames hold beyond the window is
-//! refused when it comes near the bound and is work for a while: the last quarter of the bound is kept for what is begun.
-//! Where little is left to do, as after a pause in which others had the processor, a refusal would come no sooner than
-//! the answer.
+//! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. The goal is the bound of
+//! the delay, or 100 ms if there is none.
+//!
+//! A turn submits at most as many operations as the window has room for, and a connection at most a quarter of the
+//! window in a turn. So a connection whose requests ask for much is worked off in parts, and the others have their turns
+//! between these.
+//!
+//! If a bound is set (`--delay-max`), operations that are not begun are refused when they come near it: the last quarter
+//! of the bound is kept for what is begun. Nothing is refused while no other connection waits, since the refusal would help
+//! nobody, nor where little is left to do, since it would come no sooner than the reply. How much is left is priced by the
+//! median of recent turns: a turn in which memory was touched for the first time, or the processor was taken away, does
+//! not count.
 
 use std::time::{Duration, Instant};
 
 /// The smallest window: what a processor has under way at a time. Below it, batches lose what they are for.
-const LIMIT_MIN: usize = 256;
+pub(crate) const LIMIT_MIN: usize = 256;
 /// The largest window. More would not make batches faster.
 const LIMIT_MAX: usize = 4096;
-/// A connection counts for this part of the window at most.
+/// A connection has this part of the window at most.
 const SHARE: usize = 4;
 /// The window changes by this part of it at a time.
 const STEP: usize = 8;
 /// The running average takes over this part of what is new.
 const GAIN: u32 = 4;
+/// What the delays are judged by when there is no bound.
+const GOAL: Duration = Duration::from_millis(100);
+/// Turns whose median prices an operation.
+const COST_COUNT: usize = 15;
 
 /// The window of a shard.
 #[derive(Debug)]
 pub(crate) struct Window {
-    bound: Duration,
+    /// Beyond it, operations are refused.
+    bound: Option<Duration>,
+    /// What the delays are judged by.
+    goal: Duration,
     limit: usize,
     in_flight: usize,
     /// The running average, once something was answered.
@@ -48,15 +62,17 @@ pub(crate) struct Window {
     /// Of the operations read since then: how many were answered now, and their delays together.
     answered: u64,
     delay_sum: Duration,
-    /// Running average of what an operation takes of a turn.
-    cost: Duration,
+    /// What an operation took in each of the last turns that carried out any, and where the next one is noted.
+    costs: [Duration; COST_COUNT],
+    cost_count: usize,
 }
 
 impl Window {
     /// The largest window, for delays below `bound`: that they will be long is to be seen first.
-    pub(crate) fn new(bound: Duration, now: Instant) -> Window {
+    pub(crate) fn new(bound: Option<Duration>, now: Instant) -> Window {
         Window {
             bound,
+            goal: bound.unwrap_or(GOAL),
             limit: LIMIT_MAX,
             in_flight: 0,
             delay: None,
@@ -64,13 +80,19 @@ impl Window {
             since: now,
             answered: 0,
             delay_sum: Duration::ZERO,
-            cost: Duration::ZERO,
+            costs: [Duration::ZERO; COST_COUNT],
+            cost_count: 0,
         }
     }
 
-    /// A connection had `before` operations in flight and has `after`.
-    pub(crate) fn recount(&mut self, before: usize, after: usize) {
-        self.in_flight = self.in_flight - before + after;
+    /// `count` operations were submitted to another shard.
+    pub(crate) fn submitted(&mut self, count: usize) {
+        self.in_flight += count;
+    }
+
+    /// `count` operations came back from another shard.
+    pub(crate) fn returned(&mut self, count: usize) {
+        self.in_flight -= count;
     }
 
     /// `count` operations that were read at `read_at` have their replies.
@@ -91,48 +113,56 @@ impl Window {
         let mean = self.delay_sum.div_f64(self.answered as f64);
         let delay = self.delay.map_or(mean, |delay| delay - delay / GAIN + mean / GAIN);
         let queueing = delay.saturating_sub(self.delay_min);
-        if queueing < self.bound / 32 {
+        if queueing < self.goal / 32 {
             self.limit = (self.limit + self.limit / STEP).min(LIMIT_MAX);
-        } else if queueing > self.bound / 16 {
+        } else if queueing > self.goal / 16 {
             self.limit = (self.limit - self.limit / STEP).max(LIMIT_MIN);
         }
         self.delay = Some(delay);
         (self.since, self.answered, self.delay_sum) = (now, 0, Duration::ZERO);
     }
 
-    /// Most operations in flight, and most of a batch.
+    /// Most operations in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Operations in flight.
+    /// Operations in flight: those that other shards have, since those of a turn are done when it ends.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether another request may be read.
-    pub(crate) fn has_room(&self) -> bool {
-        self.in_flight < self.limit
+    /// How many operations more may be submitted.
+    pub(crate) fn room(&self) -> usize {
+        self.limit.saturating_sub(self.in_flight)
     }
 
-    /// What one connection may count for, may read at a time and may have in a batch, in operations.
+    /// What one connection may read at a time, and may submit in a turn, in operations.
     pub(crate) fn share(&self) -> usize {
         self.limit / SHARE
     }
 
-    /// A turn with so many operations took so long. One in which the processor was taken away says little about the next.
+    /// A turn that carried out so many operations took so long.
     pub(crate) fn worked(&mut self, operations: usize, spent: Duration) {
         let Ok(operations @ 1..) = u32::try_from(operations) else { return };
-        let cost = spent / operations;
-        let cost = if self.cost.is_zero() { cost } else { cost.min(2 * self.cost) };
-        self.cost = self.cost - self.cost / GAIN + cost / GAIN;
+        self.costs[self.cost_count % COST_COUNT] = spent / operations;
+        self.cost_count += 1;
     }
 
-    /// Whether what was read at `read_at`, and is not begun, would come too near the bound. Its connection has `left`
-    /// operations in flight.
-    pub(crate) fn is_late(&self, read_at: Instant, now: Instant, left: usize) -> bool {
-        let work = self.cost.saturating_mul(u32::try_from(left.max(self.in_flight)).unwrap_or(u32::MAX));
-        now.saturating_duration_since(read_at) >= self.bound * 3 / 4 && work > self.bound / 16
+    /// What an operation takes: the median of recent turns.
+    fn cost(&self) -> Duration {
+        let mut costs = self.costs;
+        let costs = &mut costs[..self.cost_count.min(COST_COUNT)];
+        let middle = costs.len() / 2;
+        if costs.is_empty() { Duration::ZERO } else { *costs.select_nth_unstable(middle).1 }
+    }
+
+    /// Whether operations that were read at `read_at` and are not begun would come too near the bound. Their connection
+    /// has `left` operations to go; `others_wait` says whether other connections have any.
+    pub(crate) fn is_late(&self, read_at: Instant, now: Instant, left: usize, others_wait: bool) -> bool {
+        let Some(bound) = self.bound else { return false };
+        let is_near = others_wait && now.saturating_duration_since(read_at) >= bound * 3 / 4;
+        is_near && self.cost().saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)) > bound / 16
     }
 
     /// The running average of the delay.
@@ -160,14 +190,14 @@ mod tests {
         let mut delay = Duration::ZERO;
         for _ in 0..turns {
             let read_at = *now;
-            let count = window.limit();
-            window.recount(0, count);
-            assert!(!window.has_room());
+            let count = window.room();
+            window.submitted(count);
+            assert_eq!(window.room(), 0);
             delay = cost * count as u32;
             *now += delay;
             window.answered(count as u64, read_at, *now);
             window.adjust(*now);
-            window.recount(count, 0);
+            window.returned(count);
             assert!((LIMIT_MIN..=LIMIT_MAX).contains(&window.limit()));
         }
         delay
@@ -187,7 +217,7 @@ mod tests {
     fn the_delay_converges_whatever_an_operation_costs() {
         for microseconds in [2, 3, 5, 10, 20] {
             let mut now = Instant::now();
-            let mut window = Window::new(BOUND, now);
+            let mut window = Window::new(Some(BOUND), now);
             idle(&mut window, &mut now, 1);
             overload(&mut window, &mut now, 100, Duration::from_micros(microseconds));
             for _ in 0..100 {
@@ -200,7 +230,7 @@ mod tests {
     #[test]
     fn the_window_follows_a_change_of_work() {
         let mut now = Instant::now();
-        let mut window = Window::new(BOUND, now);
+        let mut window = Window::new(Some(BOUND), now);
         overload(&mut window, &mut now, 100, Duration::from_nanos(100));
         assert_eq!(window.limit(), LIMIT_MAX, "cheap operations are not held back");
         let dear = Duration::from_micros(20);
@@ -216,7 +246,7 @@ mod tests {
     #[test]
     fn operations_of_an_earlier_window_say_nothing_about_the_next() {
         let mut now = Instant::now();
-        let mut window = Window::new(BOUND, now);
+        let mut window = Window::new(Some(BOUND), now);
         let early = now;
         idle(&mut window, &mut now, 100);
         let limit = window.limit();
@@ -232,36 +262,51 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_the_bound_and_work_is_refused() {
+    fn only_what_is_near_the_bound_and_work_and_keeps_others_waiting_is_refused() {
         let now = Instant::now();
-        let mut window = Window::new(BOUND, now);
+        let mut window = Window::new(Some(BOUND), now);
         let much = 100_000;
-        assert!(!window.is_late(now, now + BOUND, much), "nothing is known of the work");
+        assert!(!window.is_late(now, now + BOUND, much, true), "nothing is known of the work");
         (0..100).for_each(|_| window.worked(100, Duration::from_micros(100)));
-        assert!(!window.is_late(now, now, much));
-        assert!(!window.is_late(now, now + BOUND / 2, much));
-        assert!(window.is_late(now, now + BOUND * 3 / 4, much));
-        assert!(window.is_late(now, now + BOUND, much));
-        assert!(!window.is_late(now, now + BOUND, 1000), "a millisecond of work");
-        window.worked(100, 10 * BOUND);
-        assert!(!window.is_late(now, now + 10 * BOUND, 1000), "one pause changes little");
-        (0..20).for_each(|_| window.worked(100, Duration::from_millis(10)));
-        assert!(window.is_late(now, now + BOUND, 1000), "but work that has become dear does");
-        window.recount(0, 1000);
-        assert!(window.is_late(now, now + BOUND, 1), "what others have in flight counts");
+        assert!(!window.is_late(now, now, much, true));
+        assert!(!window.is_late(now, now + BOUND / 2, much, true));
+        assert!(window.is_late(now, now + BOUND * 3 / 4, much, true));
+        assert!(window.is_late(now, now + BOUND, much, true));
+        assert!(!window.is_late(now, now + 10 * BOUND, much, false), "nobody else waits");
+        assert!(!window.is_late(now, now + BOUND, 1000, true), "a millisecond of work");
+        let mut boundless = Window::new(None, now);
+        (0..100).for_each(|_| boundless.worked(100, Duration::from_micros(100)));
+        assert!(!boundless.is_late(now, now + 1000 * BOUND, much, true), "nothing is refused without a bound");
+    }
+
+    #[test]
+    fn operations_are_priced_by_the_median_of_recent_turns() {
+        let mut window = Window::new(Some(BOUND), Instant::now());
+        assert_eq!(window.cost(), Duration::ZERO);
+        // Page faults of a cold store make every third turn dear.
+        for turn in 0..100 {
+            let cost = if turn % 3 == 0 { Duration::from_millis(1) } else { Duration::from_micros(1) };
+            window.worked(100, 100 * cost);
+            window.worked(0, 10 * BOUND);
+            assert!(turn == 0 || window.cost() <= Duration::from_millis(1));
+        }
+        assert_eq!(window.cost(), Duration::from_micros(1));
+        (0..8).for_each(|_| window.worked(100, Duration::from_millis(100)));
+        assert_eq!(window.cost(), Duration::from_millis(1), "operations that have become dear are");
     }
 
     #[test]
     fn the_room_is_what_is_not_in_flight() {
-        let mut window = Window::new(BOUND, Instant::now());
+        let mut window = Window::new(Some(BOUND), Instant::now());
         let share = window.share();
         for connection in 0..4 {
-            assert!(window.has_room(), "{connection}");
-            window.recount(0, share);
+            assert!(window.room() > 0, "{connection}");
+            window.submitted(share);
         }
-        assert!(!window.has_room());
-        window.recount(share, share - 1);
-        assert!(window.has_room());
-        assert_eq!(window.in_flight(), 4 * share - 1);
+        assert_eq!(window.room(), 0);
+        window.submitted(10);
+        assert_eq!((window.room(), window.in_flight()), (0, 4 * share + 10));
+        window.returned(share);
+        assert_eq!(window.room(), share - 10);
     }
 }

@@ -10,7 +10,7 @@ use skep_server::Server;
 use skep_store::function::{Element, Fold};
 use skep_store::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_wire::partition::shard_of;
-use support::{Native, frame, server};
+use support::{Native, Resp, command, frame, server};
 
 /// Many answers, asked for in one go on several connections.
 struct Greedy<'a> {
@@ -120,4 +120,36 @@ fn frames_of_many_operations_do_not_keep_others_waiting() {
     let greedy = Greedy { connections: 1, shard: 0, requests: &requests, frames: 10, answer_size: 2 };
     let progress = progress_meanwhile(&server, &greedy, 0, b"small");
     assert!(progress < 0.7, "{progress}");
+}
+
+#[test]
+fn commands_of_many_keys_keep_a_get_waiting_for_few_turns() {
+    const COUNT: usize = 200_000;
+    let server = server(1, 32 << 20);
+    let mut request: Vec<&[u8]> = vec![b"missing"; COUNT + 1];
+    request[0] = b"EXISTS";
+    let request = command(&request);
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..5 {
+            let (server, request, answered) = (&server, &request, &answered);
+            scope.spawn(move || {
+                Resp::connect(server).expect(request, ":0\r\n");
+                answered.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let mut modest = Resp::connect(&server);
+        while answered.load(Ordering::Relaxed) < 5 {
+            modest.expect("GET small\r\n", "$-1\r\n");
+        }
+    });
+    let text = Resp::connect(&server).text("INFO congestion");
+    let number = |field: &str| {
+        let (_, rest) = text.split_once(field).unwrap_or_else(|| panic!("{field}: {text}"));
+        rest.split(['\r', ',']).next().unwrap().parse::<usize>().unwrap()
+    };
+    let waited = number("skep_turns_waited_max:");
+    // Each of six connections has a quarter of a turn, and requests are read in parts of a quarter of a megabyte.
+    assert!(waited <= 3, "{waited} turns");
+    assert!(number("skep_shard0:window=") <= 4096 && number(",turns=") >= 5 * COUNT / 4096, "{text}");
 }

@@ -159,7 +159,7 @@ fn modest(server: &Server, over: &AtomicBool, tally: &Tally) -> u64 {
 }
 
 fn overload(shards: u16) {
-    let server = server_with_delay_max(shards, 32 << 20, BOUND);
+    let server = server_with_delay_max(shards, 32 << 20, Some(BOUND));
     put(&server, b"vector", &3_u64.to_le_bytes().repeat(VALUE_SIZE / 8));
     let tally = Tally::default();
     let over = AtomicBool::new(false);
@@ -201,9 +201,29 @@ fn every_request_has_one_answer_from_other_shards_too() {
 
 #[test]
 fn a_command_of_several_keys_is_refused_as_a_whole() {
-    let server = server_with_delay_max(1, 32 << 20, BOUND);
+    let server = server_with_delay_max(1, 32 << 20, Some(BOUND));
     put(&server, b"large", &vec![1; 1 << 20]);
-    let mut connection = Resp::connect(&server);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Nothing is refused while nobody else waits.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut other = Resp::connect(&server);
+                let mut reader = BufReader::new(other.0.try_clone().unwrap());
+                let folds = command(&[b"SKEP.REDUCE", b"large", b"sum", b"f64", b"0"]).repeat(60);
+                while !over.load(Ordering::Relaxed) {
+                    other.0.write_all(&folds).unwrap();
+                    (0..60).for_each(|_| _ = is_busy(&reply(&mut reader)));
+                }
+            });
+        }
+        refuse_commands_of_several_keys(&server);
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+fn refuse_commands_of_several_keys(server: &Server) {
+    let mut connection = Resp::connect(server);
     let mut reader = BufReader::new(connection.0.try_clone().unwrap());
     // All together are less than the least that is read at a time. What follows DBSIZE is done after what precedes it.
     let folds = command(&[b"SKEP.REDUCE", b"large", b"sum", b"f64", b"0"]).repeat(60);

@@ -23,7 +23,7 @@ fn refused(settings: &ServerSettings, sentence: &str) -> StartError {
 #[test]
 fn bad_settings() {
     refused(&ServerSettings { shards: 0, ..settings() }, "choose a number from 1 to");
-    refused(&ServerSettings { delay_max: std::time::Duration::ZERO, ..settings() }, "choose one from 1ms to 60s");
+    refused(&ServerSettings { delay_max: Some(std::time::Duration::ZERO), ..settings() }, "choose one from 1ms to 60s");
     refused(&ServerSettings { memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 100, ..settings() }, "larger");

@@ -147,7 +147,8 @@ fn stats(text: &mut String, shared: &Shared) {
 }
 
 /// How long operations take from the read of their socket to their reply, and what was done about it. The buckets
-/// count delays up to so many microseconds, since the start, so that whoever looks twice knows what came between.
+/// count delays up to so many microseconds, since the start, so that a client that asks twice knows what came between. A
+/// bound of 0 says that there is none.
 fn congestion(text: &mut String, shared: &Shared) {
     let microseconds = |delay: Duration| format!("{:.3}", delay.as_nanos() as f64 / 1000.0);
     let of_counter = |nanoseconds: u64| microseconds(Duration::from_nanos(nanoseconds));
@@ -156,12 +157,13 @@ fn congestion(text: &mut String, shared: &Shared) {
     let buckets: Vec<String> =
         delays.buckets().map(|(delay, count)| format!("{}={count}", microseconds(delay))).collect();
     fields! { text
-        "skep_delay_bound_usec" microseconds(shared.settings.delay_max)
+        "skep_delay_bound_usec" microseconds(shared.settings.delay_max.unwrap_or_default())
         "skep_delay_p50_usec" microseconds(delays.quantile(0.5))
         "skep_delay_p99_usec" microseconds(delays.quantile(0.99))
         "skep_delay_p999_usec" microseconds(delays.quantile(0.999))
         "skep_delay_max_usec" of_counter(shared.all_metrics().map(|metrics| metrics.delay_max.get()).max().unwrap_or(0))
         "skep_delay_buckets_usec" buckets.join(",")
+        "skep_turns_waited_max" shared.all_metrics().map(|metrics| metrics.turns_waited_max.get()).max().unwrap_or(0)
         "skep_reads_held_back" shared.sum(|metrics| &metrics.held_back)
         "skep_operations_refused" shared.sum(|metrics| &metrics.refused)
     }
@@ -169,12 +171,14 @@ fn congestion(text: &mut String, shared: &Shared) {
         write!(
             text,
             "skep_shard{index}:window={},in_flight={},delay_usec={},delay_min_usec={},delay_max_usec={},\
-             reads_held_back={},operations_refused={}\r\n",
+             turns={},turns_waited_max={},reads_held_back={},operations_refused={}\r\n",
             metrics.window.get(),
             metrics.in_flight.get(),
             of_counter(metrics.delay.get()),
             of_counter(metrics.delay_min.get()),
             of_counter(metrics.delay_max.get()),
+            metrics.turns.get(),
+            metrics.turns_waited_max.get(),
             metrics.held_back.get(),
             metrics.refused.get(),
         )

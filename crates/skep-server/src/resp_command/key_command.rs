@@ -19,7 +19,7 @@ use skep_wire::resp::ReplyWriter;
 use super::scan_command::{self, Resume, ScanCommand};
 use super::table::CommandName;
 use super::vector_command::{write_elements, write_number, write_value};
-use super::{Arguments, Progress, store_error, vector_command, wire_error, wrong_argument_count};
+use super::{Arguments, Operands, Progress, store_error, vector_command, wire_error, wrong_argument_count};
 
 /// A command on keys; ranges are places of binary operands.
 #[derive(Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl KeyCommand {
     pub(super) fn decode(
         name: CommandName,
         arguments: Arguments<'_>,
-        operands: &mut Vec<u8>,
+        operands: &mut Operands,
     ) -> Result<Option<KeyCommand>, String> {
         Ok(Some(match name {
             CommandName::Get => KeyCommand::Get,

@@ -14,11 +14,13 @@ mod command_command;
 mod config_command;
 mod info;
 mod key_command;
+mod operands;
 mod scan_command;
 mod server_command;
 mod table;
 mod vector_command;
 
+pub(crate) use operands::Operands;
 pub(crate) use table::COMMAND_COUNT;
 
 use skep_store::operation::{OperationError, Request};
@@ -120,8 +122,8 @@ pub(crate) struct Progress {
 }
 
 impl Action {
-    /// What the request asks for. Elements written as text are put behind `operands`.
-    pub(crate) fn decode(arguments: Arguments<'_>, space: Space, spaces: Spaces, operands: &mut Vec<u8>) -> Action {
+    /// What the request asks for. Numbers written as text are left for `operands` to convert.
+    pub(crate) fn decode(arguments: Arguments<'_>, space: Space, spaces: Spaces, operands: &mut Operands) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can let a browser send commands to a port of its machine, behind the header of a request.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {

@@ -14,19 +14,17 @@
 //! Numbers are RESP integers; an unsigned one beyond 63 bits is a big number, a float a double, which version 2
 //! writes as bulk strings.
 
-use std::ops::Range;
-
-use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
+use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_store::operation::{OperationError, Shape};
 use skep_wire::resp::ReplyWriter;
 
 use super::key_command::KeyCommand;
-use super::{Arguments, store_error};
+use super::{Arguments, Operands, store_error};
 
 /// `SKEP.SET key element number…`
-pub(super) fn set(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let element = element(arguments, 2)?;
-    Ok(KeyCommand::SetVector { value: numbers(element, arguments, 3..arguments.count(), operands)? })
+    Ok(KeyCommand::SetVector { value: operands.plan(element, 3..arguments.count(), "") })
 }
 
 /// `SKEP.GETV key element`
@@ -35,7 +33,7 @@ pub(super) fn get(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
 }
 
 /// `SKEP.UPDATE key function element operand… [INIT number…] [NORETURN]`
-pub(super) fn update(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+pub(super) fn update(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let function =
         named(arguments, 2, "function", UpdateFunction::from_name, &UpdateFunction::ALL.map(UpdateFunction::name))?;
     let element = element(arguments, 3)?;
@@ -52,32 +50,28 @@ pub(super) fn update(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result
     if initial_word == Some(end - 1) {
         return Err("ERR syntax error: INIT takes the elements of a missing key, one at least".to_owned());
     }
-    let options = |sentence: String| match sentence.ends_with(&ParseError::NotANumber.to_string()) {
-        true => sentence + "; after the operands come INIT, with elements, and NORETURN",
-        false => sentence,
-    };
-    let operand = numbers(element, arguments, 4..operand_end, operands).map_err(options)?;
-    let initial = initial_word.map(|word| numbers(element, arguments, word + 1..end, operands)).transpose();
-    let initial = initial.map_err(options)?;
+    let options = "; after the operands come INIT, with elements, and NORETURN";
+    let operand = operands.plan(element, 4..operand_end, options);
+    let initial = initial_word.map(|word| operands.plan(element, word + 1..end, options));
     let one_for_all = operand_end - 4 == function.operand_count();
     let shape = if one_for_all { Shape::ScalarToVector } else { Shape::VectorToVector };
     Ok(KeyCommand::Update { function, element, shape, operand, initial, return_old })
 }
 
 /// `SKEP.REDUCE key fold element initial [constant…]`
-pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let fold = named(arguments, 2, "fold", Fold::from_name, &Fold::ALL.map(Fold::name))?;
     let element = element(arguments, 3)?;
-    let initial = numbers(element, arguments, 4..5, operands)?;
-    let constants = numbers(element, arguments, 5..arguments.count(), operands)?;
+    let initial = operands.plan(element, 4..5, "");
+    let constants = operands.plan(element, 5..arguments.count(), "");
     Ok(KeyCommand::Reduce { fold, element, initial, constants })
 }
 
 /// `SKEP.FILTER key predicate element [operand]`
-pub(super) fn filter(arguments: Arguments<'_>, operands: &mut Vec<u8>) -> Result<KeyCommand, String> {
+pub(super) fn filter(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let predicate = named(arguments, 2, "predicate", Predicate::from_name, &Predicate::ALL.map(Predicate::name))?;
     let element = element(arguments, 3)?;
-    let operand = numbers(element, arguments, 4..arguments.count(), operands)?;
+    let operand = operands.plan(element, 4..arguments.count(), "");
     Ok(KeyCommand::Filter { predicate, element, operand })
 }
 
@@ -134,20 +128,4 @@ fn named<T>(
     find(&name).ok_or_else(|| {
         format!("ERR unknown {what} '{}': write {}", super::excerpt(arguments.get(index), 128), all.join(", "))
     })
-}
-
-/// Makes numbers in text binary, behind `operands`; answers their place.
-fn numbers(
-    element: Element,
-    arguments: Arguments<'_>,
-    range: Range<usize>,
-    operands: &mut Vec<u8>,
-) -> Result<Range<usize>, String> {
-    let start = operands.len();
-    for index in range {
-        element.parse(&arguments.text(index), operands).map_err(|error| {
-            format!("ERR '{}' is wrong for {}: {error}", super::excerpt(arguments.get(index), 128), element.name())
-        })?;
-    }
-    Ok(start..operands.len())
 }

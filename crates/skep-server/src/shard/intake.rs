@@ -80,6 +80,8 @@ impl Shard {
         let number = connection.number;
         let token = self.connections.insert(connection);
         let Some(connection) = self.connections.get_mut(token) else { return };
+        // It may have waited in another shard, which counts turns of its own.
+        connection.waits_since = None;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         if epoll::add(&self.epoll, connection.stream(), EventData::new_u64(token.to_u64()), flags).is_err() {
             self.connections.remove(token);

@@ -143,16 +143,11 @@ impl Report {
     /// What the server says.
     fn server_delays(&self) -> String {
         let Some(server) = &self.server else { return String::new() };
+        let bound = if server.bound_us > 0.0 { format!(" of at most {:.0}", server.bound_us) } else { String::new() };
         format!(
-            "\nIn the server, from read to reply: p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} µs of at most {:.0}; {} \
-             refused, {} reads held back.",
-            server.p50_us,
-            server.p99_us,
-            server.p999_us,
-            server.max_us,
-            server.bound_us,
-            server.refused,
-            server.reads_held_back
+            "\nIn the server, from read to reply: p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} µs{bound}; {} refused, {} \
+             reads held back.",
+            server.p50_us, server.p99_us, server.p999_us, server.max_us, server.refused, server.reads_held_back
         )
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Look {
 /// What a server has counted between two looks. Times are in microseconds, at most a quarter too large.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct ServerDelays {
-    /// What the server promises.
+    /// What the server promises; 0: nothing.
     pub(crate) bound_us: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -40,7 +40,7 @@ pub(crate) struct ServerDelays {
     /// Operations with such a delay, refused ones too.
     pub(crate) operations: u64,
     pub(crate) refused: u64,
-    /// How often a socket was not read because enough was in flight.
+    /// How often a connection was left for the next turn, because a turn had enough to do.
     pub(crate) reads_held_back: u64,
 }
 

@@ -51,9 +51,9 @@ pub(crate) struct Configuration {
     /// --kv-size].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
-    /// Longest time from the read of a request to its reply, 1ms to 60s; under overload clients are held back, and what
-    /// would take longer is answered BUSY [default: 100ms].
-    #[arg(long, value_name = "TIME")]
+    /// Longest time from the read of a request to its reply, 1ms to 60s, or off: what would take longer while other clients
+    /// wait is answered BUSY; off: nothing is refused, clients wait [default: off].
+    #[arg(long, value_name = "TIME|off")]
     pub(crate) delay_max: Option<DelayMax>,
     /// Touch all memory at the start: a slower start, no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -111,10 +111,10 @@ pub(crate) struct Ratio(f64);
 #[serde(try_from = "toml::Value")]
 pub(crate) struct InlineThreshold(usize);
 
-/// How long a request may take, 1 ms to a minute.
+/// How long a request may take, 1 ms to a minute, if there is a bound.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct DelayMax(Duration);
+pub(crate) struct DelayMax(Option<Duration>);
 
 impl Configuration {
     /// The defaults.
@@ -327,8 +327,11 @@ impl FromStr for DelayMax {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse_time(text, &DELAY_MAX_SECONDS).map(DelayMax).ok_or_else(|| {
-            format!("`{text}` is not a bound for delays: write a number and a unit, 1ms to 60s, such as 100ms")
+        if text == "off" {
+            return Ok(DelayMax(None));
+        }
+        parse_time(text, &DELAY_MAX_SECONDS).map(|delay| DelayMax(Some(delay))).ok_or_else(|| {
+            format!("`{text}` is not a bound for delays: write a number and a unit, 1ms to 60s, such as 100ms, or off")
         })
     }
 }
@@ -366,7 +369,7 @@ from_file! {
     ShardCount: Number, "4, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";
     Ratio: Number, "0.5, a number without quotes";
-    DelayMax: Text, "\"100ms\"";
+    DelayMax: Text, "\"100ms\" or \"off\"";
     LeaseTime: Text, "\"5s\"";
     InlineThreshold: Number, "20, a whole number of bytes without quotes";
 }
@@ -500,8 +503,18 @@ mod tests {
     #[test]
     fn times_are_read() {
         for (text, delay) in [("100ms", 100_000), ("1500us", 1500), ("0.002 s", 2000), ("60s", 60_000_000)] {
-            assert_eq!(text.parse(), Ok(DelayMax(Duration::from_micros(delay))), "{text}");
+            assert_eq!(text.parse(), Ok(DelayMax(Some(Duration::from_micros(delay)))), "{text}");
             assert_eq!(text.parse(), Ok(LeaseTime(Duration::from_micros(delay))), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused_unless_a_bound_is_set() {
+        assert_eq!(Configuration::default().into_settings(1).delay_max, None);
+        for (text, bound) in [("off", None), ("100ms", Some(Duration::from_millis(100)))] {
+            let configuration = Configuration::parse(&format!("delay-max = \"{text}\"")).unwrap();
+            assert_eq!(configuration.into_settings(1).delay_max, bound);
+            assert_eq!(text.parse(), Ok(DelayMax(bound)));
         }
     }
 

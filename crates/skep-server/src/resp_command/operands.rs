@@ -1,0 +1,98 @@
+//! The numbers of vector commands, which arrive as text and are made binary.
+//!
+//! ```text
+//!   bytes     number │ number │ number │ …        planned: where they end when all are converted
+//!   numbers             ▲ arguments that are not converted
+//! ```
+//!
+//! A command first plans its numbers: their element type and their count say where they will be. They are converted
+//! afterwards, in parts, because there can be a million of them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use skep_store::function::{Element, ParseError};
+
+use super::Arguments;
+
+/// What a number counts for beside its text, in bytes: the framing of an argument, and the work of converting it.
+const NUMBER_SIZE: usize = 16;
+
+/// The operands of the commands of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Operands {
+    bytes: Vec<u8>,
+    planned: usize,
+    /// Numbers of the last command that are not converted, in order.
+    numbers: VecDeque<Numbers>,
+}
+
+/// Numbers to convert.
+#[derive(Debug)]
+struct Numbers {
+    element: Element,
+    /// The arguments that they are.
+    arguments: Range<usize>,
+    /// What is said beside the error when one of them is no number.
+    hint: &'static str,
+}
+
+impl Operands {
+    /// The bytes of the numbers that are converted.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether all numbers are converted.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Plans that these arguments are converted to numbers; returns where they will be. `hint` goes on with the sentence
+    /// that refuses what is no number.
+    pub(super) fn plan(&mut self, element: Element, arguments: Range<usize>, hint: &'static str) -> Range<usize> {
+        let start = self.planned;
+        self.planned += arguments.len() * element.width();
+        if !arguments.is_empty() {
+            self.numbers.push_back(Numbers { element, arguments, hint });
+        }
+        start..self.planned
+    }
+
+    /// Converts up to `count_max` numbers of the command that has these arguments; returns their size. After an error, a
+    /// sentence that refuses the command, none of its numbers is left.
+    pub(crate) fn convert(&mut self, arguments: Arguments<'_>, count_max: usize) -> Result<usize, String> {
+        let mut left = count_max;
+        let mut size = 0;
+        while left > 0
+            && let Some(Numbers { element, arguments: range, hint }) = self.numbers.front_mut()
+        {
+            let part = range.start..range.end.min(range.start + left);
+            for index in part.clone() {
+                size += arguments.get(index).len() + NUMBER_SIZE;
+                if let Err(error) = element.parse(&arguments.text(index), &mut self.bytes) {
+                    let hint = if error == ParseError::NotANumber { hint } else { "" };
+                    let text = super::excerpt(arguments.get(index), 128);
+                    let sentence = format!("ERR '{text}' is wrong for {}: {error}{hint}", element.name());
+                    self.numbers.clear();
+                    self.planned = self.bytes.len();
+                    return Err(sentence);
+                }
+            }
+            left -= part.len();
+            range.start = part.end;
+            if range.start == range.end {
+                self.numbers.pop_front();
+            }
+        }
+        Ok(size)
+    }
+
+    /// Forgets all numbers, and keeps the memory of no more than `kept` bytes.
+    pub(crate) fn clear(&mut self, kept: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(kept);
+        self.planned = 0;
+        self.numbers.clear();
+    }
+}

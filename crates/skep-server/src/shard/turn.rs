@@ -1,0 +1,409 @@
+//! One turn of a shard: which work it takes on, in which order, and how much of it.
+//!
+//! ```text
+//!   queue of connections ──▶ read, decode ─┐                      ┌─▶ replies, output
+//!                                          ├─▶ one batch ─▶ stores┤
+//!   parcels of other shards ───────────────┘                      └─▶ parcels go back
+//! ```
+//!
+//! A turn is bounded, and so is the number of turns that a request waits:
+//!
+//! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
+//!   share, and the other shards as many again.
+//! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
+//!   beyond it by what it may take alone. The stores bound what they copy ([`crate::spaces::SpaceReplies`]).
+//! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at least the
+//!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap. The parcels of other shards are taken from each shard in turn, and in every other turn connections go
+//!   before them.
+//!
+//! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
+//! at the moment. A connection all of whose operations were deferred is *starved*. If something before it in the batch was
+//! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
+//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. The same holds
+//! for parcels. A shard that has nothing but what is stuck sleeps for a moment between turns.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use skep_store::operation::{KEY_SIZE_MAX, Reply};
+use skep_wire::native::WireError;
+
+use super::{Parts, Shard};
+use crate::batch::Answer;
+use crate::connection::Next;
+use crate::connections::Token;
+use crate::exchange::Parcel;
+use crate::resp_command::Context;
+use crate::round::{Run, Slot, push_run};
+use crate::spaces::{Place, Space, SpaceRequests, Stores};
+use crate::window::LIMIT_MIN;
+
+/// Bytes that a turn reads and decodes, submits, and writes, before it leaves the rest to the next one.
+pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
+
+/// Stuck connections that are tried in a turn.
+const STUCK_MAX: usize = LIMIT_MIN;
+
+/// A connection's part of a batch.
+pub(super) struct Submission {
+    token: Token,
+    /// Its part of [`Shard::places`].
+    places: Range<usize>,
+    parcel_count: usize,
+    /// Whether it had operations to submit.
+    is_waiting: bool,
+    /// Whether it can go on at once, after those that were starved.
+    goes_on: bool,
+}
+
+/// Requests of another shard that wait for a batch.
+pub(super) struct Arrival {
+    shard: usize,
+    parcel: Parcel,
+    /// Where the answers to those that are in the batch begin, and how many these are.
+    first: usize,
+    submitted: usize,
+    /// Whether they had their chance and were deferred: only the first one is tried.
+    is_stuck: bool,
+}
+
+/// What one connection sends to one other shard.
+pub(super) enum Outgoing {
+    Nothing,
+    /// There is no place; these operations are submitted later.
+    NoPlace,
+    Parcel(Parcel),
+}
+
+impl Arrival {
+    /// Whether its requests had their chance and were deferred.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// Operations that the next batch has of it.
+    fn count(&self) -> usize {
+        if self.is_stuck { 1 } else { self.parcel.requests.len() }
+    }
+}
+
+impl Shard {
+    /// Takes what other shards sent: answers go to the connections that wait for them, requests into the inbox. From each
+    /// shard in turn, until there is enough for this turn.
+    pub(super) fn receive(&mut self) {
+        let shard_count = self.parts.peers.len();
+        let (mut size, mut empty) = (0, 0);
+        let mut shard = self.first_peer;
+        while empty < shard_count && size < TURN_SIZE_MAX {
+            let parcel = self.parts.peers[shard].as_mut().and_then(|peer| peer.receive_answers());
+            if let Some(parcel) = parcel {
+                empty = 0;
+                size += parcel.answers.size();
+                self.take_answers(shard, parcel);
+            } else {
+                empty += 1;
+            }
+            shard = (shard + 1) % shard_count;
+        }
+        self.has_more_answers = empty < shard_count;
+        empty = 0;
+        let mut operations: usize = self.inbox.iter().map(Arrival::count).sum();
+        // One at least, or parcels for which there is no memory would keep the others out.
+        let mut has_room = true;
+        while empty < shard_count && has_room {
+            let parcel = self.parts.peers[shard].as_mut().and_then(|peer| peer.receive_requests());
+            if let Some(parcel) = parcel {
+                empty = 0;
+                operations += parcel.requests.len();
+                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_stuck: false });
+                has_room = operations < self.window.limit();
+            } else {
+                empty += 1;
+            }
+            shard = (shard + 1) % shard_count;
+        }
+        self.first_peer = shard;
+    }
+
+    /// Takes the answers that `shard` sent back.
+    fn take_answers(&mut self, shard: usize, parcel: Parcel) {
+        self.window.returned(parcel.requests.len());
+        self.metrics().operations_forwarded.add(parcel.answers.done_count());
+        let token = parcel.connection;
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.receive(shard as u16, &parcel.answers);
+        }
+        if let Some(peer) = &mut self.parts.peers[shard] {
+            peer.put_back(parcel);
+        }
+        self.queue(token);
+    }
+
+    /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
+    /// for does not count, or they could keep the connections of this one waiting for ever. Stuck connections come last.
+    pub(super) fn gather(&mut self, now: Instant) {
+        let operations_max = self.window.room();
+        let (mut operations, mut size) = (0, 0);
+        while (self.batch.is_empty() || operations < operations_max && size < TURN_SIZE_MAX)
+            && let Some(token) = self.ready.pop_front()
+        {
+            let work = self.take_on(token, now);
+            operations += work.0;
+            size += work.1;
+        }
+        self.metrics().held_back.add(self.ready.len() as u64);
+        if (2..=STUCK_MAX).contains(&self.stuck.len()) {
+            // Each is the first one in its turn: some may be deferred only because of others before them.
+            self.stuck.rotate_left(1);
+        }
+        for _ in 0..self.stuck.len().min(STUCK_MAX) {
+            if let Some(token) = self.stuck.pop_front() {
+                self.take_on(token, now);
+            }
+        }
+    }
+
+    /// Reads and decodes a connection and adds it to the batch. Returns the operations and bytes that this counts for.
+    fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
+        let share = self.window.share();
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let Some(connection) = self.connections.get_mut(token) else { return (0, 0) };
+        connection.queued = false;
+        connection.read(metrics, share, now);
+        if let Some(hello) = connection.decode(metrics)
+            && self.greet(token, &hello)
+        {
+            return (1, 0);
+        }
+        let Some(connection) = self.connections.get_mut(token) else { return (1, 0) };
+        let is_waiting = connection.wants_submission();
+        self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_waiting, goes_on: false });
+        // A connection without operations has its cost too.
+        let operations = if is_waiting { connection.submission_max(share) } else { 1 };
+        (operations, connection.take_work())
+    }
+
+    /// Whether the parcels of other shards go before the connections in this turn.
+    fn inbox_goes_first(&self) -> bool {
+        self.turns.is_multiple_of(2)
+    }
+
+    /// Runs the operations of all connections of the batch, and of the inbox, in one go, except those of the hash space
+    /// whose keys belong to another shard: they are sent there. What would come too late is refused, unless the server
+    /// stops: then nobody waits after it.
+    pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
+        let inbox_goes_first = self.inbox_goes_first();
+        let operations_max = self.window.limit();
+        let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
+        self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
+        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
+        let Parts { index, shared, peers, partition, .. } = parts;
+        let metrics = shared.metrics(usize::from(*index));
+        let mut arrivals = inbox.iter_mut();
+        let mut requests = std::mem::take(&mut self.requests).recycle();
+        if inbox_goes_first {
+            submit_arrivals(arrivals.by_ref(), operations_max, &mut requests);
+        }
+        places.clear();
+        let share = window.share();
+        let mut size = 0;
+        for submission in batch.iter_mut().filter(|submission| submission.is_waiting) {
+            let Some(connection) = connections.get(submission.token) else { continue };
+            if size >= TURN_SIZE_MAX {
+                // It is the first of the next turn.
+                continue;
+            }
+            let start = places.len();
+            let left = connection.operations_left();
+            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
+            let count_max = connection.submission_max(share);
+            size += connection.visit(count_max, TURN_SIZE_MAX - size, is_late, |space, operation| {
+                let request = match operation {
+                    Ok(request) => request,
+                    Err(error) => {
+                        metrics.refused.add(u64::from(error == WireError::Busy));
+                        return push_run(places, start, Run::one(Slot::Kept(Answer::Unserved(error))));
+                    }
+                };
+                // A request that is refused anyway need not travel for it.
+                let is_ours = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
+                let owner = if is_ours { *index } else { partition.shard_of(request.key) };
+                if owner == *index {
+                    return push_run(places, start, Run::one(Slot::Fresh(requests.push(space, request))));
+                }
+                let out = &mut outgoing[usize::from(owner)];
+                if let Outgoing::Nothing = out {
+                    let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
+                    *out = peer.parcel().map_or(Outgoing::NoPlace, Outgoing::Parcel);
+                }
+                if let Outgoing::Parcel(parcel) = out {
+                    parcel.requests.push(&request);
+                    push_run(places, start, Run::one(Slot::Forwarded(owner)));
+                } else {
+                    push_run(places, start, Run::one(Slot::Unanswered));
+                }
+            });
+            submission.places = start..places.len();
+            for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
+                if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
+                    parcel.connection = submission.token;
+                    submission.parcel_count += 1;
+                    window.submitted(parcel.requests.len());
+                    peer.send_requests(parcel);
+                }
+            }
+        }
+        if !inbox_goes_first {
+            submit_arrivals(arrivals, operations_max, &mut requests);
+        }
+        self.executed = 0;
+        if requests.len() > 0 {
+            self.executed = stores.execute(&requests, replies, now);
+            metrics.operations.add(self.executed as u64);
+            metrics.publish(&stores.hash().statistics());
+        }
+        self.requests = requests.recycle();
+    }
+
+    /// Sends answers back to other shards, writes the replies of the batch, and sees what is next for each connection.
+    pub(super) fn reply(&mut self, now: Instant) {
+        // In the order of the batch.
+        if self.inbox_goes_first() {
+            let has_progress = self.reply_to_shards(false);
+            self.reply_to_connections(has_progress, now);
+        } else {
+            let has_progress = self.reply_to_connections(false, now);
+            self.reply_to_shards(has_progress);
+        }
+    }
+
+    /// Sends parcels back of which something was carried out, and keeps the others. `has_progress` says whether something
+    /// before the inbox in the batch was carried out. Returns whether something is now.
+    fn reply_to_shards(&mut self, mut has_progress: bool) -> bool {
+        let mut had_chance = 0;
+        for _ in 0..self.inbox.len() {
+            let Some(mut arrival) = self.inbox.pop_front() else { break };
+            let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
+            if answers.clone().any(|index| !self.replies.is_deferred(Place::hash(index))) {
+                has_progress = true;
+                let Arrival { shard, mut parcel, .. } = arrival;
+                for index in answers.clone() {
+                    parcel.answers.push(self.replies.get(Place::hash(index)));
+                }
+                for _ in answers.len()..parcel.requests.len() {
+                    parcel.answers.push(Reply::Deferred);
+                }
+                if let Some(peer) = &mut self.parts.peers[shard] {
+                    peer.send_answers(parcel);
+                }
+                continue;
+            }
+            if !answers.is_empty() && !has_progress {
+                arrival.is_stuck = true;
+                had_chance += 1;
+            }
+            self.inbox.push_back(arrival);
+        }
+        // Those that had their chance are the first that were put back.
+        self.inbox.rotate_left(had_chance);
+        has_progress
+    }
+
+    /// Writes the replies of the batch, and puts connections that can go on into the queue. `has_progress` says whether
+    /// something before the connections in the batch was carried out. Returns whether something is now.
+    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) -> bool {
+        let shared = self.parts.shared.clone();
+        let shard = usize::from(self.parts.index);
+        let metrics = shared.metrics(shard);
+        let share = self.window.share();
+        let mut written = 0;
+        for index in 0..self.batch.len() {
+            let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
+            let places = places.clone();
+            let Some(connection) = self.connections.get_mut(token) else { continue };
+            let done = match places.is_empty() {
+                true => 0,
+                false => {
+                    connection.place(&self.places[places.clone()], parcel_count, &self.replies, share, has_progress)
+                }
+            };
+            has_progress |= done > 0;
+            let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
+            let answered = connection.encode(&self.replies, &mut context);
+            if answered > 0 {
+                self.answered.push((answered, connection.read_at()));
+            }
+            let output_size = connection.output_size();
+            let next = connection.write(metrics, written < TURN_SIZE_MAX, now);
+            written += output_size - connection.output_size();
+            let is_starved = is_waiting && done == 0 && next == Next::Work;
+            if !is_starved && let Some(since) = connection.waits_since.take() {
+                metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
+            }
+            let is_late = next == Next::Work && self.stop_until.is_none() && {
+                let left = connection.operations_left();
+                self.window.is_late(connection.read_at(), now, left, self.others_wait)
+            };
+            match next {
+                Next::Work if is_late && connection.may_be_refused() => {
+                    connection.queued = true;
+                    self.ready.push_front(token);
+                }
+                Next::Work if is_starved && (places.is_empty() || has_progress) => self.queue(token),
+                Next::Work if is_starved => {
+                    connection.queued = true;
+                    self.stuck.push_back(token);
+                }
+                Next::Work => self.batch[index].goes_on = true,
+                Next::Wait => {}
+                Next::Linger(_) if self.lingering.contains(&token) => {}
+                Next::Linger(_) => self.lingering.push(token),
+                Next::Close => self.close(token),
+            }
+        }
+        for index in 0..self.batch.len() {
+            if self.batch[index].goes_on {
+                self.queue(self.batch[index].token);
+            }
+        }
+        self.batch.clear();
+        has_progress
+    }
+
+    /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
+    pub(super) fn measure(&mut self, now: Instant, spent: Duration) {
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        for (count, read_at) in self.answered.drain(..) {
+            metrics.answered(count as u64, now.saturating_duration_since(read_at));
+            self.window.answered(count as u64, read_at, now);
+        }
+        self.window.adjust(now);
+        self.window.worked(self.executed, spent);
+        metrics.turns.set(self.turns);
+        metrics.publish_window(&self.window);
+    }
+}
+
+/// Adds the operations of the first parcels to the batch, those of one at least.
+fn submit_arrivals<'a>(
+    arrivals: impl Iterator<Item = &'a mut Arrival>,
+    operations_max: usize,
+    requests: &mut SpaceRequests<'a>,
+) {
+    let mut operations = 0;
+    for arrival in arrivals {
+        if operations >= operations_max {
+            return;
+        }
+        let count = arrival.count();
+        operations += count;
+        let Arrival { parcel, first, submitted, .. } = arrival;
+        *submitted = count;
+        for (index, request) in parcel.requests.iter().take(count).enumerate() {
+            let place = requests.push(Space::Hash, request);
+            if index == 0 {
+                *first = place.index();
+            }
+        }
+    }
+}
