@@ -71,7 +71,7 @@ impl Server {
         let processors = (0..settings.shards)
             .map(|_| Processor::new(&settings.store(random_number())))
             .collect::<Result<Vec<_>, _>>()?;
-        let ordered = settings.ordered().map(|settings| OrderedStore::new(&settings)).transpose()?;
+        let ordered = settings.ordered(random_number()).map(|settings| OrderedStore::new(&settings)).transpose()?;
         if let Some(ordered) = &ordered
             && settings.prefault
         {

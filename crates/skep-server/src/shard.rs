@@ -188,8 +188,7 @@ impl Shard {
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
                 std::thread::yield_now();
-            } else {
-                stores.rest();
+            } else if !stores.rest() {
                 self.sleep(&mut events);
                 now = Instant::now();
                 spin_until = now + SPIN;
@@ -327,6 +326,7 @@ impl Shard {
             if !connection.wants_submission() {
                 continue;
             }
+            requests.begin(connection.number);
             let start = places.len();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
             connection.visit(window.share(), is_late, |space, operation| {
