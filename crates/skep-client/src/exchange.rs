@@ -3,7 +3,7 @@
 //! The clients drive it: they give the bytes of [`Lane::transmit`] to the sockets and what the sockets have to
 //! [`Lane::receive_buffer`], until [`Exchange::is_finished`].
 
-use skep_store::operation::{Reply, Request};
+use skep_store::operation::{Operation, Reply, Request, Scan, ScanLease};
 use skep_wire::native::{ProtocolError, REQUEST_FRAME_SIZE_MAX, Response, Welcome, operation_size};
 use skep_wire::partition::Partition;
 
@@ -18,6 +18,8 @@ const FRAME_HEADER_SIZE: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Exchange {
     partition: Partition,
+    /// The shard whose connection has the leases of this client.
+    lease_shard: u16,
     limits: FrameLimits,
     lanes: Vec<Lane>,
     responses: Responses,
@@ -31,6 +33,8 @@ impl Exchange {
     pub(crate) fn new(welcome: &Welcome, space: u16) -> Self {
         Exchange {
             partition: Partition::new(welcome.partition_seed, welcome.shard_count),
+            // The one that the server has chosen: it divides its clients among its shards.
+            lease_shard: welcome.shard,
             limits: FrameLimits { space, size_max: REQUEST_FRAME_SIZE_MAX.min(welcome.frame_size_max as usize) },
             lanes: (0..welcome.shard_count).map(|_| Lane::default()).collect(),
             responses: Responses::new(),
@@ -64,7 +68,12 @@ impl Exchange {
             if size > self.limits.size_max {
                 return Err(ClientError::RequestTooLarge { index, size, size_max: self.limits.size_max });
             }
-            self.lanes[usize::from(self.partition.shard_of(request.key))].push(index);
+            let shard = match request.operation {
+                // A lease is known only to the connection that has opened it.
+                Operation::Scan(Scan { lease: ScanLease::Open | ScanLease::Continue(_), .. }) => self.lease_shard,
+                _ => self.partition.shard_of(request.key),
+            };
+            self.lanes[usize::from(shard)].push(index);
         }
         self.under_way = true;
         Ok(())

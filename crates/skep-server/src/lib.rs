@@ -83,7 +83,7 @@ impl Server {
         for _ in 0..settings.shards {
             processors.push(steps.reserve(|| Processor::new(&settings.store(random_number())))?);
         }
-        let ordered = match settings.ordered() {
+        let ordered = match settings.ordered(random_number()) {
             Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings))?),
             None => None,
         };

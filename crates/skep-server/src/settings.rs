@@ -191,9 +191,10 @@ impl ServerSettings {
         }
     }
 
-    /// The settings of the ordered store, if there is to be one.
-    pub(crate) fn ordered(&self) -> Option<OrderedSettings> {
-        let settings = OrderedSettings { lease_time: self.lease_time, ..OrderedSettings::new(self.ordered_memory) };
+    /// The settings of the ordered store, if there is to be one. `lease_seed` is secret.
+    pub(crate) fn ordered(&self, lease_seed: u64) -> Option<OrderedSettings> {
+        let lease_time = self.lease_time;
+        let settings = OrderedSettings { lease_time, lease_seed, ..OrderedSettings::new(self.ordered_memory) };
         (self.ordered_memory > 0).then_some(settings)
     }
 

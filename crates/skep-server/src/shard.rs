@@ -187,8 +187,7 @@ impl Shard {
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
                 std::thread::yield_now();
-            } else {
-                stores.rest();
+            } else if !stores.rest() {
                 self.sleep(&mut events);
                 now = Instant::now();
                 // Another turn at once, and another while only if that one finds something.

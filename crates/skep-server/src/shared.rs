@@ -139,8 +139,11 @@ impl Shared {
         number
     }
 
-    /// Forgets a connection.
+    /// Forgets a connection, and ends the leases that it has.
     pub(crate) fn leave(&self, number: u64) {
+        if let Some(ordered) = &self.ordered {
+            ordered.end_leases_of(number);
+        }
         self.clients().remove(&number);
         self.connection_count.fetch_sub(1, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@
 use std::time::Instant;
 
 use skep_store::operation::{Reply, Request};
-use skep_store::ordered::{OrderedStore, Session};
+use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
@@ -87,15 +87,31 @@ impl Place {
 pub(crate) struct SpaceRequests<'a> {
     hash: Vec<Request<'a>>,
     ordered: Vec<Request<'a>>,
+    /// Whose operations of the ordered space these are.
+    owners: Vec<OwnerRun>,
+    /// The connection whose operations are being added.
+    owner: u64,
 }
 
 impl<'a> SpaceRequests<'a> {
+    /// Says that the operations to come are those of a connection: leases that they open are known to it only.
+    pub(crate) fn begin(&mut self, connection: u64) {
+        self.owner = connection;
+    }
+
     /// Adds an operation; answers where its answer will be.
     #[inline]
     pub(crate) fn push(&mut self, space: Space, request: Request<'a>) -> Place {
         let requests = match space {
             Space::Hash => &mut self.hash,
-            Space::Ordered => &mut self.ordered,
+            Space::Ordered => {
+                let end = self.ordered.len() + 1;
+                match self.owners.last_mut() {
+                    Some(run) if run.owner == self.owner => run.end = end,
+                    _ => self.owners.push(OwnerRun { end, owner: self.owner }),
+                }
+                &mut self.ordered
+            }
         };
         requests.push(request);
         Place { space, index: (requests.len() - 1) as u32 }
@@ -107,8 +123,9 @@ impl<'a> SpaceRequests<'a> {
     }
 
     /// An empty batch with this one's memory, for requests that live at another time.
-    pub(crate) fn recycle<'b>(self) -> SpaceRequests<'b> {
-        SpaceRequests { hash: recycle(self.hash), ordered: recycle(self.ordered) }
+    pub(crate) fn recycle<'b>(mut self) -> SpaceRequests<'b> {
+        self.owners.clear();
+        SpaceRequests { hash: recycle(self.hash), ordered: recycle(self.ordered), owners: self.owners, owner: 0 }
     }
 }
 
@@ -218,7 +235,7 @@ impl<'s> Stores<'s> {
         }
         if !batch.ordered.is_empty() {
             let session = self.ordered.as_mut().expect("nobody has chosen a space that there is not");
-            session.execute(&batch.ordered, &mut replies.ordered, now);
+            session.execute_for(&batch.owners, &batch.ordered, &mut replies.ordered, now);
             self.holds_garbage = true;
             replies.ordered_deferred = replies.ordered.deferred_count();
             done += batch.ordered.len() - replies.ordered_deferred;
@@ -247,13 +264,15 @@ impl<'s> Stores<'s> {
         requests.len() - replies.hash_deferred
     }
 
-    /// Hands over what others may wait for: the shard is going to sleep.
-    pub(crate) fn rest(&mut self) {
+    /// Hands over what others may wait for, and frees a part of it: the shard is going to sleep. Returns true if there may be
+    /// more to free, so that the shard looks for other work first.
+    pub(crate) fn rest(&mut self) -> bool {
         if let Some(session) = &mut self.ordered
-            && std::mem::take(&mut self.holds_garbage)
+            && self.holds_garbage
         {
-            session.collect();
+            self.holds_garbage = session.collect_part();
         }
+        self.holds_garbage
     }
 }
 
@@ -267,14 +286,17 @@ fn recycle<'a>(mut requests: Vec<Request<'_>>) -> Vec<Request<'a>> {
 #[cfg(test)]
 mod tests {
     use skep_store::operation::{Operation, Request};
+    use skep_store::ordered::OwnerRun;
 
     use super::{Place, Space, SpaceRequests, Spaces};
 
     #[test]
     fn a_batch_keeps_spaces_apart_and_its_memory() {
-        let mut batch = SpaceRequests { hash: Vec::with_capacity(100), ordered: Vec::with_capacity(50) };
+        let (hash, ordered, owners) = (Vec::with_capacity(100), Vec::with_capacity(50), Vec::with_capacity(10));
+        let mut batch = SpaceRequests { hash, ordered, owners, owner: 0 };
         let memory = |batch: &SpaceRequests<'_>| {
-            (batch.hash.as_ptr() as usize, batch.hash.capacity(), batch.ordered.as_ptr() as usize)
+            let hash = (batch.hash.as_ptr() as usize, batch.hash.capacity());
+            (hash, batch.ordered.as_ptr() as usize, batch.owners.as_ptr() as usize)
         };
         let before = memory(&batch);
         let get = Request { key: b"k", operation: Operation::Get };
@@ -282,6 +304,10 @@ mod tests {
         assert_eq!(batch.push(Space::Hash, get), Place::hash(0));
         assert_eq!(batch.push(Space::Hash, get), Place::hash(1));
         assert_eq!(batch.len(), 3);
+        batch.begin(7);
+        batch.push(Space::Ordered, get);
+        batch.push(Space::Ordered, get);
+        assert_eq!(batch.owners, [OwnerRun { end: 1, owner: 0 }, OwnerRun { end: 3, owner: 7 }]);
         let batch = batch.recycle();
         assert_eq!((batch.len(), memory(&batch)), (0, before));
     }

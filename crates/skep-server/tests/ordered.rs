@@ -344,9 +344,8 @@ fn who_asks_for_a_page_too_late_is_told_so() {
     let time = Duration::from_millis(50);
     let server = server_with(&ServerSettings { lease_time: time, shards: 2, ..ServerSettings::default() });
     let mut resp = ordered(&server);
-    resp.expect("MSET a 1 b 2 c 3\r\nSKEP.SCAN - + KEYS LIMIT 1 LEASE OPEN\r\n", {
-        "+OK\r\n*3\r\n$1\r\na\r\n*1\r\n$1\r\na\r\n:1\r\n"
-    });
+    resp.expect("MSET a 1 b 2 c 3\r\n", "+OK\r\n");
+    let resp_lease = open_lease(&mut resp, &["a", "1"]);
     let mut native = Native::connect(&server, Some(1));
     let scan = |scan| Request { key: b"", operation: Operation::Scan(scan) };
     let open = Scan { limit: 1, lease: ScanLease::Open, ..WHOLE };
@@ -363,18 +362,26 @@ fn who_asks_for_a_page_too_late_is_told_so() {
         0 => assert_eq!(response, Ok(Reply::Failed(OperationError::LeaseExpired))),
         _ => assert!(matches!(response, Ok(Reply::Value(_))), "{response:?}"),
     });
-    resp.expect("SKEP.SCAN - + KEYS AFTER a LEASE 1\r\n", {
+    resp.expect(format!("SKEP.SCAN - + KEYS AFTER a LEASE {resp_lease}\r\n"), {
         "-ERR the lease of the scan has expired, or there never was one with this number: begin the scan again\r\n"
     });
     // Nothing is left of it, and the scan can begin again.
     resp.expect("SKEP.SCAN - + KEYS\r\n", last(&["a", "b", "c"]));
     let info = resp.text("INFO ordered");
-    assert!(info.contains("skep_ordered_leases:0\r\nskep_ordered_leases_expired:2\r\n"), "{info}");
+    let leases = "skep_ordered_leases:0\r\nskep_ordered_leases_expired:2\r\nskep_ordered_leases_ended_for_memory:0\r\n";
+    assert!(info.contains(leases), "{info}");
 }
 
-/// The number behind the `:` of a reply's last line.
-fn lease_of(reply: &str) -> u64 {
-    reply.rsplit(':').next().and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("{reply}"))
+/// Opens a lease with a page of one pair, that of the key `a`. Returns its number.
+fn open_lease(resp: &mut Resp, first: &[&str]) -> u64 {
+    resp.expect("SKEP.SCAN - + LIMIT 1 LEASE OPEN\r\n", format!("*3\r\n$1\r\na\r\n{}:", bulks(first)));
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"\r\n") {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut resp.0, &mut byte).unwrap();
+        rest.push(byte[0]);
+    }
+    String::from_utf8(rest).unwrap().trim().parse().expect("a number")
 }
 
 #[test]
@@ -382,30 +389,23 @@ fn a_lease_shows_one_moment_until_it_expires() {
     let server = server(3, SMALL);
     let mut resp = ordered(&server);
     resp.expect("MSET a 1 b 2 c 3 d 4\r\n", "+OK\r\n");
-    let open = |resp: &mut Resp| {
-        let expected = format!("*3\r\n$1\r\na\r\n{}:", bulks(&["a", "1"]));
-        resp.expect("SKEP.SCAN - + LIMIT 1 LEASE OPEN\r\n", expected);
-        let mut rest = Vec::new();
-        while !rest.ends_with(b"\r\n") {
-            let mut byte = [0];
-            std::io::Read::read_exact(&mut resp.0, &mut byte).unwrap();
-            rest.push(byte[0]);
-        }
-        lease_of(&format!(":{}", String::from_utf8(rest).unwrap()))
-    };
+    let open = |resp: &mut Resp| open_lease(resp, &["a", "1"]);
     let lease = open(&mut resp);
     resp.expect("MSET b new bb new\r\nDEL d\r\n", "+OK\r\n:1\r\n");
-    // Another connection, on another shard, goes on with it.
-    let mut other = ordered(&server);
-    other.expect(format!("SKEP.SCAN - + LIMIT 1 AFTER a LEASE {lease}\r\n"), {
+    // Other connections, on other shards, do not know it.
+    let expired = format!("-ERR {}\r\n", OperationError::LeaseExpired);
+    for _ in 0..3 {
+        ordered(&server).expect(format!("SKEP.SCAN - + LIMIT 1 AFTER a LEASE {lease}\r\n"), &expired);
+        ordered(&server).expect(format!("SKEP.SCAN - - LEASE {lease}\r\n"), &expired);
+    }
+    resp.expect(format!("SKEP.SCAN - + LIMIT 1 AFTER a LEASE {lease}\r\n"), {
         format!("*3\r\n$1\r\nb\r\n{}:{lease}\r\n", bulks(&["b", "2"]))
     });
-    assert!(other.text("INFO ordered").contains("skep_ordered_leases:1\r\n"));
-    other.expect(format!("SKEP.SCAN - + AFTER b LEASE {lease}\r\n"), {
+    assert!(resp.text("INFO ordered").contains("skep_ordered_leases:1\r\n"));
+    resp.expect(format!("SKEP.SCAN - + AFTER b LEASE {lease}\r\n"), {
         format!("*3\r\n$-1\r\n{}$-1\r\n", bulks(&["c", "3", "d", "4"]))
     });
-    let expired = format!("-ERR {}\r\n", OperationError::LeaseExpired);
-    other.expect(format!("SKEP.SCAN - + AFTER b LEASE {lease}\r\n"), &expired);
+    resp.expect(format!("SKEP.SCAN - + AFTER b LEASE {lease}\r\n"), &expired);
     resp.expect("SKEP.SCAN - + KEYS\r\n", last(&["a", "b", "bb", "c"]));
     // An empty range gives a lease back.
     let lease = open(&mut resp);
@@ -523,4 +523,58 @@ fn check_moment(page: &Page<'_>, reverse: bool, last: &mut [u32]) {
         }
         *last = numbers.first().copied().unwrap_or(0);
     }
+}
+
+/// The leases of a connection end with it: nobody else could go on with them.
+#[test]
+fn leases_end_with_their_connection() {
+    let server = server(2, SMALL);
+    let mut resp = ordered(&server);
+    resp.expect("MSET a 1 b 2 c 3\r\n", "+OK\r\n");
+    for _ in 0..3 {
+        let mut other = ordered(&server);
+        open_lease(&mut other, &["a", "1"]);
+        open_lease(&mut other, &["a", "1"]);
+        assert!(resp.text("INFO ordered").contains("skep_ordered_leases:2\r\n"));
+        drop(other);
+        while !resp.text("INFO ordered").contains("skep_ordered_leases:0\r\n") {}
+    }
+    let info = resp.text("INFO ordered");
+    assert!(info.contains("skep_ordered_leases_expired:0\r\n"), "{info}");
+}
+
+/// An exporter asks for `INFO` all the time while two shards write: everybody gets every answer.
+#[test]
+fn info_beside_writers() {
+    const FRAMES: u32 = 400;
+    let server = server(2, SMALL);
+    let is_done = AtomicBool::new(false);
+    let write = |shard: u16| {
+        let mut native = Native::connect(&server, Some(shard));
+        let put = Operation::Put { value: &[1; 16], condition: PutCondition::Always };
+        for sequence in 0..FRAMES {
+            let key = |number: u32| (sequence * 500 + number).wrapping_mul(0x9e37_79b9).to_be_bytes();
+            let keys: Vec<[u8; 4]> = (0..500).map(|number| key(number + u32::from(shard) * 7)).collect();
+            let requests: Vec<Request<'_>> = keys.iter().map(|key| Request { key, operation: put }).collect();
+            native.send(&frame_in(ORDERED_SPACE, sequence, &requests));
+            native.receive(sequence, requests.len(), |_, response| assert_eq!(response, Ok(Reply::Done)));
+        }
+    };
+    let ask = || {
+        let mut resp = Resp::connect(&server);
+        let mut count = 0;
+        while !is_done.load(Ordering::Relaxed) {
+            assert!(resp.text("INFO").contains("skep_ordered_garbage:"));
+            count += 1;
+        }
+        count
+    };
+    let count = std::thread::scope(|scope| {
+        let exporter = scope.spawn(ask);
+        let writers = [0, 1].map(|shard| scope.spawn(move || write(shard)));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        is_done.store(true, Ordering::Relaxed);
+        exporter.join().unwrap()
+    });
+    assert!(count > 100, "INFO was answered {count} times");
 }

@@ -140,8 +140,8 @@ pub enum Reply<'a> {
     Exists,
     /// The request could not be carried out. Nothing changed.
     Failed(OperationError),
-    /// The reply budget of the batch was used up before this request was begun. Nothing changed: submit it again,
-    /// in order with the other deferred requests of the same key.
+    /// The request was not carried out: the reply budget of the batch was used up before, or there is no memory for it yet.
+    /// Nothing changed: submit it again, in order with the other deferred requests of the same key.
     Deferred,
 }
 

@@ -14,10 +14,27 @@ use loom::thread;
 /// preceded by a store to a companion that nobody reads: it orders nothing, and any two of them are tried in both orders.
 mod sync {
     pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::MutexGuard;
     use loom::sync::atomic;
     pub(crate) use loom::sync::atomic::{Ordering, fence};
-    pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
+
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
 
     macro_rules! watched {
         ($name:ident, $number:ty) => {
@@ -76,6 +93,56 @@ mod sync {
 #[expect(dead_code, reason = "the models count no pairs")]
 #[path = "../src/ordered/epoch.rs"]
 mod epoch;
+/// What the store's files find under `super::frame`: a frame is a number, and how often it is in use.
+mod frame {
+    pub(crate) const GRANULE_SIZE: usize = 512;
+
+    #[derive(Debug)]
+    pub(crate) struct Replaced(pub(crate) u32);
+
+    impl Replaced {
+        pub(crate) fn granules(&self) -> usize {
+            1
+        }
+
+        pub(crate) fn reuse(self) -> u32 {
+            self.0
+        }
+    }
+}
+
+/// What the store's files find under `super::header`.
+mod header {
+    #[derive(Debug)]
+    pub(crate) struct Lid;
+}
+
+/// What the store's files find under `super::space`: it only counts.
+mod space {
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub(crate) struct SpaceFigures {
+        pub(crate) free: u32,
+    }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Space(SpaceFigures);
+
+    impl Space {
+        pub(crate) fn free(&mut self, _: u32) {
+            self.0.free += 1;
+        }
+
+        pub(crate) fn free_lid(&mut self, _: super::header::Lid) {}
+
+        pub(crate) fn figures(&self) -> SpaceFigures {
+            self.0
+        }
+    }
+}
+
+#[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
+#[path = "../src/ordered/garbage.rs"]
+mod garbage;
 #[expect(unreachable_pub, reason = "the store exports limits and figures")]
 #[path = "../src/ordered/lease.rs"]
 mod lease;
@@ -84,6 +151,8 @@ mod lease;
 mod lock;
 #[path = "../src/ordered/page_table.rs"]
 mod page_table;
+#[path = "../src/ordered/reclaim.rs"]
+mod reclaim;
 #[expect(dead_code, reason = "the models make no version deltas")]
 #[path = "../src/ordered/version.rs"]
 mod version;
@@ -91,11 +160,19 @@ mod version;
 use std::time::{Duration, Instant};
 
 use epoch::{Epochs, Guard, Tag};
-use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
+use frame::Replaced;
+use garbage::{Garbage, GarbageList};
+use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, LeaseReading, Leases};
 use lock::State;
 use page_table::PageTable;
-use sync::{AtomicU32, AtomicU64, Ordering, fence};
+use reclaim::Reclaimer;
+use space::Space;
+use sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use version::Versions;
+
+/// Owner and secret of leases.
+const OWNER: u64 = 1;
+const SEED: u64 = 2;
 
 /// Runs a model. Three preemptions find what there is to find in models of this size, in seconds.
 fn model(run: impl Fn() + Sync + Send + 'static) {
@@ -359,27 +436,35 @@ fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
     });
 }
 
+/// Ends the reading of a page.
+fn end(reading: LeaseReading<'_>, more: bool) -> Option<u64> {
+    reading.conclude(more)
+}
+
 /// A lease is opened, and a page of it read beside a writer that lets it expire.
 fn lease_and_writer(is_ended_early: bool) {
     let node = Node::new();
-    let leases = Arc::new(Leases::new(LEASE_TIME));
+    let leases = Arc::new(Leases::new(LEASE_TIME, SEED));
     let (node_read, leases_read) = (node.clone(), leases.clone());
     let reader = thread::spawn(move || {
         let now = Instant::now();
-        let reading = leases_read.open(&node_read.epochs, &node_read.versions, now).unwrap();
-        let version = reading.version();
+        let reading = leases_read.open(&node_read.epochs, &node_read.versions, OWNER, now).unwrap();
+        let mut participant = node_read.epochs.join().unwrap();
+        let guard = participant.enter();
+        let (version, _) = reading.as_of(&guard);
+        drop(guard);
         if is_ended_early {
-            reading.end(true);
+            end(reading, true);
             node_read.read_as_of(version);
         } else {
             node_read.read_as_of(version);
-            reading.end(true);
+            end(reading, true);
         }
     });
     node.replace(
         |node| {
             let tag = node.epochs.tag();
-            leases.expire_oldest(&node.epochs);
+            leases.end_oldest_of(&node.epochs, &node.epochs.holds_of(&tag));
             tag
         },
         false,
@@ -405,10 +490,10 @@ fn a_tag_waits_for_one_hold() {
         let hold = epochs.hold().unwrap();
         assert!(epochs.hold().is_none(), "there is one slot");
         let tag = epochs.tag();
-        assert!(epochs.waits_for_hold(&tag) && !epochs.is_past(&tag));
+        assert!(epochs.holds_of(&tag) == [hold.name()] && !epochs.is_past(&tag));
         epochs.let_go(hold);
         let later = epochs.hold().unwrap();
-        assert!(!epochs.waits_for_hold(&tag) && epochs.is_past(&tag));
+        assert!(epochs.holds_of(&tag).is_empty() && epochs.is_past(&tag));
         epochs.let_go(later);
     });
 }
@@ -429,22 +514,22 @@ fn slots_are_one_participant_each() {
 }
 
 fn parts() -> (Leases, Epochs, Versions, Instant) {
-    (Leases::new(LEASE_TIME), Epochs::new(1, LEASE_COUNT_MAX), Versions::new(8), Instant::now())
+    (Leases::new(LEASE_TIME, SEED), Epochs::new(1, LEASE_COUNT_MAX), Versions::new(8), Instant::now())
 }
 
 #[test]
 fn a_lease_that_is_read_is_not_pulled_away() {
     model(|| {
         let (leases, epochs, versions, now) = parts();
-        let reading = leases.open(&epochs, &versions, now).unwrap();
+        let reading = leases.open(&epochs, &versions, OWNER, now).unwrap();
         let tag = epochs.tag();
         leases.expire_due(&epochs, now + 2 * LEASE_TIME);
-        assert!(!leases.expire_oldest(&epochs), "it is being read");
-        assert!(epochs.waits_for_hold(&tag));
-        let number = reading.end(true).expect("whoever asks for the next page is told");
+        assert!(!leases.end_oldest_of(&epochs, &epochs.holds_of(&tag)), "it is being read");
+        assert!(!epochs.holds_of(&tag).is_empty());
+        let number = end(reading, true).expect("whoever asks for the next page is told");
         assert!(epochs.is_past(&tag), "it was let go behind the page");
-        assert!(leases.resume(&epochs, number, now).is_none());
-        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1 });
+        assert!(leases.resume(&epochs, number, OWNER, now).is_none());
+        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1, ended_for_memory: 1 });
     });
 }
 
@@ -452,14 +537,14 @@ fn a_lease_that_is_read_is_not_pulled_away() {
 fn two_readers_of_one_lease() {
     model(|| {
         let (leases, epochs, versions, now) = parts();
-        let number = leases.open(&epochs, &versions, now).unwrap().end(true).unwrap();
+        let number = end(leases.open(&epochs, &versions, OWNER, now).unwrap(), true).unwrap();
         let tag = epochs.tag();
-        let first = leases.resume(&epochs, number, now).unwrap();
-        let second = leases.resume(&epochs, number, now).unwrap();
-        assert_eq!(first.end(false), None, "the scan is at its end");
-        assert!(epochs.waits_for_hold(&tag), "the other is not");
-        assert!(leases.resume(&epochs, number, now).is_none());
-        second.end(true);
+        let first = leases.resume(&epochs, number, OWNER, now).unwrap();
+        let second = leases.resume(&epochs, number, OWNER, now).unwrap();
+        assert_eq!(end(first, false), None, "the scan is at its end");
+        assert!(!epochs.holds_of(&tag).is_empty(), "the other is not");
+        assert!(leases.resume(&epochs, number, OWNER, now).is_none());
+        end(second, true);
         assert!(epochs.is_past(&tag));
         assert_eq!(leases.figures(), LeaseFigures::default(), "none has expired");
     });
@@ -469,15 +554,15 @@ fn two_readers_of_one_lease() {
 fn reading_keeps_a_lease() {
     model(|| {
         let (leases, epochs, versions, mut now) = parts();
-        let number = leases.open(&epochs, &versions, now).unwrap().end(true).unwrap();
+        let number = end(leases.open(&epochs, &versions, OWNER, now).unwrap(), true).unwrap();
         for _ in 0..10 {
             now += LEASE_TIME - Duration::from_millis(1);
             leases.expire_due(&epochs, now);
-            assert_eq!(leases.resume(&epochs, number, now).unwrap().end(true), Some(number));
+            assert_eq!(end(leases.resume(&epochs, number, OWNER, now).unwrap(), true), Some(number));
         }
-        assert!(leases.resume(&epochs, number, now + LEASE_TIME).is_none());
-        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1 });
-        assert!(leases.resume(&epochs, 0, now).is_none(), "zero is no number");
+        assert!(leases.resume(&epochs, number, OWNER, now + LEASE_TIME).is_none());
+        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1, ended_for_memory: 0 });
+        assert!(leases.resume(&epochs, 0, OWNER, now).is_none(), "zero is no number");
     });
 }
 
@@ -485,17 +570,103 @@ fn reading_keeps_a_lease() {
 fn the_oldest_makes_room() {
     model(|| {
         let (leases, epochs, versions, now) = parts();
-        let open = || leases.open(&epochs, &versions, now);
-        let numbers: Vec<u64> = (0..LEASE_COUNT_MAX).map(|_| open().unwrap().end(true).unwrap()).collect();
-        let read = leases.resume(&epochs, numbers[0], now).unwrap();
-        let newest = open().unwrap().end(true).unwrap();
-        assert!(leases.resume(&epochs, numbers[1], now).is_none(), "the oldest that nobody read");
-        assert_eq!(read.end(true), Some(numbers[0]));
+        let open = || leases.open(&epochs, &versions, OWNER, now);
+        let numbers: Vec<u64> = (0..LEASE_COUNT_MAX).map(|_| end(open().unwrap(), true).unwrap()).collect();
+        let read = leases.resume(&epochs, numbers[0], OWNER, now).unwrap();
+        let newest = end(open().unwrap(), true).unwrap();
+        assert!(leases.resume(&epochs, numbers[1], OWNER, now).is_none(), "the oldest that nobody read");
+        assert_eq!(end(read, true), Some(numbers[0]));
         let readings: Vec<_> =
-            numbers.iter().chain([&newest]).filter_map(|number| leases.resume(&epochs, *number, now)).collect();
+            numbers.iter().chain([&newest]).filter_map(|number| leases.resume(&epochs, *number, OWNER, now)).collect();
         assert_eq!(readings.len(), LEASE_COUNT_MAX);
         assert!(open().is_none(), "all are being read");
         drop(readings);
         assert!(open().is_some());
     });
+}
+
+#[test]
+fn a_lease_is_known_to_its_owner_only() {
+    model(|| {
+        let (leases, epochs, versions, now) = parts();
+        let open = |owner| end(leases.open(&epochs, &versions, owner, now).unwrap(), true).unwrap();
+        let (number, other) = (open(OWNER), open(OWNER + 1));
+        assert!(leases.resume(&epochs, number, OWNER + 1, now).is_none(), "it is another's");
+        assert!(leases.resume(&epochs, number, OWNER, now).is_some());
+        leases.end_of_owner(&epochs, OWNER);
+        assert!(leases.resume(&epochs, number, OWNER, now).is_none(), "its owner is gone");
+        assert!(leases.resume(&epochs, other, OWNER + 1, now).is_some());
+        assert_eq!(leases.figures(), LeaseFigures { open: 1, expired: 0, ended_for_memory: 0 });
+    });
+}
+
+/// Statistics are read beside a writer that frees garbage and ends a lease for it, and beside a batch that lets it expire.
+fn statistics_beside_collection(figures: impl Fn(&Reclaimer) -> u32 + Send + 'static, collect: impl Fn(&Reclaimer)) {
+    let leases = Leases::new(LEASE_TIME, SEED);
+    let reclaimer = Arc::new(Reclaimer::new(Epochs::new(1, 1), leases, Space::default(), 0));
+    let versions = Versions::new(2);
+    let now = Instant::now();
+    let Reclaimer { leases, epochs, .. } = &*reclaimer;
+    end(leases.open(epochs, &versions, OWNER, now).unwrap(), true);
+    reclaimer.hand_over(vec![Garbage::Frame(Replaced(1))]);
+    let (statistics, batch) = (reclaimer.clone(), reclaimer.clone());
+    let statistics = thread::spawn(move || figures(&statistics));
+    let batch = thread::spawn(move || batch.leases.expire_due(&batch.epochs, now + LEASE_TIME));
+    collect(&reclaimer);
+    assert!(statistics.join().unwrap() <= 1);
+    batch.join().unwrap();
+    reclaimer.collect();
+    assert_eq!((reclaimer.space_figures().free, reclaimer.garbage_bytes()), (1, 0), "all is free");
+    assert_eq!(reclaimer.leases.figures().open, 0);
+}
+
+#[test]
+fn statistics_and_collection_never_wait_for_each_other() {
+    model(|| {
+        let figures = |reclaimer: &Reclaimer| {
+            let free = reclaimer.space_figures().free;
+            assert!(reclaimer.garbage_bytes() <= 512);
+            assert!(reclaimer.leases.figures().open <= 1);
+            free
+        };
+        statistics_beside_collection(figures, |reclaimer| {
+            reclaimer.collect();
+        });
+    });
+}
+
+/// Statistics that lock the space, then the garbage, beside collection that locks the garbage, then the space. A model that is
+/// found in a deadlock cannot be unwound, so it runs in a process of its own.
+#[test]
+fn control_locks_that_are_nested_both_ways() {
+    const VARIABLE: &str = "SKEP_TEST_DEADLOCK";
+    if std::env::var_os(VARIABLE).is_none() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "control_locks_that_are_nested_both_ways", "--nocapture"])
+            .env(VARIABLE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stderr);
+        assert!(!child.status.success() && text.contains("deadlock; threads"), "the control was not caught: {text}");
+        return;
+    }
+    let run = || {
+        let epochs = Epochs::new(1, 1);
+        let mut garbage = GarbageList::default();
+        garbage.push(epochs.tag(), vec![Garbage::Frame(Replaced(1))]);
+        let shared = Arc::new((Mutex::new(Space::default()), Mutex::new(garbage)));
+        let statistics = shared.clone();
+        let statistics = thread::spawn(move || {
+            let (space, garbage) = &*statistics;
+            let space = space.lock();
+            let _ = garbage.lock().holds_of_oldest(&Epochs::new(1, 1));
+            space.figures().free
+        });
+        let (space, garbage) = &*shared;
+        let mut garbage = garbage.lock();
+        space.lock().free(garbage.take_past(&epochs, 1).len() as u32);
+        drop(garbage);
+        assert!(statistics.join().unwrap() <= 1);
+    };
+    model(run);
 }

@@ -113,6 +113,7 @@ fn ordered(text: &mut String, shared: &Shared) {
         "skep_ordered_height" figures.height
         "skep_ordered_leases" figures.leases.open
         "skep_ordered_leases_expired" figures.leases.expired
+        "skep_ordered_leases_ended_for_memory" figures.leases.ended_for_memory
     }
 }
 

@@ -22,6 +22,7 @@ use crate::resp_chunk::RespChunk;
 use crate::settings::ServerSettings;
 use crate::shared::Shared;
 use crate::spaces::Stores;
+use crate::start::Steps;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -47,7 +48,7 @@ impl Bench {
     fn new(shards: u16, settings: ServerSettings) -> Bench {
         let settings = ServerSettings { shards, ordered_memory: 0, memory: u64::from(shards) * (32 << 20), ..settings };
         let shared = Arc::new(Shared::new(settings, None, 1, 2));
-        let rings = connect_shards(usize::from(shards)).unwrap();
+        let rings = connect_shards(usize::from(shards), &mut Steps::default()).unwrap();
         let (handovers, adopted): (Vec<_>, Vec<_>) = rings
             .iter()
             .map(|(waker, _)| {
@@ -69,7 +70,7 @@ impl Bench {
                     adopted,
                     handovers: handovers.clone(),
                 };
-                let shard = Shard::new(parts, &processor.statistics()).unwrap();
+                let shard = Shard::new(parts, &processor.statistics(), &mut Steps::default()).unwrap();
                 Driven { shard, stores: Stores::new(processor, None), events: Vec::with_capacity(EVENTS_MAX) }
             })
             .collect();

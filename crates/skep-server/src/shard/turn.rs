@@ -213,6 +213,7 @@ impl Shard {
                 // It is the first of the next turn.
                 continue;
             }
+            requests.begin(connection.number);
             let start = places.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);

@@ -35,7 +35,7 @@ use scan::NaiveLeases;
 pub(crate) use random::{SplitMix64, test_seeds};
 
 use crate::operation::{
-    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Scan, ScanLease, Update,
+    Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanLease, Update,
 };
 
 /// A sorted map that carries out requests.
@@ -100,9 +100,14 @@ impl NaiveStore {
 
     /// Carries out a request.
     pub fn execute(&mut self, request: &Request<'_>) -> NaiveReply {
+        self.execute_with(request, None)
+    }
+
+    /// Carries out a request. A lease that it opens may have the number that another store has given.
+    fn execute_with(&mut self, request: &Request<'_>, lease: Option<u64>) -> NaiveReply {
         if let (Operation::Scan(scan), Some(leases), Ok(())) = (request.operation, &mut self.leases, request.validate())
         {
-            return leases.scan(&self.pairs, request.key, &scan);
+            return leases.scan(&self.pairs, request.key, &scan, lease);
         }
         let (reply, change) = self.outcome(request);
         match change {
@@ -120,7 +125,7 @@ impl NaiveStore {
     /// Holds the answer of another store against what this one answers, and changes as that store did.
     ///
     /// An answer that says the memory is full is accepted from every request that would set a value, or, of an ordered store,
-    /// remove one; and nothing changes. A lease may expire at any time. [`Reply::Deferred`] is no answer and never accepted: submit the request again and check that.
+    /// remove one; and nothing changes. A lease may expire at any time, and has the number that the other store gives. [`Reply::Deferred`] is no answer and never accepted: submit the request again and check that.
     /// On disagreement, what was expected; the store has then changed as it should have.
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
         if let Reply::Failed(error) = reply
@@ -139,7 +144,13 @@ impl NaiveStore {
         {
             leases.expire(number);
         }
-        let expected = self.execute(request);
+        let lease = match (request.operation, reply) {
+            (Operation::Scan(Scan { lease: ScanLease::Open, .. }), Reply::Value(page)) => {
+                Page::decode(page).and_then(|page| page.lease())
+            }
+            _ => None,
+        };
+        let expected = self.execute_with(request, lease);
         if expected == reply { Ok(()) } else { Err(expected) }
     }
 

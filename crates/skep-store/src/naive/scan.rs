@@ -1,7 +1,7 @@
 //! Scans in the plainest way: all pairs are looked at, those of the range kept, and the page is put together byte by byte.
 //!
-//! A lease is a copy of all pairs. It has the number that an ordered store gives that only this sequence of requests was
-//! sent to, and that has no reason but their number to let one expire.
+//! A lease is a copy of all pairs. Its number may be any that no other lease has: where another store's answers are checked,
+//! it is the number that the other store has given. No lease expires for any reason but how many there are.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,26 @@ type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The states that leases keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NaiveLeases {
+    /// Leases that were opened so far.
     last: u64,
-    states: BTreeMap<u64, Pairs>,
+    /// Number and state of each, in the order in which they were opened.
+    states: BTreeMap<u64, (u64, Pairs)>,
 }
 
 impl NaiveLeases {
     /// Forgets a lease, if there is one with this number.
     pub(super) fn expire(&mut self, number: u64) {
-        self.states.remove(&number);
+        self.states.retain(|_, (other, _)| *other != number);
     }
 
-    /// The answer to a valid scan from a key.
-    pub(super) fn scan(&mut self, pairs: &Pairs, key: &[u8], scan: &Scan<'_>) -> NaiveReply {
+    /// Returns true if a lease has this number.
+    fn is_open(&self, number: u64) -> bool {
+        self.states.values().any(|(other, _)| *other == number)
+    }
+
+    /// The answer to a valid scan from a key. A lease that it opens gets the number that another store has given, if there is
+    /// one that can be.
+    pub(super) fn scan(&mut self, pairs: &Pairs, key: &[u8], scan: &Scan<'_>, number_given: Option<u64>) -> NaiveReply {
         let mut number = 0;
         let page = match scan.lease {
             ScanLease::None => page(pairs, key, scan),
@@ -39,19 +47,19 @@ impl NaiveLeases {
                 let page = page(pairs, key, scan);
                 if page.more {
                     self.last += 1;
-                    number = self.last;
-                    self.states.insert(number, pairs.clone());
+                    number = number_given.filter(|number| !self.is_open(*number)).unwrap_or(self.last);
+                    self.states.insert(self.last, (number, pairs.clone()));
                 }
                 page
             }
             ScanLease::Continue(lease) => {
-                let Some(state) = self.states.get(&lease) else {
+                let Some((_, state)) = self.states.values().find(|(number, _)| *number == lease) else {
                     return NaiveReply::Failed(OperationError::LeaseExpired);
                 };
                 let page = page(state, key, scan);
                 match page.more {
                     true => number = lease,
-                    false => drop(self.states.remove(&lease)),
+                    false => self.expire(lease),
                 }
                 page
             }

@@ -63,6 +63,13 @@ pub(crate) struct Hold {
     number: u64,
 }
 
+/// Names a hold. No other hold ever has the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldName {
+    slot: usize,
+    number: u64,
+}
+
 /// The operations that were under way when something was replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Tag(Vec<(usize, u64)>);
@@ -116,10 +123,15 @@ impl Epochs {
         Tag(self.slots.iter().enumerate().filter_map(number).collect())
     }
 
-    /// Whether a hold is among the operations of a tag that have not ended.
-    pub(crate) fn waits_for_hold(&self, tag: &Tag) -> bool {
-        let is_under_way = |slot: usize, number| self.slots[slot].number.load(Ordering::Relaxed) == number;
-        tag.0.iter().any(|&(slot, number)| slot >= self.participant_max && is_under_way(slot, number))
+    /// Returns the holds that a tag waits for, if it waits for holds alone: none while an operation of a thread is among
+    /// those that have not ended, since letting holds go would free nothing.
+    pub(crate) fn holds_of(&self, tag: &Tag) -> Vec<HoldName> {
+        let is_under_way = |&&(slot, number): &&(usize, u64)| self.slots[slot].number.load(Ordering::Relaxed) == number;
+        let left = || tag.0.iter().filter(is_under_way);
+        match left().any(|&(slot, _)| slot < self.participant_max) {
+            true => Vec::new(),
+            false => left().map(|&(slot, number)| HoldName { slot, number }).collect(),
+        }
     }
 
     /// Whether all operations of a tag have ended. What they have read can then be overwritten.
@@ -139,6 +151,11 @@ impl Hold {
     /// Its place among the slots, which is nobody else's until it is let go.
     pub(crate) fn slot(&self) -> usize {
         self.slot
+    }
+
+    /// Returns its name.
+    pub(crate) fn name(&self) -> HoldName {
+        HoldName { slot: self.slot, number: self.number }
     }
 }
 

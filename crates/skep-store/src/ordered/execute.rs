@@ -7,18 +7,20 @@
 //!
 //! Reads of one key wait until a group of them is together, or until a write of one of their keys comes. Writes and scans
 //! take effect in the order of the requests; the ways to the keys of a group of them are gone in step. A write is answered
-//! when all can read it.
+//! when all can read it. A write that finds no memory while garbage waits is deferred, and later requests may overtake it
+//! (`deferred`).
 
 use std::ops::Range;
 use std::time::Instant;
 
 use super::batch::GROUP_SIZE;
 use super::change::{Change, Draft};
+use super::deferred::Deferred;
 use super::epoch::Guard;
-use super::lease::LeaseReading;
 use super::outside;
+use super::reclaim::Reclaimer;
 use super::segment::Value;
-use super::session::Session;
+use super::session::{Outcome, Session};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::write::{KeyPlace, Writer};
@@ -37,6 +39,30 @@ enum Progress {
     Deferred,
 }
 
+/// Requests of a batch that one owner has submitted: leases that they open are that owner's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerRun {
+    /// The number of requests of the batch up to the last of these.
+    pub end: usize,
+    /// Who has submitted them. A lease is known to its owner only.
+    pub owner: u64,
+}
+
+/// What the requests of a batch are carried out with.
+#[derive(Clone, Copy)]
+struct Context<'c> {
+    owners: &'c [OwnerRun],
+    now: Instant,
+}
+
+impl Context<'_> {
+    /// Returns the owner of the request at this place.
+    fn owner_of(self, place: usize) -> u64 {
+        let run = self.owners.partition_point(|run| run.end <= place);
+        self.owners.get(run).map_or(0, |run| run.owner)
+    }
+}
+
 /// Reads that wait for their group: places in the batch.
 struct Reads {
     places: [usize; GROUP_SIZE],
@@ -44,27 +70,40 @@ struct Reads {
 }
 
 impl<T: Trace> Session<'_, T> {
-    /// Executes all requests. Those of one key take effect in their order, and so do writes and scans; other reads in any.
-    /// `replies` is overwritten with the answers, in the order of the requests. `now` is the time for leases.
-    ///
-    /// When the reply budget is used up, or too much of large values was read or written for one batch, requests may be left
-    /// unexecuted and answered [`Reply::Deferred`]: if one of a key is, so are all later ones of the same key.
+    /// Executes all requests for one owner of leases, as [`Session::execute_for`] does.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
-        self.store.leases.expire_due(&self.store.epochs, now);
+        self.execute_for(&[], requests, replies, now);
+    }
+
+    /// Executes all requests. Those of one key take effect in their order, and so do writes and scans; other reads in any.
+    /// `replies` is overwritten with the answers, in the order of the requests. `owners` says who has submitted them, `now` is
+    /// the time for leases and for waiting.
+    ///
+    /// Requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a key is, so are all later ones of the same
+    /// key. This happens when the reply budget is used up, or too much of large values was read or written for one batch, and to
+    /// a write for which there is no memory as long as garbage is being freed: submit it again, so that it is carried out
+    /// or, when no garbage was freed for a second, refused. Writes of other keys may overtake it.
+    pub fn execute_for(&mut self, owners: &[OwnerRun], requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
+        self.store.reclaimer.leases.expire_due(&self.store.reclaimer.epochs, now);
         replies.reset(requests.len());
+        let context = Context { owners, now };
         let mut reads = Reads { places: [0; GROUP_SIZE], count: 0 };
+        let mut deferred = Deferred::default();
         let mut next = 0;
-        while next < requests.len() {
+        while next < requests.len() && !deferred.is_full() {
             let group = next..requests.len().min(next + GROUP_SIZE);
-            next = match self.execute_group(requests, group.clone(), &mut reads, replies, now) {
+            next = match self.execute_group(requests, group.clone(), &mut reads, &deferred, replies, context) {
                 Progress::Done => group.end,
                 Progress::NoMemory(place) => {
-                    self.execute_with_memory(&requests[place], place, replies, now);
+                    self.execute_with_memory(&requests[place], place, &mut deferred, replies, context);
                     place + 1
                 }
-                Progress::Deferred => return,
+                Progress::Deferred => break,
             };
             self.collect_batch();
+        }
+        if deferred.is_empty() {
+            self.shortage.end();
         }
         let Session { store, participant, whole, .. } = self;
         store.read_group(requests, &mut reads, replies, whole, &participant.enter());
@@ -77,10 +116,11 @@ impl<T: Trace> Session<'_, T> {
         requests: &[Request<'_>],
         group: Range<usize>,
         reads: &mut Reads,
+        deferred: &Deferred,
         replies: &mut Replies,
-        now: Instant,
+        context: Context<'_>,
     ) -> Progress {
-        let Session { store, participant, writer, whole } = self;
+        let Session { store, participant, writer, whole, .. } = self;
         let guard = participant.enter();
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
         let alone = requests[group.clone()].iter().filter(|request| !is_read(&request.operation));
@@ -93,6 +133,13 @@ impl<T: Trace> Session<'_, T> {
             let known = number.and_then(|number| Some(places.as_ref()?.of(number)));
             if let Err(error) = request.validate() {
                 replies.set(place, Reply::Failed(error));
+                continue;
+            }
+            if !deferred.is_empty() && deferred.have_key_of(request, requests) {
+                if matches!(request.operation, Operation::Scan(_)) {
+                    return Progress::Deferred;
+                }
+                replies.defer_for_memory(place);
                 continue;
             }
             if is_read {
@@ -111,21 +158,34 @@ impl<T: Trace> Session<'_, T> {
             if !replies.may_touch_large(true) {
                 return Progress::Deferred;
             }
-            if !store.execute_alone(request, place, known, writer, replies, now, &guard) {
+            if !store.execute_alone(request, place, known, writer, replies, context, &guard) {
                 return Progress::NoMemory(place);
             }
         }
         Progress::Done
     }
 
-    /// Executes a write for which there was no memory, if memory can be freed.
-    fn execute_with_memory(&mut self, request: &Request<'_>, place: usize, replies: &mut Replies, now: Instant) {
-        let done = self.with_memory(|session| {
+    /// Executes a write for which there was no memory, if memory can be freed. Otherwise refuses or defers it.
+    #[cold]
+    fn execute_with_memory(
+        &mut self,
+        request: &Request<'_>,
+        place: usize,
+        deferred: &mut Deferred,
+        replies: &mut Replies,
+        context: Context<'_>,
+    ) {
+        let outcome = self.free_and_try(context.now, |session| {
             let Session { store, participant, writer, .. } = session;
-            store.execute_alone(request, place, None, writer, replies, now, &participant.enter()).then_some(())
+            store.execute_alone(request, place, None, writer, replies, context, &participant.enter())
         });
-        if done.is_none() {
-            replies.set(place, Reply::Failed(OperationError::NodesFull));
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Refused => replies.set(place, Reply::Failed(OperationError::NodesFull)),
+            Outcome::Waits => {
+                replies.defer_for_memory(place);
+                deferred.push(place);
+            }
         }
     }
 }
@@ -183,7 +243,7 @@ impl<T: Trace> OrderedStore<T> {
         known: Option<KeyPlace<'_, T>>,
         writer: &mut Writer,
         replies: &mut Replies,
-        now: Instant,
+        context: Context<'_>,
         guard: &Guard<'_>,
     ) -> bool {
         let change = match &request.operation {
@@ -193,7 +253,13 @@ impl<T: Trace> OrderedStore<T> {
             Operation::AddDecimal { delta } => Change::AddDecimal { delta: *delta },
             Operation::Scan(scan) => {
                 let start = replies.bytes_mut().len();
-                match self.scan_page(request.key, scan, now, guard, replies.bytes_mut()) {
+                match self.scan_page(
+                    request.key,
+                    scan,
+                    (context.owner_of(place), context.now),
+                    guard,
+                    replies.bytes_mut(),
+                ) {
                     Ok(count) => {
                         let size = replies.bytes_mut().len() - start;
                         replies.finish_value(place, start);
@@ -223,28 +289,33 @@ impl<T: Trace> OrderedStore<T> {
         true
     }
 
-    /// Appends a page of a valid scan. The number of its pairs.
+    /// Appends a page of a valid scan of an owner. Returns the number of its pairs.
     fn scan_page(
         &self,
         key: &[u8],
         scan: &Scan<'_>,
-        now: Instant,
+        (owner, now): (u64, Instant),
         guard: &Guard<'_>,
         out: &mut Vec<u8>,
     ) -> Result<u32, OperationError> {
+        let Reclaimer { leases, epochs, .. } = &self.reclaimer;
         let reading = match scan.lease {
             ScanLease::None => None,
             // There is no state that pages could have in common.
             _ if !self.versions.are_on() => return Err(OperationError::LeaseExpired),
-            ScanLease::Open => Some(self.leases.open(&self.epochs, &self.versions, now)),
-            ScanLease::Continue(number) => Some(self.leases.resume(&self.epochs, number, now)),
+            ScanLease::Open => Some(leases.open(epochs, &self.versions, owner, now)),
+            ScanLease::Continue(number) => Some(leases.resume(epochs, number, owner, now)),
         };
         let reading = reading.map(|reading| reading.ok_or(OperationError::LeaseExpired)).transpose()?;
-        let version = reading.as_ref().map_or_else(|| self.versions.read(), LeaseReading::version);
+        let (version, guard) = match &reading {
+            Some(reading) => reading.as_of(guard),
+            None => (self.versions.read(), guard),
+        };
         let mut page = PageWriter::new(out, scan.answer);
         let end = self.fill_page(key, scan, version, guard, &mut page);
         let count = page.count();
-        let lease = reading.and_then(|reading| reading.end(end.more));
+        let lease = reading.as_ref().and_then(|reading| reading.conclude(end.more));
+        // The last key lies in a frame that the reading keeps, and borrows from it.
         page.finish(end.last_key, end.more, lease);
         Ok(count)
     }

@@ -1,25 +1,27 @@
-//! What was replaced and waits for an epoch to pass (Honeycomb, section 3.2).
+//! Replaced frames and LIDs that wait for an epoch to pass (Honeycomb, section 3.2).
 //!
 //! ```text
-//! session: replaced, in order ──▶ batch, tagged once all of it is readable ──▶ list of all sessions ──▶ free
+//! session: replaced, in order ──▶ batch, tagged once all of it is readable ──▶ list of all sessions ──▶ free, part by part
 //! ```
 //!
 //! A tag is a vector with a number for each thread under way, so it is made for a batch, not for each frame. That
 //! keeps garbage a little longer, never too short.
+//!
+//! The list only says which garbage may be freed. Freeing it needs the space, and so happens after the list was unlocked
+//! (`reclaim`), in parts: a lease that ends may leave hundreds of thousands of frames.
 
 use std::collections::VecDeque;
 
-use super::epoch::{Epochs, Tag};
+use super::epoch::{Epochs, HoldName, Tag};
 use super::frame::Replaced;
 use super::header::Lid;
-use super::space::Space;
 
 /// Pieces that a session collects before it tags them.
-pub(super) const BATCH_SIZE: usize = 8;
+pub(crate) const BATCH_SIZE: usize = 8;
 
 /// Something that operations under way may still reach.
 #[derive(Debug)]
-pub(super) enum Garbage {
+pub(crate) enum Garbage {
     /// A frame of a node or a value.
     Frame(Replaced),
     /// The name of a node that is no more.
@@ -28,7 +30,7 @@ pub(super) enum Garbage {
 
 impl Garbage {
     /// Bytes of its frame.
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         match self {
             Garbage::Frame(frame) => (frame.granules() * super::frame::GRANULE_SIZE) as u64,
             Garbage::Lid(_) => 0,
@@ -36,50 +38,43 @@ impl Garbage {
     }
 }
 
-/// Tagged garbage of all sessions.
+/// Tagged garbage of all sessions, in the order in which it was handed over.
 #[derive(Debug, Default)]
-pub(super) struct GarbageList {
+pub(crate) struct GarbageList {
     batches: VecDeque<(Tag, Vec<Garbage>)>,
-    /// Bytes of frames that wait.
-    bytes: u64,
 }
 
 impl GarbageList {
-    /// Adds garbage whose change is readable already.
-    pub(super) fn push(&mut self, epochs: &Epochs, pieces: Vec<Garbage>) {
-        self.bytes += pieces.iter().map(Garbage::size).sum::<u64>();
-        self.batches.push_back((epochs.tag(), pieces));
+    /// Adds garbage with a tag that was made after its change was readable.
+    pub(crate) fn push(&mut self, tag: Tag, pieces: Vec<Garbage>) {
+        self.batches.push_back((tag, pieces));
     }
 
-    /// Gives everything back that nobody can reach any more. Whether there was anything.
-    pub(super) fn collect(&mut self, epochs: &Epochs, space: &mut Space) -> bool {
-        let mut any = false;
+    /// Takes at most `count_max` pieces that no operation can reach any more, the oldest first.
+    pub(crate) fn take_past(&mut self, epochs: &Epochs, count_max: usize) -> Vec<Garbage> {
+        let mut taken: Vec<Garbage> = Vec::new();
         // In order: a batch that has to wait holds up later ones, which mostly wait for the same operation.
-        while self.batches.front().is_some_and(|(tag, _)| epochs.is_past(tag)) {
-            for piece in self.batches.pop_front().into_iter().flat_map(|(_, pieces)| pieces) {
-                any = true;
-                self.bytes -= piece.size();
-                match piece {
-                    Garbage::Frame(frame) => space.free(frame.reuse()),
-                    Garbage::Lid(lid) => space.free_lid(lid),
-                }
+        while let Some((tag, pieces)) = self.batches.front_mut()
+            && taken.len() < count_max
+            && epochs.is_past(tag)
+        {
+            let room = count_max - taken.len();
+            if pieces.len() > room {
+                taken.extend(pieces.drain(pieces.len() - room..));
+                break;
             }
+            match taken.is_empty() {
+                // As a rule there is one batch, which needs no other memory.
+                true => taken = std::mem::take(pieces),
+                false => taken.append(pieces),
+            }
+            self.batches.pop_front();
         }
-        any
+        taken
     }
 
-    /// Whether what has waited longest waits for a hold.
-    pub(super) fn waits_for_hold(&self, epochs: &Epochs) -> bool {
-        self.batches.front().is_some_and(|(tag, _)| epochs.waits_for_hold(tag))
-    }
-
-    /// Whether anything waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
-    }
-
-    /// Bytes of frames that wait.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Returns the holds that the oldest garbage waits for, if it waits for holds alone.
+    pub(crate) fn holds_of_oldest(&self, epochs: &Epochs) -> Vec<HoldName> {
+        self.batches.front().map_or_else(Vec::new, |(tag, _)| epochs.holds_of(tag))
     }
 }

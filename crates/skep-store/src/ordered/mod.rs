@@ -6,18 +6,20 @@
 //! |---|---|---|
 //! | `frame`, `header`, `page_table`, `hint` | memory of nodes, and where they are | section 3.1 |
 //! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
-//! | `space`, `garbage` | free frames and LIDs, and those that wait to be free | section 3.2 |
+//! | `space`, `garbage`, `reclaim` | free frames and LIDs, those that wait to be free, how they are freed | section 3.2 |
 //! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
 //! | `leaf`, `cursor`, `range`, `scan`, `batch` | reading | sections 3.3, 4.3 |
 //! | `change`, `edit`, `merge`, `write`, `restructure` | writing | sections 3.4, 3.5 |
 //! | `lease` | versions that are kept for scans in pages | |
 //! | `execute`, `pages` | every operation, in batches; scans in pages | |
+//! | `deferred`, `shortage` | operations that wait for memory | |
 //! | `check` | what always holds of a tree | |
 
 mod batch;
 mod change;
 mod check;
 mod cursor;
+mod deferred;
 mod division;
 mod edit;
 mod epoch;
@@ -37,11 +39,13 @@ mod outside;
 mod page_table;
 mod pages;
 mod range;
+mod reclaim;
 mod restructure;
 mod scale;
 mod scan;
 mod segment;
 mod session;
+mod shortage;
 mod shortcut;
 mod sorted;
 mod space;
@@ -55,6 +59,7 @@ mod window;
 mod write;
 
 pub use check::Checked;
+pub use execute::OwnerRun;
 pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures};
 pub use log::LogBlock;
 pub use range::{End, Range, Start};

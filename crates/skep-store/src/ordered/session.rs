@@ -1,13 +1,15 @@
 //! A thread's way to an ordered store.
 
+use std::time::Instant;
+
 use super::batch::GROUP_SIZE;
 use super::change::Change;
 use super::epoch::{Guard, Participant};
 use super::garbage::BATCH_SIZE;
 use super::range::Range;
+use super::shortage::{Shortage, pause};
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
-use super::version::wait;
 use super::window::{Target, fingerprint};
 use super::write::Writer;
 use super::{leaf, outside};
@@ -21,11 +23,16 @@ pub struct Session<'s, T: Trace = Untraced> {
     pub(super) writer: Writer,
     /// A value that lies outside its node, put together; kept for its memory.
     pub(super) whole: Vec<u8>,
+    /// Whether memory is short for the writes of batches.
+    pub(super) shortage: Shortage,
+    /// How many pieces of garbage were freed when a single call gave up waiting for more.
+    given_up_at: Option<u64>,
 }
 
 impl<'s, T: Trace> Session<'s, T> {
     pub(super) fn new(store: &'s OrderedStore<T>, participant: Participant<'s>) -> Self {
-        Session { store, participant, writer: Writer::default(), whole: Vec::new() }
+        let (writer, whole, shortage) = (Writer::default(), Vec::new(), Shortage::default());
+        Session { store, participant, writer, whole, shortage, given_up_at: None }
     }
 
     /// Appends the value of a key to `value`. Whether there is one; an invalid key has none.
@@ -57,7 +64,8 @@ impl<'s, T: Trace> Session<'s, T> {
     }
 
     /// Inserts or replaces the value of a key, if the condition holds. The answer is [`Reply::Done`], [`Reply::Exists`],
-    /// [`Reply::NotFound`] or [`Reply::Failed`]; whatever it tells can be read by all.
+    /// [`Reply::NotFound`] or [`Reply::Failed`]; whatever it tells can be read by all. If memory is short the call waits while
+    /// garbage is being freed, and fails when none was freed for a second.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
         match (Request { key, operation: Operation::Put { value, condition } }).validate() {
             Ok(()) => self.write(key, &Change::Put { value, condition }),
@@ -116,7 +124,8 @@ impl<'s, T: Trace> Session<'s, T> {
         done
     }
 
-    /// Removes a key. The answer is [`Reply::Done`], [`Reply::NotFound`] or [`Reply::Failed`].
+    /// Removes a key. The answer is [`Reply::Done`], [`Reply::NotFound`] or [`Reply::Failed`]. Waits for memory as
+    /// [`Session::put`] does.
     pub fn delete(&mut self, key: &[u8]) -> Reply<'static> {
         match (Request { key, operation: Operation::Delete }).validate() {
             Ok(()) => self.write(key, &Change::Delete),
@@ -159,21 +168,32 @@ impl<'s, T: Trace> Session<'s, T> {
         });
     }
 
-    /// Hands what was replaced over to be freed, and frees what can be.
+    /// Hands what was replaced over to be freed, and frees all that can be. The locks are free between parts of 64 pieces, so
+    /// other threads are not kept waiting.
     pub fn collect(&mut self) {
+        while self.collect_part() {}
+    }
+
+    /// Hands what was replaced over to be freed, and frees at most 64 pieces of garbage. Returns true if it has freed any:
+    /// then there may be more.
+    pub fn collect_part(&mut self) -> bool {
+        self.hand_over();
+        self.store.reclaimer.collect() > 0
+    }
+
+    fn hand_over(&mut self) {
         let replaced = &mut self.writer.replaced;
         if !replaced.is_empty() {
             let pieces = std::mem::replace(replaced, Vec::with_capacity(2 * BATCH_SIZE));
-            self.store.garbage().push(&self.store.epochs, pieces);
+            self.store.reclaimer.hand_over(pieces);
         }
-        self.store.collect();
     }
 
-    /// The same if enough was replaced for it.
+    /// Frees a part if enough was replaced for it.
     #[inline]
     pub(super) fn collect_batch(&mut self) {
         if self.writer.replaced.len() >= BATCH_SIZE {
-            self.collect();
+            self.collect_part();
         }
     }
 
@@ -184,36 +204,83 @@ impl<'s, T: Trace> Session<'s, T> {
 
     /// Carries out a write of a valid request.
     fn write(&mut self, key: &[u8], change: &Change<'_>) -> Reply<'static> {
-        let reply = self.with_memory(|session| {
-            let Session { store, participant, writer, .. } = session;
-            store.write(key, change, None, writer, &participant.enter())
-        });
+        let reply = self.try_write(key, change).or_else(|| self.write_with_memory(key, change));
         self.collect_batch();
         reply.unwrap_or(Reply::Failed(OperationError::NodesFull))
     }
 
-    /// Tries again for as long as garbage can be freed.
-    pub(super) fn with_memory<R>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<R>) -> Option<R> {
-        let mut rounds = 0;
+    fn try_write(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
+        let Session { store, participant, writer, .. } = self;
+        store.write(key, change, None, writer, &participant.enter())
+    }
+
+    /// Carries out a write that has found no memory, and waits for memory.
+    #[cold]
+    fn write_with_memory(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
+        self.hand_over();
+        let end = self.store.reclaimer.counts().handed_over;
+        self.store.reclaimer.make_room();
         loop {
-            if let Some(result) = attempt(self) {
-                return Some(result);
+            let before = self.store.reclaimer.counts().freed;
+            if let Some(reply) = self.try_write(key, change) {
+                return Some(reply);
             }
-            if !self.writer.replaced.is_empty() {
-                self.collect();
-            } else if !self.store.collect() && !self.store.leases.expire_oldest(&self.store.epochs) {
-                // What is left waits for operations under way, or there is nothing.
-                if self.store.garbage().is_empty() || rounds > WAITS_FOR_GARBAGE_MAX {
-                    return None;
-                }
-                wait(&mut rounds);
+            // What was freed before it tried has not helped.
+            if before >= end || !self.wait_for_garbage(before) {
+                return None;
             }
         }
     }
+
+    /// Waits until more than so many pieces of garbage have been freed. Returns false if none was for a second.
+    fn wait_for_garbage(&mut self, before: u64) -> bool {
+        let reclaimer = &self.store.reclaimer;
+        let mut step = 0;
+        loop {
+            if reclaimer.make_room() > 0 || reclaimer.counts().freed > before {
+                return true;
+            }
+            // The call before has waited for the same already.
+            if self.given_up_at == Some(before) || !pause(&mut step) {
+                self.given_up_at = Some(before);
+                return false;
+            }
+        }
+    }
+
+    /// Frees garbage for a write of a batch that has found no memory, and tries it again.
+    pub(super) fn free_and_try(&mut self, now: Instant, mut attempt: impl FnMut(&mut Self) -> bool) -> Outcome {
+        self.hand_over();
+        for _ in 0..ATTEMPT_COUNT_MAX {
+            let freed = self.store.reclaimer.make_room();
+            let before = self.store.reclaimer.counts();
+            if attempt(self) {
+                return Outcome::Done;
+            }
+            if self.shortage.is_over(before, now) {
+                return Outcome::Refused;
+            }
+            if freed == 0 {
+                break;
+            }
+        }
+        Outcome::Waits
+    }
 }
 
-/// Rounds of waiting for other operations before a write is answered that memory is full.
-const WAITS_FOR_GARBAGE_MAX: u32 = 10_000;
+/// What became of a write that had found no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was carried out after garbage was freed.
+    Done,
+    /// Memory is full.
+    Refused,
+    /// There is garbage that may be freed.
+    Waits,
+}
+
+/// Times that a write of a batch is tried again at once: it merges a leaf in vain each time.
+const ATTEMPT_COUNT_MAX: u32 = 4;
 
 impl<T: Trace> Drop for Session<'_, T> {
     fn drop(&mut self) {

@@ -1,11 +1,101 @@
-//! The seam to the atomics: the small machines of this store (lock word, versions, epochs, page table, leases) name their
-//! atomics and locks by this module, so that a model checker can put its own in their place.
+//! The seam to atomics and locks: the parts of this store in which threads meet (lock word, versions, epochs, page table,
+//! leases, reclamation) name them by this module, so that a model checker can put its own in their place.
+//!
+//! The store has three locks: of the space, of the garbage and of the leases. A thread holds at most one of them at a time, so
+//! there is no order that two threads could disagree on. Debug builds check it: taking a second lock panics.
 
 pub(crate) use std::hint::spin_loop;
+use std::ops::{Deref, DerefMut};
+use std::sync::TryLockError;
 use std::sync::atomic::compiler_fence;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-pub(crate) use std::sync::{Mutex, MutexGuard};
 pub(crate) use std::thread::yield_now;
+
+/// A lock of the store.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+/// Holds a lock of the store.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'m, T> {
+    value: std::sync::MutexGuard<'m, T>,
+    /// Declared last: the thread holds the lock until the value is unlocked.
+    _held: Held,
+}
+
+impl<T> Mutex<T> {
+    /// Puts a value behind a lock.
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(std::sync::Mutex::new(value))
+    }
+
+    /// Takes the lock. Waits while another thread holds it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        // Checked first: a second lock panics, where waiting for it could last for ever.
+        let held = Held::begin();
+        MutexGuard { value: self.0.lock().expect(PANIC_FREE), _held: held }
+    }
+
+    /// Takes the lock unless another thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = Held::begin();
+        match self.0.try_lock() {
+            Ok(value) => Some(MutexGuard { value, _held: held }),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("{PANIC_FREE}"),
+        }
+    }
+}
+
+const PANIC_FREE: &str = "no thread panics while it holds a lock of the store";
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+/// Proof that this thread holds one lock of the store. Empty; only debug builds check it.
+#[derive(Debug)]
+struct Held;
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static IS_LOCKED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static LOCK_COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+impl Held {
+    fn begin() -> Self {
+        #[cfg(debug_assertions)]
+        {
+            assert!(!IS_LOCKED.replace(true), "a thread takes a second lock of the store");
+            LOCK_COUNT.set(LOCK_COUNT.get() + 1);
+        }
+        Held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        IS_LOCKED.set(false);
+    }
+}
+
+/// Returns how many locks this thread has taken so far, those that it did not get included.
+#[cfg(all(test, debug_assertions))]
+pub(crate) fn lock_count() -> u64 {
+    LOCK_COUNT.get()
+}
 
 /// Stores a value (release), then passes a SeqCst fence.
 #[inline(always)]

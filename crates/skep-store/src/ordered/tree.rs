@@ -1,19 +1,19 @@
 //! The tree: what all sessions share, and how a node is found in it (Honeycomb, sections 3.1 to 3.3).
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::epoch::{Epochs, Guard};
 use super::frame::{Frames, FreeFrame, Node};
-use super::garbage::GarbageList;
 use super::header::Lid;
 use super::interior;
 use super::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
 use super::log::LogBlock;
+use super::reclaim::Reclaimer;
 use super::scale::Scale;
 use super::session::Session;
 use super::sorted::LeafPlan;
 use super::space::{Space, SpaceFigures};
+use super::sync::MutexGuard;
 use super::trace::{Trace, Untraced};
 use super::version::Versions;
 use super::window::Target;
@@ -41,12 +41,14 @@ pub struct OrderedSettings {
     pub mvcc: bool,
     /// How long a lease is kept without being read.
     pub lease_time: Duration,
+    /// A secret that the numbers of leases are made of. Who does not know it cannot guess them.
+    pub lease_seed: u64,
 }
 
 impl OrderedSettings {
     /// The paper's settings, with a region of this size.
     pub fn new(memory: u64) -> Self {
-        OrderedSettings { memory, log_block: LogBlock::default(), mvcc: true, lease_time: LEASE_TIME }
+        OrderedSettings { memory, log_block: LogBlock::default(), mvcc: true, lease_time: LEASE_TIME, lease_seed: 0 }
     }
 }
 
@@ -56,12 +58,7 @@ pub struct OrderedStore<T: Trace = Untraced> {
     pub(super) frames: Frames<T>,
     pub(super) log_block: LogBlock,
     pub(super) versions: Versions,
-    pub(super) epochs: Epochs,
-    pub(super) leases: Leases,
-    /// Bytes of garbage beyond which leases expire.
-    garbage_budget: u64,
-    space: Mutex<Space>,
-    garbage: Mutex<GarbageList>,
+    pub(super) reclaimer: Reclaimer,
 }
 
 /// Figures of an ordered store.
@@ -97,11 +94,12 @@ impl<T: Trace> OrderedStore<T> {
             frames,
             log_block: settings.log_block,
             versions: if settings.mvcc { Versions::new(WRITES_IN_FLIGHT_MAX) } else { Versions::off() },
-            epochs: Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
-            leases: Leases::new(settings.lease_time),
-            garbage_budget: settings.memory / GARBAGE_PART,
-            space: Mutex::new(space),
-            garbage: Mutex::new(GarbageList::default()),
+            reclaimer: Reclaimer::new(
+                Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
+                Leases::new(settings.lease_time, settings.lease_seed),
+                space,
+                settings.memory / GARBAGE_PART,
+            ),
         })
     }
 
@@ -113,7 +111,7 @@ impl<T: Trace> OrderedStore<T> {
 
     /// A thread's way to the store. None if there are 128 already.
     pub fn session(&self) -> Option<Session<'_, T>> {
-        Some(Session::new(self, self.epochs.join()?))
+        Some(Session::new(self, self.reclaimer.epochs.join()?))
     }
 
     /// Who is told of what is read.
@@ -123,42 +121,30 @@ impl<T: Trace> OrderedStore<T> {
 
     /// Number of pairs: exact while nobody writes.
     pub fn pair_count(&self) -> u64 {
-        self.epochs.pair_count()
+        self.reclaimer.epochs.pair_count()
     }
 
-    /// Figures of the store.
+    /// Ends all leases of an owner, such as a connection that was closed.
+    pub fn end_leases_of(&self, owner: u64) {
+        self.reclaimer.leases.end_of_owner(&self.reclaimer.epochs, owner);
+    }
+
+    /// Returns figures of the store. Each is that of a moment while they are collected.
     pub fn figures(&self) -> OrderedFigures {
-        let height = self.epochs.join().map_or(0, |mut participant| {
+        let height = self.reclaimer.epochs.join().map_or(0, |mut participant| {
             let guard = participant.enter();
             u32::from(self.latest(Lid::ROOT, &guard).level()) + 1
         });
         OrderedFigures {
-            space: self.space().figures(),
-            garbage_bytes: self.garbage().bytes(),
+            space: self.reclaimer.space_figures(),
+            garbage_bytes: self.reclaimer.garbage_bytes(),
             height,
-            leases: self.leases.figures(),
+            leases: self.reclaimer.leases.figures(),
         }
     }
 
     pub(super) fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().expect("no thread panics while it holds the space")
-    }
-
-    pub(super) fn garbage(&self) -> MutexGuard<'_, GarbageList> {
-        self.garbage.lock().expect("no thread panics while it holds the garbage")
-    }
-
-    /// Frees what can be freed; beyond the budget for garbage, at the expense of leases. Whether there was anything.
-    pub(super) fn collect(&self) -> bool {
-        let mut garbage = self.garbage();
-        let mut any = garbage.collect(&self.epochs, &mut self.space());
-        while garbage.bytes() > self.garbage_budget
-            && garbage.waits_for_hold(&self.epochs)
-            && self.leases.expire_oldest(&self.epochs)
-        {
-            any |= garbage.collect(&self.epochs, &mut self.space());
-        }
-        any
+        self.reclaimer.space()
     }
 
     /// A frame of this size.

@@ -43,6 +43,9 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 16 && PAGE_SIZE_MAX <= u32::MAX as usize);
 
+/// In the place of the code of an error: the request was deferred because memory is short.
+const FOR_MEMORY: u8 = 1;
+
 /// What an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -106,6 +109,12 @@ impl Replies {
         self.entries[index].kind == Kind::Deferred
     }
 
+    /// Returns true if the request at this place was left for later because memory is short for it, or for one of its key.
+    pub fn is_deferred_for_memory(&self, index: usize) -> bool {
+        let Entry { kind, code, .. } = self.entries[index];
+        kind == Kind::Deferred && code == FOR_MEMORY
+    }
+
     /// How many requests were left for later.
     pub fn deferred_count(&self) -> usize {
         self.entries.iter().filter(|entry| entry.kind == Kind::Deferred).count()
@@ -161,6 +170,11 @@ impl Replies {
         if self.bytes.capacity() > self.budget.max(1 << 20).saturating_mul(4) {
             self.bytes.shrink_to(self.budget);
         }
+    }
+
+    /// Leaves a request for later because memory is short.
+    pub(crate) fn defer_for_memory(&mut self, index: usize) {
+        self.entries[index] = Entry { code: FOR_MEMORY, ..Entry::DEFERRED };
     }
 
     /// Sets an answer. A value is copied.

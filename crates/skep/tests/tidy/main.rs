@@ -21,6 +21,7 @@ const UNSAFE: &[&str] = &[
     "crates/skep-store/src/ordered/frame.rs",
     "crates/skep-store/src/ordered/lanes.rs",
     "crates/skep-store/src/processor/interleaver.rs",
+    "crates/skep-store/tests/ordered_page_end.rs",
     "crates/skep-store/tests/ordered_small_machines.rs",
 ];
 

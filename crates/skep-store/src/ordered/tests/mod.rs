@@ -2,6 +2,7 @@
 
 mod hints;
 mod history;
+mod locks;
 mod merges;
 mod stress;
 mod without_versions;

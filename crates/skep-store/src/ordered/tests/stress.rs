@@ -262,7 +262,7 @@ fn a_stopped_writer_delays_no_reader() {
     for number in 0..2_000 {
         assert_eq!(session.put(&key_of(number), &value_of(1), PutCondition::Always), Reply::Done);
     }
-    let mut stopped = store.epochs.join().unwrap();
+    let mut stopped = store.reclaimer.epochs.join().unwrap();
     let guard = stopped.enter();
     let locked: Vec<_> = (0..2_000)
         .step_by(5)
@@ -294,7 +294,7 @@ fn a_stopped_writer_delays_no_reader() {
 #[test]
 fn failing_to_lock_a_leaf_leaves_it_locked() {
     let store = store(1 << 20);
-    let mut participant = store.epochs.join().unwrap();
+    let mut participant = store.reclaimer.epochs.join().unwrap();
     let guard = participant.enter();
     let leaf = store.find_leaf(Target::Last, u64::MAX, &guard);
     let locked = leaf.try_lock().unwrap();
