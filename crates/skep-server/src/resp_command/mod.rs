@@ -143,7 +143,7 @@ impl Action {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
         match KeyCommand::decode(name, arguments, operands) {
-            Ok(Some(command)) => match command.validate(arguments, operands) {
+            Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
