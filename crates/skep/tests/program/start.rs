@@ -82,7 +82,10 @@ struct Program(PathBuf);
 impl Program {
     fn copy() -> Program {
         let path = std::env::temp_dir().join(format!("skep-test-{}", std::process::id()));
-        fs::copy(env!("CARGO_BIN_EXE_skep"), &path).expect("the program can be copied");
+        // By another process: a file that this one writes cannot be run while a child of another test, which was forked
+        // meanwhile, still has it open.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_skep")).arg(&path).status().expect("there is cp");
+        assert!(copied.success(), "the program can be copied");
         Program(path)
     }
 }
