@@ -140,8 +140,9 @@ pub enum Reply<'a> {
     Exists,
     /// The request could not be carried out. Nothing changed.
     Failed(OperationError),
-    /// The reply budget of the batch was used up before this request was begun. Nothing changed: submit it again,
-    /// in order with the other deferred requests of the same key.
+    /// The request was left for later: the reply budget of the batch was used up, or it needs memory that is free in
+    /// pieces which are still being joined. Nothing changed: submit it again, in order with the other deferred requests of
+    /// the same key.
     Deferred,
 }
 
