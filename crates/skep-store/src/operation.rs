@@ -140,8 +140,9 @@ pub enum Reply<'a> {
     Exists,
     /// The request could not be carried out. Nothing changed.
     Failed(OperationError),
-    /// The request was not carried out: the reply budget of the batch was used up before, or there is no memory for it yet.
-    /// Nothing changed: submit it again, in order with the other deferred requests of the same key.
+    /// The request was left for later: the reply budget of the batch was used up, or memory that it needs is not free yet (free
+    /// slabs are being joined, or garbage waits for readers). Nothing changed: submit it again, in order with the other
+    /// deferred requests of the same key.
     Deferred,
 }
 

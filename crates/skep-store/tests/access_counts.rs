@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use skep_store::function::{Element, Fold, UpdateFunction};
 use skep_store::hash::Settings;
 use skep_store::memory::{AccessCounts, CountingMemory, LocalMemory};
-use skep_store::function::{Element, Fold, UpdateFunction};
 use skep_store::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
@@ -219,7 +219,8 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
         let put = |value, condition| Operation::Put { value, condition };
         let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] };
         let wide = Reduce { fold: Fold::Dot, element: Element::U64, initial: &[0; 8], constants: &[0; 8] };
-        let none = Filter { predicate: skep_store::function::Predicate::Greater, element: Element::U8, operand: &[255] };
+        let none =
+            Filter { predicate: skep_store::function::Predicate::Greater, element: Element::U8, operand: &[255] };
         let add = |shape, operand, initial| {
             let (function, element) = (UpdateFunction::Add, Element::U8);
             Operation::Update(Update { function, element, shape, operand, initial, return_old: false })
@@ -259,7 +260,11 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
             corpus.processor.execute(&[Request { key: &key, operation }], &mut corpus.replies);
             let counts = corpus.processor.memory().counts() - before;
             let is_sum = name == "reduce" && matches!(corpus.replies.get(0), Reply::Value([_]));
-            assert!(is_sum || corpus.replies.get(0) == expected, "{name} of {value_size} B: {:?}", corpus.replies.get(0));
+            assert!(
+                is_sum || corpus.replies.get(0) == expected,
+                "{name} of {value_size} B: {:?}",
+                corpus.replies.get(0)
+            );
             let accesses = (counts.read_accesses, counts.write_accesses);
             assert_eq!(accesses, (reads, writes), "{name} of {value_size} B");
         }

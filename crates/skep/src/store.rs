@@ -46,7 +46,10 @@ impl Store {
     /// Carries out a batch; `replies` then holds an answer for each request, in their order. Requests on one key take
     /// effect in their order. A batch is not a transaction.
     ///
-    /// Gets of large values beyond the budget of `replies` are answered [`crate::Reply::Deferred`]: submit them again.
+    /// Never waits for the merge daemon. Two kinds of requests may be left unexecuted and answered
+    /// [`crate::Reply::Deferred`]: those on large values beyond the budget of `replies`, and those that need memory which is
+    /// free in pieces that the daemon has not joined yet. All later ones of the same key are left too. Submit them again, in
+    /// order: after a few batches the pieces are joined, or found not to fit.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.processor.execute(requests, replies);
     }

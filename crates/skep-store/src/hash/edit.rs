@@ -9,9 +9,9 @@
 //! that the next one fits into it.
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
-use super::{large, object};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{Edit, HashTable, Home, Location, Place};
+use super::{large, object};
 use crate::memory::{Memory, Pointer};
 use crate::operation::OperationError;
 

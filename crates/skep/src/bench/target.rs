@@ -50,10 +50,11 @@ impl Target {
         }
     }
 
-    /// The answer to a request of the last batch.
+    /// The answer to a request of the last batch. What a store has put off is busy, as it is at a server.
     pub(crate) fn answer(&self, index: usize) -> Result<Reply<'_>, WireError> {
         match self {
             Target::Remote { responses, .. } => responses.get(index),
+            Target::Embedded { replies, .. } if replies.is_deferred(index) => Err(WireError::Busy),
             Target::Embedded { replies, .. } => Ok(replies.get(index)),
         }
     }

@@ -111,7 +111,7 @@ impl SlabAllocator {
             }
             *search = Search { next_zone: 0, begun_at: self.changed_size, last_pass: 0 };
         }
-        if self.merge_work == 0 || !self.merger.has_room() {
+        if self.merge_work == 0 || !self.merger.has_room() || self.merger.is_away(search.next_zone) {
             return Outcome::Later;
         }
         for near_class in SlabClass::all() {
@@ -129,7 +129,7 @@ impl SlabAllocator {
             if zone == zone_count {
                 return Outcome::Retry;
             }
-            // What is with the daemon was taken before the near side was given to the host side: it has another turn.
+            // What is with the daemon was taken for another reason, without the near side: the zone has its turn later.
             if self.merge_work == 0 || self.merger.is_away(zone) {
                 return Outcome::Later;
             }

@@ -6,7 +6,7 @@
 use super::{execute, put};
 use crate::hash::Settings;
 use crate::hash::slab::MergeDaemon;
-use crate::naive::SplitMix64;
+use crate::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SplitMix64};
 use crate::operation::{Operation, OperationError, Reply, Request};
 use crate::processor::{MERGE_WORK_MAX, Processor, Replies};
 
@@ -85,7 +85,7 @@ fn a_put_that_needs_merging_holds_up_nothing_but_its_own_key() {
     let pairs = fragments.processor.statistics().pairs;
     for turn in 0..20_usize {
         let kept = std::mem::take(&mut fragments.kept);
-        let new: Vec<[u8; 8]> = (0..64).map(|number| (1 << 40 | turn as u64 * 64 + number).to_le_bytes()).collect();
+        let new: Vec<[u8; 8]> = (0..64).map(|number| ((1 << 40) + turn as u64 * 64 + number).to_le_bytes()).collect();
         let mut requests = vec![Request { key: b"big", operation: put(&BIG) }];
         let overwritten = [turn as u8; 8];
         for number in 0..64 {
@@ -137,7 +137,10 @@ fn a_search_takes_bounded_passes_and_a_bounded_number_of_turns() {
         let after = fragments.processor.statistics().slab;
         println!("{side_by_side} side by side: {turns} turns, {passes} passes, {entries} entries");
         assert!(turns > 2 && passes <= 2 * ZONES, "{turns} turns, {passes} passes");
-        assert!(after.merged_entries - before.merged_entries <= 2 * ZONE_ENTRIES, "the shard left the work to the daemon");
+        assert!(
+            after.merged_entries - before.merged_entries <= 2 * ZONE_ENTRIES,
+            "the shard left the work to the daemon"
+        );
     }
 }
 
@@ -210,4 +213,52 @@ fn a_large_value_that_is_put_off_holds_nothing() {
     assert_eq!((after.slab_free_bytes, after.pairs), (before.slab_free_bytes, before.pairs));
     assert_eq!(after.slab.allocations, before.slab.allocations);
     assert_eq!(after.operations, before.operations, "what is deferred is not counted");
+}
+
+/// Random operations on a store that is full most of the time, beside a daemon that is slow: what is deferred is executed
+/// later, in the order of each key, with the replies of the naive store.
+#[test]
+fn deferred_operations_keep_the_order_of_their_keys() {
+    let (mut deferred, mut refused) = (0, 0);
+    for seed in 0..6 {
+        let settings = Settings { memory: 512 << 10, hash_index_ratio: 0.1, inline_threshold: 0, seed };
+        let mut processor = Processor::new(&settings).unwrap();
+        let daemon = processor.merge_daemon();
+        let (mut naive, mut replies) = (NaiveStore::new(), Replies::with_budget(1 << 20));
+        let mix = Mix { put: 50, delete: 20, ..Mix::default() };
+        let settings = GeneratorSettings { seed, key_count: 8000, key_size: 1..=64, mix, ..Default::default() };
+        let mut generator = Generator::new(settings);
+        for batch in 0..150 {
+            let owned: Vec<OwnedRequest> = generator.by_ref().take(700).collect();
+            let mut left: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
+            let mut turns = 0;
+            while !left.is_empty() {
+                processor.execute(&left, &mut replies);
+                let mut again: Vec<Request<'_>> = Vec::new();
+                for (request, reply) in left.iter().zip(replies.iter()) {
+                    if reply == Reply::Deferred {
+                        again.push(*request);
+                        continue;
+                    }
+                    let overtakes =
+                        request.validate().is_ok() && again.iter().any(|earlier| earlier.key == request.key);
+                    assert!(!overtakes, "seed {seed} batch {batch}: {request:?}");
+                    refused += u32::from(matches!(reply, Reply::Failed(error) if error.is_out_of_memory()));
+                    let checked = naive.check(request, reply);
+                    assert!(checked.is_ok(), "seed {seed} batch {batch}: {request:?}\n{reply:?}, not {checked:?}");
+                }
+                deferred += again.len();
+                left = again;
+                turns += 1;
+                if turns % 3 == 0 {
+                    daemon.run_waiting();
+                }
+                assert!(turns < 1000, "seed {seed} batch {batch}: {} are left", left.len());
+            }
+        }
+        let statistics = processor.statistics();
+        assert_eq!((statistics.pairs, statistics.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()));
+    }
+    println!("{deferred} deferred, {refused} refused");
+    assert!(deferred > 1000 && refused > 1000, "{deferred} deferred, {refused} refused");
 }

@@ -61,6 +61,10 @@ impl<M: Memory> Corpus<M> {
             let requests: Vec<_> =
                 keys.iter().map(|key| Request { key: &key[..shape.key_size], operation: put }).collect();
             corpus.processor.execute(&requests, &mut corpus.replies);
+            // Puts may be repeated: while slabs are being merged some are left for later.
+            while corpus.replies.deferred_count() > 0 {
+                corpus.processor.execute(&requests, &mut corpus.replies);
+            }
             if let Some(reply) = corpus.replies.iter().find(|reply| *reply != Reply::Done) {
                 return Err(format!(
                     "pair {number} of {} was answered {reply:?}: choose a smaller --utilization",
