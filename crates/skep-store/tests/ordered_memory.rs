@@ -164,7 +164,7 @@ fn the_work_of_a_batch_of_writes_that_wait_is_bounded() {
     let now = Instant::now();
     during_a_scan(&store, || {
         write_until_deferred(&mut writer, now);
-        let keys: Vec<[u8; 4]> = (0..PAIRS).map(|number| number.to_be_bytes()).collect();
+        let keys: Vec<[u8; 4]> = (0..PAIRS).map(u32::to_be_bytes).collect();
         let mut touches = [0; 2];
         for (touches, count) in touches.iter_mut().zip([2_000, 20_000]) {
             let requests: Vec<Request<'_>> = keys[..count].iter().map(|key| put(key)).collect();

@@ -7,139 +7,16 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// What the store's files find under `super::sync`.
-///
-/// Loom 0.7 remembers one last access of an atomic. If a thread loads and then changes what another thread has loaded before,
-/// it takes the two of the first thread for the only ones and never tries the other order. So each access is
-/// preceded by a store to a companion that nobody reads: it orders nothing, and any two of them are tried in both orders.
-mod sync {
-    pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::MutexGuard;
-    use loom::sync::atomic;
-    pub(crate) use loom::sync::atomic::{Ordering, fence};
-    pub(crate) use loom::thread::yield_now;
+#[path = "small_machines/memory.rs"]
+mod memory;
+#[path = "small_machines/sync.rs"]
+mod sync;
 
-    #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Mutex(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
-
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok()
-        }
-    }
-
-    macro_rules! watched {
-        ($name:ident, $number:ty) => {
-            #[derive(Debug)]
-            pub(crate) struct $name {
-                word: atomic::$name,
-                companion: atomic::AtomicBool,
-            }
-
-            impl $name {
-                pub(crate) fn new(value: $number) -> Self {
-                    $name { word: atomic::$name::new(value), companion: atomic::AtomicBool::new(false) }
-                }
-
-                fn word(&self) -> &atomic::$name {
-                    self.companion.store(true, Ordering::Relaxed);
-                    &self.word
-                }
-
-                pub(crate) fn load(&self, ordering: Ordering) -> $number {
-                    self.word().load(ordering)
-                }
-
-                pub(crate) fn store(&self, value: $number, ordering: Ordering) {
-                    self.word().store(value, ordering);
-                }
-            }
-        };
-    }
-
-    pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
-        word.store(value, Ordering::Release);
-        fence(Ordering::SeqCst);
-    }
-
-    watched!(AtomicU32, u32);
-    watched!(AtomicU64, u64);
-
-    impl AtomicU64 {
-        pub(crate) fn fetch_add(&self, value: u64, ordering: Ordering) -> u64 {
-            self.word().fetch_add(value, ordering)
-        }
-
-        pub(crate) fn compare_exchange(
-            &self,
-            current: u64,
-            new: u64,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<u64, u64> {
-            self.word().compare_exchange(current, new, success, failure)
-        }
-    }
-}
+use memory::{frame, header, space};
 
 #[expect(dead_code, reason = "the models count no pairs")]
 #[path = "../src/ordered/epoch.rs"]
 mod epoch;
-/// What the store's files find under `super::frame`: a frame is a number, and how often it is in use.
-mod frame {
-    pub(crate) const GRANULE_SIZE: usize = 512;
-
-    #[derive(Debug)]
-    pub(crate) struct Replaced(pub(crate) u32);
-
-    impl Replaced {
-        pub(crate) fn granules(&self) -> usize {
-            1
-        }
-
-        pub(crate) fn reuse(self) -> u32 {
-            self.0
-        }
-    }
-}
-
-/// What the store's files find under `super::header`.
-mod header {
-    #[derive(Debug)]
-    pub(crate) struct Lid;
-}
-
-/// What the store's files find under `super::space`: it only counts.
-mod space {
-    #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub(crate) struct SpaceFigures {
-        pub(crate) free: u32,
-    }
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Space(SpaceFigures);
-
-    impl Space {
-        pub(crate) fn free(&mut self, _: u32) {
-            self.0.free += 1;
-        }
-
-        pub(crate) fn free_lid(&mut self, _: super::header::Lid) {}
-
-        pub(crate) fn figures(&self) -> SpaceFigures {
-            self.0
-        }
-    }
-}
-
 #[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
 #[path = "../src/ordered/garbage.rs"]
 mod garbage;
@@ -151,6 +28,7 @@ mod lease;
 mod lock;
 #[path = "../src/ordered/page_table.rs"]
 mod page_table;
+#[expect(dead_code, reason = "the models take no memory from the space")]
 #[path = "../src/ordered/reclaim.rs"]
 mod reclaim;
 #[expect(dead_code, reason = "the models make no version deltas")]
@@ -438,7 +316,9 @@ fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
 
 /// Ends the reading of a page.
 fn end(reading: LeaseReading<'_>, more: bool) -> Option<u64> {
-    reading.conclude(more)
+    let number = reading.conclude(more);
+    drop(reading);
+    number
 }
 
 /// A lease is opened, and a page of it read beside a writer that lets it expire.
@@ -624,13 +504,15 @@ fn statistics_beside_collection(figures: impl Fn(&Reclaimer) -> u32 + Send + 'st
 fn statistics_and_collection_never_wait_for_each_other() {
     model(|| {
         let figures = |reclaimer: &Reclaimer| {
+            let freed = reclaimer.counts().freed;
             let free = reclaimer.space_figures().free;
+            assert!(u64::from(free) >= freed, "what is counted as freed is in the space");
             assert!(reclaimer.garbage_bytes() <= 512);
             assert!(reclaimer.leases.figures().open <= 1);
             free
         };
         statistics_beside_collection(figures, |reclaimer| {
-            reclaimer.collect();
+            reclaimer.make_room();
         });
     });
 }

@@ -2,7 +2,7 @@
 //! leases, reclamation) name them by this module, so that a model checker can put its own in their place.
 //!
 //! The store has three locks: of the space, of the garbage and of the leases. A thread holds at most one of them at a time, so
-//! there is no order that two threads could disagree on. Debug builds check it: taking a second lock panics.
+//! there is no order that two threads could disagree on. Debug builds and tests check it: taking a second lock panics.
 
 pub(crate) use std::hint::spin_loop;
 use std::ops::{Deref, DerefMut};
@@ -63,11 +63,11 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Proof that this thread holds one lock of the store. Empty; only debug builds check it.
+/// Proof that this thread holds one lock of the store. Empty; only debug builds and tests check it.
 #[derive(Debug)]
 struct Held;
 
-#[cfg(debug_assertions)]
+#[cfg(any(test, debug_assertions))]
 thread_local! {
     static IS_LOCKED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static LOCK_COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
@@ -75,7 +75,7 @@ thread_local! {
 
 impl Held {
     fn begin() -> Self {
-        #[cfg(debug_assertions)]
+        #[cfg(any(test, debug_assertions))]
         {
             assert!(!IS_LOCKED.replace(true), "a thread takes a second lock of the store");
             LOCK_COUNT.set(LOCK_COUNT.get() + 1);
@@ -86,13 +86,13 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        #[cfg(debug_assertions)]
+        #[cfg(any(test, debug_assertions))]
         IS_LOCKED.set(false);
     }
 }
 
 /// Returns how many locks this thread has taken so far, those that it did not get included.
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
 pub(crate) fn lock_count() -> u64 {
     LOCK_COUNT.get()
 }
