@@ -3,5 +3,6 @@
 mod hints;
 mod history;
 mod merges;
+mod stopped_writer;
 mod stress;
 mod without_versions;
