@@ -123,31 +123,26 @@ impl<'k> ScanProgress<'k> {
 
     /// What to ask for next.
     pub(crate) fn request(&self) -> Option<Request<'_>> {
-        let KeyRange { mut key, mut start, mut end, reverse, .. } = self.range;
+        let KeyRange { mut key, start, end, reverse, .. } = self.range;
+        let limit = u32::try_from(self.left).unwrap_or(u32::MAX);
+        let mut scan = Scan { start, end, reverse, limit, answer: self.answer, lease: self.lease };
         match &self.after {
             Some(after) if reverse => {
-                // Below a key with the prefix and from the prefix on all keys have it.
-                if let ScanEnd::Prefix(prefix) = end
-                    && key < prefix
-                {
-                    (key, start) = (prefix, ScanStart::AtOrAbove);
-                }
-                end = ScanEnd::Below(after);
+                // A prefix bounds the start too. The new end says nothing of it, so the start has to.
+                (scan.start, key) = scan.start_at(key);
+                scan.end = ScanEnd::Below(after);
             }
-            Some(after) => (key, start) = (after, ScanStart::Above),
+            Some(after) => (key, scan.start) = (after, ScanStart::Above),
             None => {}
         }
-        let mut limit = u32::try_from(self.left).unwrap_or(u32::MAX);
         match self.state {
             State::Ended => return None,
             State::Pages => {}
             State::Release => {
                 // A range in which nothing lies: the page that nothing follows ends the lease.
-                (key, start, end) = (&[], ScanStart::AtOrAbove, ScanEnd::Below(&[]));
-                limit = 1;
+                (key, scan.start, scan.end, scan.limit) = (&[], ScanStart::AtOrAbove, ScanEnd::Below(&[]), 1);
             }
         }
-        let scan = Scan { start, end, reverse, limit, answer: self.answer, lease: self.lease };
         Some(Request { key, operation: Operation::Scan(scan) })
     }
 

@@ -147,6 +147,7 @@ impl<T: Trace> Frames<T> {
 
     /// Sets the first frame of a node that nobody knows yet.
     pub(super) fn publish(&self, lid: Lid, frame: &SealedFrame) {
+        self.trace.before_publish();
         self.page_table().replace(lid.index(), frame.0.number.bits());
     }
 

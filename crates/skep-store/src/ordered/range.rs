@@ -68,7 +68,6 @@ impl<'k> Start<'k> {
 
     #[inline]
     pub(super) fn admits(self, key: &[u8]) -> bool {
-        debug_assert!(!matches!(self, Start::Floor(_)), "the floor is looked for");
         match self {
             Start::Above(start) => is_below(start, key),
             _ => !is_below(key, self.key()),

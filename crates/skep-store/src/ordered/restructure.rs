@@ -8,8 +8,10 @@
 //!   left ◀──▶ run of leaves ▶ pieces ◀──▶ right      the leaves beside are locked and linked to the pieces
 //! ```
 //!
-//! A leaf that does not fit is a run of one, replaced by two pieces; one that is nearly empty is a run with its neighbour,
-//! replaced by one. What that does to the parent decides about the next level: it takes the pieces, and is the root of
+//! A leaf that has no room is a run of one, replaced by two pieces; one that is nearly empty is a run with its neighbour,
+//! replaced by one. The pieces hold the same pairs as the run: the write that asked for them is carried out afterwards. A
+//! reader may reach a piece by the leaf on its left before the parent leads there; without versions it would otherwise read a
+//! write that readers from the root do not have yet. What that does to the parent decides about the next level: it takes the pieces, and is the root of
 //! the split, or it is divided or joined with its own neighbour in the same way. LID 0 is replaced at last by a node of
 //! another level if the root itself is divided, or has one child left.
 //!
@@ -27,12 +29,11 @@ use super::log::LogBlock;
 use super::merge::{Halves, pairs_with};
 use super::scale::Scale;
 use super::segment::Item;
-use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan, size_of_pair};
+use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan, Sorted, size_of_pair};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::separator;
 use super::write::{AbortOnPanic, Attempt};
-use crate::operation::Reply;
 
 /// An interior node on the way to a leaf.
 struct Step<'g, T> {
@@ -133,70 +134,70 @@ struct Rebuilt<'a, 'g, T: Trace> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Replaces a leaf by two.
-    pub(super) fn split_leaf<'a, 'g: 'a>(
+    /// Splits a leaf in two, by the pairs that it holds. The write that has no room there is carried out afterwards, in one
+    /// of the two.
+    pub(super) fn split_leaf<'g>(
         &'g self,
         leaf: LockedNode<'g, T>,
-        halves: Halves<'a>,
+        key: &[u8],
+        guard: &'g Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let node = leaf.node();
+        let Some(path) = self.path(key, node.lid(), guard) else { return Attempt::Again };
+        let run = Run::of_leaf(path, leaf);
+        let fences = run.fences();
+        let edits = Edits::of_log(node, None);
+        let dropped = self.values_of(&edits.dropped, guard);
+        let halves = Sorted::edited(node, &edits.edits).and_then(|sorted| sorted.halves(node, self.log_block));
+        let mut pieces = Vec::with_capacity(2);
+        match halves {
+            Some(Halves { left, right, separator }) => {
+                let piece = |plan, fences| Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None };
+                pieces.push(piece(left, Fences { high: Some(separator), ..fences }));
+                pieces.push(piece(right, Fences { low: Some(separator), ..fences }));
+            }
+            None => halve_pairs(pairs_with(node, &edits.edits), fences, self.log_block, &mut pieces),
+        }
+        self.replace_run(run, pieces, dropped, guard, replaced)
+    }
+
+    /// Joins a leaf that a write would leave too small with a neighbour of the same parent, by the pairs that both hold. The
+    /// write is carried out afterwards. If both are too large for one leaf, the leaf is replaced as `plan` says, the write
+    /// included; `dropped` is what that drops.
+    pub(super) fn join_leaf<'a, 'g: 'a>(
+        &'g self,
+        leaf: LockedNode<'g, T>,
+        plan: &LeafPlan<'a>,
         key: &[u8],
         dropped: Vec<Garbage>,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
-        let Some(path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
-        let run = Run::of_leaf(path, leaf);
-        let Halves { left, right, separator } = halves;
-        let fences = run.fences();
-        let piece = |plan, fences| Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None };
-        let left = piece(left, Fences { high: Some(separator), ..fences });
-        let right = piece(right, Fences { low: Some(separator), ..fences });
-        self.replace_run(run, vec![left, right], dropped, guard, replaced)
-    }
-
-    /// Replaces a leaf whose pairs fit no single node, or too small a part of one. `pairs` are those of the leaf, planned as
-    /// one if they fit one.
-    pub(super) fn restructure<'a, 'g: 'a>(
-        &'g self,
-        leaf: LockedNode<'g, T>,
-        pairs: Result<LeafPlan<'a>, Vec<Item<'a>>>,
-        key: &[u8],
-        mut dropped: Vec<Garbage>,
-        guard: &'g Guard<'_>,
-        replaced: &mut Vec<Garbage>,
-    ) -> Attempt {
-        let Some(path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
-        let mut run = Run::of_leaf(path, leaf);
-        let edits;
-        let items = match pairs {
-            Err(items) => items,
-            Ok(plan) => {
-                // Too small: a neighbour of the same parent, or nothing.
-                let Some(parent) = run.path.last() else {
-                    let leaf = run.leaves.pop().expect("the leaf is there");
-                    return self.replace_leaf(leaf, &plan, dropped, replaced);
-                };
-                let is_left = parent.index + 1 == parent.children.len();
-                let neighbour = if is_left { parent.index - 1 } else { parent.index + 1 };
-                let node = self.latest(parent.children[neighbour].lid, guard);
-                let Some(neighbour) = node.try_lock() else { return Attempt::Again };
-                edits = Edits::of_log(node, None);
-                let (pairs, others) = (plan.pairs(), pairs_with(node, &edits.edits));
-                let joined = if is_left { [&others, pairs].concat() } else { [pairs, &others].concat() };
-                let joined_size = LeafPlan::of_pairs(joined.clone(), self.log_block).map(|plan| plan.size());
-                if !pairs.is_empty() && joined_size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX) {
-                    drop(neighbour);
-                    let leaf = run.leaves.pop().expect("the leaf is there");
-                    return self.replace_leaf(leaf, &plan, dropped, replaced);
-                }
-                dropped.extend(self.values_of(&edits.dropped, guard));
-                run.leaves.insert(usize::from(!is_left), neighbour);
-                let children = &mut run.children;
-                *children = if is_left { children.start - 1..children.end } else { children.start..children.end + 1 };
-                joined
-            }
-        };
-        let mut pieces = Vec::new();
-        divide_pairs(items, run.fences(), self.log_block, &mut pieces);
+        let Some(mut path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
+        let Some(parent) = path.last_mut() else { return self.replace_leaf(leaf, plan, dropped, replaced) };
+        let is_last = parent.index + 1 == parent.children.len();
+        let first = if is_last { parent.index - 1 } else { parent.index };
+        let neighbour = if is_last { first } else { first + 1 };
+        let node = self.latest(parent.children[neighbour].lid, guard);
+        let Some(neighbour) = node.try_lock() else { return Attempt::Again };
+        let of_neighbour = Edits::of_log(node, None);
+        let others = pairs_with(node, &of_neighbour.edits);
+        let others = others.as_slice();
+        let joined = |pairs: &[Item<'a>]| if is_last { [others, pairs].concat() } else { [pairs, others].concat() };
+        let size = LeafPlan::of_pairs(joined(plan.pairs()), self.log_block).map(|plan| plan.size());
+        // A leaf that the write would leave empty takes pairs of the neighbour in any case.
+        if !plan.pairs().is_empty() && size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX) {
+            return self.replace_leaf(leaf, plan, dropped, replaced);
+        }
+        let of_leaf = Edits::of_log(leaf.node(), None);
+        let pairs = joined(&pairs_with(leaf.node(), &of_leaf.edits));
+        let dropped =
+            [&of_leaf, &of_neighbour].iter().flat_map(|edits| self.values_of(&edits.dropped, guard)).collect();
+        let leaves = if is_last { vec![neighbour, leaf] } else { vec![leaf, neighbour] };
+        let run = Run { path, children: first..first + 2, leaves };
+        let mut pieces = Vec::with_capacity(2);
+        divide_pairs(pairs, run.fences(), self.log_block, &mut pieces);
         self.replace_run(run, pieces, dropped, guard, replaced)
     }
 
@@ -235,7 +236,7 @@ impl<T: Trace> OrderedStore<T> {
         reserved.lids.clear();
         let version = self.commit(rebuilt, frames, beside, &locked_beside, replaced);
         replaced.extend(dropped);
-        Attempt::Settled { reply: Reply::Done, version }
+        Attempt::Restructured { version }
     }
 
     /// Builds all pieces and puts them in the place of what was there.
@@ -424,6 +425,11 @@ fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBloc
         Ok(plan) => return pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None }),
         Err(items) => items,
     };
+    halve_pairs(items, fences, log_block, pieces);
+}
+
+/// Divides pairs, two at least, into two leaves or more, of similar size.
+fn halve_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBlock, pieces: &mut Vec<Piece<'a>>) {
     let middle = middle_of(items.iter().map(size_of_pair));
     let mut left = items;
     let right = left.split_off(middle);

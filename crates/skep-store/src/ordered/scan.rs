@@ -29,6 +29,7 @@ use super::shortcut::Shortcuts;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::Target;
+use crate::short::is_below;
 
 /// Most pairs of a segment, with those of the log that belong there.
 const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
@@ -214,16 +215,16 @@ impl<T: Trace> OrderedStore<T> {
         if left == 0 {
             return;
         }
-        let start = match range.start {
-            Start::Floor(key) => match self.find_last(Target::AtOrBelow(key), version, guard) {
-                Some(floor) => Start::AtOrAbove(floor.key),
-                None => Start::First,
-            },
-            other => other,
+        // A floor is the first pair that is not above its key: it is not looked for before, or it could be gone when the
+        // scan comes there without versions.
+        let floor_of = match range.start {
+            Start::Floor(key) => Some(key),
+            _ => None,
         };
+        let target = floor_of.filter(|key| !range.end.admits(key)).map_or(range.end.target(), Target::AtOrBelow);
         // A segment is merged with its log entries forwards.
         let mut items = [None; SEGMENT_PAIRS_MAX];
-        self.segments_before(range.end.target(), version, guard, |cursor, target| {
+        self.segments_before(target, version, guard, |cursor, target| {
             let mut count = 0;
             while let Some(item) = cursor.next_of_segment() {
                 items[count] = Some(item);
@@ -232,7 +233,9 @@ impl<T: Trace> OrderedStore<T> {
             let in_range = items[..count].iter().rev().flatten().filter(|item| target.is_right_of(item.key));
             for item in in_range {
                 left -= 1;
-                if !(start.admits(item.key) && visit(item.key, item.value)) || left == 0 {
+                let is_floor = floor_of.is_some_and(|key| !is_below(key, item.key));
+                let is_in_range = if is_floor { range.end.admits(item.key) } else { range.start.admits(item.key) };
+                if !(is_in_range && visit(item.key, item.value)) || is_floor || left == 0 {
                     return false;
                 }
             }

@@ -9,6 +9,10 @@ use crate::memory::LINE_SIZE;
 pub trait Trace: Sync {
     /// Bytes of the region were read, by their offset from its start. The page table lies behind the frames.
     fn touch(&self, offset: usize, size: usize);
+
+    /// Is called by a writer each time before it changes the page table, where a test can stop it.
+    #[inline(always)]
+    fn before_publish(&self) {}
 }
 
 /// Nobody wants to know: costs nothing.

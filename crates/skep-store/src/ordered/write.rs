@@ -25,6 +25,9 @@ use crate::operation::Reply;
 pub(super) enum Attempt {
     /// Done or refused, on the ground of data up to a version that has to be readable before the answer is given.
     Settled { reply: Reply<'static>, version: u64 },
+    /// The leaf was split, or joined with another, and holds the same pairs as before: begin again when this version is
+    /// readable.
+    Restructured { version: u64 },
     /// Another writer was in the way: begin again.
     Again,
     /// There was no frame or LID. Nothing has changed.
@@ -91,6 +94,7 @@ impl<T: Trace> OrderedStore<T> {
         let settled = loop {
             match self.attempt(key, change, known, writer, guard) {
                 Attempt::Settled { reply, version } => break Some((reply, version)),
+                Attempt::Restructured { version } => self.versions.wait_until_readable(version),
                 Attempt::Again => wait(&mut rounds),
                 Attempt::NoMemory => break None,
             }
@@ -198,7 +202,8 @@ impl<T: Trace> OrderedStore<T> {
         Attempt::Settled { reply: Reply::Done, version }
     }
 
-    /// Merges log and sorted block and the new entry into another frame, or divides the leaf, or joins it with another.
+    /// Merges log and sorted block and the new entry into another frame. If they need two leaves, or too small a part of one,
+    /// the leaf is split, or joined with another, without the new entry.
     fn merge(
         &self,
         leaf: Node<'_, T>,
@@ -222,16 +227,14 @@ impl<T: Trace> OrderedStore<T> {
             match LeafPlan::new(sorted, self.log_block) {
                 Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, dropped, replaced),
                 Ok(_) => {}
-                Err(sorted) => {
-                    if let Some(halves) = sorted.halves(leaf, self.log_block) {
-                        return self.split_leaf(locked, halves, new.key, dropped, guard, replaced);
-                    }
-                }
+                Err(sorted) if sorted.parts.len() > 1 => return self.split_leaf(locked, new.key, guard, replaced),
+                Err(_) => {}
             }
         }
         match LeafPlan::of_pairs(pairs_with(leaf, &edits.edits), self.log_block) {
             Ok(plan) if is_large(plan.size()) => self.replace_leaf(locked, &plan, dropped, replaced),
-            pairs => self.restructure(locked, pairs, new.key, dropped, guard, replaced),
+            Ok(plan) => self.join_leaf(locked, &plan, new.key, dropped, guard, replaced),
+            Err(_) => self.split_leaf(locked, new.key, guard, replaced),
         }
     }
 

@@ -114,6 +114,17 @@ impl History {
         graph.is_acyclic()
     }
 
+    /// The same history with a get of each key in the place of every scan.
+    #[allow(dead_code, reason = "this file is shared, and not all use it")]
+    pub(super) fn key_by_key(&self) -> History {
+        let gets = |scan: &Scan| {
+            let (begin, end) = (scan.begin, scan.end);
+            let get = move |(key, seen): (usize, &usize)| Scan { keys: key..key + 1, seen: vec![*seen], begin, end };
+            scan.keys.clone().zip(&scan.seen).map(get).collect::<Vec<_>>()
+        };
+        History { writes: self.writes.clone(), scans: self.scans.iter().flat_map(gets).collect() }
+    }
+
     /// The writes, from the first to the last, after which the key was absent and which a scan can have seen. 0 is before the
     /// first write.
     fn absences(&self, writes: &[usize], scan: &Scan) -> Range<usize> {

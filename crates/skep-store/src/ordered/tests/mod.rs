@@ -4,5 +4,6 @@ mod hints;
 mod history;
 mod locks;
 mod merges;
+mod stopped_writer;
 mod stress;
 mod without_versions;

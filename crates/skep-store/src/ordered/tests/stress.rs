@@ -128,7 +128,7 @@ pub(super) fn run_history(settings: &OrderedSettings, seed: u64, write_count: us
         history.scans.extend(scanners.into_iter().flat_map(|thread| thread.join().unwrap()));
     });
     store.session().unwrap().check();
-    assert!(store.figures().space.lids > 10, "leaves were split: {:?}", store.figures());
+    assert!(store.figures().space.lids > 20, "leaves were split: {:?}", store.figures());
     history
 }
 

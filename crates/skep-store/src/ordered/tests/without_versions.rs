@@ -1,26 +1,16 @@
 //! A store without versions, beside real threads: what it still promises, and that it promises no more.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
-use super::super::{OrderedSettings, OrderedStore, Range};
-use super::history::{History, Scan};
+use super::super::{End, OrderedSettings, OrderedStore, Range, Start, Trace};
 use super::stress::{KEY_COUNT, ScanWith, run_history, scan_as_it_is, scan_backwards};
 use crate::naive::{SplitMix64, test_seeds};
 use crate::operation::{PutCondition, Reply};
 
 fn settings() -> OrderedSettings {
     OrderedSettings { mvcc: false, ..OrderedSettings::new(64 << 20) }
-}
-
-/// The same history with a get of each key in the place of every scan.
-fn key_by_key(history: &History) -> History {
-    let gets = |scan: &Scan| {
-        let (begin, end) = (scan.begin, scan.end);
-        let get = move |(key, seen): (usize, &usize)| Scan { keys: key..key + 1, seen: vec![*seen], begin, end };
-        scan.keys.clone().zip(&scan.seen).map(get).collect::<Vec<_>>()
-    };
-    History { writes: history.writes.clone(), scans: history.scans.iter().flat_map(gets).collect() }
 }
 
 /// Each pair that a scan shows was there at some moment while it ran, and each that it leaves out was not.
@@ -31,7 +21,7 @@ fn every_key_of_a_scan_is_linearizable() {
             let history = run_history(&settings(), seed, 10_000, scan_with);
             println!("seed {seed}: {} writes, {} scans", history.writes.len(), history.scans.len());
             assert!(history.scans.len() > 100);
-            assert!(key_by_key(&history).is_linearizable(KEY_COUNT), "seed {seed}");
+            assert!(history.key_by_key().is_linearizable(KEY_COUNT), "seed {seed}");
         }
     }
 }
@@ -107,5 +97,61 @@ fn pairs_that_stay_are_shown_once() {
         });
         session.check();
         assert!(store.figures().space.lids > 50, "leaves were divided: {:?}", store.figures());
+    }
+}
+
+/// Deletes a key when so many reads of lines are done.
+#[derive(Debug, Default)]
+struct DeleteWhileReading {
+    store: OnceLock<Weak<OrderedStore<DeleteWhileReading>>>,
+    reads_left: AtomicU64,
+}
+
+const FLOOR: &[u8] = b"key-000030";
+
+impl Trace for DeleteWhileReading {
+    fn touch(&self, _offset: usize, _size: usize) {
+        if self.reads_left.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(store) = self.store.get().and_then(Weak::upgrade)
+        {
+            assert_eq!(store.session().unwrap().delete(FLOOR), Reply::Done);
+        }
+    }
+}
+
+/// The next lower key is the floor then: a reverse scan once looked for the floor first, and ended above all that is left.
+#[test]
+fn a_scan_shows_a_floor_while_that_key_is_deleted() {
+    let store = Arc::new(OrderedStore::with_trace(&settings(), DeleteWhileReading::default()).unwrap());
+    store.trace().store.set(Arc::downgrade(&store)).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..100 {
+        let key = format!("key-{:06}", 10 * number);
+        assert_eq!(session.put(key.as_bytes(), &[1; 400], PutCondition::Always), Reply::Done);
+    }
+    for reverse in [false, true] {
+        let mut reads = 0;
+        while {
+            reads += 1;
+            assert_eq!(session.put(FLOOR, &[1; 400], PutCondition::Always), Reply::Done);
+            store.trace().reads_left.store(reads, Ordering::Relaxed);
+            let mut keys = Vec::new();
+            let range = Range::new(Start::Floor(b"key-000035"), End::AtOrBelow(b"key-000900"));
+            let mut visit = |key: &[u8], _: &[u8]| {
+                keys.push(key.to_vec());
+                true
+            };
+            match reverse {
+                false => session.scan(range, &mut visit),
+                true => session.scan_reverse(range, &mut visit),
+            }
+            keys.sort();
+            assert!([FLOOR, b"key-000020"].contains(&&keys[0][..]), "reverse {reverse}, after {reads} reads: {keys:?}");
+            assert!(keys.iter().filter(|key| key.as_slice() > FLOOR).count() == 87, "reverse {reverse}: {keys:?}");
+            // Until the scan ends before the key is deleted.
+            let is_left = store.trace().reads_left.swap(0, Ordering::Relaxed) <= reads;
+            !is_left
+        } {}
+        assert!(reads > 100, "{reads} reads");
     }
 }

@@ -1,0 +1,153 @@
+//! What readers see while a writer is stopped before each change of the page table: one write has one moment.
+//!
+//! ```text
+//! one write       ──┤ stop ├──┤ stop ├──┤ stop ├── returns
+//! all are read       before     before    after      after        before, then after, and never before again
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use super::super::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start, Trace};
+use crate::naive::{SplitMix64, test_seeds};
+use crate::operation::{PutCondition, Reply};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Reads the whole store each time before the page table changes.
+#[derive(Debug, Default)]
+struct ReadAtStops {
+    store: OnceLock<Weak<OrderedStore<ReadAtStops>>>,
+    /// Every key that was ever written.
+    keys: Mutex<Vec<Vec<u8>>>,
+    /// What was read since the last write returned, in order.
+    seen: Mutex<Vec<(&'static str, Map)>>,
+}
+
+impl Trace for ReadAtStops {
+    fn touch(&self, _offset: usize, _size: usize) {}
+
+    fn before_publish(&self) {
+        // None while the store is made.
+        if let Some(store) = self.store.get().and_then(Weak::upgrade) {
+            let seen = read_all(&mut store.session().unwrap(), &self.keys.lock().unwrap());
+            self.seen.lock().unwrap().extend(seen);
+        }
+    }
+}
+
+/// All pairs, read in every way. Of the ways that go along the leaves and those that descend one follows the other, so that
+/// each of them sees whether the others were too early.
+fn read_all(session: &mut Session<'_, ReadAtStops>, keys: &[Vec<u8>]) -> [(&'static str, Map); 6] {
+    let [mut forwards, mut gets, mut again, mut backwards, mut batch, mut ranges] = [(); 6].map(|()| Map::new());
+    let put = |map: &mut Map, key: &[u8], value: &[u8]| map.insert(key.to_vec(), value.to_vec()).is_none();
+    session.scan(Range::ALL, |key, value| put(&mut forwards, key, value));
+    for key in keys {
+        let mut value = Vec::new();
+        if session.get(key, &mut value) {
+            gets.insert(key.clone(), value);
+        }
+    }
+    session.scan(Range::ALL, |key, value| put(&mut again, key, value));
+    session.scan_reverse(Range::ALL, |key, value| put(&mut backwards, key, value));
+    let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut next = slices.iter();
+    session.get_batch(&slices, |value| {
+        let key = next.next().unwrap();
+        value.map(|value| put(&mut batch, key, value));
+    });
+    let middle = slices.get(slices.len() / 2).copied().unwrap_or_default();
+    let halves = [Range::new(Start::First, End::Below(middle)), Range::new(Start::AtOrAbove(middle), End::Last)];
+    session.scan_batch(&halves, |_, key, value| put(&mut ranges, key, value));
+    [
+        ("a scan", forwards),
+        ("single gets", gets),
+        ("a scan after the gets", again),
+        ("a reverse scan", backwards),
+        ("a batch of gets", batch),
+        ("a batch of scans", ranges),
+    ]
+}
+
+/// How keys and values look, and the log block.
+struct Case {
+    key_size: usize,
+    value_sizes: &'static [usize],
+    key_count: u64,
+    log_block: LogBlock,
+}
+
+/// Random puts and deletes, growing and shrinking by turns. Returns how often the page table changed, the most leaves and
+/// the greatest height.
+fn run(case: &Case, mvcc: bool, seed: u64) -> (usize, u64, u32) {
+    let settings = OrderedSettings { mvcc, log_block: case.log_block, ..OrderedSettings::new(64 << 20) };
+    let store = Arc::new(OrderedStore::with_trace(&settings, ReadAtStops::default()).unwrap());
+    store.trace().store.set(Arc::downgrade(&store)).unwrap();
+    let mut session = store.session().unwrap();
+    let mut random = SplitMix64::new(seed);
+    let mut before = Map::new();
+    let (mut stops, mut leaves, mut height) = (0, 0, 0);
+    for operation in 0..8 * case.key_count {
+        let mut key = vec![b'k'; case.key_size - 2];
+        key.extend_from_slice(&(random.below(case.key_count) as u16).to_be_bytes());
+        let puts = if (operation / (2 * case.key_count)).is_multiple_of(2) { 80 } else { 20 };
+        let mut after = before.clone();
+        let reply = if random.chance(puts, 100) {
+            let value = vec![operation as u8; random.choose(case.value_sizes)];
+            after.insert(key.clone(), value.clone());
+            let mut keys = store.trace().keys.lock().unwrap();
+            if let Err(place) = keys.binary_search(&key) {
+                keys.insert(place, key.clone());
+            }
+            drop(keys);
+            session.put(&key, &value, PutCondition::Always)
+        } else {
+            let exists = after.remove(&key).is_some();
+            let reply = session.delete(&key);
+            if exists { reply } else { Reply::Done }
+        };
+        assert_eq!(reply, Reply::Done);
+        let mut seen = std::mem::take(&mut *store.trace().seen.lock().unwrap());
+        stops += seen.len() / 6;
+        seen.extend(read_all(&mut session, &store.trace().keys.lock().unwrap()));
+        let mut is_after = false;
+        for (place, (way, map)) in seen.iter().enumerate() {
+            let context = || format!("seed {seed}, versions {mvcc}, operation {operation}, stop {}, {way}", place / 6);
+            assert!(*map == before || *map == after, "{}: neither before the write nor after it", context());
+            assert!(!is_after || *map == after, "{}: a write that was seen has disappeared", context());
+            is_after |= before != after && *map == after;
+        }
+        assert!(seen.last().is_some_and(|(_, map)| *map == after), "seed {seed}: a write that returned is not there");
+        before = after;
+        if operation % 16 == 0 {
+            leaves = leaves.max(session.check().leaves);
+            height = height.max(store.figures().height);
+        }
+    }
+    session.check();
+    (stops, leaves, height)
+}
+
+/// Without versions too: a scan once found a pair in a new leaf by the sibling of the old one, before the parent led there.
+#[test]
+fn a_write_that_was_seen_does_not_disappear() {
+    let default = LogBlock::default();
+    let none = LogBlock::new(LogBlock::SIZE_MIN, 0).unwrap();
+    let large = LogBlock::new(LogBlock::SIZE_MAX, LogBlock::ENTRY_COUNT_MAX).unwrap();
+    for seed in test_seeds() {
+        println!("seed {seed}");
+        for mvcc in [false, true] {
+            for log_block in [default, none, large] {
+                let wide = Case { key_size: 8, value_sizes: &[400], key_count: 80, log_block };
+                let (stops, leaves, _) = run(&wide, mvcc, seed);
+                assert!(stops > 50 && leaves > 3, "leaves were split and joined: {stops} {leaves}");
+                let mixed = Case { key_size: 12, value_sizes: &[0, 8, 40, 469, 600], key_count: 100, log_block };
+                let (stops, leaves, _) = run(&mixed, mvcc, seed);
+                assert!(stops > 50 && leaves > 1, "leaves were split and joined: {stops} {leaves}");
+            }
+            let high = Case { key_size: 460, value_sizes: &[300, 469], key_count: 180, log_block: default };
+            let (stops, _, height) = run(&high, mvcc, seed);
+            assert!(stops > 200 && height > 2, "interior nodes were divided and joined: {stops} {height}");
+        }
+    }
+}
