@@ -59,6 +59,11 @@ shards *arguments:
     cargo build --release -p skep-benches
     target/release/shards {{arguments}}
 
+# Attack a server in all ways at once for ten minutes, and watch two well-behaved clients: just soak 30
+soak seconds="600":
+    cargo build --release -p skep -p skep-benches
+    target/release/soak --judge --seconds {{seconds}}
+
 # Measure the ordered store beside Rust's ordered maps: just ordered --save
 ordered *arguments:
     cargo build --release -p skep-benches

@@ -8,6 +8,7 @@
 //! | `cargo run --release -p skep-benches --bin honeycomb -- fig17` | a figure of Honeycomb's evaluation on the ordered store |
 //! | `cargo run --release -p skep-benches --bin servers` | both doors of the server beside redis-server, memcached and a bare echo |
 //! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and how hot the hottest is |
+//! | `cargo run --release -p skep-benches --bin soak` | nothing: it attacks a server in all ways at once and watches two clients |
 //! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, to keep what it prints |
 //! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
 //!
@@ -30,4 +31,5 @@ pub mod process;
 pub mod results;
 pub mod servers;
 pub mod shards;
+pub mod soak;
 pub mod tables;

@@ -187,28 +187,53 @@ fn failures_are_not_hidden() {
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
 }
 
-/// A tiny run of `bench engine`, as its JSON.
+/// A tiny run of `bench engine`, as its JSON. One round has no spread, so that every figure is measured.
 fn engine(arguments: &[&str]) -> serde_json::Value {
-    const TINY: [&str; 9] = ["bench", "engine", "--json", "--rounds", "2", "--milliseconds", "2", "--batch", "64"];
+    const TINY: [&str; 9] = ["bench", "engine", "--json", "--rounds", "1", "--milliseconds", "2", "--batch", "64"];
     let output = output(&[&TINY, arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let is_measured = |figure: &serde_json::Value| {
+        figure["median"].as_f64().is_some_and(|median| median > 0.0) && figure["spread"].as_f64() == Some(0.0)
+    };
     for limit in ["limit_read", "limit_rmw"] {
-        assert!(report[limit].as_f64().is_some_and(|limit| limit > 0.0), "{report}");
+        assert!(is_measured(&report[limit]), "{report}");
     }
     let work = report["limit_with_work"].as_array().expect("a list");
     for figure in ["nanoseconds", "of_limit"] {
-        assert!(work.len() > 2 && work.iter().all(|work| work[figure].as_f64().is_some_and(|n| n > 0.0)), "{report}");
+        assert!(work.len() > 2 && work.iter().all(|work| is_measured(&work[figure])), "{report}");
     }
     for case in report["cases"].as_array().expect("a list") {
-        for figure in ["ops_per_s", "of_limit", "of_limit_spread", "accesses", "lines", "spread"] {
+        for figure in ["accesses", "lines"] {
             assert!(case[figure].as_f64().is_some_and(|figure| figure >= 0.0), "{figure} of {case}");
         }
-        for figure in ["ops_per_s", "of_limit"] {
-            assert!(case[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure} of {case}");
+        for figure in ["ops_per_s", "limit_lines_per_s", "of_limit"] {
+            assert!(is_measured(&case[figure]), "{figure} of {case}");
         }
+        // The share is that of the limit beside it.
+        let median = |figure: &str| case[figure]["median"].as_f64().expect("a number");
+        let limit_ops_per_s = median("limit_lines_per_s") / case["limit_lines"].as_f64().expect("a number");
+        assert!((median("ops_per_s") / limit_ops_per_s / median("of_limit") - 1.0).abs() < 1e-9, "{case}");
     }
     report
+}
+
+/// Rounds this short differ as they like: each row is either measured as a whole or withheld as a whole.
+#[test]
+fn a_row_of_the_engine_is_measured_or_withheld() {
+    let tiny = ["bench", "engine", "--json", "--rounds", "3", "--milliseconds", "1", "--batch", "64"];
+    let output = output(&[&tiny[..], &["--memory", "16MiB", "--distribution", "zipf"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let spread_max = report["spread_max"].as_f64().expect("a number");
+    for case in report["cases"].as_array().expect("a list") {
+        let figures = ["ops_per_s", "limit_lines_per_s", "of_limit"].map(|figure| &case[figure]);
+        let is_within = figures.iter().all(|figure| figure["spread"].as_f64().expect("a number") <= spread_max);
+        for figure in figures {
+            assert_eq!(figure["median"].is_f64(), is_within, "{case}");
+            assert_eq!(figure["median"].is_null(), !is_within, "{case}");
+        }
+        assert_eq!(case["cycles"].is_null(), !is_within, "{case}");
+    }
 }
 
 /// A figure of a case.
@@ -244,7 +269,7 @@ fn the_ordered_engine_is_measured_against_the_bare_loop() {
     }
     let table =
         output(&["bench", "engine", "--engine", "ordered", "--memory", "4MiB", "--rounds", "1", "--milliseconds", "1"]);
-    for part in ["bytes read", "bytes for each of theirs"] {
+    for part in ["bytes read", "bytes for each of theirs", "limit, lines/s", "above 0.25 is not measured"] {
         assert!(text(&table.stdout).contains(part), "{}", text(&table.stdout));
     }
     assert!(lines("cloud_100_uniform") < lines("ycsb_e_uniform"), "{report}");

@@ -38,8 +38,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("skep-server", &["skep-store", "skep-wire"]),
     ("skep-client", &["skep-store", "skep-wire"]),
     ("skep-nic", &["skep-store"]),
-    ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic"]),
-    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep"]),
+    ("skep-measure", &[]),
+    ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure"]),
+    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure", "skep"]),
 ];
 
 /// The pages that a newcomer reads first.

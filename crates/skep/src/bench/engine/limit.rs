@@ -12,9 +12,10 @@
 
 use std::time::{Duration, Instant};
 
+use skep_measure::Work;
 use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, LocalMemory, Memory, Pointer};
 
-use super::measure::Work;
+use super::measure::Effort;
 
 /// What an ideal store touches for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,13 @@ pub(super) struct Ideal {
     pub(super) dependent_lines: u64,
     /// Of 256 operations, those that change what they read.
     pub(super) writes_in_256: u16,
+}
+
+impl Ideal {
+    /// Returns the lines of an operation.
+    pub(super) fn lines(&self) -> u64 {
+        1 + self.dependent_lines
+    }
 }
 
 /// The region of the bare loop.
@@ -43,8 +51,15 @@ impl BareLoop {
         BareLoop { memory, line_count }
     }
 
+    /// Warms the loop up and measures a slice of it. Returns operations per second.
+    pub(super) fn rate(&self, ideal: Ideal, effort: Effort, random: &mut impl FnMut() -> u64) -> f64 {
+        let run = |at_least| Ok::<_, std::convert::Infallible>(self.run(ideal, effort.batch, at_least, random));
+        let Ok(work) = effort.times.measure(run);
+        work.rate()
+    }
+
     /// Runs batches over random lines, at least for this long.
-    pub(super) fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> Work {
+    fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> Work {
         let mut work = Work::default();
         let mut witness = 0;
         let mut first = vec![Pointer::new(0); batch];

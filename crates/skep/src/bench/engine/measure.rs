@@ -1,48 +1,26 @@
-//! A round of a case: the store and its bare loop by turns, in slices so short that what else the machine does meets
-//! both alike.
+//! The rounds of all cases: in each, every case and its bare loop by turns, both warmed up until their rates are steady.
 //!
 //! ```text
-//! warm up, store │ bare loop │ warm up, store │ bare loop │ …      until both have run for the time of a round
-//! └────── one ratio ─────────┘ └────── one ratio ─────────┘        the round's share of the limit is their median
+//! warm up, store │ slice, store │ warm up, bare loop │ slice, bare loop      a round of a case: two rates and a share
 //! ```
 //!
-//! The bare loop leaves the caches full of its lines. It never meets one again, but the store does meet its popular
-//! ones: before each of its slices it runs for a while unmeasured, so that they are where they would be without the bare
-//! loop.
+//! The two sides have different working sets, so each needs a warm-up after the other: `skep_measure` says how long. Of a
+//! case with popular keys it also brings these back to where they are without the bare loop, which never meets a line again.
 
-use std::time::Duration;
+use skep_measure::{Figure, Times, Work};
 
 use super::limit::{BareLoop, Ideal};
-
-/// What is measured without a break.
-pub(super) const SLICE: Duration = Duration::from_millis(10);
-/// What the store runs unmeasured before that.
-const WARM_UP: Duration = Duration::from_millis(10);
 
 /// A store with the cases that it is measured in.
 pub(super) trait Subject {
     /// A case.
     type Case;
 
-    /// What an ideal store touches in a case.
+    /// Returns what an ideal store touches in a case.
     fn ideal(&self, case: &Self::Case) -> Ideal;
 
-    /// How long a case can go on.
-    fn course(&self, case: &Self::Case) -> Course;
-
-    /// Runs a case at least for this long, or until its keys have run out.
-    fn run(&mut self, case: &Self::Case, at_least: Duration) -> Result<Work, String>;
-}
-
-/// How long a case can go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
-    /// For ever: it leaves the store as it was.
-    Steady,
-    /// Until so many pairs are new as may be.
-    Filling,
-    /// Until all of these are gone. It always goes to its end.
-    Emptying,
+    /// Runs a case at least for this long. It leaves the store such that any case can be run next.
+    fn run(&mut self, case: &Self::Case, at_least: std::time::Duration) -> Result<Work, String>;
 }
 
 /// How long and how often.
@@ -50,38 +28,37 @@ pub(super) enum Course {
 pub(super) struct Effort {
     pub(super) batch: usize,
     pub(super) rounds: u64,
-    /// Time of a case in a round.
-    pub(super) at_least: Duration,
+    pub(super) times: Times,
 }
 
 /// What all rounds have measured.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// Random lines that the bare loop reads per second.
+    pub(super) reads: Figure,
+    /// Random lines that it reads and writes per second.
+    pub(super) writes: Figure,
+    /// One for each case.
+    pub(super) cases: Vec<Speed>,
+}
+
+/// The speed of a case. All medians are withheld if one of them spreads too much.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speed {
+    pub(super) ops_per_s: Figure,
+    /// Lines that the bare loop of this case touches per second.
+    pub(super) limit_lines_per_s: Figure,
+    /// Operations per second over those of the bare loop, round by round.
+    pub(super) of_limit: Figure,
+    /// Lines that the bare loop touches for an operation.
+    pub(super) limit_lines: u64,
+}
+
+/// Operations per second of both sides, round by round.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rounds {
-    /// Random lines that the bare loop reads a second.
-    pub(super) reads: Vec<f64>,
-    /// Random lines that it reads and writes a second.
-    pub(super) writes: Vec<f64>,
-    /// For each case, operations a second and their share of the limit, round by round.
-    pub(super) cases: Vec<Vec<(f64, f64)>>,
-}
-
-/// Operations, and the time that they took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
-    pub(super) spent: Duration,
-    pub(super) operations: usize,
-}
-
-impl Work {
-    pub(super) fn add(&mut self, spent: Duration, operations: usize) {
-        self.spent += spent;
-        self.operations += operations;
-    }
-
-    /// Seconds for an operation.
-    pub(super) fn seconds(self) -> f64 {
-        self.spent.as_secs_f64() / self.operations.max(1) as f64
-    }
+struct Rates {
+    ours: Vec<f64>,
+    bare: Vec<f64>,
 }
 
 /// Runs all cases in rounds, each by turns with its bare loop.
@@ -91,69 +68,59 @@ pub(super) fn measure<S: Subject>(
     effort: Effort,
     bare_loop: &BareLoop,
     random: &mut impl FnMut() -> u64,
-) -> Result<Rounds, String> {
-    let mut rounds = Rounds { cases: vec![Vec::new(); cases.len()], ..Rounds::default() };
-    // A round more than is counted: a host that has put pages away brings them back in the first one.
-    for number in 0..=effort.rounds {
-        let [read, write] = limits(bare_loop, effort, random);
-        let mut found = Vec::with_capacity(cases.len());
-        for case in cases {
-            let ideal = subject.ideal(case);
-            let mut bare_slice = |at_least| bare_loop.run(ideal, effort.batch, at_least, random);
-            found.push(round(subject, case, effort.at_least, &mut bare_slice)?);
+) -> Result<Measured, String> {
+    let times = effort.times;
+    // A host that has put pages away brings them back here.
+    for case in cases {
+        times.warm_up(&mut |at_least| subject.run(case, at_least))?;
+    }
+    let limits = [Ideal { dependent_lines: 0, writes_in_256: 0 }, Ideal { dependent_lines: 0, writes_in_256: 256 }];
+    let mut limit_rates = [Vec::new(), Vec::new()];
+    let mut rates = vec![Rates::default(); cases.len()];
+    for _ in 0..effort.rounds {
+        for (ideal, rates) in limits.into_iter().zip(&mut limit_rates) {
+            rates.push(bare_loop.rate(ideal, effort, random));
         }
-        if number > 0 {
-            rounds.reads.push(1.0 / read);
-            rounds.writes.push(1.0 / write);
-            rounds.cases.iter_mut().zip(found).for_each(|(case, found)| case.push(found));
+        for (case, rates) in cases.iter().zip(&mut rates) {
+            rates.ours.push(times.measure(|at_least| subject.run(case, at_least))?.rate());
+            rates.bare.push(bare_loop.rate(subject.ideal(case), effort, random));
         }
     }
-    Ok(rounds)
+    let cases = cases.iter().zip(&rates).map(|(case, rates)| speed(subject.ideal(case), rates)).collect();
+    let [reads, writes] = limit_rates.map(|rates| Figure::of(&rates));
+    Ok(Measured { reads, writes, cases })
 }
 
-/// Runs a case and its bare loop at least for this long each. The store's operations a second, and its share of the
-/// limit.
-fn round<S: Subject>(
-    subject: &mut S,
-    case: &S::Case,
-    at_least: Duration,
-    bare_slice: &mut impl FnMut(Duration) -> Work,
-) -> Result<(f64, f64), String> {
-    let mut total = Work::default();
-    let mut of_limit = Vec::new();
-    let slice = SLICE.min(at_least);
-    let course = subject.course(case);
-    while total.spent < at_least || course == Course::Emptying {
-        if course == Course::Steady {
-            subject.run(case, WARM_UP.min(at_least))?;
-        }
-        let ours = subject.run(case, slice)?;
-        if ours.operations == 0 {
-            break;
-        }
-        total.add(ours.spent, ours.operations);
-        of_limit.push(bare_slice(slice).seconds() / ours.seconds());
+/// Returns the speed of a case that has this ideal.
+fn speed(ideal: Ideal, rates: &Rates) -> Speed {
+    let limit_lines = ideal.lines();
+    let lines_per_s: Vec<f64> = rates.bare.iter().map(|rate| rate * limit_lines as f64).collect();
+    let [ops_per_s, limit_lines_per_s, of_limit] =
+        Figure::row([Figure::of(&rates.ours), Figure::of(&lines_per_s), Figure::of_ratio(&rates.ours, &rates.bare)]);
+    Speed { ops_per_s, limit_lines_per_s, of_limit, limit_lines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_computed_from_the_limit_that_is_printed() {
+        let rates = Rates { ours: vec![18.0e6, 19.0e6, 18.5e6], bare: vec![45.0e6, 50.0e6, 46.0e6] };
+        let speed = speed(Ideal { dependent_lines: 3, writes_in_256: 0 }, &rates);
+        let [ours, lines, share] =
+            [speed.ops_per_s, speed.limit_lines_per_s, speed.of_limit].map(|figure| figure.median().unwrap());
+        assert_eq!((ours, lines, speed.limit_lines), (18.5e6, 4.0 * 46.0e6, 4));
+        assert!((share - 0.4).abs() < 0.003, "{share}");
     }
-    Ok((1.0 / total.seconds(), median(&of_limit).0))
-}
 
-/// Reads of random lines, and read-modify-writes, by turns; seconds for one of each.
-fn limits(bare_loop: &BareLoop, effort: Effort, random: &mut impl FnMut() -> u64) -> [f64; 2] {
-    let mut works = [Work::default(); 2];
-    while works[1].spent < effort.at_least {
-        for (work, writes_in_256) in works.iter_mut().zip([0, 256]) {
-            let ideal = Ideal { dependent_lines: 0, writes_in_256 };
-            let slice = bare_loop.run(ideal, effort.batch, SLICE.min(effort.at_least), random);
-            work.add(slice.spent, slice.operations);
+    #[test]
+    fn a_row_whose_limit_spreads_is_not_measured() {
+        let rates = Rates { ours: vec![18.0, 18.1], bare: vec![30.0, 50.0] };
+        let speed = speed(Ideal { dependent_lines: 0, writes_in_256: 0 }, &rates);
+        for figure in [speed.ops_per_s, speed.limit_lines_per_s, speed.of_limit] {
+            assert_eq!(figure.median(), None);
         }
+        assert!(speed.ops_per_s.spread() < 0.01 && speed.limit_lines_per_s.spread() > 0.4);
     }
-    works.map(Work::seconds)
-}
-
-/// The median, and (largest − smallest) / median.
-pub(super) fn median(values: &[f64]) -> (f64, f64) {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let median = sorted[sorted.len() / 2];
-    (median, (sorted[sorted.len() - 1] - sorted[0]) / median)
 }

@@ -1,9 +1,9 @@
 //! `skep bench engine`: a store alone, on one core, as a share of what the memory allows.
 //!
-//! Every case runs in rounds, and within a round by turns with its bare loop over the same number of bytes, so that
-//! whatever else the machine does meets both. The figures are medians of the rounds, a share of the limit that of the
-//! shares in each round; the spread is (largest − smallest) / median. Accesses and lines are counted on another store,
-//! which is not timed.
+//! Every case runs in rounds, and within a round by turns with its bare loop over the same number of bytes. Both are warmed
+//! up until their rates are steady before a slice of them is measured (`skep_measure`). The figures are medians of the
+//! rounds, a share of the limit that of the shares in each round; the spread is (largest − smallest) / median. A row whose
+//! spread is above the bound is not measured. Accesses and lines are counted on another store, which is not timed.
 
 mod hash;
 mod limit;
@@ -15,6 +15,7 @@ mod work;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use skep_measure::Times;
 use skep_store::memory::LocalMemory;
 
 use self::limit::BareLoop;
@@ -45,10 +46,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     distribution: Option<Distribution>,
     /// Rounds of every case.
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=101))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Milliseconds of a case in a round; its bare loop runs as long.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    /// Milliseconds of a slice, of a case and of its bare loop; with less than 200 a machine is not at its steady rate.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     milliseconds: u64,
     /// Print one line of JSON instead of a table.
     #[arg(long)]
@@ -67,8 +68,8 @@ enum Engine {
 
 impl Arguments {
     fn effort(&self) -> Effort {
-        let at_least = Duration::from_millis(self.milliseconds);
-        Effort { batch: self.batch as usize, rounds: self.rounds, at_least }
+        let times = Times::for_slice(Duration::from_millis(self.milliseconds));
+        Effort { batch: self.batch as usize, rounds: self.rounds, times }
     }
 }
 

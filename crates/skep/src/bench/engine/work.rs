@@ -9,8 +9,12 @@
 //! batch   announce every line │ read each, compute on what it holds
 //! ```
 
+use std::convert::Infallible;
+
+use skep_measure::Figure;
+
 use super::limit::BareLoop;
-use super::measure::{Effort, SLICE, Work, median};
+use super::measure::Effort;
 
 /// Steps of work with each line.
 const STEPS: [u32; 5] = [4, 8, 16, 32, 64];
@@ -21,32 +25,29 @@ const CACHED_LINE_COUNT: u64 = 256;
 #[derive(Debug, serde::Serialize)]
 pub(super) struct WorkBeside {
     /// Nanoseconds that line and work take in the cache.
-    pub(super) nanoseconds: f64,
-    /// Lines a second with the work over lines a second without it, none in the cache.
-    pub(super) of_limit: f64,
-    /// (Largest − smallest) / median of that over the rounds.
-    pub(super) of_limit_spread: f64,
+    pub(super) nanoseconds: Figure,
+    /// Lines per second with the work over lines per second without it, none in the cache.
+    pub(super) of_limit: Figure,
 }
 
 /// Measures all amounts of work, in all rounds.
 pub(super) fn work_beside(bare_loop: &BareLoop, effort: Effort, random: &mut impl FnMut() -> u64) -> Vec<WorkBeside> {
+    let all = bare_loop.line_count();
+    let mut rate = |steps, line_count| {
+        let run =
+            |at_least| Ok::<_, Infallible>(bare_loop.run_with_work(steps, line_count, effort.batch, at_least, random));
+        let Ok(work) = effort.times.measure(run);
+        work.rate()
+    };
     let mut of_steps = |steps: u32| {
-        let all = bare_loop.line_count();
-        let mut run = |steps, line_count| bare_loop.run_with_work(steps, line_count, effort.batch, SLICE, random);
-        let (mut shares, mut cached) = (Vec::new(), Work::default());
+        let (mut without, mut with, mut cached) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..effort.rounds {
-            let (mut without, mut with) = (Work::default(), Work::default());
-            while with.spent < effort.at_least {
-                for (sum, slice) in [(&mut without, run(0, all)), (&mut with, run(steps, all))] {
-                    sum.add(slice.spent, slice.operations);
-                }
-                let slice = run(steps, CACHED_LINE_COUNT);
-                cached.add(slice.spent, slice.operations);
-            }
-            shares.push(without.seconds() / with.seconds());
+            without.push(rate(0, all));
+            with.push(rate(steps, all));
+            cached.push(1e9 / rate(steps, CACHED_LINE_COUNT));
         }
-        let (of_limit, of_limit_spread) = median(&shares);
-        WorkBeside { nanoseconds: 1e9 * cached.seconds(), of_limit, of_limit_spread }
+        let [nanoseconds, of_limit] = Figure::row([Figure::of(&cached), Figure::of_ratio(&with, &without)]);
+        WorkBeside { nanoseconds, of_limit }
     };
     STEPS.into_iter().map(&mut of_steps).collect()
 }

@@ -9,7 +9,6 @@ use skep_store::operation::{Operation, PutCondition, Request, Shape as UpdateSha
 use super::corpus::{Corpus, KEY_SIZE_MAX};
 use crate::bench::distribution::{Distribution, Generator};
 use crate::bench::engine::limit::Ideal;
-use crate::bench::engine::measure::Course;
 
 /// A case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,7 @@ const fn case(name: &'static str, kind: Kind, keys: Keys) -> Case {
     Case { name, kind, keys }
 }
 
-/// All cases. `delete` comes behind `put_new` and removes what that has put.
+/// All cases.
 pub(super) const CASES: [Case; 13] = [
     case("get_uniform", Kind::Get, Keys::Uniform),
     case("put_existing", Kind::Put, Keys::Uniform),
@@ -84,13 +83,11 @@ impl Case {
         Ideal { dependent_lines, writes_in_256 }
     }
 
-    /// Fresh keys run out; deleting them restores the corpus.
-    pub(super) fn course(&self) -> Course {
-        match (self.keys, self.kind) {
-            (Keys::Fresh, Kind::Delete) => Course::Emptying,
-            (Keys::Fresh, _) => Course::Filling,
-            _ => Course::Steady,
-        }
+    /// Returns the case that undoes what this one does, if its keys run out: fresh ones are put until so many are new as
+    /// may be, and deleted until none is left.
+    pub(super) fn opposite(&self) -> Option<Case> {
+        let opposite = if self.kind == Kind::Delete { Kind::Put } else { Kind::Delete };
+        (self.keys == Keys::Fresh).then_some(Case { kind: opposite, ..*self })
     }
 }
 

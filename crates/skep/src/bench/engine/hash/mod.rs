@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_measure::{SPREAD_MAX, Work};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory, Memory};
 use skep_store::operation::Reply;
@@ -17,7 +18,7 @@ use self::case::{CASES, Case, Draw, execute};
 use self::corpus::{Corpus, Shape};
 pub(super) use self::station::Cost;
 use super::limit::Ideal;
-use super::measure::{Course, Subject, Work, measure as measure_rounds, median};
+use super::measure::{Speed, Subject, measure as measure_rounds};
 use super::report::{Figures, Report};
 use super::work::work_beside;
 use super::{Arguments, bare_loop};
@@ -47,30 +48,47 @@ impl Subject for Hash {
         case.ideal(self.is_inline, self.kv_size)
     }
 
-    fn course(&self, case: &Case) -> Course {
-        case.course()
-    }
-
     fn run(&mut self, case: &Case, at_least: Duration) -> Result<Work, String> {
         let mut work = Work::default();
         let mut records = Vec::new();
         while work.spent < at_least {
             self.draw.batch(case, self.batch, &mut records);
             if records.is_empty() {
-                break;
+                self.undo(case)?;
+                continue;
             }
-            let spent = execute(&mut self.corpus, case, &records, |corpus, requests| {
-                let begun = Instant::now();
-                corpus.processor.execute(requests, &mut corpus.replies);
-                begun.elapsed()
-            });
-            let mut replies = self.corpus.replies.iter();
-            if let Some(reply) = replies.find(|reply| !matches!(reply, Reply::Done | Reply::Value(_))) {
-                return Err(format!("{}: answered {reply:?}", case.name));
-            }
-            work.add(spent, records.len());
+            work.add(self.execute(case, &records)?, records.len());
         }
         Ok(work)
+    }
+}
+
+impl Hash {
+    /// Executes a batch. Returns the time that it took.
+    fn execute(&mut self, case: &Case, records: &[(u64, bool)]) -> Result<Duration, String> {
+        let spent = execute(&mut self.corpus, case, records, |corpus, requests| {
+            let begun = Instant::now();
+            corpus.processor.execute(requests, &mut corpus.replies);
+            begun.elapsed()
+        });
+        let mut replies = self.corpus.replies.iter();
+        match replies.find(|reply| !matches!(reply, Reply::Done | Reply::Value(_))) {
+            Some(reply) => Err(format!("{}: answered {reply:?}", case.name)),
+            None => Ok(spent),
+        }
+    }
+
+    /// Undoes all that a case has done whose keys have run out. This is not measured.
+    fn undo(&mut self, case: &Case) -> Result<(), String> {
+        let opposite = case.opposite().expect("only fresh keys run out");
+        let mut records = Vec::new();
+        loop {
+            self.draw.batch(&opposite, self.batch, &mut records);
+            if records.is_empty() {
+                return Ok(());
+            }
+            self.execute(&opposite, &records)?;
+        }
     }
 }
 
@@ -105,7 +123,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let is_inline = kv_size <= store_settings.inline_threshold;
     let effort = arguments.effort();
     let mut hash = Hash { corpus, draw, batch: effort.batch, is_inline, kv_size };
-    let rounds = measure_rounds(&mut hash, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
+    let measured = measure_rounds(&mut hash, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
     let station = station::costs(&mut hash.corpus, &mut hash.draw, effort);
     let limit_with_work = work_beside(&bare_loop, effort, &mut random);
 
@@ -114,9 +132,9 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let counted_memory = CountingMemory::new(counted_memory);
     let mut counted = Corpus::new(counted_memory, &counted_settings, shape(COUNTED_MEMORY_SIZE)).map_err(runtime)?;
     let mut counted_draw = Draw::new(Xoshiro256PlusPlus::seed_from_u64(3), counted.shape.pair_count);
-    let figures = |(case, rounds): (&Case, &Vec<(f64, f64)>)| {
+    let figures = |(case, speed): (&Case, &Speed)| {
         let (accesses, lines) = count(&mut counted, &mut counted_draw, case, effort.batch);
-        Figures::new(case.name, rounds, accesses, lines)
+        Figures::new(case.name, *speed, accesses, lines)
     };
     Ok(Report {
         skep: env!("CARGO_PKG_VERSION"),
@@ -129,9 +147,10 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         tree: None,
         batch: arguments.batch,
         rounds: arguments.rounds,
-        limit_read: median(&rounds.reads).0,
-        limit_rmw: median(&rounds.writes).0,
-        cases: cases.iter().zip(&rounds.cases).map(figures).collect(),
+        spread_max: SPREAD_MAX,
+        limit_read: measured.reads,
+        limit_rmw: measured.writes,
+        cases: cases.iter().zip(&measured.cases).map(figures).collect(),
         station: Some(station),
         limit_with_work,
     })

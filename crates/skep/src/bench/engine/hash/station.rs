@@ -1,17 +1,19 @@
 //! What the reservation station costs, and what it gains.
 //!
-//! Cost: the same case on batches of which no two requests share a bucket, by turns with the station and without it. What
-//! requests cost that needlessly share a slot is in it. Gain: Zipf reads, which may do without a station, and one key,
+//! Cost: the same case on batches of which no two requests share a bucket, by turns with the station and without it, each
+//! warmed up. What requests cost that needlessly share a slot is in it. Gain: Zipf reads, which may do without a station, and one key,
 //! where the alternative is to stall: every request waits for the one before.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use skep_measure::{Figure, Work};
 use skep_store::memory::LocalMemory;
 
 use super::case::{CASES, Case, Draw, execute};
 use super::corpus::Corpus;
-use crate::bench::engine::measure::{Effort, SLICE, Work, median};
+use crate::bench::engine::measure::Effort;
 
 /// How the requests of a case are drawn, and what the station is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,55 +38,44 @@ const COMPARISONS: [(&str, Comparison); 5] = [
 #[derive(Debug, serde::Serialize)]
 pub(in super::super) struct Cost {
     pub(in super::super) case: &'static str,
-    /// Time with the station / time without it, less one: below zero it gains.
-    pub(in super::super) cost: f64,
-    /// (Largest − smallest) of the rounds' costs.
-    pub(in super::super) spread: f64,
+    /// Time with the station / time without it: below one it gains.
+    pub(in super::super) time_over_without: Figure,
 }
 
 /// Compares all cases.
 pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<Cost> {
-    let Effort { batch, rounds, at_least } = effort;
     let case_named = |name| CASES.into_iter().find(|case| case.name == name).expect("a case of this name");
     let cost = |(name, comparison): (&'static str, Comparison)| {
         let case = case_named(name);
-        let ratios: Vec<f64> = (0..rounds).map(|_| round(corpus, draw, &case, comparison, batch, at_least)).collect();
-        let (ratio, spread) = median(&ratios);
-        Cost { case: name, cost: ratio - 1.0, spread: spread * ratio }
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..effort.rounds {
+            for (rates, station) in rates.iter_mut().zip([true, false]) {
+                let run = |at_least| {
+                    Ok::<_, Infallible>(run(corpus, draw, &case, comparison, effort.batch, station, at_least))
+                };
+                let Ok(work) = effort.times.measure(run);
+                rates.push(work.rate());
+            }
+        }
+        let [with, without] = &rates;
+        Cost { case: name, time_over_without: Figure::of_ratio(without, with) }
     };
     COMPARISONS.into_iter().map(cost).collect()
 }
 
-/// Time with the station / time without it: the median of neighbouring slices.
-fn round(
-    corpus: &mut Corpus<LocalMemory>,
-    draw: &mut Draw,
-    case: &Case,
-    comparison: Comparison,
-    batch: usize,
-    at_least: Duration,
-) -> f64 {
-    let mut ratios = Vec::new();
-    let mut spent = Duration::ZERO;
-    while spent < at_least {
-        let [with, without] = [true, false].map(|station| slice(corpus, draw, case, comparison, batch, station));
-        spent += with.spent;
-        ratios.push(with.seconds() / without.seconds());
-    }
-    median(&ratios).0
-}
-
-fn slice(
+/// Runs a case with the station or without it, at least for this long.
+fn run(
     corpus: &mut Corpus<LocalMemory>,
     draw: &mut Draw,
     case: &Case,
     comparison: Comparison,
     batch: usize,
     station: bool,
+    at_least: Duration,
 ) -> Work {
     let mut work = Work::default();
     let mut records = Vec::new();
-    while work.spent < SLICE {
+    while work.spent < at_least {
         draw.batch(case, batch, &mut records);
         if comparison == Comparison::Apart {
             let mut buckets = HashSet::new();

@@ -9,7 +9,6 @@ use skep_store::memory::LINE_SIZE;
 
 use crate::bench::distribution::{Distribution, Generator};
 use crate::bench::engine::limit::Ideal;
-use crate::bench::engine::measure::Course;
 use crate::bench::mix::{Mix, Read, Write};
 
 /// A case.
@@ -57,7 +56,7 @@ const fn fresh(name: &'static str, kind: Kind) -> Case {
     Case { name, kind, keys: Keys::Uniform, is_batched: true }
 }
 
-/// All cases. `delete` comes behind `put_new` and removes what that has put. Of `cloud_80_zipf`, 80 of 100 operations read.
+/// All cases. Of `cloud_80_zipf`, 80 of 100 operations read.
 pub(super) const CASES: [Case; 32] = [
     mix("get_uniform", GETS, Keys::Uniform),
     single("get_single_uniform", GETS),
@@ -101,7 +100,7 @@ impl Case {
             Keys::Zipf => Distribution::Zipf,
             Keys::Latest => Distribution::Latest,
         };
-        self.course() != Course::Steady || distribution.is_none_or(|distribution| distribution == own)
+        self.opposite().is_some() || distribution.is_none_or(|distribution| distribution == own)
     }
 
     /// What an ideal store touches: it finds the leaf by what the caches hold, one line that says where in the leaf the
@@ -120,12 +119,13 @@ impl Case {
         Ideal { dependent_lines: mean as u64, writes_in_256: writes_in_256 as u16 }
     }
 
-    /// Inserting alone fills, deleting empties.
-    pub(super) fn course(&self) -> Course {
+    /// Returns the case that undoes what this one does, if its keys run out: those that it inserts until so many are new as
+    /// may be, or those that it deletes.
+    pub(super) fn opposite(&self) -> Option<Case> {
         match self.kind {
-            Kind::Mix(_) => Course::Steady,
-            Kind::Insert => Course::Filling,
-            Kind::Delete => Course::Emptying,
+            Kind::Mix(_) => None,
+            Kind::Insert => Some(Case { kind: Kind::Delete, ..*self }),
+            Kind::Delete => Some(Case { kind: Kind::Insert, ..*self }),
         }
     }
 }
@@ -170,10 +170,10 @@ impl Draw {
     /// ones, or one that deletes has come to the end of them.
     pub(super) fn batch(&mut self, case: &Case, size: usize, operations: &mut Vec<(u64, Operation)>) {
         let fresh_count = self.fresh.end - self.fresh.start;
-        let size = match case.course() {
-            Course::Steady => size,
-            Course::Filling => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
-            Course::Emptying => size.min(fresh_count as usize),
+        let size = match case.kind {
+            Kind::Mix(_) => size,
+            Kind::Insert => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
+            Kind::Delete => size.min(fresh_count as usize),
         };
         operations.clear();
         // The reads of a batch come before its writes, so they know the records of earlier batches only.

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_measure::{SPREAD_MAX, Work};
 use skep_store::memory::LINE_SIZE;
 use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Trace};
 
 use self::case::{CASES, Case, Draw, Operation};
 use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
 use super::limit::Ideal;
-use super::measure::{Course, Subject, Work, measure as measure_rounds, median};
+use super::measure::{Subject, measure as measure_rounds};
 use super::report::{Figures, Report, TreeFigures};
 use super::work::work_beside;
 use super::{Arguments, bare_loop};
@@ -38,12 +39,25 @@ struct Ordered<'s, T: Trace> {
 impl<T: Trace> Ordered<'_, T> {
     /// Deletes what a mix has inserted.
     fn restore(&mut self, case: &Case) -> Result<(), String> {
-        if case.course() != Course::Steady {
+        if case.opposite().is_some() {
             return Ok(());
         }
         let fresh: Vec<_> =
             std::iter::from_fn(|| self.draw.next_fresh()).map(|record| (record, Operation::Delete)).collect();
         self.corpus.execute(&fresh, false).map(|_| ())
+    }
+
+    /// Undoes all that a case has done whose keys have run out. This is not measured.
+    fn undo(&mut self, case: &Case) -> Result<(), String> {
+        let opposite = case.opposite().expect("only the keys of inserts and deletes run out");
+        let mut operations = Vec::new();
+        loop {
+            self.draw.batch(&opposite, self.batch, &mut operations);
+            if operations.is_empty() {
+                return Ok(());
+            }
+            self.corpus.execute(&operations, opposite.is_batched)?;
+        }
     }
 }
 
@@ -54,17 +68,14 @@ impl<T: Trace> Subject for Ordered<'_, T> {
         case.ideal(self.corpus.shape.key_size + self.corpus.shape.value_size)
     }
 
-    fn course(&self, case: &Case) -> Course {
-        case.course()
-    }
-
     fn run(&mut self, case: &Case, at_least: Duration) -> Result<Work, String> {
         let mut work = Work::default();
         let mut operations = Vec::new();
         while work.spent < at_least {
             self.draw.batch(case, self.batch, &mut operations);
             if operations.is_empty() {
-                break;
+                self.undo(case)?;
+                continue;
             }
             let spent = self.corpus.execute(&operations, case.is_batched);
             work.add(spent.map_err(|reason| format!("{}: {reason}", case.name))?, operations.len());
@@ -106,7 +117,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let bare_loop = bare_loop(taken, &mut random)?;
     let draw = |seed| Draw::new(Xoshiro256PlusPlus::seed_from_u64(seed), shape.pair_count);
     let mut ordered = Ordered { corpus, draw: draw(1), batch: effort.batch };
-    let rounds = measure_rounds(&mut ordered, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
+    let measured = measure_rounds(&mut ordered, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
     let limit_with_work = work_beside(&bare_loop, effort, &mut random);
     drop((ordered, bare_loop));
     drop(store);
@@ -117,10 +128,10 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let corpus = Corpus::new(session, shape, || _ = store.trace().take()).map_err(runtime)?;
     let mut counted = Ordered { corpus, draw: draw(3), batch: 1 };
     let mut figures = Vec::new();
-    for (case, rounds) in cases.iter().zip(&rounds.cases) {
+    for (case, speed) in cases.iter().zip(&measured.cases) {
         let (accesses, lines) = count(&mut counted, store.trace(), case).map_err(runtime)?;
         let bytes_read = Some(lines * LINE_SIZE as f64);
-        figures.push(Figures { bytes_read, ..Figures::new(case.name, rounds, accesses, lines) });
+        figures.push(Figures { bytes_read, ..Figures::new(case.name, *speed, accesses, lines) });
     }
     Ok(Report {
         skep: env!("CARGO_PKG_VERSION"),
@@ -133,8 +144,9 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         tree: Some(tree),
         batch: arguments.batch,
         rounds: arguments.rounds,
-        limit_read: median(&rounds.reads).0,
-        limit_rmw: median(&rounds.writes).0,
+        spread_max: SPREAD_MAX,
+        limit_read: measured.reads,
+        limit_rmw: measured.writes,
         cases: figures,
         station: None,
         limit_with_work,

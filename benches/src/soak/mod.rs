@@ -1,0 +1,131 @@
+//! The soak: a server under all attacks at once, and two witnesses that must not notice.
+//!
+//! ```text
+//!                 ┌─ floods, long pipelines, EXISTS of 1 MiB a million times
+//!  skep serve ◀───┼─ slow readers, half requests, unfinished MSETs, churn, garbage
+//!  two shards     ├─ both spaces filled until OUT_OF_MEMORY and emptied, by turns
+//!  256 + 64 MiB   ├─ INFO, CLIENT LIST, leases that are abandoned
+//!                 └─ two witnesses, RESP and native: single operations, every reply compared with a model
+//! ```
+//!
+//! 1. The server starts as a child on free ports of the loopback; attacks and witnesses start.
+//! 2. For the time of the soak its resident memory is noted every second. A server that exits, or does not reply to a
+//!    witness for 30 s, ends the soak early.
+//! 3. The witnesses stop after their last reply, and SIGTERM is sent while the attacks go on. Then all threads end and the report is made.
+//!
+//! Everything is bounded: threads, connections, the bytes that each keeps, and how long each waits.
+
+mod attack;
+mod crowd;
+mod fill;
+mod flood;
+mod monitor;
+mod report;
+mod resp;
+mod server;
+mod witness;
+
+pub use report::Report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::attack::{ATTACKS, Stage, Tally};
+use self::server::Server;
+use self::witness::{Protocol, Signals};
+
+/// A server that does not reply to a witness for so long hangs.
+const HANG: Duration = Duration::from_secs(30);
+/// How often the main thread looks at the server and the witnesses.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is soaked, and how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The program `skep`.
+    pub skep: PathBuf,
+    /// Without the start and the end.
+    pub time: Duration,
+    /// Set by whoever wants the soak to end early.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// Runs the soak. An error says why it could not begin.
+pub fn run(plan: &Plan) -> Result<Report, String> {
+    let mut server = Server::start(&plan.skep)?;
+    let stage = Stage { native: server.native, resp: server.resp, stop: AtomicBool::new(false) };
+    stage.prepare()?;
+    let tallies: Vec<Tally> = ATTACKS.iter().map(|_| Tally::default()).collect();
+    let signals = [(); 2].map(|()| Signals {
+        begun: Instant::now(),
+        stop: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
+        last_reply: AtomicU64::new(0),
+    });
+    let begun = Instant::now();
+    let (mut resident, mut cut, mut end) = (Vec::new(), None, None);
+    let mut witnesses = Vec::new();
+    thread::scope(|scope| {
+        let of = [("RESP", Protocol::Resp, server.resp), ("native", Protocol::Native, server.native)];
+        let started: Vec<_> = of
+            .into_iter()
+            .zip(&signals)
+            .map(|((name, protocol, address), signals)| {
+                (name, scope.spawn(move || witness::run(protocol, address, protocol as u64, signals)))
+            })
+            .collect();
+        attack::start(scope, &stage, &tallies);
+        cut = watch(&mut server, &signals, plan, &mut resident, || begun.elapsed() >= plan.time);
+        for signals in &signals {
+            signals.stop.store(true, Ordering::Relaxed);
+        }
+        // Each still waits for its last reply: one that never comes is found in a short soak too.
+        let are_finished = || started.iter().all(|(_, witness)| witness.is_finished());
+        if cut.is_none() {
+            cut = watch(&mut server, &signals, plan, &mut resident, are_finished);
+        }
+        if cut.is_some() {
+            server.kill();
+        } else {
+            end = Some(server.terminate());
+        }
+        stage.stop.store(true, Ordering::Relaxed);
+        for (name, witness) in started {
+            witnesses.push((name, witness.join().expect("a witness does not panic")));
+        }
+    });
+    Ok(Report { time: begun.elapsed(), witnesses, resident, tallies, end, cut })
+}
+
+/// Notes the server's memory every second until it is over. Returns what ended it early.
+fn watch(
+    server: &mut Server,
+    signals: &[Signals],
+    plan: &Plan,
+    resident: &mut Vec<u64>,
+    is_over: impl Fn() -> bool,
+) -> Option<String> {
+    while !is_over() {
+        thread::sleep(LOOK);
+        if plan.interrupted.load(Ordering::Relaxed) {
+            return Some("interrupted".to_owned());
+        }
+        if signals[0].begun.elapsed().as_secs() >= resident.len() as u64 {
+            resident.push(server.resident_size());
+        }
+        if let Some(status) = server.exited() {
+            return Some(format!("server: ended by itself, {status}"));
+        }
+        for signals in signals {
+            let last = Duration::from_millis(signals.last_reply.load(Ordering::Relaxed));
+            // One that has ended waits for nothing.
+            if !signals.ended.load(Ordering::Relaxed) && signals.begun.elapsed().saturating_sub(last) > HANG {
+                return Some(format!("server: no reply to a witness for {HANG:?}, since {last:.1?} after the begin"));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,109 @@
+//! The server under attack: the program `skep serve` as a child, on free ports, with memories so small that they fill.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::resident_size_of;
+
+/// Memory of the hash space, in MiB.
+pub(super) const HASH_MEMORY: u64 = 256;
+/// Memory of the ordered space, in MiB.
+pub(super) const ORDERED_MEMORY: u64 = 64;
+/// A server may take so long to end after SIGTERM before it is killed.
+const END_MAX: Duration = Duration::from_secs(60);
+
+/// A server that runs. It is killed when it is dropped.
+pub(super) struct Server {
+    child: Child,
+    /// Kept open, so that the server never writes to a closed pipe.
+    _stdout: BufReader<ChildStdout>,
+    pub(super) native: SocketAddr,
+    pub(super) resp: SocketAddr,
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// None if it had to be killed.
+    pub(super) status: Option<ExitStatus>,
+    /// Time since SIGTERM.
+    pub(super) after: Duration,
+}
+
+impl Server {
+    /// Starts the program and waits until it has printed its addresses.
+    pub(super) fn start(skep: &Path) -> Result<Self, String> {
+        let mut command = Command::new(skep);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--shards", "2"]);
+        command.arg("--memory").arg(format!("{HASH_MEMORY}MiB"));
+        command.arg("--ordered-memory").arg(format!("{ORDERED_MEMORY}MiB"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).env_remove("NOTIFY_SOCKET");
+        let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", skep.display()))?;
+        let mut stdout = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+        match addresses(&mut stdout) {
+            Ok([native, resp]) => Ok(Server { child, _stdout: stdout, native, resp }),
+            Err(reason) => {
+                _ = child.kill();
+                Err(format!("{reason}: {:?}", child.wait()))
+            }
+        }
+    }
+
+    /// Returns the bytes of its resident memory.
+    pub(super) fn resident_size(&self) -> u64 {
+        resident_size_of(&self.child.id().to_string())
+    }
+
+    /// Returns how it has exited, if it has.
+    pub(super) fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Kills it, so that every connection to it ends.
+    pub(super) fn kill(&mut self) {
+        _ = self.child.kill();
+    }
+
+    /// Sends SIGTERM and waits until it has ended. Kills it if that takes longer than a minute.
+    pub(super) fn terminate(&mut self) -> End {
+        let begun = Instant::now();
+        _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        while begun.elapsed() < END_MAX {
+            if let Some(status) = self.exited() {
+                return End { status: Some(status), after: begun.elapsed() };
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.kill();
+        End { status: None, after: begun.elapsed() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Reads the screen of the server up to its end. Returns its native and its RESP address.
+fn addresses(stdout: &mut impl BufRead) -> Result<[SocketAddr; 2], String> {
+    let mut screen = String::new();
+    while !screen.ends_with("Ctrl-C stops it.\n") {
+        match stdout.read_line(&mut screen) {
+            Ok(0) | Err(_) => return Err(format!("the server ended after printing {screen:?}")),
+            Ok(_) => {}
+        }
+    }
+    let address = |name: &str| {
+        let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
+        line.and_then(|address| address.trim().parse().ok()).ok_or(format!("no {name} address in {screen:?}"))
+    };
+    Ok([address("native ")?, address("RESP ")?])
+}

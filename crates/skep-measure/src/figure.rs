@@ -1,0 +1,96 @@
+//! A figure: the median of several rounds, withheld if they differ too much.
+
+use crate::steady::median;
+
+/// The largest spread of a figure. Rounds that differ by more have met something else than what was to be measured: the
+/// median of such rounds is not printed, saved, drawn or divided by.
+pub const SPREAD_MAX: f64 = 0.25;
+/// What a table says in the place of a figure that is withheld.
+pub const NOT_MEASURED: &str = "not measured";
+
+/// The median of the rounds and their spread.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Figure {
+    /// None if it is withheld.
+    median: Option<f64>,
+    spread: f64,
+}
+
+impl Figure {
+    /// Returns the figure of these rounds.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn of(rounds: &[f64]) -> Self {
+        let median = median(rounds);
+        let (least, most) = rounds
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &round| (least.min(round), most.max(round)));
+        Figure::with_spread(median, (most - least) / median)
+    }
+
+    /// Returns the figure of `numerator / denominator`, round by round, so that what the machine does meets both.
+    pub fn of_ratio(numerator: &[f64], denominator: &[f64]) -> Self {
+        let ratios: Vec<f64> = numerator.iter().zip(denominator).map(|(above, below)| above / below).collect();
+        Self::of(&ratios)
+    }
+
+    /// Returns the figure of this median and this spread.
+    pub fn with_spread(median: f64, spread: f64) -> Self {
+        // A spread that is no number is not within the bound either.
+        Figure { median: (spread <= SPREAD_MAX).then_some(median), spread }
+    }
+
+    /// Returns the median; none if the spread is above [`SPREAD_MAX`].
+    pub fn median(&self) -> Option<f64> {
+        self.median.filter(|_| self.spread <= SPREAD_MAX)
+    }
+
+    /// Returns (largest − smallest) / median.
+    pub fn spread(&self) -> f64 {
+        self.spread
+    }
+
+    /// Returns the median as text, or that it is withheld.
+    pub fn text(&self, number: impl FnOnce(f64) -> String) -> String {
+        self.median().map_or_else(|| NOT_MEASURED.to_owned(), number)
+    }
+
+    /// Returns the figures of one row. All medians are withheld if one is: a row is measured as a whole.
+    pub fn row<const N: usize>(figures: [Figure; N]) -> [Figure; N] {
+        let is_measured = figures.iter().all(|figure| figure.median().is_some());
+        figures.map(|figure| Figure { median: figure.median().filter(|_| is_measured), ..figure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_spreads() {
+        let figure = Figure::of(&[10.5, 10.0, 11.0]);
+        assert_eq!(figure.median(), Some(10.5));
+        assert!((figure.spread() - 1.0 / 10.5).abs() < 1e-12);
+        assert_eq!(Figure::of(&[4.0, 3.6]).median(), Some(3.8));
+        assert_eq!(Figure::of_ratio(&[4.0, 9.0, 2.0], &[2.0, 4.5, 1.0]), Figure::with_spread(2.0, 0.0));
+    }
+
+    #[test]
+    fn a_figure_is_withheld_beyond_the_bound_of_the_spread() {
+        let (within, beyond) = (Figure::of(&[100.0, 112.0, 125.0 - 1e-9]), Figure::of(&[100.0, 100.0, 125.1]));
+        assert_eq!(within.median(), Some(112.0));
+        assert_eq!((beyond.median(), beyond.text(|number| number.to_string())), (None, NOT_MEASURED.to_owned()));
+        assert!(beyond.spread() > SPREAD_MAX);
+        assert_eq!(Figure::of(&[0.0, 0.0]).median(), None, "a spread that is no number");
+    }
+
+    #[test]
+    fn a_row_is_withheld_as_a_whole() {
+        let (good, bad) = (Figure::with_spread(2.0, 0.1), Figure::with_spread(3.0, 0.9));
+        assert_eq!(Figure::row([good, good]), [good, good]);
+        let row = Figure::row([good, bad]);
+        assert_eq!(row.map(|figure| figure.median()), [None, None]);
+        assert_eq!(row.map(|figure| figure.spread()), [0.1, 0.9]);
+    }
+}
