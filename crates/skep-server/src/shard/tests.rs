@@ -45,8 +45,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(shards: u16, settings: ServerSettings) -> Bench {
-        let settings = ServerSettings { shards, ordered_memory: 0, memory: u64::from(shards) * (32 << 20), ..settings };
+    fn new(shards: u16, settings: &ServerSettings) -> Bench {
+        let settings =
+            ServerSettings { shards, ordered_memory: 0, memory: u64::from(shards) * (32 << 20), ..settings.clone() };
         let shared = Arc::new(Shared::new(settings, None, 1, 2));
         let rings = connect_shards(usize::from(shards), &mut Steps::default()).unwrap();
         let (handovers, adopted): (Vec<_>, Vec<_>) = rings
@@ -213,7 +214,7 @@ fn prepare(bench: &mut Bench, count: usize, command: &[u8]) -> Vec<Client> {
 
 #[test]
 fn commands_of_many_keys_keep_a_get_waiting_for_few_turns() {
-    let mut bench = Bench::new(1, ServerSettings::default());
+    let mut bench = Bench::new(1, &ServerSettings::default());
     let request = long_command(b"EXISTS", b"missing", 100_000);
     for hog_count in [1, 5, 40] {
         let mut hogs = prepare(&mut bench, hog_count, &request);
@@ -236,7 +237,7 @@ fn commands_of_many_keys_keep_a_get_waiting_for_few_turns() {
 
 #[test]
 fn large_values_for_other_shards_keep_a_local_get_waiting_for_few_turns() {
-    let mut bench = Bench::new(2, ServerSettings::default());
+    let mut bench = Bench::new(2, &ServerSettings::default());
     let (large, small) = (bench.key(0, 0), bench.key(0, 1));
     let put = Operation::Put { value: &vec![7; 300_000], condition: PutCondition::Always };
     let mut local = bench.native(0);
@@ -264,7 +265,7 @@ fn large_values_for_other_shards_keep_a_local_get_waiting_for_few_turns() {
 fn numbers_are_decoded_in_parts() {
     const CONNECTIONS: usize = 8;
     const NUMBERS: usize = 1 << 18;
-    let mut bench = Bench::new(1, ServerSettings::default());
+    let mut bench = Bench::new(1, &ServerSettings::default());
     let mut arguments: Vec<&[u8]> = vec![b"SKEP.SET", b"k", b"u8"];
     arguments.extend(std::iter::repeat_n(&b"7"[..], NUMBERS));
     let request = command(&arguments);
@@ -306,7 +307,7 @@ fn with_bound(milliseconds: u64) -> ServerSettings {
 
 #[test]
 fn a_first_batch_on_a_cold_store_is_not_refused() {
-    let mut bench = Bench::new(1, with_bound(10));
+    let mut bench = Bench::new(1, &with_bound(10));
     // Memory is touched for the first time, all the time.
     bench.cost = 100 * MICROSECOND;
     let keys: Vec<[u8; 8]> = (0..32_768_u64).map(u64::to_le_bytes).collect();
@@ -323,7 +324,7 @@ fn a_first_batch_on_a_cold_store_is_not_refused() {
 
 #[test]
 fn clients_beside_slow_readers_are_not_refused() {
-    let mut bench = Bench::new(1, with_bound(100));
+    let mut bench = Bench::new(1, &with_bound(100));
     bench.turn_cost = Duration::from_millis(2);
     let mut first = bench.resp(0);
     bench.ask(&mut first, &command(&[b"SET", b"large", &vec![b'v'; 300_000]]), 5);
@@ -346,7 +347,7 @@ fn clients_beside_slow_readers_are_not_refused() {
 #[test]
 fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
     const OPERATIONS: usize = 10_000;
-    let mut bench = Bench::new(1, with_bound(100));
+    let mut bench = Bench::new(1, &with_bound(100));
     let get = Request { key: b"missing", operation: Operation::Get };
     let gets = frame(&[get; OPERATIONS]);
     let mut hogs: Vec<Client> = (0..40).map(|_| bench.native(0)).collect();
@@ -377,7 +378,7 @@ fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
 #[test]
 fn operations_without_memory_leave_the_turns_to_others() {
     for count in [1, 10, 600] {
-        let mut bench = Bench::new(1, ServerSettings::default());
+        let mut bench = Bench::new(1, &ServerSettings::default());
         bench.shards[0].stores.defers_puts = true;
         let mut writers: Vec<Client> = (0..count).map(|_| bench.resp(0)).collect();
         for (number, writer) in writers.iter_mut().enumerate() {
@@ -410,7 +411,7 @@ fn operations_without_memory_leave_the_turns_to_others() {
 
 #[test]
 fn parcels_without_memory_leave_the_inbox_to_others() {
-    let mut bench = Bench::new(2, ServerSettings::default());
+    let mut bench = Bench::new(2, &ServerSettings::default());
     bench.shards[0].stores.defers_puts = true;
     let keys: Vec<Vec<u8>> = (0..500).map(|number| bench.key(0, number)).collect();
     let put = Operation::Put { value: b"value", condition: PutCondition::Always };

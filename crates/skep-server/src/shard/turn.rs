@@ -13,8 +13,8 @@
 //! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
 //!   beyond it by what it may take alone. The stores bound what they copy ([`crate::spaces::SpaceReplies`]).
 //! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at least the
-//!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap. The parcels of other shards are taken from each shard in turn, and in every other turn connections go
-//!   before them.
+//!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap.
+//!   Parcels are taken from each of the other shards in turn, and in every other turn connections go before them.
 //!
 //! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
 //! at the moment. A connection all of whose operations were deferred is *starved*. If something before it in the batch was
@@ -32,7 +32,7 @@ use super::{Parts, Shard};
 use crate::batch::Answer;
 use crate::connection::Next;
 use crate::connections::Token;
-use crate::exchange::Parcel;
+use crate::exchange::{Parcel, Peer};
 use crate::resp_command::Context;
 use crate::round::{Run, Slot, push_run};
 use crate::spaces::{Place, Space, SpaceRequests, Stores};
@@ -95,7 +95,7 @@ impl Shard {
         let (mut size, mut empty) = (0, 0);
         let mut shard = self.first_peer;
         while empty < shard_count && size < TURN_SIZE_MAX {
-            let parcel = self.parts.peers[shard].as_mut().and_then(|peer| peer.receive_answers());
+            let parcel = self.parts.peers[shard].as_mut().and_then(Peer::receive_answers);
             if let Some(parcel) = parcel {
                 empty = 0;
                 size += parcel.answers.size();
@@ -111,7 +111,7 @@ impl Shard {
         // One at least, or parcels for which there is no memory would keep the others out.
         let mut has_room = true;
         while empty < shard_count && has_room {
-            let parcel = self.parts.peers[shard].as_mut().and_then(|peer| peer.receive_requests());
+            let parcel = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(parcel) = parcel {
                 empty = 0;
                 operations += parcel.requests.len();
