@@ -230,11 +230,10 @@ fn memory_stays_bounded_while_leases_are_held() {
 /// Memory that only leases hold is no reason to refuse a write.
 #[test]
 fn full_memory_ends_leases() {
-    let store = OrderedStore::new(&OrderedSettings::new(32 << 20)).unwrap();
+    let store = OrderedStore::new(&OrderedSettings::new(8 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let mut count = 0_u32;
-    // Of a smaller region, the chunks that a few frames of rare sizes keep would be more than the rest.
-    while store.figures().space.used_bytes < (32 << 20) / 100 * 90 {
+    while store.figures().space.used_bytes < (8 << 20) / 100 * 90 {
         put(&mut session, &count.to_be_bytes(), &[1; 100]);
         count += 1;
     }

@@ -124,17 +124,16 @@ impl NaiveStore {
 
     /// Holds the answer of another store against what this one answers, and changes as that store did.
     ///
-    /// An answer that says the memory is full is accepted from every request that would set a value, or, of an ordered store,
-    /// remove one; and nothing changes. A lease may expire at any time, and has the number that the other store gives. [`Reply::Deferred`] is no answer and never accepted: submit the request again and check that.
+    /// A reply that says the memory is full is accepted from a request that would insert a pair or change the size of a value,
+    /// and nothing changes. A delete, or an update that keeps the size, never fails for lack of memory. A lease may expire at
+    /// any time, and has the number that the other store gives. [`Reply::Deferred`] is never accepted: submit the request
+    /// again and check its reply.
     /// On disagreement, what was expected; the store has then changed as it should have.
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
         if let Reply::Failed(error) = reply
             && error.is_out_of_memory()
-            && match self.outcome(request).1 {
-                Change::Nothing => false,
-                Change::Set(_) => true,
-                Change::Remove => self.leases.is_some(),
-            }
+            && let Change::Set(value) = self.outcome(request).1
+            && self.get(request.key).is_none_or(|old| old.len() != value.len())
         {
             return Ok(());
         }
@@ -454,5 +453,15 @@ mod tests {
         assert_eq!(store.check(&get, Reply::Value(b"v")), Ok(()));
         assert_eq!(store.check(&get, Reply::Deferred), Err(value(b"v")));
         assert_eq!((store.len(), store.key_and_value_bytes()), (1, 2));
+        let overwrite =
+            |value| Request { key: b"k", operation: Operation::Put { value, condition: PutCondition::Always } };
+        assert_eq!(store.check(&overwrite(b"longer"), full), Ok(()));
+        assert_eq!(store.check(&overwrite(b""), full), Ok(()));
+        assert_eq!(store.check(&overwrite(b"w"), full), Err(NaiveReply::Done), "the size stays");
+        let delete = Request { key: b"k", operation: Operation::Delete };
+        for mut store in [store, NaiveStore { leases: Some(NaiveLeases::default()), ..NaiveStore::new() }] {
+            store.execute(&overwrite(b"v"));
+            assert_eq!(store.check(&delete, full), Err(NaiveReply::Done), "a delete needs no memory");
+        }
     }
 }
