@@ -16,8 +16,6 @@ use crate::spaces::{Space, SpaceReplies};
 pub(crate) const CHUNK_OPERATIONS_MAX: usize = 1024;
 /// A chunk has no more bytes than this and those of its last request.
 pub(crate) const CHUNK_SIZE_MAX: usize = 256 << 10;
-/// A connection with more bytes to send is not read, and nothing is done for it, until they have left.
-pub(crate) const OUTPUT_SIZE_MAX: usize = 256 << 10;
 
 /// What the bytes of a connection are, and the requests among them that are worked on.
 pub(crate) enum Chunk {
@@ -51,25 +49,30 @@ pub(crate) enum Decoded {
         /// Whether what is left in the input is not complete.
         exhausted: bool,
     },
+    /// A request is complete that needs this many bytes more to be parsed.
+    NeedsMemory(usize),
 }
 
 impl Chunk {
-    /// Takes complete requests from the input. The last chunk must be finished.
-    pub(crate) fn decode(&mut self, input: &mut [u8]) -> Result<Decoded, ProtocolError> {
+    /// Takes complete requests from the input. The last chunk must be finished. Holds no more than about `memory_max`
+    /// bytes afterwards, but one request that is small is always taken.
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Result<Decoded, ProtocolError> {
         match self {
             Chunk::Hello => {
                 Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |hello| Decoded::Hello(hello, Hello::SIZE)))
             }
             Chunk::Native(chunk) => {
-                let (round_size, exhausted) = chunk.decode(input)?;
+                let (round_size, exhausted) = chunk.decode(input, memory_max)?;
                 Ok(Decoded::Requests { round_size, request_count: round_size, exhausted })
             }
             Chunk::Resp(chunk) => {
-                let exhausted = chunk.decode(input);
-                Ok(Decoded::Requests {
-                    round_size: chunk.round_size(),
-                    request_count: chunk.request_count(),
-                    exhausted,
+                Ok(match chunk.decode(input, memory_max) {
+                    Ok(exhausted) => Decoded::Requests {
+                        round_size: chunk.round_size(),
+                        request_count: chunk.request_count(),
+                        exhausted,
+                    },
+                    Err(needed) => Decoded::NeedsMemory(needed),
                 })
             }
         }
@@ -81,6 +84,25 @@ impl Chunk {
             Chunk::Hello => true,
             Chunk::Native(chunk) => chunk.is_finished(),
             Chunk::Resp(chunk) => chunk.is_finished(),
+        }
+    }
+
+    /// Bytes of memory held, without the input.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        match self {
+            Chunk::Hello => 0,
+            Chunk::Native(chunk) => chunk.capacity(),
+            Chunk::Resp(chunk) => chunk.capacity(),
+        }
+    }
+
+    /// Returns the memory of a finished chunk.
+    pub(crate) fn release(&mut self) {
+        match self {
+            Chunk::Hello => {}
+            Chunk::Native(chunk) => chunk.release(),
+            Chunk::Resp(chunk) => chunk.release(),
         }
     }
 
@@ -123,22 +145,22 @@ impl Chunk {
         }
     }
 
-    /// Writes the answers that are there, in order, and begins the next round when one is finished. `waiting` is
-    /// what the output already holds.
+    /// Writes the answers that are there, in order, until they are more than `room` bytes, and begins the next round when
+    /// one is finished.
     pub(crate) fn encode(
         &mut self,
         round: &mut Round,
         replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
-        waiting: usize,
+        room: usize,
         context: &mut Context<'_>,
     ) {
         match self {
             Chunk::Hello => {}
-            Chunk::Native(chunk) => chunk.encode(round, replies, output, waiting),
+            Chunk::Native(chunk) => chunk.encode(round, replies, output, room),
             Chunk::Resp(chunk) => {
-                chunk.encode(round, replies, input, output, waiting, context);
+                chunk.encode(round, replies, input, output, room, context);
                 if round.is_finished() && !chunk.is_finished() {
                     round.begin(chunk.round_size());
                 }

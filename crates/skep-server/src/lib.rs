@@ -20,6 +20,7 @@ mod connection;
 mod connections;
 mod delays;
 mod exchange;
+mod ledger;
 mod listen;
 mod memory_available;
 mod metrics;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use skep_store::processor::Statistics;
 
 use crate::delays::Delays;
+use crate::ledger::Purse;
 use crate::resp_command::COMMAND_COUNT;
 use crate::window::Window;
 
@@ -73,6 +74,11 @@ pub(crate) struct Metrics {
     pub(crate) delay_max: Counter,
     /// How often a socket was not read because the window was full.
     pub(crate) held_back: Counter,
+    /// Bytes that connections hold, and the most that they held.
+    pub(crate) connection_memory: Counter,
+    pub(crate) connection_memory_max: Counter,
+    /// Connections closed because they held memory without progress, or wanted more than one may.
+    pub(crate) connections_closed_for_memory: Counter,
     /// Operations answered `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.
@@ -103,6 +109,12 @@ impl Metrics {
         self.in_flight.set(window.in_flight() as u64);
         self.delay.set(nanoseconds(window.delay()));
         self.delay_min.set(nanoseconds(window.delay_min()));
+    }
+
+    /// Takes over what connections hold.
+    pub(crate) fn publish_memory(&self, purse: &Purse) {
+        self.connection_memory.set(purse.used());
+        self.connection_memory_max.set(purse.used_max());
     }
 
     /// Takes over what the store counts.

@@ -6,12 +6,18 @@
 //! when their place in the replies is reached, so that they see what came before them.
 
 use skep_store::operation::Request;
-use skep_wire::resp::{Argument, ReplyWriter, RequestParser, Version};
+use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX, Part};
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, Part};
+use crate::native_chunk::make_room;
 use crate::resp_command::{Action, Arguments, Context, Progress};
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
+
+/// Arguments of a request that a share always covers.
+const FREE_ARGUMENTS_MAX: usize = 64;
+/// Bytes that an argument may take: its position, and an element of eight bytes in a buffer that has doubled.
+const ARGUMENT_COST: usize = size_of::<Argument>() + 16;
 
 /// Commands that are worked on, and what is known of the one that is arriving.
 pub(crate) struct RespChunk {
@@ -25,6 +31,8 @@ pub(crate) struct RespChunk {
     arguments: Vec<Argument>,
     /// Operands of vector commands, made binary.
     operands: Vec<u8>,
+    /// Bytes of the error messages of refused commands.
+    message_bytes: usize,
     /// Bytes of the input that the commands take.
     size: usize,
     /// Whether nothing behind the commands is answered.
@@ -59,6 +67,7 @@ impl RespChunk {
             commands: Vec::new(),
             arguments: Vec::new(),
             operands: Vec::new(),
+            message_bytes: 0,
             size: 0,
             ended: false,
             command: 0,
@@ -68,19 +77,28 @@ impl RespChunk {
         }
     }
 
-    /// Takes whole commands from the input, as many as a chunk may have. Answers whether no more of them are complete.
-    pub(crate) fn decode(&mut self, input: &mut [u8]) -> bool {
+    /// Takes whole commands from the input, as many as a chunk may have, and as `memory_max` allows. Returns whether no
+    /// more of them are complete, or how many bytes more the first one needs.
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Result<bool, usize> {
         while self.operations_left + self.commands.len() < 2 * CHUNK_OPERATIONS_MAX
             && self.size < CHUNK_SIZE_MAX
             && !self.ended
         {
+            let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
+            if !make_room(&mut self.commands, held, memory_max) {
+                return Ok(false);
+            }
             let start = self.size;
             let first_argument = self.arguments.len();
-            let action = match self.parser.parse(&mut input[start..]) {
-                Ok(None) => return true,
-                Ok(Some(size)) => {
+            let action = match self.parser.parse(&mut input[start..], &mut self.arguments) {
+                Ok(Parsed::Incomplete) => return Ok(true),
+                Ok(Parsed::NeedsCapacity(count)) => match self.make_room_for_arguments(count, memory_max) {
+                    Ok(()) => continue,
+                    Err(_) if !self.commands.is_empty() => return Ok(false),
+                    Err(needed) => return Err(needed),
+                },
+                Ok(Parsed::Complete(size)) => {
                     self.size += size;
-                    self.arguments.extend_from_slice(self.parser.arguments());
                     let arguments = Arguments::new(&input[start..], &self.arguments[first_argument..]);
                     if arguments.count() == 0 {
                         continue;
@@ -89,8 +107,10 @@ impl RespChunk {
                 }
                 Err(error) => Action::Close(format!("ERR {error}")),
             };
-            if let Action::Select(space) = action {
-                self.space = space;
+            match &action {
+                Action::Select(space) => self.space = *space,
+                Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
+                _ => {}
             }
             let argument_count = self.arguments.len() - first_argument;
             let operation_count = action.operation_count(argument_count);
@@ -100,10 +120,37 @@ impl RespChunk {
             let space = self.space;
             self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
             if looks_around {
-                return self.ended;
+                return Ok(self.ended);
             }
         }
-        self.ended
+        Ok(self.ended)
+    }
+
+    /// Makes room for the arguments of a request, and for their elements if they are numbers. The number of arguments is
+    /// doubled if that is allowed; if not even `count` more are, returns how many bytes these take.
+    fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
+        let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
+        let allowed = memory_max.saturating_sub(held) / ARGUMENT_COST;
+        let needed = self.arguments.len() + count;
+        if needed > allowed && count > FREE_ARGUMENTS_MAX {
+            return Err(count * ARGUMENT_COST);
+        }
+        let wanted = needed.max((2 * self.arguments.len()).min(allowed));
+        self.arguments.reserve_exact(wanted - self.arguments.len());
+        Ok(())
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.commands.capacity() * size_of::<Command>()
+            + self.arguments.capacity() * size_of::<Argument>()
+            + self.operands.capacity()
+            + self.message_bytes
+    }
+
+    /// Returns the memory of a finished chunk.
+    pub(crate) fn release(&mut self) {
+        (self.commands, self.arguments, self.operands) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     /// Bytes of the input that the commands take.
@@ -139,6 +186,7 @@ impl RespChunk {
         self.arguments.shrink_to(8 * CHUNK_OPERATIONS_MAX);
         self.operands.clear();
         self.operands.shrink_to(CHUNK_SIZE_MAX);
+        self.message_bytes = 0;
         self.command = 0;
         std::mem::take(&mut self.size)
     }
@@ -157,14 +205,14 @@ impl RespChunk {
         })
     }
 
-    /// Writes the answers that are there, in order; stops when the output has enough.
+    /// Writes the answers that are there, in order, until they are more than `room` bytes.
     pub(crate) fn encode(
         &mut self,
         round: &mut Round,
         replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
-        waiting: usize,
+        room: usize,
         context: &mut Context<'_>,
     ) {
         let begin = output.len();
@@ -172,7 +220,7 @@ impl RespChunk {
         while let Some(command) = commands.get(self.command) {
             let arguments = command.arguments(input, places);
             while self.operation < command.operation_count {
-                if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+                if output.len() - begin > room {
                     return;
                 }
                 let Some(response) = round.next(replies) else { return };
@@ -184,7 +232,7 @@ impl RespChunk {
                 self.operation += 1;
                 self.operations_left -= 1;
             }
-            if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+            if output.len() - begin > room {
                 return;
             }
             command.action.finish(arguments, progress, output, version, context);

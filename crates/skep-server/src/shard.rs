@@ -15,6 +15,7 @@
 //! other shards, so nothing of these changes between `gather` and the end of `execute`.
 
 mod intake;
+mod memory;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -35,6 +36,7 @@ use crate::batch::Answer;
 use crate::connection::{Connection, Next};
 use crate::connections::{Connections, Token};
 use crate::exchange::{Parcel, Peer, Waker};
+use crate::ledger::Purse;
 use crate::listen::{Door, Listeners};
 use crate::metrics::Metrics;
 use crate::resp_command::Context;
@@ -51,6 +53,10 @@ const SPIN: Duration = Duration::from_micros(50);
 const TICK: Duration = Duration::from_millis(50);
 /// How long a stopping server waits for peers to take their last replies.
 const FLUSH: Duration = Duration::from_secs(2);
+/// Operations of a connection in a batch while memory is short. The replies of as many small ones fit a share.
+const SHORT_OPERATIONS_MAX: usize = 4;
+/// Bytes that the buffer of encoded replies keeps from turn to turn.
+const ENCODED_KEPT_MAX: usize = 1 << 20;
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 256;
 
@@ -92,6 +98,12 @@ pub(crate) struct Shard {
     /// Connections that are not read until the window has room.
     held: VecDeque<Token>,
     window: Window,
+    /// The memory that the connections borrow, those that wait for it, and when they are looked at again.
+    purse: Purse,
+    starved: Vec<Token>,
+    next_memory_scan: Instant,
+    /// Replies of a connection, before they are sent; kept for its memory.
+    encoded: Vec<u8>,
     /// Connections that say goodbye.
     lingering: Vec<Token>,
     /// Requests of other shards, by shard.
@@ -146,6 +158,7 @@ impl Shard {
         }
         let peer_count = parts.peers.len();
         let window = Window::new(parts.shared.settings.delay_max, Instant::now());
+        let purse = Purse::new(parts.shared.ledger.clone());
         let metrics = parts.shared.metrics(usize::from(parts.index));
         metrics.publish(statistics);
         metrics.publish_window(&window);
@@ -156,6 +169,10 @@ impl Shard {
             ready: VecDeque::new(),
             held: VecDeque::new(),
             window,
+            purse,
+            starved: Vec::new(),
+            next_memory_scan: Instant::now(),
+            encoded: Vec::new(),
             lingering: Vec::new(),
             inbox: Vec::new(),
             batch: Vec::new(),
@@ -258,8 +275,10 @@ impl Shard {
             {
                 let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
                 metrics.operations_forwarded.add(parcel.answers.done_count());
+                self.purse.settle_batch(parcel.counted, 0);
                 if let Some(connection) = self.connections.get_mut(parcel.connection) {
                     connection.round_mut().receive(shard as u16, &parcel.answers);
+                    connection.settle(&mut self.purse);
                 }
                 let token = parcel.connection;
                 peer.put_back(parcel);
@@ -278,19 +297,21 @@ impl Shard {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
             let Some(connection) = self.connections.get_mut(token) else { continue };
             connection.queued = false;
+            connection.retry(&self.purse);
             let is_next = has_waited || self.held.is_empty();
             let is_held = connection.would_read() && !(is_next && self.window.has_room());
             if is_held {
                 metrics.held_back.add(1);
             } else {
-                connection.read(metrics, self.window.share(), now);
+                connection.read(metrics, self.window.share(), now, &mut self.purse);
             }
-            if let Some(hello) = connection.decode(metrics)
+            if let Some(hello) = connection.decode(metrics, &mut self.purse)
                 && self.greet(token, &hello)
             {
                 continue;
             }
             let Some(connection) = self.connections.get_mut(token) else { continue };
+            connection.settle(&mut self.purse);
             recount(connection, &mut self.window);
             if connection.wants_submission() {
                 operation_count += connection.operation_count().min(self.window.share());
@@ -312,7 +333,9 @@ impl Shard {
     /// whose keys belong to another shard: they are sent there. What would come too late is refused, unless the server
     /// stops: then nobody waits behind it.
     fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
-        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
+        let is_short = self.purse.is_short();
+        self.replies.allow_large(!is_short);
+        let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
         let mut requests = std::mem::take(&mut self.requests).recycle();
@@ -324,12 +347,13 @@ impl Shard {
         places.clear();
         for submission in batch.iter_mut() {
             let Some(connection) = connections.get(submission.token) else { continue };
-            if !connection.wants_submission() {
+            if !connection.wants_submission() || purse.is_exhausted() {
                 continue;
             }
+            let count_max = if is_short { SHORT_OPERATIONS_MAX } else { window.share() };
             let start = places.len();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
-            connection.visit(window.share(), is_late, |space, operation| {
+            connection.visit(count_max, is_late, |space, operation| {
                 let request = match operation {
                     Ok(request) => request,
                     Err(error) => {
@@ -359,6 +383,8 @@ impl Shard {
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
                 if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
                     parcel.connection = submission.token;
+                    parcel.counted = parcel.capacity();
+                    purse.settle_batch(0, parcel.counted);
                     submission.parcel_count += 1;
                     peer.send_requests(parcel);
                 }
@@ -381,6 +407,8 @@ impl Shard {
                 parcel.answers.push(self.replies.get(Place::hash(answered)));
                 answered += 1;
             }
+            let capacity = parcel.capacity();
+            self.purse.settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
             if let Some(peer) = &mut self.parts.peers[shard] {
                 peer.send_answers(parcel);
             }
@@ -395,11 +423,14 @@ impl Shard {
                 connection.round_mut().place(&self.places[places.clone()], parcel_count, &self.replies);
             }
             let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
-            let answered = connection.encode(&self.replies, &mut context);
+            let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
+            } else if self.replies.is_large_refused() && connection.wants_submission() {
+                connection.starve();
             }
-            let next = connection.write(shared.metrics(shard), now);
+            let next = connection.write(&self.encoded, shared.metrics(shard), now, &mut self.purse);
+            self.encoded.clear();
             recount(connection, &mut self.window);
             match next {
                 Next::Work if is_held => {
@@ -417,6 +448,7 @@ impl Shard {
                 Next::Work if stood_back => self.queue(token),
                 Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
+                Next::Starve => self.starve(token),
                 Next::Linger(_) if self.lingering.contains(&token) => {}
                 Next::Linger(_) => self.lingering.push(token),
                 Next::Close => self.close(token),
@@ -428,6 +460,8 @@ impl Shard {
             }
         }
         self.batch.clear();
+        self.encoded.shrink_to(ENCODED_KEPT_MAX);
+        self.retry_starved();
     }
 
     /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
@@ -437,6 +471,7 @@ impl Shard {
             metrics.answered(count as u64, now.saturating_duration_since(read_at));
             self.window.answered(count as u64, read_at, now);
         }
+        metrics.publish_memory(&self.purse);
         self.window.adjust(now);
         self.window.worked(self.executed, spent);
         metrics.publish_window(&self.window);
@@ -444,7 +479,8 @@ impl Shard {
 
     /// Drops a connection.
     fn close(&mut self, token: Token) {
-        if let Some(connection) = self.connections.remove(token) {
+        if let Some(mut connection) = self.connections.remove(token) {
+            connection.leave(&mut self.purse);
             self.window.recount(connection.counted, 0);
             self.parts.shared.leave(connection.number);
         }
@@ -465,12 +501,14 @@ impl Shard {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             for token in std::mem::take(&mut self.lingering) {
+                let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
                 let next = match self.connections.get_mut(token) {
-                    Some(connection) => connection.write(self.parts.shared.metrics(usize::from(self.parts.index)), now),
+                    Some(connection) => connection.write(&[], metrics, now, &mut self.purse),
                     None => continue,
                 };
                 if let Next::Linger(_) = next { self.lingering.push(token) } else { self.close(token) }
             }
+            self.scan_memory(now);
         }
         if let Some(listeners) = &mut self.parts.listeners
             && let Err(error) = listeners.resume(&self.epoll, now, door_word)
@@ -491,7 +529,8 @@ impl Shard {
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
                 if let Some(connection) = self.connections.get_mut(token) {
-                    connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)), now);
+                    let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+                    connection.end_input(metrics, now, &mut self.purse);
                 }
                 self.queue(token);
             }
@@ -526,7 +565,7 @@ impl Shard {
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
-            let ticking = stops || paused || !self.lingering.is_empty();
+            let ticking = stops || paused || !self.lingering.is_empty() || self.watches_memory();
             self.poll(events, ticking.then_some(TICK));
         }
         self.parts.waker.awake();

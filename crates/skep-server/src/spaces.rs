@@ -115,13 +115,30 @@ pub(crate) struct SpaceReplies {
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
+    /// Whether large values are left for later, because there is no memory for them.
+    is_large_refused: bool,
 }
 
 impl SpaceReplies {
     /// Without answers.
     pub(crate) fn new() -> SpaceReplies {
         let replies = || Replies::with_budget(REPLY_BUDGET);
-        SpaceReplies { hash: replies(), ordered: replies(), hash_deferred: 0, ordered_deferred: 0 }
+        SpaceReplies { hash: replies(), ordered: replies(), hash_deferred: 0, ordered_deferred: 0, is_large_refused: false }
+    }
+
+    /// Says whether the next batch may read and reply large values. If not, they are deferred.
+    pub(crate) fn allow_large(&mut self, is_allowed: bool) {
+        if self.is_large_refused == is_allowed {
+            self.is_large_refused = !is_allowed;
+            let budget = if is_allowed { REPLY_BUDGET } else { 0 };
+            self.hash.set_budget(budget);
+            self.ordered.set_budget(budget);
+        }
+    }
+
+    /// Returns true if the last batch left large values for later, because there is no memory for them.
+    pub(crate) fn is_large_refused(&self) -> bool {
+        self.is_large_refused
     }
 
     /// The answer at this place.
