@@ -93,6 +93,10 @@ pub(crate) struct Connection {
     held: usize,
     /// Whether a step needs more memory than it may hold.
     starved: bool,
+    /// Whether it may borrow all that is free, because it waited first.
+    is_senior: bool,
+    /// Whether requests were done since its memory was counted.
+    is_request_done: bool,
     /// Whether it stands in its shard's list of connections that wait for memory.
     pub(crate) waits_for_memory: bool,
     /// Whether its client does not take replies, and no more of them may be held.
@@ -151,6 +155,8 @@ impl Connection {
             counted: 0,
             held: 0,
             starved: false,
+            is_senior: false,
+            is_request_done: false,
             waits_for_memory: false,
             full: false,
             progress_at: Instant::now(),
@@ -203,7 +209,7 @@ impl Connection {
     fn read_socket(&mut self, metrics: &Metrics, size_max: usize, now: Instant, purse: &mut Purse) {
         self.read_at = now;
         let (held, capacity) = (self.memory(), self.input.capacity());
-        let room = purse.secure(held, self.input.growth_max(size_max));
+        let room = purse.secure(held, self.is_senior, self.input.growth_max(size_max));
         // Of a share, the rest is for what the bytes become.
         let from_share = SHARE.saturating_sub(held).min(SHARE_FOR_INPUT.saturating_sub(capacity));
         let capacity_max = capacity + room.saturating_sub(SHARE.saturating_sub(held)).max(from_share);
@@ -234,7 +240,7 @@ impl Connection {
             return None;
         }
         let held = self.memory();
-        let room = purse.secure(held, CHUNK_GROWTH_MAX.max(self.memory_needed));
+        let room = purse.secure(held, self.is_senior, CHUNK_GROWTH_MAX.max(self.memory_needed));
         let memory_max = self.chunk.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
         match self.chunk.decode(self.input.bytes_mut(), memory_max) {
             Ok(Decoded::Requests { round_size, request_count, exhausted }) => {
@@ -347,7 +353,7 @@ impl Connection {
         purse: &Purse,
     ) -> usize {
         let before = self.chunk.operations_left(&self.round);
-        let room = if purse.is_short() { SHARE_FOR_REPLIES } else { purse.room(self.held).min(ENCODED_MAX) };
+        let room = if purse.is_short() { SHARE_FOR_REPLIES } else { purse.room(self.held, false).min(ENCODED_MAX) };
         if purse.is_exhausted() {
             self.starved = true;
         } else if self.has_room() {
@@ -378,6 +384,9 @@ impl Connection {
             }
         }
         self.settle(purse);
+        if std::mem::take(&mut self.is_request_done) {
+            self.resign(purse);
+        }
         self.full = self.output.waiting() > 0 && !self.may_hold_more(purse);
         if self.stalled && self.has_room() {
             self.read_at = now;
@@ -408,6 +417,7 @@ impl Connection {
         if self.chunk.is_finished() {
             let size = self.chunk.finish();
             self.input.consume(size);
+            self.is_request_done |= size > 0;
         }
     }
 
@@ -434,7 +444,14 @@ impl Connection {
 
     /// Counts nothing any more: the connection ends, or goes to another shard.
     pub(crate) fn leave(&mut self, purse: &mut Purse) {
+        self.resign(purse);
         purse.settle(std::mem::take(&mut self.held), 0);
+    }
+
+    fn resign(&mut self, purse: &Purse) {
+        if std::mem::take(&mut self.is_senior) {
+            purse.ledger().resign();
+        }
     }
 
     /// Tries again what was waiting for memory.
@@ -449,13 +466,14 @@ impl Connection {
     }
 
     fn may_hold_more(&self, purse: &Purse) -> bool {
-        !purse.is_short() && purse.room(self.held) >= ROOM_MIN.min(purse.one_max() / 8)
+        !purse.is_short() && purse.room(self.held, false) >= ROOM_MIN.min(purse.one_max() / 8)
     }
 
     /// A step needs this many bytes more than are allowed: waits for them, or ends if there will never be as many.
     fn want_memory(&mut self, size: usize, metrics: &Metrics, purse: &Purse) {
         if self.memory() + size <= purse.one_max() {
             self.starved = true;
+            self.is_senior = self.is_senior || purse.ledger().become_senior(self.number);
             return;
         }
         self.end_with_error("the request takes more than half of the memory for connections", metrics);
@@ -488,6 +506,16 @@ impl Connection {
     /// Returns true if it waits for memory, also for room in its output.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved || self.full
+    }
+
+    /// Returns true if it waits for its client: to take replies, or to send the rest of a request.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        if self.output.waiting() > 0 { !self.writable } else { self.chunk.is_finished() && self.exhausted && !self.readable }
+    }
+
+    /// Bytes of memory that it held when they were last counted.
+    pub(crate) fn held(&self) -> usize {
+        self.held
     }
 
     /// When it last read or wrote a byte.

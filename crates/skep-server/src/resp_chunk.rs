@@ -16,8 +16,8 @@ use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// Arguments of a request that a share always covers.
 const FREE_ARGUMENTS_MAX: usize = 64;
-/// Bytes that an argument may take: its position, and an element of eight bytes in a buffer that has doubled.
-const ARGUMENT_COST: usize = size_of::<Argument>() + 16;
+/// Bytes that an argument which is a number may take: an element of eight bytes, in a buffer that doubles.
+const ELEMENT_COST: usize = 16;
 
 /// Commands that are worked on, and what is known of the one that is arriving.
 pub(crate) struct RespChunk {
@@ -98,8 +98,16 @@ impl RespChunk {
                     Err(needed) => return Err(needed),
                 },
                 Ok(Parsed::Complete(size)) => {
-                    self.size += size;
                     let arguments = Arguments::new(&input[start..], &self.arguments[first_argument..]);
+                    if arguments.count() > FREE_ARGUMENTS_MAX && input[start] == b'*' && takes_elements(arguments) {
+                        let needed = arguments.count() * ELEMENT_COST;
+                        if self.capacity() + needed > memory_max {
+                            // The parser begins anew with the same bytes.
+                            self.arguments.truncate(first_argument);
+                            return if self.commands.is_empty() { Err(needed) } else { Ok(false) };
+                        }
+                    }
+                    self.size += size;
                     if arguments.count() == 0 {
                         continue;
                     }
@@ -126,14 +134,14 @@ impl RespChunk {
         Ok(self.ended)
     }
 
-    /// Makes room for the arguments of a request, and for their elements if they are numbers. The number of arguments is
-    /// doubled if that is allowed; if not even `count` more are, returns how many bytes these take.
+    /// Makes room for the arguments of a request, and for twice as many as there are if that is allowed. If not even
+    /// `count` more are, returns how many bytes these take.
     fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
         let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
-        let allowed = memory_max.saturating_sub(held) / ARGUMENT_COST;
+        let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
         let needed = self.arguments.len() + count;
         if needed > allowed && count > FREE_ARGUMENTS_MAX {
-            return Err(count * ARGUMENT_COST);
+            return Err(count * size_of::<Argument>());
         }
         let wanted = needed.max((2 * self.arguments.len()).min(allowed));
         self.arguments.reserve_exact(wanted - self.arguments.len());
@@ -241,6 +249,11 @@ impl RespChunk {
             self.command += 1;
         }
     }
+}
+
+/// Returns true if arguments of the command become binary elements: it is one of our own.
+fn takes_elements(arguments: Arguments<'_>) -> bool {
+    arguments.get(0).get(..5).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"SKEP."))
 }
 
 impl Command {

@@ -6,9 +6,11 @@
 //! Once a second, while connections hold more than their shares:
 //!
 //! 1. Empty buffers of connections that were silent for a second are returned.
-//! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`]. The
-//!    longest stalled ones are closed: all that are while memory is scarce, so that the others go on; otherwise one, if it
-//!    is itself starved. So connections that wait for each other's memory do not wait for ever.
+//! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
+//! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
+//!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
+//! 4. If there is none, and memory is scarce, stalled connections wait for each other's memory. The one that holds most is
+//!    closed, so that the others go on.
 
 use std::time::{Duration, Instant};
 
@@ -76,19 +78,33 @@ impl Shard {
         self.queue_starved();
     }
 
+    /// Closes stalled connections, the longest stalled first, as far as memory is needed.
     fn close_stalled(&mut self, stalled: &[(Instant, Token)], now: Instant) {
         let mut is_one_closed = false;
+        let mut largest = None;
         for &(_, token) in stalled {
-            let is_scarce = self.purse.ledger().is_scarce();
             let Some(connection) = self.connections.get_mut(token) else { continue };
-            if is_scarce || (connection.is_starved() && !is_one_closed) {
+            if !connection.waits_for_client() {
+                largest = largest.max(Some((connection.held(), token.to_u64())));
+            } else if connection.is_starved() || self.purse.ledger().is_scarce() {
+                self.close_one_stalled(token, now);
                 is_one_closed = true;
-                let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-                match connection.close_stalled(metrics, now, &mut self.purse) {
-                    Next::Linger(_) => self.lingering.push(token),
-                    _ => self.close(token),
-                }
             }
+        }
+        if let Some((_, word)) = largest
+            && !is_one_closed
+            && self.purse.ledger().is_scarce()
+        {
+            self.close_one_stalled(Token::from_u64(word), now);
+        }
+    }
+
+    fn close_one_stalled(&mut self, token: Token, now: Instant) {
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        match connection.close_stalled(metrics, now, &mut self.purse) {
+            Next::Linger(_) => self.lingering.push(token),
+            _ => self.close(token),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! at once with 1. Under systemd (`Type=notify`) readiness and stopping are reported. The log goes to standard
 //! error and is about the control plane only.
 
+mod allocator;
 mod config;
 mod screen;
 
@@ -50,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings.or(file).into_settings(core_count);
 
     log_to_standard_error();
+    allocator::return_freed_buffers();
     // Before the server starts, so that a signal is not lost while memory is touched.
     let mut signals =
         stop_signals().map_err(|error| Failure::Runtime(format!("cannot wait for signals: {}", reason(&error))))?;
