@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skep_wire::resp::{ARGUMENT_COUNT_MAX, RequestError, RequestParser};
+use skep_wire::resp::{ARGUMENT_COUNT_MAX, Parsed, RequestError, RequestParser};
 
 fuzz_target!(|input: &[u8]| {
     let Some((piece_size, bytes)) = input.split_first() else { return };
@@ -20,20 +20,25 @@ fuzz_target!(|input: &[u8]| {
 fn parse(bytes: &[u8], piece_size: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
     let mut received = bytes.to_vec();
     let mut parser = RequestParser::default();
+    let mut arguments = Vec::new();
     let mut requests = Vec::new();
     let mut start = 0;
     let mut end = 0;
     loop {
-        match parser.parse(&mut received[start..end]) {
+        match parser.parse(&mut received[start..end], &mut arguments) {
             Err(error) => return (requests, Some(error)),
-            Ok(None) if end == received.len() => return (requests, None),
-            Ok(None) => end = received.len().min(end + piece_size),
-            Ok(Some(size)) => {
+            Ok(Parsed::Incomplete) if end == received.len() => return (requests, None),
+            Ok(Parsed::Incomplete) => end = received.len().min(end + piece_size),
+            Ok(Parsed::NeedsCapacity(count)) => {
+                assert!(count <= end - start, "{count} arguments in {} bytes", end - start);
+                arguments.reserve_exact(count);
+            }
+            Ok(Parsed::Complete(size)) => {
                 assert!(size > 0 && start + size <= end, "a request of {size} bytes in {}", end - start);
-                let arguments = parser.arguments();
                 assert!(arguments.len() <= size.min(ARGUMENT_COUNT_MAX));
                 let request = &received[start..start + size];
                 requests.push(arguments.iter().map(|argument| request[argument.range()].to_vec()).collect());
+                arguments.clear();
                 start += size;
             }
         }

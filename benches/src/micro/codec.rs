@@ -3,7 +3,7 @@
 use skep_store::function::{Element, UpdateFunction, update};
 use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape};
 use skep_wire::native::{ReplyFrame, ReplyFrameWriter, RequestFrame, RequestFrameWriter};
-use skep_wire::resp::RequestParser;
+use skep_wire::resp::{Parsed, RequestParser};
 
 use super::{Workload, fold, fold_bytes};
 use crate::keys::{random_key, random_value};
@@ -103,14 +103,15 @@ fn parse_requests() -> Box<dyn FnMut() -> u64> {
         };
         parts.iter().for_each(|part| pipeline.extend_from_slice(part));
     }
-    let mut parser = RequestParser::default();
+    let (mut parser, mut arguments) = (RequestParser::default(), Vec::with_capacity(3));
     Box::new(move || {
         let (mut start, mut hash) = (0, 0);
         while start < pipeline.len() {
             let input = &mut pipeline[start..];
-            let size = parser.parse(input).ok().flatten().expect("a whole request");
-            let key = parser.arguments()[1].range();
-            hash = fold(hash, u64::from(input[key.end - 1]) << 8 | parser.arguments().len() as u64);
+            arguments.clear();
+            let Ok(Parsed::Complete(size)) = parser.parse(input, &mut arguments) else { panic!("a whole request") };
+            let key = arguments[1].range();
+            hash = fold(hash, u64::from(input[key.end - 1]) << 8 | arguments.len() as u64);
             start += size;
         }
         hash

@@ -15,8 +15,8 @@
 use skep_store::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
 use skep_wire::native::{Response, WireError};
 
-/// Bytes, and entries, that a batch or its answers keep the memory of between journeys. Between two shards up to 64 of
-/// them lie in wait.
+/// Bytes, and entries, that a batch or its answers keep the memory of between journeys. A shard keeps
+/// up to eight for each other shard.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 const KEPT_ENTRIES_MAX: usize = 1024;
 
@@ -42,6 +42,11 @@ impl RequestBatch {
     /// Number of requests.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// Forgets the requests.
@@ -171,6 +176,11 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Answer>()
+    }
+
     /// Forgets the answers.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();

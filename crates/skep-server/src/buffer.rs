@@ -2,20 +2,27 @@
 //!
 //! ```text
 //!   input    │ used up │ bytes that arrived │ room, already zeroed │        consume ──▶  ◀── read
-//!   output   │ sent    │ bytes that wait    │                               write ──▶
+//!   output   │ sent    │ bytes that wait │ … │ block │ … │ block │          write ──▶  ◀── append
 //! ```
 //!
-//! The input grows only when bytes have filled it, never because bytes are announced. Both give memory back after
-//! a large request or reply has passed.
+//! The input grows only when bytes have filled it, never because bytes are announced, and only as far as the caller says.
+//! Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output holds only
+//! those that the socket did not take, in blocks that are freed as they are sent.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
 
-/// What an input buffer begins with, and the least room a read is given.
+/// Room that a read is given if the buffer may grow, and least room for which a buffer is compacted.
 const ROOM_MIN: usize = 16 << 10;
+/// An input buffer grows by its size, but by no more than this.
+const GROWTH_MAX: usize = 1 << 20;
 /// Bytes that an empty buffer keeps.
 const KEPT_SIZE_MAX: usize = 64 << 10;
 /// Bytes that a nearly empty buffer keeps: enough for a stream of the largest values.
 const SPARE_SIZE_MAX: usize = 4 << 20;
+/// Smallest and largest block of an output, unless more is appended at once.
+const BLOCK_MIN: usize = 1 << 10;
+const BLOCK_MAX: usize = 256 << 10;
 
 /// What reading or writing came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +33,8 @@ pub(crate) struct Moved {
     pub(crate) more: bool,
     /// Whether the peer has closed its side.
     pub(crate) ended: bool,
+    /// Whether the buffer is full and may not grow.
+    pub(crate) full: bool,
 }
 
 /// Bytes that arrived and wait to be worked on.
@@ -60,40 +69,56 @@ impl Input {
     }
 
     /// Bytes of memory held.
-    #[cfg(test)]
-    fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Reads what the source has, up to `size_max`.
-    pub(crate) fn read(&mut self, mut source: impl Read, size_max: usize) -> Result<Moved> {
+    /// By how much a read of `size_max` bytes may make the buffer grow.
+    pub(crate) fn growth_max(&self, size_max: usize) -> usize {
+        let needed = self.bytes().len() + size_max + ROOM_MIN;
+        if needed > self.buffer.capacity() { needed.clamp(ROOM_MIN, 2 * self.end + GROWTH_MAX) } else { 0 }
+    }
+
+    /// Returns all memory if no bytes wait.
+    pub(crate) fn release(&mut self) {
+        if self.bytes().is_empty() {
+            *self = Input::default();
+        }
+    }
+
+    /// Reads what the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes.
+    pub(crate) fn read(&mut self, mut source: impl Read, size_max: usize, capacity_max: usize) -> Result<Moved> {
         let mut size = 0;
         while size < size_max {
-            self.make_room();
+            self.make_room(capacity_max);
             let end = self.buffer.len().min(self.end + size_max - size);
             let room = &mut self.buffer[self.end..end];
+            if room.is_empty() {
+                return Ok(Moved { size, more: true, ended: false, full: true });
+            }
             match source.read(room) {
-                Ok(0) => return Ok(Moved { size, more: false, ended: true }),
+                Ok(0) => return Ok(Moved { size, more: false, ended: true, full: false }),
                 Ok(count) => {
                     let filled = count == room.len();
                     self.end += count;
                     size += count;
                     if !filled {
-                        return Ok(Moved { size, more: false, ended: false });
+                        return Ok(Moved { size, more: false, ended: false, full: false });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Ok(Moved { size, more: false, ended: false });
+                    return Ok(Moved { size, more: false, ended: false, full: false });
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Moved { size, more: true, ended: false })
+        Ok(Moved { size, more: true, ended: false, full: false })
     }
 
-    /// Leaves at least [`ROOM_MIN`] behind the bytes: by moving them to the front, else by doubling the buffer.
-    fn make_room(&mut self) {
+    /// Leaves [`ROOM_MIN`] after the bytes, or what `capacity_max` allows: by moving them to the front, else by growing
+    /// the buffer.
+    fn make_room(&mut self, capacity_max: usize) {
         if self.buffer.len() - self.end >= ROOM_MIN {
             return;
         }
@@ -105,9 +130,11 @@ impl Input {
             self.buffer.shrink_to(SPARE_SIZE_MAX);
         }
         if self.buffer.len() - self.end < ROOM_MIN {
-            let size = (2 * self.end).max(ROOM_MIN).max(self.end + ROOM_MIN);
-            self.buffer.reserve_exact(size - self.buffer.len());
-            self.buffer.resize(size, 0);
+            let size = (self.end + self.end.clamp(ROOM_MIN, GROWTH_MAX)).min(capacity_max);
+            if size > self.buffer.len() {
+                self.buffer.reserve_exact(size - self.buffer.len());
+                self.buffer.resize(size, 0);
+            }
         }
     }
 }
@@ -115,55 +142,90 @@ impl Input {
 /// Bytes that wait to leave.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    buffer: Vec<u8>,
+    blocks: VecDeque<Vec<u8>>,
+    /// Bytes of the first block that were sent.
     sent: usize,
+    /// Bytes that wait.
+    waiting: usize,
+    /// Bytes of all blocks.
+    capacity: usize,
 }
 
 impl Output {
-    /// Where replies are appended.
-    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.buffer
-    }
-
     /// Bytes that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.buffer.len() - self.sent
+        self.waiting
     }
 
-    /// Writes what the sink takes.
-    pub(crate) fn write(&mut self, mut sink: impl Write) -> Result<Moved> {
-        let mut size = 0;
-        let mut more = true;
-        while self.waiting() > 0 && more {
-            match sink.write(&self.buffer[self.sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.sent += count;
-                    size += count;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => more = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if self.waiting() == 0 {
-            self.buffer.clear();
-            self.buffer.shrink_to(KEPT_SIZE_MAX);
-            self.sent = 0;
-        } else if self.sent >= self.buffer.len() / 2 {
-            // A peer that always leaves something waiting must not make the buffer grow for ever.
-            self.buffer.drain(..self.sent);
-            self.sent = 0;
-        }
-        Ok(Moved { size, more, ended: false })
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity + self.blocks.capacity() * size_of::<Vec<u8>>()
     }
+
+    /// Copies bytes to the end.
+    pub(crate) fn append(&mut self, mut bytes: &[u8]) {
+        self.waiting += bytes.len();
+        if let Some(last) = self.blocks.back_mut() {
+            let (fitting, rest) = bytes.split_at(bytes.len().min(last.capacity() - last.len()));
+            last.extend_from_slice(fitting);
+            bytes = rest;
+        }
+        while !bytes.is_empty() {
+            // As much as waits, so that small parts do not become many blocks.
+            let size = bytes.len().max(self.waiting - bytes.len()).clamp(BLOCK_MIN, BLOCK_MAX);
+            let (fitting, rest) = bytes.split_at(bytes.len().min(size));
+            let mut block = Vec::with_capacity(size);
+            block.extend_from_slice(fitting);
+            self.capacity += block.capacity();
+            self.blocks.push_back(block);
+            bytes = rest;
+        }
+    }
+
+    /// Writes what waits and then `bytes`, as far as the sink takes them, and keeps the rest.
+    pub(crate) fn write(&mut self, bytes: &[u8], mut sink: impl Write) -> Result<Moved> {
+        let mut moved = Moved { size: 0, more: true, ended: false, full: false };
+        while let Some(block) = self.blocks.front() {
+            let count = write_all(&block[self.sent..], &mut sink, &mut moved)?;
+            self.waiting -= count;
+            self.sent += count;
+            if self.sent < block.len() {
+                break;
+            }
+            self.capacity -= block.capacity();
+            self.sent = 0;
+            self.blocks.pop_front();
+        }
+        let count = if moved.more { write_all(bytes, &mut sink, &mut moved)? } else { 0 };
+        self.append(&bytes[count..]);
+        if self.waiting == 0 {
+            self.blocks = VecDeque::new();
+        }
+        Ok(moved)
+    }
+}
+
+/// Writes what the sink takes and returns how much that was.
+fn write_all(bytes: &[u8], sink: &mut impl Write, moved: &mut Moved) -> Result<usize> {
+    let mut count = 0;
+    while count < bytes.len() && moved.more {
+        match sink.write(&bytes[count..]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => count += written,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => moved.more = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    moved.size += count;
+    Ok(count)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Result, Write};
 
-    use super::{Input, KEPT_SIZE_MAX, Output, ROOM_MIN};
+    use super::{BLOCK_MAX, Input, KEPT_SIZE_MAX, Output, ROOM_MIN};
 
     const READ_MAX: usize = 256 << 10;
 
@@ -208,10 +270,10 @@ mod tests {
     #[test]
     fn input_grows_with_what_arrives_only() {
         let mut input = Input::default();
-        let moved = input.read(socket(100, 1), READ_MAX).unwrap();
+        let moved = input.read(socket(100, 1), READ_MAX, usize::MAX).unwrap();
         assert_eq!((moved.size, moved.more, input.bytes().len()), (100, false, 100));
         assert!(input.capacity() <= ROOM_MIN);
-        let moved = input.read(socket(1 << 20, 100), READ_MAX).unwrap();
+        let moved = input.read(socket(1 << 20, 100), READ_MAX, usize::MAX).unwrap();
         assert_eq!((moved.more, moved.size), (true, READ_MAX));
         assert!(input.capacity() <= 2 * (input.bytes().len() + ROOM_MIN));
         assert!(input.bytes().iter().all(|&byte| byte == 7));
@@ -229,13 +291,42 @@ mod tests {
         for turn in 1..100_u8 {
             let reply = vec![turn; 50];
             expected.extend_from_slice(&reply);
-            output.buffer().extend_from_slice(&reply);
             (sink.step, sink.calls) = (usize::from(turn), 1);
-            let moved = output.write(&mut sink).unwrap();
+            let moved = output.write(&reply, &mut sink).unwrap();
             assert!(moved.size <= usize::from(turn));
         }
-        (sink.step, sink.calls) = (usize::MAX, 2);
-        assert!(output.write(&mut sink).unwrap().more);
-        assert_eq!((output.waiting(), sink.written), (0, expected));
+        (sink.step, sink.calls) = (usize::MAX, 100);
+        assert!(output.write(b"end", &mut sink).unwrap().more);
+        expected.extend_from_slice(b"end");
+        assert_eq!((output.waiting(), output.capacity(), sink.written), (0, 0, expected));
+    }
+
+    #[test]
+    fn input_grows_no_further_than_allowed() {
+        let mut input = Input::default();
+        for allowed in [0, 100, 5000, 100_000] {
+            let moved = input.read(socket(1 << 20, 100), READ_MAX, allowed).unwrap();
+            assert!(moved.full && moved.more);
+            assert_eq!((input.bytes().len(), input.capacity()), (allowed, allowed));
+        }
+        input.consume(100_000);
+        input.release();
+        assert_eq!(input.capacity(), 0);
+    }
+
+    #[test]
+    fn output_holds_about_what_waits() {
+        let mut output = Output::default();
+        for size in [1, 10, 1000, 100_000, 1_000_000] {
+            for _ in 0..50 {
+                output.append(&vec![7; size]);
+                assert!(output.capacity() <= 2 * output.waiting() + BLOCK_MAX.min(2 * output.waiting()) + 4096);
+            }
+        }
+        while output.waiting() > 0 {
+            output.write(&[], socket(100_000, 1)).unwrap();
+            assert!(output.capacity() <= 2 * output.waiting() + 2 * BLOCK_MAX + 4096);
+        }
+        assert_eq!(output.capacity(), 0);
     }
 }

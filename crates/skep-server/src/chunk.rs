@@ -16,8 +16,6 @@ use crate::spaces::{Space, SpaceReplies};
 pub(crate) const CHUNK_OPERATIONS_MAX: usize = 1024;
 /// A chunk has no more bytes than this and those of its last request.
 pub(crate) const CHUNK_SIZE_MAX: usize = 256 << 10;
-/// A connection with more bytes to send is not read, and nothing is done for it, until they have left.
-pub(crate) const OUTPUT_SIZE_MAX: usize = 256 << 10;
 
 /// What the bytes of a connection are, and the requests among them that are worked on.
 pub(crate) enum Chunk {
@@ -53,20 +51,23 @@ pub(crate) enum Decoded {
         /// Whether what is left in the input is not complete.
         exhausted: bool,
     },
+    /// A request is complete that needs this many bytes more to be parsed.
+    NeedsMemory(usize),
 }
 
 impl Chunk {
-    /// Takes complete requests from the input, or decodes the next part of a long one. The last chunk must be finished.
-    pub(crate) fn decode(&mut self, input: &mut [u8]) -> Result<Decoded, ProtocolError> {
+    /// Takes complete requests from the input, or decodes the next part of a long one. The last chunk must be finished. Holds no
+    /// more than about `memory_max` bytes afterwards, but one request that is small is always taken.
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Result<Decoded, ProtocolError> {
         match self {
             Chunk::Hello => {
                 Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |hello| Decoded::Hello(hello, Hello::SIZE)))
             }
             Chunk::Native(chunk) => {
-                let (round_size, exhausted) = chunk.decode(input)?;
+                let (round_size, exhausted) = chunk.decode(input, memory_max)?;
                 Ok(Decoded::Requests { round_size, request_count: round_size, exhausted })
             }
-            Chunk::Resp(chunk) => Ok(chunk.decode(input)),
+            Chunk::Resp(chunk) => Ok(chunk.decode(input, memory_max)),
         }
     }
 
@@ -82,6 +83,25 @@ impl Chunk {
     /// Whether a long request has been decoded in part.
     pub(crate) fn is_decoding(&self) -> bool {
         matches!(self, Chunk::Resp(chunk) if chunk.is_decoding())
+    }
+
+    /// Bytes of memory held, without the input.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        match self {
+            Chunk::Hello => 0,
+            Chunk::Native(chunk) => chunk.capacity(),
+            Chunk::Resp(chunk) => chunk.capacity(),
+        }
+    }
+
+    /// Returns the memory of a finished chunk.
+    pub(crate) fn release(&mut self) {
+        match self {
+            Chunk::Hello => {}
+            Chunk::Native(chunk) => chunk.release(),
+            Chunk::Resp(chunk) => chunk.release(),
+        }
     }
 
     /// Bytes of the input that the requests take.
@@ -123,22 +143,22 @@ impl Chunk {
         }
     }
 
-    /// Writes the answers that are there, in order, and begins the next round when one is finished. `waiting` is
-    /// what the output already holds.
+    /// Writes the answers that are there, in order, until they are more than `room` bytes, and begins the next round when
+    /// one is finished.
     pub(crate) fn encode(
         &mut self,
         round: &mut Round,
         replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
-        waiting: usize,
+        room: usize,
         context: &mut Context<'_>,
     ) {
         match self {
             Chunk::Hello => {}
-            Chunk::Native(chunk) => chunk.encode(round, replies, output, waiting),
+            Chunk::Native(chunk) => chunk.encode(round, replies, output, room),
             Chunk::Resp(chunk) => {
-                chunk.encode(round, replies, input, output, waiting, context);
+                chunk.encode(round, replies, input, output, room, context);
                 if round.is_finished() && !chunk.is_finished() && !chunk.is_decoding() {
                     round.begin(chunk.round_size());
                 }

@@ -5,14 +5,11 @@
 //! ```
 //!
 //! A connection holds at most one incomplete request and one read of input, and reads no more while a chunk is
-//! worked on or while its output has more than [`OUTPUT_SIZE_MAX`] to send: a client that does not read its replies
-//! stops itself, and nobody else. One read brings no more than its share of the shard's window, so what it holds complete
+//! worked on or while it has bytes to send and may not hold more: a client that does not read its replies
+//! stops itself, and nobody else. How much a connection may hold is decided by its shard's [`Purse`]: it is asked before
+//! a step that needs memory, and told after each turn what is held. One read brings no more than its share of the shard's window, so what it holds complete
 //! was all completed by its last read. That is the moment from which its delay counts, or, if its client let it
 //! wait for room in the output, the moment when there was room again.
-//!
-//! A connection may submit its share of the window in a turn, and less after a store deferred some of its operations: as
-//! many as were carried out, and twice as many each time that all are. So operations on large values, and
-//! those for which there is no memory at the moment, leave the batch to others.
 //!
 //! A connection that ends on our side first says so to the peer and then swallows what the peer still sends, for a
 //! while: closing at once would destroy the last reply on its way.
@@ -26,7 +23,8 @@ use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size
 
 use crate::batch::Answers;
 use crate::buffer::{Input, Output};
-use crate::chunk::{Chunk, Decoded, OUTPUT_SIZE_MAX};
+use crate::chunk::{Chunk, Decoded};
+use crate::ledger::{Purse, SHARE};
 use crate::metrics::Metrics;
 use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
@@ -40,6 +38,18 @@ const SUBMISSION_SIZE_MAX: usize = 1 << 20;
 /// Fewest and most bytes taken from a socket before its requests are worked on, unless an incomplete request is longer.
 const READ_MIN: usize = 4 << 10;
 const READ_MAX: usize = 256 << 10;
+/// Bytes of replies that are encoded at a time, and one reply more.
+const ENCODED_MAX: usize = 1 << 20;
+/// Bytes that a connection with something to send must be allowed to borrow, so that its requests are worked on.
+const ROOM_MIN: usize = 256 << 10;
+/// Bytes by which a chunk that is decoded may grow.
+const CHUNK_GROWTH_MAX: usize = 64 << 10;
+/// Bytes of input that a share always covers: a connection without memory reads requests of this size.
+const SHARE_FOR_INPUT: usize = 2 << 10;
+/// Bytes of a share that are left to buffered replies and the output: requests that are decoded take no more than the rest.
+const SHARE_FOR_REPLIES: usize = 3 << 10;
+/// Bytes of a connection besides its buffers: itself, and what `CLIENT LIST` tells.
+const CONNECTION_SIZE: usize = size_of::<Connection>() + 1024;
 /// What an operation is taken to have before any has arrived, in bytes: little, or the first read would bring too many.
 const OPERATION_SIZE: usize = 8;
 /// An output of up to this size is written at once, however much others have written in the turn.
@@ -76,6 +86,8 @@ pub(crate) struct Connection {
     read_at: Instant,
     /// Whether they wait for the client to take replies.
     stalled: bool,
+    /// Bytes of memory that the next request takes, if it was found to need more than there were.
+    memory_needed: usize,
     /// About how many operations lie in the input behind the chunk.
     undecoded: usize,
     /// About how many bytes an operation of this connection takes.
@@ -84,6 +96,20 @@ pub(crate) struct Connection {
     quota: usize,
     /// Bytes that were read and decoded since the last [`Connection::take_work`].
     work: usize,
+    /// Bytes of memory that it held when its shard last counted them.
+    held: usize,
+    /// Whether a step needs more memory than it may hold.
+    starved: bool,
+    /// Whether it may borrow all that is free, because it waited first.
+    is_senior: bool,
+    /// Whether requests were done since its memory was counted.
+    is_request_done: bool,
+    /// Whether it stands in its shard's list of connections that wait for memory.
+    pub(crate) waits_for_memory: bool,
+    /// Whether its client does not take replies, and no more of them may be held.
+    full: bool,
+    /// When it last read or wrote a byte.
+    progress_at: Instant,
     /// Whether it closes when the output is empty, whatever else arrives.
     closing: bool,
     /// Whether it is of no more use.
@@ -104,6 +130,8 @@ pub(crate) enum Next {
     Work,
     /// It waits for its socket or for other shards.
     Wait,
+    /// It waits for memory, and perhaps for its socket.
+    Starve,
     /// It waits for its peer to notice the end, until then.
     Linger(Instant),
     /// It is to be dropped.
@@ -129,10 +157,18 @@ impl Connection {
             exhausted: true,
             read_at: Instant::now(),
             stalled: false,
+            memory_needed: 0,
             undecoded: 0,
             operation_size: OPERATION_SIZE,
             quota: usize::MAX,
             work: 0,
+            held: 0,
+            starved: false,
+            is_senior: false,
+            is_request_done: false,
+            waits_for_memory: false,
+            full: false,
+            progress_at: Instant::now(),
             closing: false,
             broken: false,
             lingering: None,
@@ -152,9 +188,9 @@ impl Connection {
     }
 
     /// Takes what has arrived, also since epoll was asked, and reads no more after that: the server stops.
-    pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant) {
+    pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) {
         if !self.ended && !self.closing {
-            self.read_socket(metrics, READ_MAX, now);
+            self.read_socket(metrics, READ_MAX, now, purse);
         }
         self.ended = true;
         self.exhausted = false;
@@ -168,21 +204,31 @@ impl Connection {
 
     /// Reads the socket if the next chunk can begin and has not arrived: about as many operations as `share`, or what
     /// an incomplete request may take to be complete.
-    pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant) {
+    pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant, purse: &mut Purse) {
         if let Some(linger) = &mut self.lingering {
             self.broken |= swallow(&self.stream, linger);
             return;
         }
         if self.would_read() {
             let size = (share * self.operation_size).max(READ_MIN).max(self.input.bytes().len());
-            self.read_socket(metrics, size.min(READ_MAX), now);
+            self.read_socket(metrics, size.min(READ_MAX), now, purse);
         }
     }
 
-    fn read_socket(&mut self, metrics: &Metrics, size_max: usize, now: Instant) {
+    fn read_socket(&mut self, metrics: &Metrics, size_max: usize, now: Instant, purse: &mut Purse) {
         self.read_at = now;
-        match self.input.read(&self.stream, size_max) {
+        let (held, capacity) = (self.memory(), self.input.capacity());
+        let room = purse.secure(held, self.is_senior, self.input.growth_max(size_max));
+        // Of a share, the rest is for what the bytes become.
+        let from_share = SHARE.saturating_sub(held).min(SHARE_FOR_INPUT.saturating_sub(capacity));
+        let capacity_max = capacity + room.saturating_sub(SHARE.saturating_sub(held)).max(from_share);
+        match self.input.read(&self.stream, size_max, capacity_max) {
             Ok(moved) => {
+                if moved.size > 0 {
+                    self.progress_at = now;
+                } else if moved.full {
+                    self.want_memory(SHARE_FOR_INPUT, metrics, purse);
+                }
                 metrics.input_bytes.add(moved.size as u64);
                 self.work += moved.size;
                 // The end was announced together with the last bytes, so it must be looked for.
@@ -196,18 +242,26 @@ impl Connection {
 
     /// Decodes the next chunk if the last one is finished, or the next part of a long request. Returns the hello of a
     /// native connection.
-    pub(crate) fn decode(&mut self, metrics: &Metrics) -> Option<Hello> {
+    pub(crate) fn decode(&mut self, metrics: &Metrics, purse: &mut Purse) -> Option<Hello> {
         let may_decode = self.chunk.is_finished() || self.chunk.is_decoding();
         if self.exhausted || !may_decode || !self.has_room() || self.closing {
             return None;
         }
-        match self.chunk.decode(self.input.bytes_mut()) {
+        if purse.is_exhausted() {
+            self.starved = true;
+            return None;
+        }
+        let held = self.memory();
+        let room = purse.secure(held, self.is_senior, CHUNK_GROWTH_MAX.max(self.memory_needed));
+        let memory_max = self.chunk.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
+        match self.chunk.decode(self.input.bytes_mut(), memory_max) {
             Ok(Decoded::Requests { round_size, request_count, exhausted }) => {
                 if matches!(self.chunk, Chunk::Native(_)) {
                     metrics.operations_native.add(round_size as u64);
                 }
                 self.exhausted = exhausted;
                 let size = self.chunk.size();
+                self.memory_needed = 0;
                 // What a longer request has more was looked at when it was read.
                 self.work += size.min(READ_MAX);
                 if size > 0 {
@@ -219,6 +273,10 @@ impl Connection {
                 self.finish_chunk();
             }
             Ok(Decoded::Part(size)) => self.work += size,
+            Ok(Decoded::NeedsMemory(size)) => {
+                self.memory_needed = size + SHARE_FOR_REPLIES;
+                self.want_memory(size, metrics, purse);
+            }
             Ok(Decoded::NoHello) => self.exhausted = true,
             Ok(Decoded::Hello(hello, size)) => {
                 self.input.consume(size);
@@ -231,13 +289,13 @@ impl Connection {
 
     /// Answers the hello; the connection now belongs to the shard that the welcome names.
     pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces) {
-        self.output.buffer().extend_from_slice(&welcome.encode());
+        self.output.append(&welcome.encode());
         self.chunk = Chunk::Native(NativeChunk::new(spaces));
     }
 
     /// Whether operations are to be submitted.
     pub(crate) fn wants_submission(&self) -> bool {
-        !self.broken && self.has_room() && self.round.wants_submission()
+        !self.broken && !self.is_starved() && self.round.wants_submission()
     }
 
     /// How many operations that may be, if the connection's share of the window is `share`.
@@ -344,18 +402,27 @@ impl Connection {
     /// About how many operations were read and are not answered. Those that wait for the client to take replies are
     /// not for us to hurry with.
     pub(crate) fn operations_left(&self) -> usize {
-        if self.broken || self.closing || !self.has_room() {
+        if self.broken || self.closing || self.is_starved() {
             return 0;
         }
         self.chunk.operations_left(&self.round) + self.undecoded
     }
 
     /// Writes the answers that are there to the output, in order, and keeps the others; answers how many were there.
-    pub(crate) fn encode(&mut self, replies: &SpaceReplies, context: &mut Context<'_>) -> usize {
+    pub(crate) fn encode(
+        &mut self,
+        replies: &SpaceReplies,
+        output: &mut Vec<u8>,
+        context: &mut Context<'_>,
+        purse: &Purse,
+    ) -> usize {
         let before = self.chunk.operations_left(&self.round);
-        let waiting = self.output.waiting();
-        let input = self.input.bytes();
-        self.chunk.encode(&mut self.round, replies, input, self.output.buffer(), waiting, context);
+        let room = if purse.is_short() { SHARE_FOR_REPLIES } else { purse.room(self.held, false).min(ENCODED_MAX) };
+        if purse.is_exhausted() {
+            self.starved = true;
+        } else if self.has_room() {
+            self.chunk.encode(&mut self.round, replies, self.input.bytes(), output, room, context);
+        }
         self.round.keep(replies);
         let after = self.chunk.operations_left(&self.round);
         self.closing |= context.closing;
@@ -368,19 +435,37 @@ impl Connection {
         self.output.waiting()
     }
 
-    /// Writes the output to the socket, and says what is next. Unless it `may_write_much`, a large output waits for the
-    /// next turn.
-    pub(crate) fn write(&mut self, metrics: &Metrics, may_write_much: bool, now: Instant) -> Next {
-        let is_postponed = self.writable && !may_write_much && self.output.waiting() > SMALL_OUTPUT_SIZE_MAX;
-        if self.writable && self.output.waiting() > 0 && !is_postponed {
-            match self.output.write(&self.stream) {
+    /// Writes the output and then the replies that were just encoded to the socket, keeps what it does not take, and says
+    /// what is next. Unless it `may_write_much`, a large output waits for the next turn.
+    pub(crate) fn write(
+        &mut self,
+        replies: &[u8],
+        may_write_much: bool,
+        metrics: &Metrics,
+        now: Instant,
+        purse: &mut Purse,
+    ) -> Next {
+        let size = self.output.waiting() + replies.len();
+        let is_postponed = self.writable && !may_write_much && size > SMALL_OUTPUT_SIZE_MAX;
+        if !self.writable || is_postponed {
+            self.output.append(replies);
+        } else if size > 0 {
+            match self.output.write(replies, &self.stream) {
                 Ok(moved) => {
                     metrics.output_bytes.add(moved.size as u64);
                     self.writable = moved.more;
+                    if moved.size > 0 {
+                        self.progress_at = now;
+                    }
                 }
                 Err(_) => self.broken = true,
             }
         }
+        self.settle(purse);
+        if std::mem::take(&mut self.is_request_done) {
+            self.resign(purse);
+        }
+        self.full = self.output.waiting() > 0 && !self.may_hold_more(purse);
         if self.stalled && self.has_room() {
             self.read_at = now;
         }
@@ -399,8 +484,11 @@ impl Connection {
         if (self.closing || self.ended) && answered {
             return if self.output.waiting() == 0 { self.begin_linger(now) } else { Next::Wait };
         }
-        if self.round.waits_for_parcels() || !self.has_room() {
+        if self.round.waits_for_parcels() {
             return Next::Wait;
+        }
+        if self.starved || self.full {
+            return Next::Starve;
         }
         if !self.chunk.is_finished() || !self.exhausted || self.readable { Next::Work } else { Next::Wait }
     }
@@ -410,11 +498,120 @@ impl Connection {
         if self.chunk.is_finished() {
             let size = self.chunk.finish();
             self.input.consume(size);
+            self.is_request_done |= size > 0;
         }
     }
 
+    /// Returns true unless its client does not take replies, and no more of them may be held.
     fn has_room(&self) -> bool {
-        self.output.waiting() <= OUTPUT_SIZE_MAX
+        !self.full
+    }
+
+    /// Bytes of memory held.
+    fn memory(&self) -> usize {
+        CONNECTION_SIZE + self.input.capacity() + self.output.capacity() + self.chunk.capacity() + self.round.capacity()
+    }
+
+    /// Counts what is held now.
+    pub(crate) fn settle(&mut self, purse: &mut Purse) {
+        let held = self.memory();
+        purse.settle(self.held, held);
+        self.held = held;
+    }
+
+    /// Counts nothing any more: the connection ends, or goes to another shard.
+    pub(crate) fn leave(&mut self, purse: &mut Purse) {
+        self.resign(purse);
+        purse.settle(std::mem::take(&mut self.held), 0);
+    }
+
+    fn resign(&mut self, purse: &Purse) {
+        if std::mem::take(&mut self.is_senior) {
+            purse.ledger().resign();
+        }
+    }
+
+    /// Tries again what was waiting for memory.
+    pub(crate) fn retry(&mut self, purse: &Purse) {
+        self.starved = false;
+        self.full = self.output.waiting() > 0 && !self.may_hold_more(purse);
+    }
+
+    /// Waits for memory, because operations are left for later for want of it.
+    pub(crate) fn starve(&mut self) {
+        self.starved = true;
+    }
+
+    fn may_hold_more(&self, purse: &Purse) -> bool {
+        !purse.is_short() && purse.room(self.held, false) >= ROOM_MIN.min(purse.one_max() / 8)
+    }
+
+    /// A step needs this many bytes more than are allowed: waits for them, or ends if there will never be as many.
+    fn want_memory(&mut self, size: usize, metrics: &Metrics, purse: &Purse) {
+        if self.memory() + size <= purse.one_max() {
+            self.starved = true;
+            self.is_senior = self.is_senior || purse.ledger().become_senior(self.number);
+            return;
+        }
+        self.end_with_error("the request takes more than half of the memory for connections", metrics);
+    }
+
+    /// Closes a connection that holds memory without progress. Its client is told why if it has read all replies.
+    pub(crate) fn close_stalled(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) -> Next {
+        let is_idle = self.output.waiting() == 0 && self.chunk.is_finished() && !self.closing;
+        self.end_with_error("memory for connections is short, and this one made no progress for 10 s", metrics);
+        if is_idle { self.write(&[], true, metrics, now, purse) } else { Next::Close }
+    }
+
+    /// Gives up the input, and sends a last error if the connection speaks RESP. Counts and logs the reason.
+    fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
+        metrics.connections_closed_for_memory.add(1);
+        tracing::warn!(connection = self.number, bytes = self.held, "closing a connection: {reason}");
+        if let Chunk::Resp(_) = self.chunk {
+            self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
+        }
+        self.input = Input::default();
+        self.closing = true;
+        self.exhausted = true;
+    }
+
+    /// Returns true if it holds more than its share.
+    pub(crate) fn borrows(&self) -> bool {
+        self.held > SHARE
+    }
+
+    /// Returns true if it waits for memory, also for room in its output.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved || self.full
+    }
+
+    /// Returns true if it waits for its client: to take replies, or to send the rest of a request.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        if self.output.waiting() > 0 {
+            !self.writable
+        } else {
+            self.chunk.is_finished() && self.exhausted && !self.readable
+        }
+    }
+
+    /// Bytes of memory that it held when they were last counted.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// When it last read or wrote a byte.
+    pub(crate) fn progress_at(&self) -> Instant {
+        self.progress_at
+    }
+
+    /// Returns the memory of empty buffers.
+    pub(crate) fn release(&mut self, purse: &mut Purse) {
+        if self.chunk.is_finished() && self.round.is_finished() {
+            self.input.release();
+            self.chunk.release();
+            self.round.release();
+            self.settle(purse);
+        }
     }
 
     fn refuse(&mut self, error: ProtocolError, metrics: &Metrics) {

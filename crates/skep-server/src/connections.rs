@@ -71,6 +71,14 @@ impl Connections {
         if place.generation == token.generation { place.connection.as_deref_mut() } else { None }
     }
 
+    /// All connections with their tokens.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut Connection)> {
+        (0_u32..).zip(&mut self.places).filter_map(|(index, place)| {
+            let token = Token { index, generation: place.generation };
+            Some((token, place.connection.as_deref_mut()?))
+        })
+    }
+
     /// The tokens of all connections.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
         self.places.iter().enumerate().filter(|(_, place)| place.connection.is_some()).map(|(index, place)| Token {

@@ -31,6 +31,9 @@ use crate::start::Steps;
 /// Most parcels that one shard has at another.
 const PARCELS_MAX: usize = 32;
 
+/// Most parcels that a shard keeps for another one when they have come back, with their memory.
+const SPARES_MAX: usize = 8;
+
 /// Requests on their way to the shard that owns their keys, or their answers on the way back.
 #[derive(Debug, Default)]
 pub(crate) struct Parcel {
@@ -40,6 +43,15 @@ pub(crate) struct Parcel {
     pub(crate) requests: RequestBatch,
     /// What was answered.
     pub(crate) answers: Answers,
+    /// Bytes for which it was counted among the memory of connections.
+    pub(crate) counted: usize,
+}
+
+impl Parcel {
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.requests.capacity() + self.answers.capacity()
+    }
 }
 
 /// Wakes a shard that sleeps.
@@ -124,7 +136,9 @@ impl Peer {
         parcel.requests.clear();
         parcel.answers.clear();
         self.places += 1;
-        self.spare.push(parcel);
+        if self.spare.len() < SPARES_MAX {
+            self.spare.push(parcel);
+        }
     }
 
     /// Takes requests of the peer. The caller answers every parcel by [`Peer::send_answers`].

@@ -21,6 +21,7 @@ mod connections;
 mod cores;
 mod delays;
 mod exchange;
+mod ledger;
 mod listen;
 mod memory_available;
 mod metrics;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use skep_store::processor::Statistics;
 
 use crate::delays::Delays;
+use crate::ledger::Purse;
 use crate::resp_command::COMMAND_COUNT;
 use crate::window::Window;
 
@@ -76,6 +77,12 @@ pub(crate) struct Metrics {
     /// Turns that had something to do, and the most that a connection waited until it was served.
     pub(crate) turns: Counter,
     pub(crate) turns_waited_max: Counter,
+    /// Bytes that connections and forwarded batches hold, a signed number of which the sum counts, and the most that the
+    /// connections held.
+    pub(crate) connection_memory: Counter,
+    pub(crate) connection_memory_max: Counter,
+    /// Connections closed because they held memory without progress, or wanted more than one may.
+    pub(crate) connections_closed_for_memory: Counter,
     /// Operations answered `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.
@@ -106,6 +113,12 @@ impl Metrics {
         self.in_flight.set(window.in_flight() as u64);
         self.delay.set(nanoseconds(window.delay()));
         self.delay_min.set(nanoseconds(window.delay_min()));
+    }
+
+    /// Takes over what connections hold.
+    pub(crate) fn publish_memory(&self, purse: &Purse) {
+        self.connection_memory.set(purse.used().cast_unsigned());
+        self.connection_memory_max.set(purse.held_max());
     }
 
     /// Takes over what the store counts.

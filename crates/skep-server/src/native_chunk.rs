@@ -11,7 +11,7 @@ use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, OUTPUT_SIZE_MAX};
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX};
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
@@ -52,11 +52,14 @@ impl NativeChunk {
 
     /// Takes whole frames from the input, as many as a chunk may have. Answers the number of
     /// operations, and whether no more frames are complete.
-    pub(crate) fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), ProtocolError> {
+    pub(crate) fn decode(&mut self, input: &[u8], memory_max: usize) -> Result<(usize, bool), ProtocolError> {
         let mut operation_count = 0;
         while operation_count < CHUNK_OPERATIONS_MAX && self.size < CHUNK_SIZE_MAX {
             match RequestFrame::decode(&input[self.size..]) {
                 Ok(Some((frame, size))) => {
+                    if !make_room(&mut self.frames, 0, memory_max) {
+                        break;
+                    }
                     let (sequence, count) = (frame.sequence, frame.count);
                     self.frames.push(FramePlace { start: self.size, sequence, count });
                     self.size += size;
@@ -74,6 +77,16 @@ impl NativeChunk {
     /// Bytes of the input that the frames take.
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.frames.capacity() * size_of::<FramePlace>()
+    }
+
+    /// Returns the memory of a finished chunk.
+    pub(crate) fn release(&mut self) {
+        self.frames = Vec::new();
     }
 
     /// Whether all answers are in the output.
@@ -106,11 +119,11 @@ impl NativeChunk {
         operations
     }
 
-    /// Writes the answers that are there, in order; stops when the output has enough.
-    pub(crate) fn encode(&mut self, round: &mut Round, replies: &SpaceReplies, output: &mut Vec<u8>, waiting: usize) {
+    /// Writes the answers that are there, in order, until they are more than `room` bytes.
+    pub(crate) fn encode(&mut self, round: &mut Round, replies: &SpaceReplies, output: &mut Vec<u8>, room: usize) {
         let begin = output.len();
         while let Some(place) = self.frames.get(self.frame) {
-            if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+            if output.len() - begin > room {
                 return;
             }
             let count = usize::from(place.count);
@@ -129,6 +142,21 @@ impl NativeChunk {
             }
         }
     }
+}
+
+/// Makes room for one more element, for twice as many if there are some; `held` bytes are held beside them. Returns false
+/// if they would take more than `memory_max` bytes; a first element is always allowed.
+pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize) -> bool {
+    if elements.len() < elements.capacity() {
+        return true;
+    }
+    let fits = |more: usize| held + (elements.len() + more) * size_of::<T>() <= memory_max;
+    let more = [elements.len().max(4), 1].into_iter().find(|&more| fits(more));
+    if more.is_none() && !elements.is_empty() {
+        return false;
+    }
+    elements.reserve_exact(more.unwrap_or(1));
+    true
 }
 
 /// The operations of a chunk from a place on. Where they end, when it is dropped, is kept.

@@ -9,13 +9,18 @@
 //! its numbers are made binary in parts, one each time that [`RespChunk::decode`] is called.
 
 use skep_store::operation::Request;
-use skep_wire::resp::{Argument, ReplyWriter, RequestParser, Version};
+use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, Decoded, OUTPUT_SIZE_MAX, Part};
+use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, Decoded, Part};
+use crate::native_chunk::make_room;
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
+/// Arguments of a request that a share always covers.
+const FREE_ARGUMENTS_MAX: usize = 64;
+/// Bytes that an argument which is a number may take.
+const ELEMENT_SIZE_MAX: usize = 8;
 /// A command of more arguments is alone in its chunk, and its operands are made binary in parts.
 const LONG_COMMAND: usize = 1024;
 /// Numbers that are made binary at a time.
@@ -33,8 +38,8 @@ pub(crate) struct RespChunk {
     arguments: Vec<Argument>,
     /// Operands of vector commands, made binary.
     operands: Operands,
-    /// The size of a request that is parsed and not decoded.
-    parsed: Option<usize>,
+    /// Bytes of the error messages of refused commands.
+    message_bytes: usize,
     /// Whether the last command waits for its operands.
     is_decoding: bool,
     /// Bytes of the input that the commands take.
@@ -60,6 +65,19 @@ struct Command {
     operation_count: usize,
 }
 
+/// What may come after a command that was taken from the input, or why none was taken.
+#[derive(Clone, Copy, PartialEq)]
+enum After {
+    /// Another command of the same chunk.
+    Command,
+    /// Nothing: the next command begins another chunk.
+    End,
+    /// Nothing: the next command has not arrived.
+    Incomplete,
+    /// Nothing until there is memory for the next command: so many bytes.
+    NeedsMemory(usize),
+}
+
 impl RespChunk {
     /// No commands yet; they may choose among these spaces.
     pub(crate) fn new(spaces: Spaces) -> RespChunk {
@@ -71,7 +89,7 @@ impl RespChunk {
             commands: Vec::new(),
             arguments: Vec::new(),
             operands: Operands::default(),
-            parsed: None,
+            message_bytes: 0,
             is_decoding: false,
             size: 0,
             ended: false,
@@ -82,11 +100,17 @@ impl RespChunk {
         }
     }
 
-    /// Takes whole commands from the input, as many as a chunk may have, or decodes the next part of a long one.
-    pub(crate) fn decode(&mut self, input: &mut [u8]) -> Decoded {
-        let mut exhausted = false;
-        while !self.is_decoding && !exhausted && !self.is_full() && self.parse(&mut input[self.size..], &mut exhausted)
+    /// Takes whole commands from the input, as many as a chunk may have and as `memory_max` allows, or decodes the next part
+    /// of a long one.
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Decoded {
+        let mut after = After::Command;
+        while after == After::Command && !self.is_decoding && !self.is_full() {
+            after = self.parse(&mut input[self.size..], memory_max);
+        }
+        if let After::NeedsMemory(size) = after
+            && self.commands.is_empty()
         {
+            return Decoded::NeedsMemory(size);
         }
         if self.is_decoding {
             let size = self.decode_operands(input);
@@ -94,7 +118,7 @@ impl RespChunk {
                 return Decoded::Part(size);
             }
         }
-        let exhausted = exhausted || self.ended;
+        let exhausted = after == After::Incomplete || self.ended;
         Decoded::Requests { round_size: self.round_size(), request_count: self.request_count(), exhausted }
     }
 
@@ -105,37 +129,51 @@ impl RespChunk {
             || self.ended
     }
 
-    /// Takes the command that `input` begins with. Returns false if none may follow it in this chunk, and sets `exhausted`
-    /// if it is not complete.
-    fn parse(&mut self, input: &mut [u8], exhausted: &mut bool) -> bool {
+    /// Takes the command that `input` begins with.
+    fn parse(&mut self, input: &mut [u8], memory_max: usize) -> After {
+        let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
+        if !make_room(&mut self.commands, held, memory_max) {
+            return After::End;
+        }
         let start = self.size;
         let first_argument = self.arguments.len();
-        let parsed = self.parsed.take().map_or_else(|| self.parser.parse(input), |size| Ok(Some(size)));
-        let action = match parsed {
-            Ok(None) => {
-                *exhausted = true;
-                return false;
+        let action = match self.parser.parse(input, &mut self.arguments) {
+            Ok(Parsed::Incomplete) => return After::Incomplete,
+            Ok(Parsed::NeedsCapacity(count)) => {
+                return match self.make_room_for_arguments(count, memory_max) {
+                    Ok(()) => After::Command,
+                    Err(needed) => After::NeedsMemory(needed),
+                };
             }
-            Ok(Some(size)) => {
-                if self.parser.arguments().len() > LONG_COMMAND && !self.commands.is_empty() {
-                    self.parsed = Some(size);
-                    return false;
+            Ok(Parsed::Complete(size)) => {
+                let arguments = Arguments::new(input, &self.arguments[first_argument..]);
+                // Of these the parser begins anew with the same bytes.
+                let may_wait = input[0] == b'*';
+                let is_long = arguments.count() > LONG_COMMAND;
+                let elements = if takes_elements(arguments) { arguments.count() } else { 0 };
+                let needed = elements * ELEMENT_SIZE_MAX;
+                if may_wait && is_long && !self.commands.is_empty() {
+                    self.arguments.truncate(first_argument);
+                    return After::End;
+                }
+                if may_wait && elements > FREE_ARGUMENTS_MAX && self.capacity() + needed > memory_max {
+                    self.arguments.truncate(first_argument);
+                    return After::NeedsMemory(needed);
                 }
                 self.size += size;
-                self.arguments.extend_from_slice(self.parser.arguments());
-                let arguments = Arguments::new(input, &self.arguments[first_argument..]);
                 if arguments.count() == 0 {
-                    return true;
+                    return After::Command;
                 }
                 let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands);
-                let is_short = arguments.count() <= LONG_COMMAND;
-                let refusal = if is_short { self.operands.convert(arguments, LONG_COMMAND).err() } else { None };
+                let refusal = if is_long { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
                 refusal.map_or(action, Action::Refuse)
             }
             Err(error) => Action::Close(format!("ERR {error}")),
         };
-        if let Action::Select(space) = action {
-            self.space = space;
+        match &action {
+            Action::Select(space) => self.space = *space,
+            Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
+            _ => {}
         }
         let argument_count = self.arguments.len() - first_argument;
         let operation_count = action.operation_count(argument_count);
@@ -145,7 +183,21 @@ impl RespChunk {
         let space = self.space;
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
-        !looks_around && !self.is_decoding
+        if looks_around { After::End } else { After::Command }
+    }
+
+    /// Makes room for the arguments of a request, and for twice as many as there are if that is allowed. If not even
+    /// `count` more are, returns how many bytes these take.
+    fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
+        let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
+        let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
+        let needed = self.arguments.len() + count;
+        if needed > allowed && count > FREE_ARGUMENTS_MAX {
+            return Err(count * size_of::<Argument>());
+        }
+        let wanted = needed.max((2 * self.arguments.len()).min(allowed));
+        self.arguments.reserve_exact(wanted - self.arguments.len());
+        Ok(())
     }
 
     /// Makes the next part of the last command's operands binary; a number that is none refuses the command. Returns the
@@ -162,6 +214,19 @@ impl RespChunk {
         };
         self.is_decoding = !self.operands.is_complete();
         size
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.commands.capacity() * size_of::<Command>()
+            + self.arguments.capacity() * size_of::<Argument>()
+            + self.operands.capacity()
+            + self.message_bytes
+    }
+
+    /// Returns the memory of a finished chunk.
+    pub(crate) fn release(&mut self) {
+        (self.commands, self.arguments, self.operands) = (Vec::new(), Vec::new(), Operands::default());
     }
 
     /// Bytes of the input that the commands take.
@@ -201,6 +266,7 @@ impl RespChunk {
         self.arguments.clear();
         self.arguments.shrink_to(8 * CHUNK_OPERATIONS_MAX);
         self.operands.clear(CHUNK_SIZE_MAX);
+        self.message_bytes = 0;
         self.command = 0;
         std::mem::take(&mut self.size)
     }
@@ -223,14 +289,14 @@ impl RespChunk {
         })
     }
 
-    /// Writes the answers that are there, in order; stops when the output has enough.
+    /// Writes the answers that are there, in order, until they are more than `room` bytes.
     pub(crate) fn encode(
         &mut self,
         round: &mut Round,
         replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
-        waiting: usize,
+        room: usize,
         context: &mut Context<'_>,
     ) {
         let begin = output.len();
@@ -238,7 +304,7 @@ impl RespChunk {
         while let Some(command) = commands.get(self.command) {
             let arguments = command.arguments(input, places);
             while self.operation < command.operation_count {
-                if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+                if output.len() - begin > room {
                     return;
                 }
                 let Some(response) = round.next(replies) else { return };
@@ -250,7 +316,7 @@ impl RespChunk {
                 self.operation += 1;
                 self.operations_left -= 1;
             }
-            if waiting + (output.len() - begin) > OUTPUT_SIZE_MAX {
+            if output.len() - begin > room {
                 return;
             }
             command.action.finish(arguments, progress, output, version, context);
@@ -259,6 +325,11 @@ impl RespChunk {
             self.command += 1;
         }
     }
+}
+
+/// Returns true if arguments of the command become binary elements: it is one of our own.
+fn takes_elements(arguments: Arguments<'_>) -> bool {
+    arguments.count() > 0 && arguments.get(0).get(..5).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"SKEP."))
 }
 
 impl Command {

@@ -135,6 +135,18 @@ impl Round {
         self.bytes.shrink_to(IDLE_BYTES_MAX);
     }
 
+    /// Bytes of memory held.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        (self.runs.capacity() + self.spare.capacity()) * size_of::<Run>() + self.bytes.capacity()
+    }
+
+    /// Returns the memory of a finished round.
+    pub(crate) fn release(&mut self) {
+        (self.runs, self.spare, self.bytes) = (Vec::new(), Vec::new(), Vec::new());
+        self.first = 0;
+    }
+
     /// Whether every answer is in the output.
     pub(crate) fn is_finished(&self) -> bool {
         self.remaining == 0

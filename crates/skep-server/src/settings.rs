@@ -8,6 +8,7 @@ use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
 use skep_store::ordered::{LEASE_TIME, OrderedSettings, SESSION_COUNT_MAX};
 
+use crate::ledger::{BUDGET_MIN, SHARD_RESERVE, SHARE};
 use crate::memory_available::memory_available;
 
 /// Most shards of a server. Each pair of them has rings, so their number is kept within reason.
@@ -20,6 +21,10 @@ const DELAY_MAX_MAX: Duration = Duration::from_secs(60);
 /// Bounds of the time that a lease is kept.
 const LEASE_TIME_MIN: Duration = Duration::from_millis(1);
 const LEASE_TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// What a shard needs to serve its connections, beside what these hold: the reserve for replies, and the buffers in which
+/// they are made.
+const SHARD_MEMORY: u64 = 2 * SHARD_RESERVE as u64;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -42,9 +47,12 @@ pub struct ServerSettings {
     pub hash_index_ratio: Option<f64>,
     /// Largest pair kept in the index itself, in bytes, instead of the one that follows from `kv_size`.
     pub inline_threshold: Option<usize>,
-    /// Most connections at a time; fewer if the system grants fewer file descriptors. Each may hold a few MiB of
-    /// requests and replies.
+    /// Most connections at a time; fewer if the system grants fewer file descriptors. Each has a share of 8 KiB of the
+    /// memory for connections, and all shares together are at most half of it.
     pub connections_max: usize,
+    /// Memory of all connections together, in bytes: what they have sent and is not worked on, what it was parsed into,
+    /// and the replies that their clients have not taken. One connection may hold up to half of it.
+    pub connection_memory: u64,
     /// Longest time from the read of a request to its reply, between a millisecond and a minute: what would take longer
     /// while other connections wait is answered `BUSY`. Without it, nothing is refused.
     pub delay_max: Option<Duration>,
@@ -68,6 +76,7 @@ impl Default for ServerSettings {
             hash_index_ratio: None,
             inline_threshold: None,
             connections_max: 10_000,
+            connection_memory: 256 << 20,
             delay_max: None,
             prefault: false,
             pin_threads: false,
@@ -93,13 +102,28 @@ pub enum StartError {
     /// A lease that is over before it can be used, or that is kept without end.
     #[error("leases that are kept for {0:?}: choose a time from {LEASE_TIME_MIN:?} to {LEASE_TIME_MAX:?}")]
     Lease(Duration),
+    /// Too little memory for as many connections.
+    #[error(
+        "connection memory of {connection_memory} bytes is too little for {connections_max} connections: choose at least \
+         {} bytes, or fewer connections",
+        ServerSettings::connection_memory_min(*connections_max)
+    )]
+    ConnectionMemory {
+        /// Bytes for all connections together.
+        connection_memory: u64,
+        /// Most connections at a time.
+        connections_max: usize,
+    },
+    /// No connections at all.
+    #[error("0 connections: choose at least 1")]
+    Connections,
     /// A setting of the store out of its limits.
     #[error("{0}")]
     Store(String),
     /// More memory than there is.
     #[error(
-        "memory of {memory} bytes and ordered memory of {ordered_memory} bytes are more than 90% of the {available} bytes \
-         available: choose at most {} bytes together",
+        "memory of {memory} bytes, ordered memory of {ordered_memory} bytes and {connection_memory} bytes for connections \
+         are more than 90% of the {available} bytes available: choose at most {} bytes together",
         available / 10 * 9
     )]
     MemoryAvailable {
@@ -107,6 +131,8 @@ pub enum StartError {
         memory: u64,
         /// Bytes asked for, for the ordered space.
         ordered_memory: u64,
+        /// Bytes for connections: those asked for, and what the shards need to serve them.
+        connection_memory: u64,
         /// Bytes that the machine and the control groups have to spare.
         available: u64,
     },
@@ -167,6 +193,11 @@ pub enum StartError {
 }
 
 impl ServerSettings {
+    /// Returns the least memory for as many connections: twice their shares, and half of it holds the largest value twice.
+    pub fn connection_memory_min(connections_max: usize) -> u64 {
+        (connections_max as u64).saturating_mul(2 * SHARE as u64).max(BUDGET_MIN as u64)
+    }
+
     /// Checks all limits that can be checked without taking anything.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         if !(1..=SHARDS_MAX).contains(&self.shards) {
@@ -181,11 +212,19 @@ impl ServerSettings {
         if !(LEASE_TIME_MIN..=LEASE_TIME_MAX).contains(&self.lease_time) {
             return Err(StartError::Lease(self.lease_time));
         }
+        let ServerSettings { memory, ordered_memory, connection_memory, connections_max, .. } = *self;
+        if connections_max == 0 {
+            return Err(StartError::Connections);
+        }
+        if connection_memory < Self::connection_memory_min(connections_max) {
+            return Err(StartError::ConnectionMemory { connection_memory, connections_max });
+        }
         self.store(0).validate().map_err(StartError::Store)?;
+        let connection_memory = connection_memory.saturating_add(u64::from(self.shards) * SHARD_MEMORY);
+        let all = memory.saturating_add(ordered_memory).saturating_add(connection_memory);
         match memory_available(Path::new("/")) {
-            Some(available) if self.memory.saturating_add(self.ordered_memory) > available / 10 * 9 => {
-                let ServerSettings { memory, ordered_memory, .. } = *self;
-                Err(StartError::MemoryAvailable { memory, ordered_memory, available })
+            Some(available) if all > available / 10 * 9 => {
+                Err(StartError::MemoryAvailable { memory, ordered_memory, connection_memory, available })
             }
             _ => Ok(()),
         }

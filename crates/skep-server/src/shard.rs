@@ -16,6 +16,7 @@
 //! other shards, so nothing of these changes between `gather` and the end of `execute`.
 
 mod intake;
+mod memory;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -35,6 +36,7 @@ use skep_wire::partition::Partition;
 use crate::connection::{Connection, Next};
 use crate::connections::{Connections, Token};
 use crate::exchange::{Peer, Waker};
+use crate::ledger::Purse;
 use crate::listen::{Door, Listeners};
 use crate::metrics::Metrics;
 use crate::round::Run;
@@ -53,6 +55,8 @@ const NAP: Duration = Duration::from_micros(200);
 const TICK: Duration = Duration::from_millis(50);
 /// How long a stopping server waits for peers to take their last replies.
 const FLUSH: Duration = Duration::from_secs(2);
+/// Bytes that the buffer of encoded replies keeps from turn to turn.
+const ENCODED_KEPT_MAX: usize = 1 << 20;
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 256;
 
@@ -94,6 +98,12 @@ pub(crate) struct Shard {
     /// Connections whose operations were deferred when they were the first of a batch.
     stuck: VecDeque<Token>,
     window: Window,
+    /// The memory that the connections borrow, those that wait for it, and when they are looked at again.
+    purse: Purse,
+    starved: Vec<Token>,
+    next_memory_scan: Instant,
+    /// Replies of a connection, before they are sent; kept for its memory.
+    encoded: Vec<u8>,
     /// Connections that say goodbye.
     lingering: Vec<Token>,
     /// Requests of other shards.
@@ -139,6 +149,7 @@ impl Shard {
         })?;
         let peer_count = parts.peers.len();
         let window = Window::new(parts.shared.settings.delay_max, Instant::now());
+        let purse = Purse::new(parts.shared.ledger.clone());
         let metrics = parts.shared.metrics(usize::from(parts.index));
         metrics.publish(statistics);
         metrics.publish_window(&window);
@@ -149,6 +160,10 @@ impl Shard {
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
             window,
+            purse,
+            starved: Vec::new(),
+            next_memory_scan: Instant::now(),
+            encoded: Vec::new(),
             lingering: Vec::new(),
             inbox: VecDeque::new(),
             first_peer: 0,
@@ -249,7 +264,8 @@ impl Shard {
 
     /// Drops a connection.
     fn close(&mut self, token: Token) {
-        if let Some(connection) = self.connections.remove(token) {
+        if let Some(mut connection) = self.connections.remove(token) {
+            connection.leave(&mut self.purse);
             self.parts.shared.leave(connection.number);
         }
     }
@@ -270,14 +286,14 @@ impl Shard {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             for token in std::mem::take(&mut self.lingering) {
+                let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
                 let next = match self.connections.get_mut(token) {
-                    Some(connection) => {
-                        connection.write(self.parts.shared.metrics(usize::from(self.parts.index)), true, now)
-                    }
+                    Some(connection) => connection.write(&[], true, metrics, now, &mut self.purse),
                     None => continue,
                 };
                 if let Next::Linger(_) = next { self.lingering.push(token) } else { self.close(token) }
             }
+            self.scan_memory(now);
         }
         if let Some(listeners) = &mut self.parts.listeners
             && let Err(error) = listeners.resume(&self.epoll, now, door_word)
@@ -298,7 +314,8 @@ impl Shard {
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
                 if let Some(connection) = self.connections.get_mut(token) {
-                    connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)), now);
+                    let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+                    connection.end_input(metrics, now, &mut self.purse);
                 }
                 self.queue(token);
             }
@@ -335,7 +352,7 @@ impl Shard {
             self.poll(events, Some(NAP));
         } else if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
-            let ticking = stops || paused || !self.lingering.is_empty();
+            let ticking = stops || paused || !self.lingering.is_empty() || self.watches_memory();
             self.poll(events, ticking.then_some(TICK));
         }
         self.parts.waker.awake();

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use skep_store::ordered::OrderedStore;
 
+use crate::ledger::Ledger;
 use crate::metrics::{Counter, Metrics};
 use crate::settings::ServerSettings;
 use crate::spaces::{Space, Spaces};
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) shards_busy: AtomicUsize,
     /// Connections at this moment.
     pub(crate) connection_count: AtomicUsize,
+    /// The memory that connections share.
+    pub(crate) ledger: Arc<Ledger>,
     next_connection: AtomicU64,
     next_shard: AtomicU16,
     metrics: Vec<Metrics>,
@@ -38,7 +41,7 @@ pub(crate) struct Shared {
 }
 
 /// What `CLIENT LIST` tells of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Client {
     /// The other side.
     pub(crate) address: SocketAddr,
@@ -67,6 +70,8 @@ impl Shared {
         run_id: u64,
     ) -> Self {
         let shard_count = usize::from(settings.shards);
+        let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
+        let ledger = Arc::new(Ledger::new(budget, settings.connections_max));
         Shared {
             settings,
             ordered,
@@ -76,6 +81,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),
+            ledger,
             next_connection: AtomicU64::new(1),
             next_shard: AtomicU16::new(0),
             metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
@@ -146,6 +152,12 @@ impl Shared {
         }
         self.clients().remove(&number);
         self.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Copies the first `count` connections whose numbers are at least `first`.
+    pub(crate) fn clients_from(&self, first: u64, count: usize) -> Vec<(u64, Client)> {
+        let clients = self.clients();
+        clients.range(first..).take(count).map(|(&number, client)| (number, client.clone())).collect()
     }
 
     /// The connections by number. Held for connecting, closing and `CLIENT`, never for an operation.

@@ -137,6 +137,8 @@ pub(crate) struct SpaceReplies {
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
+    /// Whether large values are left for later, because there is no memory for them.
+    is_large_refused: bool,
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
     deferred_puts: Vec<bool>,
@@ -151,9 +153,25 @@ impl SpaceReplies {
             ordered: replies(),
             hash_deferred: 0,
             ordered_deferred: 0,
+            is_large_refused: false,
             #[cfg(test)]
             deferred_puts: Vec::new(),
         }
+    }
+
+    /// Says whether the next batch may read and reply large values. If not, they are deferred.
+    pub(crate) fn allow_large(&mut self, is_allowed: bool) {
+        if self.is_large_refused == is_allowed {
+            self.is_large_refused = !is_allowed;
+            let budget = if is_allowed { REPLY_BUDGET } else { 0 };
+            self.hash.set_budget(budget);
+            self.ordered.set_budget(budget);
+        }
+    }
+
+    /// Returns true if the last batch left large values for later, because there is no memory for them.
+    pub(crate) fn is_large_refused(&self) -> bool {
+        self.is_large_refused
     }
 
     /// The answer at this place.

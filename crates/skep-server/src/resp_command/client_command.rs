@@ -5,14 +5,19 @@ use std::fmt::Write;
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, excerpt, unknown_subcommand, wrong_argument_count};
-use crate::shared::Client;
+use crate::shared::{Client, Shared};
+
+/// Most bytes of a list of connections: a request of a few bytes must not take much memory.
+const LIST_SIZE_MAX: usize = 256 << 10;
+/// Connections that are copied while the lock is held.
+const LISTED_AT_ONCE: usize = 32;
 
 const HELP: [&str; 9] = [
     "CLIENT <subcommand> [<arg> ...]. Subcommands are:",
     "GETNAME -- Return the name of this connection.",
     "ID -- Return the number of this connection.",
     "INFO -- Return what is known of this connection.",
-    "LIST -- Return what is known of all connections.",
+    "LIST -- Return what is known of all connections, the oldest first, up to 256 KiB.",
     "NO-EVICT (ON|OFF) -- Accepted; connections are never evicted.",
     "NO-TOUCH (ON|OFF) -- Accepted; reads leave no traces.",
     "SETINFO <option> <value> -- Set lib-name or lib-ver of this connection.",
@@ -30,6 +35,13 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
     };
     if expected.is_some_and(|expected| expected != arguments.count()) {
         return Err(wrong_argument_count(&format!("client|{subcommand}")));
+    }
+    if subcommand == "list" {
+        if arguments.count() > 2 {
+            return Err("ERR syntax error".to_owned());
+        }
+        writer.text(&list(context.shared));
+        return Ok(());
     }
     let mut clients = context.shared.clients();
     let Some(client) = clients.get_mut(&context.connection) else { unreachable!("connections are registered") };
@@ -52,8 +64,6 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
             writer.simple("OK");
         }
         "info" => writer.text(&describe(context.connection, client)),
-        "list" if arguments.count() > 2 => return Err("ERR syntax error".to_owned()),
-        "list" => writer.text(&clients.iter().map(|(&number, client)| describe(number, client)).collect::<String>()),
         "no-evict" | "no-touch" => {
             if !arguments.is(2, "on") && !arguments.is(2, "off") {
                 return Err("ERR syntax error".to_owned());
@@ -69,6 +79,25 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
         _ => return Err(unknown_subcommand(arguments)),
     }
     Ok(())
+}
+
+/// Describes the connections, the oldest first, in whole lines of at most [`LIST_SIZE_MAX`] bytes together. Other threads
+/// that connect or close wait for a few copies only: the text is made while the lock is not held.
+fn list(shared: &Shared) -> String {
+    let mut text = String::new();
+    let mut next = 0;
+    loop {
+        let clients = shared.clients_from(next, LISTED_AT_ONCE);
+        let Some((last, _)) = clients.last() else { return text };
+        next = last + 1;
+        for (number, client) in &clients {
+            let line = describe(*number, client);
+            if text.len() + line.len() > LIST_SIZE_MAX {
+                return text;
+            }
+            text += &line;
+        }
+    }
 }
 
 /// An argument that may become a name: printable, without blanks.

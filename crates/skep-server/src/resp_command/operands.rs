@@ -43,6 +43,11 @@ impl Operands {
         &self.bytes
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.numbers.capacity() * size_of::<Numbers>()
+    }
+
     /// Whether all numbers are converted.
     pub(crate) fn is_complete(&self) -> bool {
         self.numbers.is_empty()
@@ -53,6 +58,8 @@ impl Operands {
     pub(super) fn plan(&mut self, element: Element, arguments: Range<usize>, hint: &'static str) -> Range<usize> {
         let start = self.planned;
         self.planned += arguments.len() * element.width();
+        // At once, so that it counts as memory of the connection before the first number is converted.
+        self.bytes.reserve(self.planned - self.bytes.len());
         if !arguments.is_empty() {
             self.numbers.push_back(Numbers { element, arguments, hint });
         }

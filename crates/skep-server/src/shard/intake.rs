@@ -61,6 +61,8 @@ impl Shard {
             self.take(connection);
             return;
         }
+        let mut connection = connection;
+        connection.leave(&mut self.purse);
         let handover = &self.parts.handovers[usize::from(shard)];
         match handover.sender.send(connection) {
             Ok(()) => handover.waker.wake(),
@@ -88,8 +90,10 @@ impl Shard {
             self.parts.shared.leave(number);
             return;
         }
+        connection.settle(&mut self.purse);
         if self.stop_until.is_some() {
-            connection.end_input(self.parts.shared.metrics(usize::from(self.parts.index)), Instant::now());
+            let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+            connection.end_input(metrics, Instant::now(), &mut self.purse);
         }
         self.queue(token);
     }

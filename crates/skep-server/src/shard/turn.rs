@@ -17,7 +17,7 @@
 //!   Parcels are taken from each of the other shards in turn, and in every other turn connections go before them.
 //!
 //! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
-//! at the moment. A connection all of whose operations were deferred is *starved*. If something before it in the batch was
+//! at the moment. A connection may have all of its operations deferred. If something before it in the batch was
 //! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
 //! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. The same holds
 //! for parcels. A shard that has nothing but what is stuck sleeps for a moment between turns.
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use skep_store::operation::{KEY_SIZE_MAX, Reply};
 use skep_wire::native::WireError;
 
-use super::{Parts, Shard};
+use super::{ENCODED_KEPT_MAX, Parts, Shard};
 use crate::batch::Answer;
 use crate::connection::Next;
 use crate::connections::Token;
@@ -41,6 +41,9 @@ use crate::window::LIMIT_MIN;
 /// Bytes that a turn reads and decodes, submits, and writes, before it leaves the rest to the next one.
 pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 
+/// Operations of a connection in a batch while memory is short. The replies of as many small ones fit a share.
+const SHORT_OPERATIONS_MAX: usize = 4;
+
 /// Stuck connections that are tried in a turn.
 const STUCK_MAX: usize = LIMIT_MIN;
 
@@ -52,7 +55,7 @@ pub(super) struct Submission {
     parcel_count: usize,
     /// Whether it had operations to submit.
     is_waiting: bool,
-    /// Whether it can go on at once, after those that were starved.
+    /// Whether it can go on at once, after those whose operations were deferred.
     goes_on: bool,
 }
 
@@ -129,9 +132,11 @@ impl Shard {
     fn take_answers(&mut self, shard: usize, parcel: Parcel) {
         self.window.returned(parcel.requests.len());
         self.metrics().operations_forwarded.add(parcel.answers.done_count());
+        self.purse.settle_batch(parcel.counted, 0);
         let token = parcel.connection;
         if let Some(connection) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &parcel.answers);
+            connection.settle(&mut self.purse);
         }
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.put_back(parcel);
@@ -169,13 +174,15 @@ impl Shard {
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let Some(connection) = self.connections.get_mut(token) else { return (0, 0) };
         connection.queued = false;
-        connection.read(metrics, share, now);
-        if let Some(hello) = connection.decode(metrics)
+        connection.retry(&self.purse);
+        connection.read(metrics, share, now, &mut self.purse);
+        if let Some(hello) = connection.decode(metrics, &mut self.purse)
             && self.greet(token, &hello)
         {
             return (1, 0);
         }
         let Some(connection) = self.connections.get_mut(token) else { return (1, 0) };
+        connection.settle(&mut self.purse);
         let is_waiting = connection.wants_submission();
         self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_waiting, goes_on: false });
         // A connection without operations has its cost too.
@@ -196,7 +203,9 @@ impl Shard {
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
-        let Shard { parts, connections, window, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
+        let is_short = self.purse.is_short();
+        self.replies.allow_large(!is_short);
+        let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
         let mut arrivals = inbox.iter_mut();
@@ -209,7 +218,7 @@ impl Shard {
         let mut size = 0;
         for submission in batch.iter_mut().filter(|submission| submission.is_waiting) {
             let Some(connection) = connections.get(submission.token) else { continue };
-            if size >= TURN_SIZE_MAX {
+            if size >= TURN_SIZE_MAX || purse.is_exhausted() {
                 // It is the first of the next turn.
                 continue;
             }
@@ -217,7 +226,7 @@ impl Shard {
             let start = places.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
-            let count_max = connection.submission_max(share);
+            let count_max = connection.submission_max(if is_short { SHORT_OPERATIONS_MAX } else { share });
             size += connection.visit(count_max, TURN_SIZE_MAX - size, is_late, |space, operation| {
                 let request = match operation {
                     Ok(request) => request,
@@ -248,6 +257,8 @@ impl Shard {
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
                 if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
                     parcel.connection = submission.token;
+                    parcel.counted = parcel.capacity();
+                    purse.settle_batch(0, parcel.counted);
                     submission.parcel_count += 1;
                     window.submitted(parcel.requests.len());
                     peer.send_requests(parcel);
@@ -294,6 +305,8 @@ impl Shard {
                 for _ in answers.len()..parcel.requests.len() {
                     parcel.answers.push(Reply::Deferred);
                 }
+                let capacity = parcel.capacity();
+                self.purse.settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_answers(parcel);
                 }
@@ -330,15 +343,18 @@ impl Shard {
             };
             has_progress |= done > 0;
             let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
-            let answered = connection.encode(&self.replies, &mut context);
+            let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
+            } else if self.replies.is_large_refused() && connection.wants_submission() {
+                connection.starve();
             }
-            let output_size = connection.output_size();
-            let next = connection.write(metrics, written < TURN_SIZE_MAX, now);
+            let output_size = connection.output_size() + self.encoded.len();
+            let next = connection.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.purse);
+            self.encoded.clear();
             written += output_size - connection.output_size();
-            let is_starved = is_waiting && done == 0 && next == Next::Work;
-            if !is_starved && let Some(since) = connection.waits_since.take() {
+            let is_deferred = is_waiting && done == 0 && next == Next::Work;
+            if !is_deferred && let Some(since) = connection.waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
             let is_late = next == Next::Work && self.stop_until.is_none() && {
@@ -350,13 +366,14 @@ impl Shard {
                     connection.queued = true;
                     self.ready.push_front(token);
                 }
-                Next::Work if is_starved && (places.is_empty() || has_progress) => self.queue(token),
-                Next::Work if is_starved => {
+                Next::Work if is_deferred && (places.is_empty() || has_progress) => self.queue(token),
+                Next::Work if is_deferred => {
                     connection.queued = true;
                     self.stuck.push_back(token);
                 }
                 Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
+                Next::Starve => self.starve(token),
                 Next::Linger(_) if self.lingering.contains(&token) => {}
                 Next::Linger(_) => self.lingering.push(token),
                 Next::Close => self.close(token),
@@ -368,6 +385,8 @@ impl Shard {
             }
         }
         self.batch.clear();
+        self.encoded.shrink_to(ENCODED_KEPT_MAX);
+        self.retry_starved();
         has_progress
     }
 
@@ -378,6 +397,7 @@ impl Shard {
             metrics.answered(count as u64, now.saturating_duration_since(read_at));
             self.window.answered(count as u64, read_at, now);
         }
+        metrics.publish_memory(&self.purse);
         self.window.adjust(now);
         self.window.worked(self.executed, spent);
         metrics.turns.set(self.turns);

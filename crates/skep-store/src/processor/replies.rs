@@ -88,9 +88,15 @@ impl Replies {
     /// Answers that may take about `budget` bytes, of which more than 2 GiB count as 2 GiB; those of up to eight bytes are not
     /// counted. Once they have taken as many,
     /// requests for large values are answered [`Reply::Deferred`], and so are all from the next 256 of the batch on:
-    /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits.
+    /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits, unless the
+    /// budget is 0: then every large value is deferred.
     pub fn with_budget(budget: usize) -> Self {
         Replies { entries: Vec::new(), bytes: Vec::new(), budget: budget.min(BUDGET_MAX), large_bytes: 0 }
+    }
+
+    /// Sets the budget of the next batches.
+    pub fn set_budget(&mut self, budget: usize) {
+        self.budget = budget.min(BUDGET_MAX);
     }
 
     /// Number of answers.
@@ -152,7 +158,7 @@ impl Replies {
     /// always may.
     pub(crate) fn may_touch_large(&self, is_answered: bool) -> bool {
         let may_work = self.large_bytes == 0 || self.large_bytes / LARGE_BYTES_PER_BUDGET < self.budget;
-        may_work && (!is_answered || self.within_budget())
+        self.budget > 0 && may_work && (!is_answered || self.within_budget())
     }
 
     /// Takes note of a large value that was read or written.

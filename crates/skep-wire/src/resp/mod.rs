@@ -25,14 +25,15 @@
 //!   text      as a bulk                 =6\r\ntxt:41\r\n
 //! ```
 //!
-//! Invariants: no input makes the parser panic; it keeps 8 bytes for an argument that has begun and reserves
-//! nothing for bytes that are only announced; what it has seen of an incomplete request it does not look at again.
+//! Invariants: no input makes the parser panic; it allocates nothing, neither for bytes that are only announced nor for
+//! arguments that have arrived. It checks each byte of a request once, in however many pieces it arrives, and reads the
+//! lines that announce arguments once more when a request did not arrive in one piece.
 
 mod reply;
 mod request;
 
 pub use reply::{ReplyWriter, Version};
-pub use request::{Argument, RequestError, RequestParser};
+pub use request::{Argument, Parsed, RequestError, RequestParser};
 
 use skep_store::operation::VALUE_SIZE_MAX;
 

@@ -8,6 +8,11 @@
 //! Quoted words of an inline request lose their quotes and escapes in the buffer itself: what they stand for is
 //! never longer than what was typed.
 //!
+//! The parser allocates nothing. It appends arguments to a vector of the caller as far as that has capacity. An
+//! incomplete request leaves none there: when the rest has arrived, its arguments are found by a second pass over the
+//! lines that announce them. So a request of a million arguments holds its bytes only until it is complete, and its
+//! caller then knows what its arguments take before they take it.
+//!
 //! The sentences of the errors are those of Redis 7: they are an interface.
 
 use std::ops::Range;
@@ -68,6 +73,18 @@ pub enum RequestError {
     RequestTooLong,
 }
 
+/// What the parser found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The request is not complete: the next call must bring the same bytes, and more.
+    Incomplete,
+    /// The request is complete and has this size; its arguments were appended, the name of the command first. An empty
+    /// request has none, and no reply. The next call must bring the bytes after it.
+    Complete(usize),
+    /// The request is complete, but its arguments need capacity for this many: the next call must bring the same bytes.
+    NeedsCapacity(usize),
+}
+
 /// What has been seen of the request that is arriving.
 #[derive(Clone, Copy, Debug, Default)]
 enum Progress {
@@ -92,51 +109,64 @@ pub struct RequestParser {
     position: usize,
     /// Bytes from `position` on in which there is no end of line.
     searched: usize,
-    arguments: Vec<Argument>,
+    /// Where the first argument is announced, and how many there are.
+    body: usize,
+    count: u32,
 }
 
 impl RequestParser {
-    /// Parses the request that begins with the first byte of `input`.
-    ///
-    /// Answers its size in bytes when it is complete: [`RequestParser::arguments`] are then its arguments (none for
-    /// an empty request, which has no reply), and the next call must bring the bytes behind it. Answers `None` when it
-    /// is incomplete: the next call must bring the same bytes, and more. After an error the parser must not be used
-    /// again.
-    pub fn parse(&mut self, input: &mut [u8]) -> Result<Option<usize>, RequestError> {
+    /// Parses the request that begins with the first byte of `input`, and appends its arguments to `arguments` when it
+    /// is complete. After an error the parser must not be used again.
+    pub fn parse(&mut self, input: &mut [u8], arguments: &mut Vec<Argument>) -> Result<Parsed, RequestError> {
+        let first = arguments.len();
+        // Whether all arguments so far were appended.
+        let mut is_collected = matches!(self.progress, Progress::Nothing);
         loop {
             match self.progress {
-                Progress::Nothing => {
-                    self.arguments.clear();
-                    // A request of many arguments must not pin its memory for ever.
-                    self.arguments.shrink_to(1024);
-                    match input.first() {
-                        None => return Ok(None),
-                        Some(b'*') => {
-                            self.position = 1;
-                            self.progress = Progress::CountLine;
-                        }
-                        Some(_) => self.progress = Progress::Inline,
+                Progress::Nothing => match input.first() {
+                    None => return Ok(Parsed::Incomplete),
+                    Some(b'*') => {
+                        self.position = 1;
+                        self.progress = Progress::CountLine;
                     }
-                }
+                    Some(_) => self.progress = Progress::Inline,
+                },
                 Progress::CountLine => {
-                    let Some(line) = self.line(input, RequestError::CountLineTooLong)? else { return Ok(None) };
+                    let Some(line) = self.line(input, RequestError::CountLineTooLong)? else {
+                        return Ok(Parsed::Incomplete);
+                    };
                     let count = parse_number(&input[line]).ok_or(RequestError::Count)?;
                     match u32::try_from(count.max(0)) {
-                        Ok(0) => return Ok(Some(self.finish())),
+                        Ok(0) => return Ok(self.finish()),
                         Ok(missing) if missing as usize <= ARGUMENT_COUNT_MAX => {
+                            (self.body, self.count) = (self.position, missing);
                             self.progress = Progress::Arguments { missing };
                         }
                         _ => return Err(RequestError::Count),
                     }
                 }
-                Progress::Arguments { missing: 0 } => return Ok(Some(self.finish())),
+                Progress::Arguments { missing: 0 } if is_collected => return Ok(self.finish()),
+                Progress::Arguments { missing: 0 } => {
+                    arguments.truncate(first);
+                    if arguments.capacity() - first < self.count as usize {
+                        return Ok(Parsed::NeedsCapacity(self.count as usize));
+                    }
+                    collect(&input[..self.position], self.body, arguments);
+                    return Ok(self.finish());
+                }
                 Progress::Arguments { missing } => {
                     match input.get(self.position) {
-                        None => return Ok(None),
+                        None => {
+                            arguments.truncate(first);
+                            return Ok(Parsed::Incomplete);
+                        }
                         Some(b'$') => {}
                         Some(&other) => return Err(RequestError::NoBulk(other)),
                     }
-                    let Some(line) = self.line(input, RequestError::SizeLineTooLong)? else { return Ok(None) };
+                    let Some(line) = self.line(input, RequestError::SizeLineTooLong)? else {
+                        arguments.truncate(first);
+                        return Ok(Parsed::Incomplete);
+                    };
                     let size = parse_number(&input[line.start + 1..line.end]).ok_or(RequestError::Size)?;
                     let size = usize::try_from(size).map_err(|_| RequestError::Size)?;
                     if size > BULK_SIZE_MAX {
@@ -150,26 +180,36 @@ impl RequestParser {
                 Progress::Bulk { missing, size } => {
                     let end = self.position + size as usize;
                     match input.get(end..end + 2) {
-                        None => return Ok(None),
+                        None => {
+                            arguments.truncate(first);
+                            return Ok(Parsed::Incomplete);
+                        }
                         Some(b"\r\n") => {}
                         Some(_) => return Err(RequestError::BulkEnd),
                     }
-                    self.arguments.push(Argument::new(self.position, size as usize));
+                    is_collected &= arguments.len() < arguments.capacity();
+                    if is_collected {
+                        arguments.push(Argument::new(self.position, size as usize));
+                    }
                     self.position = end + 2;
                     self.progress = Progress::Arguments { missing: missing - 1 };
                 }
                 Progress::Inline => {
-                    let Some(line) = self.line(input, RequestError::InlineTooLong)? else { return Ok(None) };
-                    split_words(&mut input[line], &mut self.arguments)?;
-                    return Ok(Some(self.finish()));
+                    let Some(line) = self.line(input, RequestError::InlineTooLong)? else {
+                        return Ok(Parsed::Incomplete);
+                    };
+                    // Words are separated by blanks.
+                    let count_max = line.len().div_ceil(2);
+                    if arguments.capacity() - first < count_max {
+                        // The line is searched again when there is capacity.
+                        self.position = 0;
+                        return Ok(Parsed::NeedsCapacity(count_max));
+                    }
+                    split_words(&mut input[line], arguments)?;
+                    return Ok(self.finish());
                 }
             }
         }
-    }
-
-    /// The arguments of the request that was completed last, the name of the command first.
-    pub fn arguments(&self) -> &[Argument] {
-        &self.arguments
     }
 
     /// The line at `position` without its end, or `None` if it is incomplete. Moves `position` behind it.
@@ -193,10 +233,21 @@ impl RequestParser {
         Ok(Some(start..end))
     }
 
-    /// Makes ready for the next request; answers the size of this one.
-    fn finish(&mut self) -> usize {
+    /// Makes ready for the next request.
+    fn finish(&mut self) -> Parsed {
         self.progress = Progress::Nothing;
-        std::mem::take(&mut self.position)
+        Parsed::Complete(std::mem::take(&mut self.position))
+    }
+}
+
+/// Appends the arguments of a request that was checked; the first one is announced at `position`.
+fn collect(request: &[u8], mut position: usize, arguments: &mut Vec<Argument>) {
+    while position < request.len() {
+        let newline = position + memchr(b'\n', &request[position..]).expect("the request was checked");
+        let line = &request[position + 1..newline];
+        let size = parse_number(line.strip_suffix(b"\r").unwrap_or(line)).expect("the request was checked") as usize;
+        arguments.push(Argument::new(newline + 1, size));
+        position = newline + 1 + size + 2;
     }
 }
 
@@ -294,23 +345,25 @@ fn is_blank(byte: u8) -> bool {
 mod tests {
     use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
-    use super::{Argument, BULK_SIZE_MAX, LINE_SIZE_MAX, RequestError, RequestParser};
+    use super::{Argument, BULK_SIZE_MAX, LINE_SIZE_MAX, Parsed, RequestError, RequestParser};
 
     /// All requests of `bytes`, given to the parser `step` bytes at a time, and why it stopped.
     fn parse_all(bytes: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
         let mut parser = RequestParser::default();
-        let mut buffer = Vec::new();
+        let (mut buffer, mut arguments) = (Vec::new(), Vec::new());
         let mut requests = Vec::new();
         for piece in bytes.chunks(step) {
             buffer.extend_from_slice(piece);
             loop {
-                match parser.parse(&mut buffer) {
-                    Ok(Some(consumed)) => {
+                match parser.parse(&mut buffer, &mut arguments) {
+                    Ok(Parsed::Complete(consumed)) => {
                         let owned = |argument: &Argument| buffer[argument.range()].to_vec();
-                        requests.push(parser.arguments().iter().map(owned).collect());
+                        requests.push(arguments.iter().map(owned).collect());
+                        arguments.clear();
                         buffer.drain(..consumed);
                     }
-                    Ok(None) => break,
+                    Ok(Parsed::NeedsCapacity(count)) => arguments.reserve_exact(count),
+                    Ok(Parsed::Incomplete) => break,
                     Err(error) => return (requests, Some(error)),
                 }
             }
@@ -388,9 +441,27 @@ mod tests {
 
     #[test]
     fn announced_bytes_reserve_nothing() {
-        let mut parser = RequestParser::default();
-        assert_eq!(parser.parse(&mut b"*1048576\r\n$1048576\r\nab".to_vec()), Ok(None));
-        assert!(parser.arguments.capacity() <= 1024);
+        let mut arguments = Vec::new();
+        let parsed = RequestParser::default().parse(&mut b"*1048576\r\n$1048576\r\nab".to_vec(), &mut arguments);
+        assert_eq!((parsed, arguments.capacity()), (Ok(Parsed::Incomplete), 0));
+    }
+
+    #[test]
+    fn arguments_take_no_memory_before_the_request_is_complete() {
+        const COUNT: usize = 100_000;
+        let mut request = encode(&vec![b"x".to_vec(); COUNT]);
+        let (mut parser, mut arguments) = (RequestParser::default(), Vec::new());
+        let end = request.len();
+        for size in [end / 3, end / 2, end - 1] {
+            assert_eq!(parser.parse(&mut request[..size], &mut arguments), Ok(Parsed::Incomplete));
+            assert_eq!((arguments.len(), arguments.capacity()), (0, 0));
+        }
+        for _ in 0..2 {
+            assert_eq!(parser.parse(&mut request, &mut arguments), Ok(Parsed::NeedsCapacity(COUNT)));
+        }
+        arguments.reserve_exact(COUNT);
+        assert_eq!(parser.parse(&mut request, &mut arguments), Ok(Parsed::Complete(end)));
+        assert!(arguments.len() == COUNT && arguments.iter().all(|argument| &request[argument.range()] == b"x"));
     }
 
     proptest! {
@@ -407,7 +478,8 @@ mod tests {
         fn a_truncated_request_is_incomplete(arguments in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6)) {
             let bytes = encode(&arguments);
             for size in 0..bytes.len() {
-                prop_assert_eq!(RequestParser::default().parse(&mut bytes[..size].to_vec()), Ok(None));
+                let parsed = RequestParser::default().parse(&mut bytes[..size].to_vec(), &mut Vec::new());
+                prop_assert_eq!(parsed, Ok(Parsed::Incomplete));
             }
         }
 

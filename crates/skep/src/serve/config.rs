@@ -51,6 +51,13 @@ pub(crate) struct Configuration {
     /// --kv-size].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
+    /// Memory of all connections together: requests that are not complete, and replies that clients have not taken
+    /// [default: 256MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) connection_memory: Option<MemorySize>,
+    /// Most connections at a time; each needs 16KiB of --connection-memory [default: 10000].
+    #[arg(long, value_name = "N")]
+    pub(crate) max_clients: Option<ClientCount>,
     /// Longest time from the read of a request to its reply, 1ms to 60s, or off: what would take longer while other clients
     /// wait is answered BUSY; off: nothing is refused, clients wait [default: off].
     #[arg(long, value_name = "TIME|off")]
@@ -95,6 +102,11 @@ pub(crate) struct LeaseTime(Duration);
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct ShardCount(u16);
+
+/// 1 to [`CLIENT_COUNT_MAX`] connections.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct ClientCount(usize);
 
 /// The average size of a key and its value, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -163,6 +175,8 @@ impl Configuration {
             kv_size: self.kv_size.or(other.kv_size),
             hash_index_ratio: self.hash_index_ratio.or(other.hash_index_ratio),
             inline_threshold: self.inline_threshold.or(other.inline_threshold),
+            connection_memory: self.connection_memory.or(other.connection_memory),
+            max_clients: self.max_clients.or(other.max_clients),
             delay_max: self.delay_max.or(other.delay_max),
             prefault: self.prefault.or(other.prefault),
             pin_threads: self.pin_threads.or(other.pin_threads),
@@ -189,6 +203,8 @@ impl Configuration {
             kv_size: complete.kv_size.expect(said).0,
             hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
             inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
+            connection_memory: complete.connection_memory.expect(said).0,
+            connections_max: complete.max_clients.expect(said).0,
             delay_max: complete.delay_max.expect(said).0,
             prefault: complete.prefault.expect(said),
             pin_threads: complete.pin_threads.expect(said),
@@ -199,6 +215,8 @@ impl Configuration {
 
 /// Every shard has rings to every other; this many is what the server allows.
 const SHARD_COUNT_MAX: u16 = 256;
+/// File descriptors of a process are fewer on every machine.
+const CLIENT_COUNT_MAX: usize = 1 << 30;
 /// The largest average that makes sense: a longest key and a longest value.
 const KV_SIZE_MAX: usize = skep_store::operation::KEY_SIZE_MAX + skep_store::operation::VALUE_SIZE_MAX;
 /// Ten slots of five bytes.
@@ -268,6 +286,17 @@ impl FromStr for ShardCount {
         match text.parse() {
             Ok(count @ 1..=SHARD_COUNT_MAX) => Ok(ShardCount(count)),
             _ => Err(format!("`{text}` is not a number of shards: write a whole number, 1 to {SHARD_COUNT_MAX}")),
+        }
+    }
+}
+
+impl FromStr for ClientCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(count @ 1..=CLIENT_COUNT_MAX) => Ok(ClientCount(count)),
+            _ => Err(format!("`{text}` is not a number of connections: write a whole number, at least 1")),
         }
     }
 }
@@ -367,6 +396,7 @@ from_file! {
     ListenAddress: Text, "\"127.0.0.1:7379\"";
     RespAddress: Text, "\"127.0.0.1:6379\" or \"off\"";
     ShardCount: Number, "4, a whole number without quotes";
+    ClientCount: Number, "10000, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";
     Ratio: Number, "0.5, a number without quotes";
     DelayMax: Text, "\"100ms\" or \"off\"";
@@ -415,6 +445,8 @@ mod tests {
         assert_eq!(settings.shards, 3);
         assert_eq!(settings.kv_size, 64);
         assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
+        assert_eq!(settings.connection_memory, skep_server::ServerSettings::default().connection_memory);
+        assert_eq!(settings.connections_max, skep_server::ServerSettings::default().connections_max);
         assert!(!settings.prefault);
         assert!(!settings.pin_threads);
     }
@@ -461,6 +493,9 @@ mod tests {
             ("ordered-memory = \"4G\"", ["line 1", "`ordered-memory`", "or off"]),
             ("ordered-memory = false", ["line 1", "`ordered-memory`", "\"4GiB\""]),
             ("resp = false", ["line 1", "`resp`", "\"off\""]),
+            ("connection-memory = \"4G\"", ["line 1", "`connection-memory`", "4GiB"]),
+            ("max-clients = 0", ["line 1", "`max-clients`", "at least 1"]),
+            ("max-clients = \"100\"", ["line 1", "`max-clients`", "whole number without quotes"]),
             ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
             ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
             ("resp = \"on\"", ["line 1", "`resp`", "or off"]),

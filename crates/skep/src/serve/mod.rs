@@ -5,6 +5,7 @@
 //! while it touches its memory. Under systemd (`Type=notify`) readiness and stopping are reported. The log goes to standard
 //! error and is about the control plane only.
 
+mod allocator;
 mod config;
 mod screen;
 
@@ -17,7 +18,7 @@ use std::thread;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use skep_server::{Server, StartError};
+use skep_server::{Server, ServerSettings, StartError};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
@@ -54,6 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings.or(file).into_settings(core_count);
 
     log_to_standard_error();
+    allocator::return_freed_buffers();
     let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
     // From here on a signal stops the server in order.
     starting.store(false, Ordering::SeqCst);
@@ -84,19 +86,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Why the server did not start, in the words of the command line.
 fn explain(error: &StartError) -> String {
     match error {
-        StartError::MemoryAvailable { memory, ordered_memory, available } => {
+        StartError::MemoryAvailable { memory, ordered_memory, connection_memory, available } => {
             let (available, most) = (MemorySize(*available), MemorySize(available / 10 * 9));
-            let (wanted, together) = match ordered_memory {
-                0 => (format!("--memory {} is", MemorySize(*memory)), ""),
-                _ => {
-                    let (memory, ordered) = (MemorySize(*memory), MemorySize(*ordered_memory));
-                    (format!("--memory {memory} and --ordered-memory {ordered} are"), " together")
-                }
+            let (memory, connections) = (MemorySize(*memory), MemorySize(*connection_memory));
+            let ordered = match ordered_memory {
+                0 => String::new(),
+                _ => format!(", --ordered-memory {}", MemorySize(*ordered_memory)),
             };
             format!(
-                "{wanted} more than 90% of the {available} that this machine has to spare: choose at most {most}{together}"
+                "--memory {memory}{ordered} and {connections} for connections (--connection-memory) are more than 90% of \
+                 the {available} that this machine has to spare: choose at most {most} together"
             )
         }
+        StartError::ConnectionMemory { connection_memory, connections_max } => format!(
+            "--connection-memory {} is too little for --max-clients {connections_max}: choose at least {}, or fewer clients",
+            MemorySize(*connection_memory),
+            MemorySize(ServerSettings::connection_memory_min(*connections_max))
+        ),
         StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
         StartError::Listen { door, address, source } => {
             format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))

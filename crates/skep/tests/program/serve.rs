@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::process::{Server, assert_refusal, output, refusal, skep, text};
 
@@ -108,6 +110,95 @@ fn too_much_or_too_little_memory_is_refused() {
     };
     assert_refusal(&ordered("900TiB"), 1, &["--memory 64 MiB", "--ordered-memory 900 TiB", "together"]);
     assert_refusal(&ordered("1KiB"), 1, &["larger"]);
+}
+
+#[test]
+fn connections_have_their_memory_and_their_number() {
+    let serve = |flags: &[&str]| {
+        let quiet = ["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"];
+        refusal(&[&quiet[..], flags].concat())
+    };
+    let many = serve(&["--connection-memory", "10MiB"]);
+    assert_refusal(&many, 1, &["--connection-memory 10 MiB", "--max-clients 10000", "at least 156.25 MiB"]);
+    assert_refusal(&serve(&["--connection-memory", "1MiB", "--max-clients", "1"]), 1, &["at least 8 MiB"]);
+    assert_refusal(&serve(&["--connection-memory", "900TiB"]), 1, &["--memory 64 MiB", "for connections", "together"]);
+    assert_refusal(&serve(&["--max-clients", "0"]), 2, &["`0`", "--max-clients", "at least 1"]);
+    let server = Server::start(&["--max-clients", "2", "--connection-memory", "8MiB"]);
+    let mut info = connect(&server);
+    let mut other = connect(&server);
+    assert_eq!(reply(&mut other, "PING"), "+PONG");
+    let mut refused = BufReader::new(connect(&server));
+    let mut line = String::new();
+    refused.read_line(&mut line).expect("a reason");
+    assert_eq!(line, "-ERR max number of clients reached\r\n");
+    assert_eq!(field(&mut info, "maxclients"), 2);
+    assert_eq!(field(&mut info, "skep_connection_memory_limit"), 8 << 20);
+}
+
+/// Slow readers of large values take their buffers along when they leave.
+#[test]
+fn the_system_gets_the_memory_of_connections_back() {
+    const MIB: u64 = 1 << 20;
+    let server = Server::start(&["--connection-memory", "256MiB"]);
+    let mut info = connect(&server);
+    let value = "v".repeat(1 << 20);
+    assert_eq!(reply(&mut info, &format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n$1048576\r\n{value}")), "+OK");
+    let before = field(&mut info, "used_memory_rss");
+    for _ in 0..3 {
+        let readers: Vec<TcpStream> = (0..150)
+            .map(|_| {
+                let mut reader = connect(&server);
+                reader.write_all("GET big\r\n".repeat(50).as_bytes()).expect("the server reads");
+                reader
+            })
+            .collect();
+        wait_until(|| field(&mut info, "skep_connection_memory_used") > 100 * MIB);
+        // What stays in the middle of the heaps.
+        for number in 0..200 {
+            let mut small = connect(&server);
+            assert_eq!(reply(&mut small, &format!("SET {number} {}", "s".repeat(number * 50))), "+OK");
+        }
+        drop(readers);
+        wait_until(|| field(&mut info, "skep_connection_memory_used") < MIB);
+        // The buffers of the shards and the values stay.
+        wait_until(|| field(&mut info, "used_memory_rss") < before + 32 * MIB);
+    }
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    stream
+}
+
+/// The line that the server replies to a request.
+fn reply(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).and_then(|()| stream.write_all(b"\r\n")).expect("it reads");
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("it replies");
+        line.push(byte[0]);
+    }
+    text(&line).trim_end().to_owned()
+}
+
+/// A number of INFO.
+fn field(stream: &mut TcpStream, name: &str) -> u64 {
+    let size: usize = reply(stream, "INFO clients memory")[1..].parse().expect("the size of a text");
+    let mut bytes = vec![0; size + 2];
+    stream.read_exact(&mut bytes).expect("a text");
+    let text = text(&bytes);
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{text}")).parse().expect("a number")
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it never happens");
+        sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ const UNSAFE: &[&str] = &[
     "crates/skep-store/src/processor/interleaver.rs",
     "crates/skep-store/tests/ordered_page_end.rs",
     "crates/skep-store/tests/ordered_small_machines.rs",
+    "crates/skep/src/serve/allocator.rs",
 ];
 
 /// The longest a source file may be, in lines, unless [`LONG`] names it.

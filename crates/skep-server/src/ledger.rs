@@ -1,0 +1,316 @@
+//! The memory of connections: one budget for the whole server.
+//!
+//! ```text
+//!   budget   │ share │ share │ …  one for each connection there may be │ common: lent │ common: free          │
+//!   shard    │ reserve: the replies of one turn │ purse: pieces taken from the common part
+//! ```
+//!
+//! A connection holds its buffers, its parsed requests and its buffered replies. All of it counts, by the capacity that is
+//! allocated. Each connection may always hold [`SHARE`]. What it holds beyond, it borrows from the common part:
+//!
+//! 1. Before a connection reads or parses, it is told how much it may grow ([`Purse::room`]). A step that needs more waits.
+//! 2. After each step its shard counts what it holds now ([`Purse::settle`]).
+//! 3. A shard takes the common part in pieces of [`PIECE`], so that settling touches no atomic as a rule.
+//!
+//! A connection may borrow at most twice what is left free of the common part, and hold at most half of the budget. So one
+//! that is alone gets two thirds of the common part, n that grow together get 2 of 2n + 1 parts each, and a third of what
+//! was left is always left for the next one. This is the dynamic threshold of shared-memory switches (Choudhury and Hahne, 1998).
+//!
+//! Incomplete requests that wait for each other's memory would each get a little of what is released, and none would be
+//! completed. So one connection at a time is the *senior*: it may borrow all that is free, and the others a little. It is the first
+//! one that waited, and stops being it when its request is complete and done.
+//!
+//! The replies of a turn are not known before they are made. Each shard has a reserve for them, [`SHARD_RESERVE`], which is
+//! not a part of the budget. A shard whose reserve is in use is *short* ([`Purse::is_short`]): large values wait, and
+//! each connection goes on in small steps that its share covers. So all connections together never hold more than the
+//! budget and one reserve for each shard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes that each connection may always hold.
+pub(crate) const SHARE: usize = 8 << 10;
+/// Bytes that the replies of one turn of a shard may take beyond the budget: of both spaces, a mebibyte, a value of the
+/// largest size and a wave of small ones, each in a buffer that has doubled.
+pub(crate) const SHARD_RESERVE: usize = 8 << 20;
+/// The smallest budget: half of it holds the largest value twice.
+pub(crate) const BUDGET_MIN: usize = 8 << 20;
+/// A shard takes and returns this many bytes at a time.
+const PIECE: usize = 64 << 10;
+/// Bytes that a connection may borrow while another one is the senior.
+const JUNIOR_MAX: usize = 64 << 10;
+/// Pieces that a shard keeps when nothing is lent.
+const PIECES_KEPT: usize = 4;
+
+/// The common part of the budget.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// Most bytes that one connection may hold.
+    one_max: usize,
+    /// Bytes of the common part.
+    common: usize,
+    /// Those that no shard has taken.
+    free: AtomicUsize,
+    /// Connections that wait for memory.
+    waiting: AtomicUsize,
+    /// The number of the connection that may borrow all that is free; 0: there is none.
+    senior: AtomicU64,
+}
+
+impl Ledger {
+    /// A budget for at most this many connections, whose shares take at most half of it.
+    pub(crate) fn new(budget: usize, connections_max: usize) -> Ledger {
+        let common = budget.saturating_sub(connections_max.saturating_mul(SHARE));
+        // What it may borrow alone: twice what is left.
+        let one_max = (budget / 2).min(common / 3 * 2);
+        let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(0));
+        Ledger { one_max, common, free, waiting, senior }
+    }
+
+    /// Takes whole pieces, at least `size` bytes if there are as many; returns how many bytes it took.
+    fn take(&self, size: usize) -> usize {
+        let wanted = size.next_multiple_of(PIECE);
+        let mut taken = 0;
+        let reduce = |free: usize| {
+            taken = wanted.min(free);
+            Some(free - taken)
+        };
+        // Relaxed: the counter protects no other memory.
+        let _ = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reduce);
+        taken
+    }
+
+    fn give_back(&self, size: usize) {
+        self.free.fetch_add(size, Ordering::Relaxed);
+    }
+
+    /// Makes a connection the senior, unless another one is it; returns true if it is.
+    pub(crate) fn become_senior(&self, connection: u64) -> bool {
+        let found = self.senior.compare_exchange(0, connection, Ordering::Relaxed, Ordering::Relaxed);
+        found.is_ok() || found == Err(connection)
+    }
+
+    /// Lets another connection become the senior.
+    pub(crate) fn resign(&self) {
+        self.senior.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that begins to wait for memory.
+    pub(crate) fn begin_wait(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that waits no more.
+    pub(crate) fn end_wait(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connections that wait for memory.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns true while a connection waits and less than a quarter of the common part is free. Two connections that hold
+    /// what they may leave a fifth.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.waiting() > 0 && self.free.load(Ordering::Relaxed) < self.common / 4
+    }
+}
+
+/// A shard's part of the ledger.
+#[derive(Debug)]
+pub(crate) struct Purse {
+    ledger: Arc<Ledger>,
+    /// Bytes taken from the ledger and not returned.
+    taken: isize,
+    /// Bytes that connections hold, and the most that they held.
+    held: usize,
+    held_max: usize,
+    /// Bytes that connections hold beyond their shares.
+    borrowed: usize,
+    /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
+    /// so one shard's number may be negative. The sum of all shards is right.
+    batches: isize,
+    /// Whether memory was released since [`Purse::take_released`].
+    released: bool,
+}
+
+impl Purse {
+    /// A purse without pieces.
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Purse {
+        Purse { ledger, taken: 0, held: 0, held_max: 0, borrowed: 0, batches: 0, released: false }
+    }
+
+    /// The ledger of the server.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Most bytes that one connection may ever hold.
+    pub(crate) fn one_max(&self) -> usize {
+        self.ledger.one_max
+    }
+
+    /// Bytes that connections hold, and forwarded batches, which may make the number of one shard negative.
+    pub(crate) fn used(&self) -> i64 {
+        self.held as i64 + self.batches as i64
+    }
+
+    /// The most bytes that connections held, without forwarded batches.
+    pub(crate) fn held_max(&self) -> u64 {
+        self.held_max as u64
+    }
+
+    /// Returns true if a connection holds more than its share.
+    pub(crate) fn lends(&self) -> bool {
+        self.borrowed > 0
+    }
+
+    /// Bytes of the pieces that are not lent; negative: the reserve is in use.
+    fn spare(&self) -> isize {
+        self.taken - self.borrowed.cast_signed() - self.batches
+    }
+
+    /// Returns true if the reserve is in use: only steps that shares cover are safe.
+    pub(crate) fn is_short(&self) -> bool {
+        self.spare() < 0
+    }
+
+    /// Returns true if the reserve is used up: nothing may grow.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.spare() < -SHARD_RESERVE.cast_signed()
+    }
+
+    /// How many more bytes a connection that holds `held` may hold.
+    pub(crate) fn room(&self, held: usize, is_senior: bool) -> usize {
+        let lent = held.saturating_sub(SHARE);
+        let free = self.ledger.free.load(Ordering::Relaxed) + self.spare().max(0).cast_unsigned();
+        let borrowed = match self.ledger.senior.load(Ordering::Relaxed) {
+            0 => (2 * free).saturating_sub(lent) / 3,
+            _ if is_senior => free,
+            _ => ((2 * free).saturating_sub(lent) / 3).min(JUNIOR_MAX.saturating_sub(lent)),
+        };
+        SHARE.saturating_sub(held) + borrowed.min(self.ledger.one_max.saturating_sub(held))
+    }
+
+    /// Like [`Purse::room`], but at most `wanted` beyond the share, and as much as is certain to be there: this shard has
+    /// taken it.
+    pub(crate) fn secure(&mut self, held: usize, is_senior: bool, wanted: usize) -> usize {
+        let share_left = SHARE.saturating_sub(held);
+        let borrowed = (self.room(held, is_senior) - share_left).min(wanted);
+        let spare = self.spare();
+        if spare < borrowed.cast_signed() {
+            self.taken += self.ledger.take((borrowed.cast_signed() - spare).cast_unsigned()).cast_signed();
+        }
+        share_left + borrowed.min(self.spare().max(0).cast_unsigned())
+    }
+
+    /// Counts a connection that held `before` bytes and holds `after`.
+    pub(crate) fn settle(&mut self, before: usize, after: usize) {
+        if before != after {
+            self.held = self.held - before + after;
+            self.held_max = self.held_max.max(self.held);
+            self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
+            self.balance(after < before);
+        }
+    }
+
+    /// Counts a forwarded batch that held `before` bytes and holds `after`; it has no share.
+    pub(crate) fn settle_batch(&mut self, before: usize, after: usize) {
+        self.batches += after.cast_signed() - before.cast_signed();
+        self.balance(after < before);
+    }
+
+    /// Takes pieces for what is lent, or returns those that are not.
+    fn balance(&mut self, released: bool) {
+        self.released |= released;
+        let spare = self.spare();
+        if spare < 0 {
+            self.taken += self.ledger.take(spare.unsigned_abs()).cast_signed();
+        } else if spare.cast_unsigned() > 2 * PIECES_KEPT * PIECE {
+            let surplus = spare.cast_unsigned() - PIECES_KEPT * PIECE;
+            self.taken -= surplus.cast_signed();
+            self.ledger.give_back(surplus);
+        }
+    }
+
+    /// Returns true once after memory was released: what waits may go on. What another shard has returned is noticed by
+    /// trying from time to time.
+    pub(crate) fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.released)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::{Ledger, PIECE, PIECES_KEPT, Purse, SHARD_RESERVE, SHARE};
+
+    const BUDGET: usize = 64 << 20;
+
+    /// Lets connections grow in turn, by `step` each time, until none may.
+    fn grow(purse: &mut Purse, connections: &mut [usize], step: usize) {
+        let mut grows = true;
+        while std::mem::take(&mut grows) {
+            for held in connections.iter_mut() {
+                if purse.secure(*held, false, step) >= step {
+                    purse.settle(*held, *held + step);
+                    *held += step;
+                    grows = true;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn connections_get_as_much_as_others_leave() {
+        let common = BUDGET - 100 * SHARE;
+        for count in [1, 2, 10, 50] {
+            let mut purse = Purse::new(Arc::new(Ledger::new(BUDGET, 100)));
+            let mut held = vec![0; count];
+            grow(&mut purse, &mut held, 1000);
+            let fair = (2 * common / (2 * count + 1)).min(BUDGET / 2);
+            for &held in &held {
+                assert!((fair - 4 * PIECE..=fair + SHARE + 1000).contains(&held), "{count}: {held} of {fair}");
+            }
+            assert!(purse.room(0, false) > fair / 4 && !purse.is_short());
+            let sum = held.iter().sum::<usize>();
+            assert_eq!((purse.used(), purse.held_max()), (sum as i64, sum as u64));
+            for held in held {
+                purse.settle(held, 0);
+            }
+            assert!(!purse.lends() && purse.used() == 0 && purse.taken <= (2 * PIECES_KEPT * PIECE) as isize);
+        }
+    }
+
+    #[test]
+    fn a_shard_that_is_short_keeps_the_shares() {
+        let ledger = Arc::new(Ledger::new(BUDGET, 100));
+        let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
+        // Replies of a turn, more than is left.
+        one.settle(0, BUDGET);
+        assert!(one.is_short() && !one.is_exhausted() && !other.is_short());
+        assert_eq!(one.secure(0, false, 1 << 20), SHARE);
+        assert_eq!(other.secure(SHARE - 1, false, 1 << 20), 1);
+        assert_eq!(other.secure(SHARE, false, 1 << 20), 0);
+        one.settle(0, SHARD_RESERVE + SHARE);
+        assert!(one.is_exhausted());
+        one.settle(BUDGET, 0);
+        assert!(!one.is_short() && other.secure(SHARE, false, 1 << 20) == 1 << 20);
+    }
+
+    #[test]
+    fn a_batch_may_be_settled_by_another_shard() {
+        let ledger = Arc::new(Ledger::new(BUDGET, 100));
+        let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
+        one.settle_batch(0, 10 << 20);
+        other.settle_batch(10 << 20, 20 << 20);
+        one.settle_batch(20 << 20, 0);
+        assert_eq!((one.batches, one.used() + other.used()), (-(10 << 20), 0));
+        let free = one.ledger.free.load(Ordering::Relaxed).cast_signed();
+        assert_eq!(free + one.taken + other.taken, one.ledger.common.cast_signed());
+        assert!(free > (BUDGET - 100 * SHARE - 4 * PIECES_KEPT * PIECE) as isize);
+    }
+}

@@ -1,0 +1,110 @@
+//! Connections that wait for memory, and those that keep it from them.
+//!
+//! A connection that may not hold what its next step needs is *starved*: it is not read and its requests are not worked on.
+//! It is tried again when this shard releases memory, and, since another shard may have released some, at every tick.
+//!
+//! Once a second, while connections hold more than their shares:
+//!
+//! 1. Empty buffers of connections that were silent for a second are returned.
+//! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
+//! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
+//!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
+//! 4. If there is none, and memory is scarce, stalled connections wait for each other's memory. The one that holds most is
+//!    closed, so that the others go on.
+
+use std::time::{Duration, Instant};
+
+use super::Shard;
+use crate::connection::Next;
+use crate::connections::Token;
+
+/// How often memory is looked after, and how long a connection is silent before its empty buffers are returned.
+const SCAN: Duration = Duration::from_secs(1);
+/// How long a connection may hold more than its share without progress while memory is wanted.
+const STALL: Duration = Duration::from_secs(10);
+
+impl Shard {
+    /// Puts a connection on the list of those that wait for memory, once.
+    pub(super) fn starve(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(token)
+            && !connection.waits_for_memory
+        {
+            connection.waits_for_memory = true;
+            self.purse.ledger().begin_wait();
+            self.starved.push(token);
+        }
+    }
+
+    /// Returns true if memory is to be looked after from time to time, also while nothing else happens.
+    pub(super) fn watches_memory(&self) -> bool {
+        self.purse.lends() || !self.starved.is_empty()
+    }
+
+    /// Tries starved connections again if memory was released.
+    pub(super) fn retry_starved(&mut self) {
+        if self.purse.take_released() && !self.starved.is_empty() {
+            self.queue_starved();
+        }
+    }
+
+    fn queue_starved(&mut self) {
+        for token in std::mem::take(&mut self.starved) {
+            self.purse.ledger().end_wait();
+            if let Some(connection) = self.connections.get_mut(token) {
+                connection.waits_for_memory = false;
+            }
+            self.queue(token);
+        }
+    }
+
+    /// Tries starved connections again, returns what silent connections do not need, and closes stalled ones.
+    pub(super) fn scan_memory(&mut self, now: Instant) {
+        if now >= self.next_memory_scan && self.purse.lends() {
+            self.next_memory_scan = now + SCAN;
+            let mut stalled = Vec::new();
+            for (token, connection) in self.connections.iter_mut() {
+                let silent = now.saturating_duration_since(connection.progress_at());
+                if connection.borrows() && silent >= SCAN {
+                    connection.release(&mut self.purse);
+                    if connection.borrows() && silent >= STALL {
+                        stalled.push((connection.progress_at(), token));
+                    }
+                }
+            }
+            stalled.sort_unstable_by_key(|(progress_at, _)| *progress_at);
+            self.close_stalled(&stalled, now);
+            self.metrics().publish_memory(&self.purse);
+        }
+        self.queue_starved();
+    }
+
+    /// Closes stalled connections, the longest stalled first, as far as memory is needed.
+    fn close_stalled(&mut self, stalled: &[(Instant, Token)], now: Instant) {
+        let mut is_one_closed = false;
+        let mut largest = None;
+        for &(_, token) in stalled {
+            let Some(connection) = self.connections.get_mut(token) else { continue };
+            if !connection.waits_for_client() {
+                largest = largest.max(Some((connection.held(), token.to_u64())));
+            } else if connection.is_starved() || self.purse.ledger().is_scarce() {
+                self.close_one_stalled(token, now);
+                is_one_closed = true;
+            }
+        }
+        if let Some((_, word)) = largest
+            && !is_one_closed
+            && self.purse.ledger().is_scarce()
+        {
+            self.close_one_stalled(Token::from_u64(word), now);
+        }
+    }
+
+    fn close_one_stalled(&mut self, token: Token, now: Instant) {
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        match connection.close_stalled(metrics, now, &mut self.purse) {
+            Next::Linger(_) => self.lingering.push(token),
+            _ => self.close(token),
+        }
+    }
+}
