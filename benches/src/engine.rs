@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::figures::millions;
+use skep_measure::Figure;
+
+use crate::figures::{millions, ratio};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -37,16 +39,18 @@ pub struct Engine {
     pub batch: u64,
     /// Rounds of a case.
     pub rounds: u64,
-    /// Random lines that the bare loop reads a second.
-    pub limit_read: f64,
-    /// Random lines that it reads and writes a second.
-    pub limit_rmw: f64,
+    /// The largest spread of a figure that was measured.
+    pub spread_max: f64,
+    /// Random lines that the bare loop reads per second.
+    pub limit_read: Figure,
+    /// Random lines that it reads and writes per second.
+    pub limit_rmw: Figure,
     /// One for each case.
     pub cases: Vec<Case>,
     /// What the reservation station of the hash store costs in some of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub station: Vec<StationCost>,
-    /// The bare loop with work beside each line; none in results that are older.
+    /// The bare loop with work beside each line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limit_with_work: Vec<WorkBeside>,
     /// Of the ordered store: bytes of memory for a byte of keys and values, after a load in random order.
@@ -69,11 +73,9 @@ fn hash() -> String {
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct WorkBeside {
     /// Nanoseconds that line and work take in the cache.
-    pub nanoseconds: f64,
-    /// Lines a second over those without the work, none in the cache.
-    pub of_limit: f64,
-    /// The spread of that.
-    pub of_limit_spread: f64,
+    pub nanoseconds: Figure,
+    /// Lines per second over those without the work, none in the cache.
+    pub of_limit: Figure,
 }
 
 /// What the reservation station costs in a case.
@@ -81,10 +83,8 @@ pub struct WorkBeside {
 pub struct StationCost {
     /// Its name.
     pub case: String,
-    /// Time with the station / time without it, less one: below zero it gains.
-    pub cost: f64,
-    /// Largest − smallest.
-    pub spread: f64,
+    /// Time with the station / time without it: below one it gains.
+    pub time_over_without: Figure,
 }
 
 /// The figures of a case.
@@ -92,14 +92,14 @@ pub struct StationCost {
 pub struct Case {
     /// Its name.
     pub case: String,
-    /// Operations a second.
-    pub ops_per_s: f64,
-    /// (Largest − smallest) / median of these.
-    pub spread: f64,
-    /// Operations a second over those of the bare loop.
-    pub of_limit: f64,
-    /// The spread of that.
-    pub of_limit_spread: f64,
+    /// Operations per second.
+    pub ops_per_s: Figure,
+    /// Lines that the bare loop of the case touches per second.
+    pub limit_lines_per_s: Figure,
+    /// Lines that it touches for an operation.
+    pub limit_lines: u64,
+    /// Operations per second over those of the bare loop.
+    pub of_limit: Figure,
     /// Accesses of an operation.
     pub accesses: f64,
     /// Lines of an operation; of the ordered store those that it reads.
@@ -127,14 +127,39 @@ impl Report {
     pub fn tables(&self) -> Tables {
         let engine = &self.engine;
         let rows = engine.cases.iter().map(|case| {
-            let numbers = [case.spread, case.of_limit, case.of_limit_spread, case.accesses, case.lines];
-            let numbers = numbers.map(|number| format!("{number:.2}"));
-            [vec![case.case.clone(), millions(case.ops_per_s)], numbers.to_vec()].concat()
+            let spread = |figure: &Figure| format!("{:.2}", figure.spread());
+            vec![
+                case.case.clone(),
+                case.ops_per_s.text(millions),
+                spread(&case.ops_per_s),
+                case.limit_lines_per_s.text(millions),
+                spread(&case.limit_lines_per_s),
+                case.limit_lines.to_string(),
+                ratio(&case.of_limit),
+                spread(&case.of_limit),
+                format!("{:.2}", case.accesses),
+                format!("{:.2}", case.lines),
+            ]
         });
-        let header = ["case", "M/s", "spread", "of the limit", "spread", "accesses", "lines"];
+        let header = [
+            "case",
+            "M/s",
+            "spread",
+            "limit, M lines/s",
+            "spread",
+            "lines each",
+            "of the limit",
+            "spread",
+            "accesses",
+            "lines",
+        ];
         let station = engine.station.iter().map(|cost| {
-            let percent = |share: f64| format!("{:+.0} %", 100.0 * share);
-            vec![cost.case.clone(), percent(cost.cost), percent(cost.spread).trim_start_matches('+').to_owned()]
+            let percent = |time: f64| format!("{:+.0} %", 100.0 * (time - 1.0));
+            vec![
+                cost.case.clone(),
+                cost.time_over_without.text(percent),
+                format!("{:.2}", cost.time_over_without.spread()),
+            ]
         });
         let about = match (engine.memory_per_raw_byte, engine.pairs, engine.height) {
             (Some(memory), Some(pairs), Some(height)) => format!(
@@ -155,15 +180,17 @@ impl Report {
             }
         };
         let note = format!(
-            "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds. The bare loop reads {} M random \
-             lines/s, and reads and writes {} M. {about}{about_work}",
+            "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds; a row with a spread above {:.2} \
+             is not measured. The bare loop reads {} M random lines/s, and reads and writes {} M. The limit of a case is its \
+             own bare loop, which touches so many lines each. {about}{about_work}",
             engine.kv_size,
             engine.utilization,
             engine.memory >> 20,
             engine.batch,
             engine.rounds,
-            millions(engine.limit_read),
-            millions(engine.limit_rmw),
+            engine.spread_max,
+            engine.limit_read.text(millions),
+            engine.limit_rmw.text(millions),
         );
         let mut tables = vec![table(&header, 1, rows)];
         if !engine.station.is_empty() {
@@ -171,8 +198,8 @@ impl Report {
         }
         if !engine.limit_with_work.is_empty() {
             let work = engine.limit_with_work.iter().map(|work| {
-                let numbers = [work.of_limit, work.of_limit_spread].map(|number| format!("{number:.2}"));
-                [vec![format!("{:.0} ns", work.nanoseconds)], numbers.to_vec()].concat()
+                let nanoseconds = work.nanoseconds.text(|nanoseconds| format!("{nanoseconds:.0} ns"));
+                vec![nanoseconds, ratio(&work.of_limit), format!("{:.2}", work.of_limit.spread())]
             });
             tables.push(table(&["work for each line, in the cache", "of the limit", "spread"], 1, work));
         }

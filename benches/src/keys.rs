@@ -142,6 +142,11 @@ impl Draw {
         Draw { random, record_count, zipf: Some(zipf) }
     }
 
+    /// Draws so many records.
+    pub fn records(&mut self, count: usize) -> Vec<u64> {
+        (0..count).map(|_| self.next_record()).collect()
+    }
+
     /// The next record.
     #[inline]
     pub fn next_record(&mut self) -> u64 {

@@ -13,7 +13,8 @@
 //! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
 //!
 //! Every workload also runs in the tests, tiny, and is held to a hash of its work, so that none of them rots. A figure
-//! is the median of several rounds in which all contenders take turns; its spread is (largest − smallest) / median.
+//! is the median of several rounds in which all contenders take turns, each warmed up until its rate is steady; its spread is
+//! (largest − smallest) / median, and beyond a bound it is withheld (`skep_measure`).
 //! Results that are kept lie in `benches/results`, named by date and machine.
 //!
 //! This crate is apart from the others so that none of them depends on a peer.

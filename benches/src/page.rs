@@ -24,8 +24,9 @@ const HEAD: &str = "\
 # Performance
 
 Every figure of this page was measured by a command of this repository and saved by it; `just plots` writes the page from
-what was saved. Figures are medians with their spread, (largest − smallest) / median, or ± half of it; what is compared was
-measured by turns in one run. The commands want this first:
+what was saved. Figures are medians with their spread, (largest − smallest) / median, or ± half of it. What is compared was
+measured by turns in one run, each side after a warm-up. A figure whose spread is above 0.25 is not measured. The commands
+want this first:
 
 ```sh
 cargo build --release -p skep -p skep-benches
@@ -151,8 +152,14 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use skep_measure::Figure;
+
     use super::*;
     use crate::engine::{Case, Engine, StationCost, WorkBeside};
+
+    const SLICE: Duration = Duration::from_micros(200);
 
     /// Results of several kinds, made up or tiny: everything that they say is on the page, and their pictures beside it.
     #[test]
@@ -170,10 +177,10 @@ mod tests {
         };
         let case = Case {
             case: "get_uniform".to_owned(),
-            ops_per_s: 12_340_000.0,
-            spread: 0.11,
-            of_limit: 0.77,
-            of_limit_spread: 0.05,
+            ops_per_s: Figure::with_spread(12_340_000.0, 0.11),
+            limit_lines_per_s: Figure::with_spread(16_030_000.0, 0.07),
+            limit_lines: 1,
+            of_limit: Figure::with_spread(0.77, 0.05),
             accesses: 2.01,
             lines: 2.02,
             bytes_read: None,
@@ -185,25 +192,32 @@ mod tests {
             utilization: 0.3,
             batch: 256,
             rounds: 9,
-            limit_read: 3e7,
-            limit_rmw: 2e7,
+            spread_max: 0.25,
+            limit_read: Figure::with_spread(3e7, 0.01),
+            limit_rmw: Figure::with_spread(2e7, 0.4),
             cases: vec![case],
-            station: vec![StationCost { case: "get_uniform".to_owned(), cost: 0.05, spread: 0.02 }],
-            limit_with_work: vec![WorkBeside { nanoseconds: 12.6, of_limit: 0.46, of_limit_spread: 0.03 }],
+            station: vec![StationCost {
+                case: "get_uniform".to_owned(),
+                time_over_without: Figure::with_spread(1.05, 0.02),
+            }],
+            limit_with_work: vec![WorkBeside {
+                nanoseconds: Figure::with_spread(12.6, 0.0),
+                of_limit: Figure::with_spread(0.46, 0.03),
+            }],
             memory_per_raw_byte: None,
             pairs: None,
             height: None,
         };
         let report = engine::Report { kind: "engine".to_owned(), origin, engine };
-        let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
+        let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3, slice: SLICE };
         let maps = maps::run(&plan, "the test's").unwrap();
         let save = |name: &str, json: String| fs::write(results.join(name), json).unwrap();
         save("1-engine-62.json", serde_json::to_string_pretty(&report).unwrap());
         save("0-maps.json", serde_json::to_string_pretty(&maps).unwrap());
-        let plan = ordered::Plan { pairs: 500, batch: 32, scan: 24, rounds: 1, operations: 100 };
+        let plan = ordered::Plan { pairs: 500, batch: 32, scan: 24, rounds: 1, operations: 100, slice: SLICE };
         let ordered = ordered::run(&plan, "the test's").unwrap();
         save("0-ordered.json", serde_json::to_string_pretty(&ordered).unwrap());
-        let plan = honeycomb::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100 };
+        let plan = honeycomb::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, slice: SLICE };
         let figure = honeycomb::FIGURES.iter().find(|figure| figure.name == "fig17").unwrap();
         let figure = honeycomb::measure(figure, &plan).unwrap();
         save("0-honeycomb-fig17.json", serde_json::to_string_pretty(&figure).unwrap());
@@ -219,6 +233,8 @@ mod tests {
             "| get_uniform | 12.34 |",
             "| 13 ns ",
             "30.00 M random",
+            "reads and writes not measured",
+            "16.03 ",
             "(plots/1-engine-62.svg)",
             "## The store beside Rust's maps",
             "| papaya ",

@@ -13,6 +13,7 @@ use plotters::backend::SVGBackend;
 use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
+use skep_measure::{Figure, NOT_MEASURED};
 
 use crate::{engine, maps, ordered, servers, shards};
 
@@ -45,8 +46,8 @@ pub struct Plot {
 pub struct Group {
     /// What was measured, with its unit.
     pub name: String,
-    /// Who, and how much.
-    pub bars: Vec<(String, f64)>,
+    /// Who, and how much; none if it was not measured.
+    pub bars: Vec<(String, Option<f64>)>,
 }
 
 impl Plot {
@@ -55,12 +56,12 @@ impl Plot {
         let names = ["get, uniform", "put, existing", "fetch-add", "get, Zipf"];
         let of_case = |(case, name): (usize, &str)| Group {
             name: format!("{name} (million/s)"),
-            bars: report.rows.iter().map(|row| (row.name.clone(), row.ops_per_s[case].median / 1e6)).collect(),
+            bars: report.rows.iter().map(|row| (row.name.clone(), in_millions(&row.ops_per_s[case]))).collect(),
         };
         let mut groups: Vec<Group> = names.into_iter().enumerate().map(of_case).collect();
         groups.push(Group {
             name: "memory (bytes a pair)".to_owned(),
-            bars: report.rows.iter().map(|row| (row.name.clone(), row.bytes_per_pair)).collect(),
+            bars: report.rows.iter().map(|row| (row.name.clone(), Some(row.bytes_per_pair))).collect(),
         });
         let title =
             format!("{} million pairs of 8 + 2 B, one thread, batches of {}", millions(report.pairs), report.batch);
@@ -71,12 +72,12 @@ impl Plot {
     pub fn of_ordered(report: &ordered::Report) -> Self {
         let of_case = |(case, name): (usize, &String)| Group {
             name: format!("{name} (million/s)"),
-            bars: report.rows.iter().map(|row| (row.name.clone(), row.ops_per_s[case].median / 1e6)).collect(),
+            bars: report.rows.iter().map(|row| (row.name.clone(), in_millions(&row.ops_per_s[case]))).collect(),
         };
         let mut groups: Vec<Group> = report.cases.iter().enumerate().map(of_case).collect();
         groups.push(Group {
             name: "memory (bytes for a byte of keys and values)".to_owned(),
-            bars: report.rows.iter().map(|row| (row.name.clone(), row.memory_per_raw_byte)).collect(),
+            bars: report.rows.iter().map(|row| (row.name.clone(), Some(row.memory_per_raw_byte))).collect(),
         });
         let title =
             format!("{} million pairs of 16 + 16 B, one thread, batches of {}", millions(report.pairs), report.batch);
@@ -91,7 +92,7 @@ impl Plot {
                 let rows = report.rows.iter().filter(|row| row.verb == verb);
                 let bars = rows.filter_map(|row| {
                     let figures = row.depths.iter().find(|figures| figures.depth == depth)?;
-                    Some((row.server.clone(), figures.ops_per_s.median / 1e6))
+                    Some((row.server.clone(), in_millions(&figures.ops_per_s)))
                 });
                 groups.push(Group { name: format!("{verb:?}, depth {depth} (million/s)"), bars: bars.collect() });
             }
@@ -108,12 +109,12 @@ impl Plot {
     /// The picture of the store against the limit.
     pub fn of_engine(report: &engine::Report) -> Self {
         let engine = &report.engine;
-        let bars = |of: fn(&engine::Case) -> f64| {
+        let bars = |of: fn(&engine::Case) -> Option<f64>| {
             engine.cases.iter().map(|case| (format!("skep, {}", case.case), of(case))).collect()
         };
         let groups = vec![
-            Group { name: "share of the limit".to_owned(), bars: bars(|case| case.of_limit) },
-            Group { name: "million/s".to_owned(), bars: bars(|case| case.ops_per_s / 1e6) },
+            Group { name: "share of the limit".to_owned(), bars: bars(|case| case.of_limit.median()) },
+            Group { name: "million/s".to_owned(), bars: bars(|case| in_millions(&case.ops_per_s)) },
         ];
         let title = format!(
             "Pairs of {} B fill {} of {} MiB, one core",
@@ -130,12 +131,13 @@ impl Plot {
         let mut groups = Vec::new();
         for row in &report.rows {
             let bars = names.iter().zip(&row.ops_per_s);
-            let bars = bars.map(|(name, figure)| ((*name).to_owned(), figure.median / 1e6)).collect();
+            let bars = bars.map(|(name, figure)| ((*name).to_owned(), in_millions(figure))).collect();
             groups.push(Group { name: format!("{} (million/s)", row.case), bars });
         }
         let bars = report.hottest.iter();
-        let bars =
-            bars.map(|hottest| (format!("skep, {} shards", hottest.shards), hottest.over_average.median)).collect();
+        let bars = bars
+            .map(|hottest| (format!("skep, {} shards", hottest.shards), Some(hottest.over_average.median)))
+            .collect();
         groups.push(Group { name: "load of the hottest shard / average, Zipf".to_owned(), bars });
         let title = format!("{} million pairs of 8 + 2 B, a core for each shard", millions(report.pairs));
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
@@ -157,15 +159,18 @@ impl Plot {
         for group in &self.groups {
             area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(17)))?;
             y += GROUP_GAP - 8;
-            let largest = group.bars.iter().map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
+            let largest = group.bars.iter().filter_map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
             for (place, (name, number)) in group.bars.iter().enumerate() {
-                let length = (number / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN)) as i32;
+                let length = number.unwrap_or(0.0) / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN);
+                let length = length as i32;
                 let colour = if name.starts_with("skep") { OURS } else { OTHERS };
                 area.draw(&Text::new(name.clone(), (MARGIN + 12, y + 3), style(15)))?;
                 let corners = [(BAR_START, y + 2), (BAR_START + length.max(1), y + BAR - 2)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
-                let digits = if *number < 10.0 { 2 } else { 1 };
-                let text = format!("{number:.digits$}");
+                let text = number.map_or(NOT_MEASURED.to_owned(), |number| {
+                    let digits = if number < 10.0 { 2 } else { 1 };
+                    format!("{number:.digits$}")
+                });
                 area.draw(&Text::new(text, (BAR_START + length + 6, y + 3), style(15)))?;
                 y += BAR;
                 if place + 1 == group.bars.len() {
@@ -179,6 +184,11 @@ impl Plot {
     }
 }
 
+/// A rate in millions, if it was measured.
+fn in_millions(figure: &Figure) -> Option<f64> {
+    figure.median().map(|rate| rate / 1e6)
+}
+
 fn millions(count: usize) -> String {
     let millions = count as f64 / 1e6;
     if millions >= 1.0 { format!("{millions:.0}") } else { format!("{millions}") }
@@ -186,12 +196,21 @@ fn millions(count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// What was saved is read back, and every case has a bar for everyone.
     #[test]
     fn a_saved_result_can_be_drawn() {
-        let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3 };
+        let plan = maps::Plan {
+            pairs: 500,
+            batch: 32,
+            rounds: 1,
+            operations: 100,
+            utilization: 0.3,
+            slice: Duration::from_micros(200),
+        };
         let saved = serde_json::to_string(&maps::run(&plan, "the test's").unwrap()).unwrap();
         let plot = Plot::of_maps(&serde_json::from_str(&saved).unwrap());
         assert_eq!(plot.groups.len(), maps::Case::ALL.len() + 1);
@@ -200,7 +219,7 @@ mod tests {
 
     #[test]
     fn bars_are_drawn_to_scale() {
-        let bars = vec![("skep".to_owned(), 10.0), ("a & b".to_owned(), 2.5)];
+        let bars = vec![("skep".to_owned(), Some(10.0)), ("a & b".to_owned(), Some(2.5)), ("c".to_owned(), None)];
         let groups = vec![Group { name: "get".to_owned(), bars }];
         let plot = Plot { title: "title".to_owned(), note: "note".to_owned(), groups };
         let path = std::env::temp_dir().join(format!("skep-plot-{}.svg", std::process::id()));
@@ -212,9 +231,10 @@ mod tests {
             .filter(|line| line.starts_with("<rect") && !line.contains("#FFFFFF"))
             .filter_map(|line| line.split("width=\"").nth(1)?.split('"').next()?.parse().ok())
             .collect();
-        assert_eq!(widths.len(), 2, "{svg}");
+        assert_eq!(widths.len(), 3, "{svg}");
+        assert_eq!(widths[2], 1);
         assert!((widths[0] - 4 * widths[1]).abs() <= 4, "{widths:?}");
-        for text in ["title", "note", "skep", "a &amp; b", "10.0", "2.50"] {
+        for text in ["title", "note", "skep", "a &amp; b", "10.0", "2.50", NOT_MEASURED] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
     }

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use skep_benches::honeycomb::{FIGURES, PaperFigure, Plan, measure};
+use skep_measure::SLICE;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,10 +27,10 @@ struct Arguments {
     /// Operations of a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     batch: u64,
-    /// Rounds of every case, after one that warms up.
+    /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case in a round.
+    /// Operations of a case for which all answers are compared, before the rounds.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Print JSON instead of a table.
@@ -73,6 +74,7 @@ fn run(arguments: &Arguments, figure: &PaperFigure) -> Result<(), String> {
         batch: arguments.batch as usize,
         rounds: arguments.rounds as usize,
         operations: arguments.operations as usize,
+        slice: SLICE,
     };
     let report = measure(figure, &plan)?;
     match arguments.json {

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use skep_benches::maps::{Plan, run};
+use skep_measure::SLICE;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -24,10 +25,10 @@ struct Arguments {
     /// Operations of a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     batch: u64,
-    /// Rounds of every case.
+    /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case in a round.
+    /// Operations of a case for which all answers are compared, before the rounds.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Share of the store's memory that keys and values are.
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         batch: arguments.batch as usize,
         rounds: arguments.rounds as usize,
         operations: arguments.operations as usize,
+        slice: SLICE,
         utilization: arguments.utilization,
     };
     let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {

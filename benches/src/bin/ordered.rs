@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use skep_benches::ordered::{Plan, run};
+use skep_measure::SLICE;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -28,10 +29,10 @@ struct Arguments {
     /// Pairs of a scan.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scan: u64,
-    /// Rounds of every case, after one that warms up.
+    /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case in a round.
+    /// Operations of a case for which all answers are compared, before the rounds.
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Print JSON instead of tables.
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         scan: arguments.scan as usize,
         rounds: arguments.rounds as usize,
         operations: arguments.operations as usize,
+        slice: SLICE,
     };
     let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
         match arguments.json {

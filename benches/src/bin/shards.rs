@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use skep_benches::process::cores;
 use skep_benches::shards::{Plan, run};
+use skep_measure::SLICE;
 
 /// Measures one and two shards in one process.
 #[derive(Parser)]
@@ -15,10 +16,10 @@ struct Arguments {
     /// Operations of a batch.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     batch: u64,
-    /// Rounds of every case.
+    /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case in a round, all shards together.
+    /// Operations of a case for which all answers are compared, before the rounds.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Print JSON instead of tables.
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         batch: arguments.batch as usize,
         rounds: arguments.rounds as usize,
         operations: arguments.operations as usize,
+        slice: SLICE,
         utilization: UTILIZATION,
     };
     let outcome =

@@ -15,6 +15,8 @@ use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Circle, PathElement, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
+use skep_measure::Figure;
+
 use super::{Bound, Report};
 
 const WIDTH: i32 = 860;
@@ -40,7 +42,7 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::erro
     area.draw(&Text::new(title, (LEFT - 60, 12), style(19)))?;
     area.draw(&Text::new(report.y.clone(), (LEFT - 60, TOP - 20), style(14)))?;
 
-    let ours = report.curves.iter().flat_map(|curve| curve.figures.iter().flatten()).map(|figure| figure.median);
+    let ours = report.curves.iter().flat_map(|curve| curve.figures.iter().flatten()).filter_map(Figure::median);
     let largest = ours.chain(report.points.iter().map(|point| point.y)).fold(f64::MIN_POSITIVE, f64::max);
     let step = tick_step(largest);
     let top = (largest / step).ceil() * step;
@@ -64,7 +66,7 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::erro
     for (curve, colour) in report.curves.iter().zip(CURVES.iter().cycle()) {
         let figures = curve.figures.iter().enumerate();
         let path: Vec<(i32, i32)> =
-            figures.filter_map(|(place, figure)| figure.map(|figure| (x_of(place), y_of(figure.median)))).collect();
+            figures.filter_map(|(place, figure)| Some((x_of(place), y_of(figure.as_ref()?.median()?)))).collect();
         area.draw(&PathElement::new(path.clone(), colour.stroke_width(2)))?;
         for place in path {
             area.draw(&Circle::new(place, 4, colour.filled()))?;

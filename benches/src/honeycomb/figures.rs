@@ -4,9 +4,9 @@ use skep_store::ordered::{LogBlock, OrderedSettings};
 
 use super::measure::{Plan, Rates, Threads, by_turns, of, over};
 use super::{Bound, Curve, PaperPoint, Report};
-use crate::figures::Figure as Rounds;
 use crate::ordered::{Case, Contender, Keys, Masstree, Read, Skep};
 use crate::results::Origin;
+use skep_measure::Figure as Rounds;
 
 /// A figure of the paper.
 pub struct Figure {
@@ -181,9 +181,12 @@ fn fig10(plan: &Plan) -> Result<Found, String> {
     Ok(found_beside_masstree(texts(&["A", "B", "C", "D", "E", "F"]), &rates, &[UNIFORM, ZIPF]))
 }
 
+/// What a slice inserts at most until it is removed: twice as much as any store does in half a second.
+const SLICE_INSERTS_MAX: usize = 4_000_000;
+
 /// Pairs of a store in which all that the cases put is new.
 fn pairs_max(plan: &Plan, cases: &[Case]) -> usize {
-    plan.pairs + cases.len() * (plan.rounds + 1) * plan.operations
+    plan.pairs + cases.len() * plan.operations + SLICE_INSERTS_MAX
 }
 
 /// The cloud-storage mix with these shares of reads, in percent.
@@ -215,11 +218,12 @@ fn fig14(plan: &Plan) -> Result<Found, String> {
     let of_sizes = [with::<8>(plan)?, with::<16>(plan)?, with::<32>(plan)?, with::<64>(plan)?, with::<128>(plan)?];
     let names = ["skep", "masstree"];
     let over_smallest = |store: usize| {
-        // Stores of different sizes are not there at the same time: medians, and the spread of the rounds.
-        let smallest = Rounds::of(&of_sizes[0][store]).median;
+        // Stores of different sizes are not there at the same time, so a ratio spreads as much as both rates together.
+        let smallest = Rounds::of(&of_sizes[0][store]);
         let figure = |rounds: &[Vec<f64>; 2]| {
-            let Rounds { median, spread } = Rounds::of(&rounds[store]);
-            Some(Rounds { median: median / smallest, spread })
+            let rate = Rounds::of(&rounds[store]);
+            let ratio = rate.median().zip(smallest.median()).map_or(f64::NAN, |(rate, smallest)| rate / smallest);
+            Some(Rounds::with_spread(ratio, rate.spread() + smallest.spread()))
         };
         curve(names[store], of_sizes.iter().map(figure).collect())
     };
@@ -232,23 +236,26 @@ fn fig14(plan: &Plan) -> Result<Found, String> {
 }
 
 fn fig15(plan: &Plan) -> Result<Found, String> {
-    let with = |mvcc| Skep::with::<16>(plan.pairs, |settings| OrderedSettings { mvcc, ..settings });
-    let stores: Vec<Box<dyn Contender<16>>> = vec![Box::new(with(false)?), Box::new(with(true)?)];
     let reads = [0, 50, 80, 90, 100];
-    let rates = by_turns(stores, &cloud(&reads, Keys::Uniform), plan, Threads::AllCores)?;
+    let cases = cloud(&reads, Keys::Uniform);
+    let pairs = pairs_max(plan, &cases);
+    let with = |mvcc| Skep::with::<16>(pairs, |settings| OrderedSettings { mvcc, ..settings });
+    let stores: Vec<Box<dyn Contender<16>>> = vec![Box::new(with(false)?), Box::new(with(true)?)];
+    let rates = by_turns(stores, &cases, plan, Threads::AllCores)?;
     let both = vec![curve("versions off", of(&rates, 0)), curve("versions on", of(&rates, 1))];
     Ok(Found { places: texts(&reads), curves: vec![curve(UNIFORM, over(&rates, 0, 1))], rates: both })
 }
 
 fn fig17(plan: &Plan) -> Result<Found, String> {
     let sizes = [LogBlock::SIZE_MIN, 128, 192, 256, 384, 512, 768];
-    let store = |size: &usize| -> Result<Box<dyn Contender<16>>, String> {
-        let log_block = LogBlock::new(*size, LogBlock::ENTRY_COUNT_MAX).ok_or("there is no such log block")?;
-        Ok(Box::new(Skep::with::<16>(plan.pairs, |settings| OrderedSettings { log_block, ..settings })?))
-    };
-    let stores = sizes.iter().map(store).collect::<Result<Vec<_>, String>>()?;
     let names = ["scan of 1 pair", "insert"];
     let cases = [Case::reads(names[0], Read::Scan(1, 1)), Case::inserts(names[1], Read::Get, 1.0, Keys::Uniform)];
+    let pairs = pairs_max(plan, &cases);
+    let store = |size: &usize| -> Result<Box<dyn Contender<16>>, String> {
+        let log_block = LogBlock::new(*size, LogBlock::ENTRY_COUNT_MAX).ok_or("there is no such log block")?;
+        Ok(Box::new(Skep::with::<16>(pairs, |settings| OrderedSettings { log_block, ..settings })?))
+    };
+    let stores = sizes.iter().map(store).collect::<Result<Vec<_>, String>>()?;
     let rates = by_turns(stores, &cases, plan, Threads::One)?;
     let over_none = |case: usize| {
         let figures = rates.iter().map(|store| Some(Rounds::of_ratio(&store[case], &rates[0][case])));
@@ -263,12 +270,14 @@ fn fig17(plan: &Plan) -> Result<Found, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Every figure, tiny: a figure of each curve for each place, and every point of the paper beside one.
     #[test]
     fn all_figures_are_measured_and_drawn() {
-        let plan = Plan { pairs: 2_000, batch: 32, rounds: 1, operations: 300 };
+        let plan = Plan { pairs: 2_000, batch: 32, rounds: 1, operations: 300, slice: Duration::from_micros(200) };
         for figure in &FIGURES {
             let report = measure(figure, &plan).unwrap();
             for curve in report.curves.iter().chain(&report.rates) {

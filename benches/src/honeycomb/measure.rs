@@ -1,9 +1,10 @@
 //! Stores side by side: filled, then measured case by case, all by turns.
 
-use std::time::Instant;
+use std::time::Duration;
 
-use crate::figures::Figure;
-use crate::ordered::{Batch, Case, Contender, Draw, execute, execute_on, fill};
+use skep_measure::{Figure, Times};
+
+use crate::ordered::{Batch, Case, Contender, Draw, execute, execute_on, fill, rate};
 use crate::process::cores;
 
 /// How much is measured.
@@ -15,8 +16,10 @@ pub struct Plan {
     pub batch: usize,
     /// Rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case in a round.
+    /// Operations of a case for which the answers of all stores are compared, before the rounds.
     pub operations: usize,
+    /// What is measured of a case in a round, after a warm-up.
+    pub slice: Duration,
 }
 
 /// Where operations run.
@@ -31,8 +34,8 @@ pub(super) enum Threads {
 /// Operations a second: for each contender and case, those of the rounds.
 pub(super) type Rates = Vec<Vec<Vec<f64>>>;
 
-/// Fills the contenders and runs all cases on all of them, round by round. What a case inserts stays there: the stores grow
-/// alike.
+/// Fills the contenders, compares their answers in all cases, and measures all cases on all of them, round by round. What a
+/// slice inserts is removed after it.
 pub(super) fn by_turns<const N: usize>(
     mut contenders: Vec<Box<dyn Contender<N>>>,
     cases: &[Case],
@@ -42,34 +45,32 @@ pub(super) fn by_turns<const N: usize>(
     for contender in &mut contenders {
         fill(&mut **contender, plan.pairs);
     }
-    let cores = cores()?;
+    let all = cores()?;
+    let cores: &[usize] = if threads == Threads::One { &[] } else { &all };
     let mut draw = Draw::new(plan.pairs);
+    for case in cases {
+        let batches: Vec<Batch<N>> = draw.batches(case, plan.operations, plan.batch);
+        let mut sums = Vec::new();
+        for contender in &mut contenders {
+            sums.push(match threads {
+                Threads::One => execute(&mut **contender, case, &batches),
+                Threads::AllCores => execute_on(&**contender, case, &batches, cores)?.0,
+            });
+        }
+        // What one thread reads of another's puts is a matter of time.
+        let is_decided = threads == Threads::One || case.puts == 0.0;
+        if is_decided && sums.iter().any(|sum| *sum != sums[0]) {
+            return Err(format!("the stores answer differently in {}: {sums:?}", case.name));
+        }
+    }
+    let times = Times::for_slice(plan.slice);
     let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
-    // The first round warms up.
-    for round in 0..=plan.rounds {
+    for round in 0..plan.rounds {
         for (place, case) in cases.iter().enumerate() {
-            let batches: Vec<Batch<N>> = draw.batches(case, plan.operations, plan.batch);
-            let mut sums = Vec::new();
             for turn in 0..contenders.len() {
                 let turn = (turn + round) % contenders.len();
-                let contender = &mut *contenders[turn];
-                let (sum, seconds) = match threads {
-                    Threads::One => {
-                        let begin = Instant::now();
-                        let sum = execute(contender, case, &batches);
-                        (sum, begin.elapsed().as_secs_f64())
-                    }
-                    Threads::AllCores => execute_on(contender, case, &batches, &cores)?,
-                };
-                sums.push(sum);
-                if round > 0 {
-                    rates[turn][place].push(plan.operations as f64 / seconds);
-                }
-            }
-            // What one thread reads of another's puts is a matter of time.
-            let is_decided = threads == Threads::One || case.puts == 0.0;
-            if is_decided && sums.iter().any(|sum| *sum != sums[0]) {
-                return Err(format!("the stores answer differently in {}: {sums:?}", case.name));
+                let mut draw = draw.restarted(round as u64 + 2);
+                rates[turn][place].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, cores)?);
             }
         }
     }

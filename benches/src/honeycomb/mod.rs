@@ -21,7 +21,9 @@ pub use measure::Plan;
 
 use std::path::Path;
 
-use crate::figures::{Figure, millions, percent};
+use skep_measure::Figure;
+
+use crate::figures::{cell, millions};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -105,7 +107,7 @@ impl Report {
         let has_points = |curve: &&Curve| self.points.iter().any(|point| point.curve == curve.name);
         let of_paper: Vec<&Curve> = self.curves.iter().filter(has_points).collect();
         let cell = |figure: Option<&Figure>, text: fn(f64) -> String| {
-            figure.map_or(String::new(), |figure| format!("{} ±{}", text(figure.median), percent(figure.spread / 2.0)))
+            figure.map_or(String::new(), |figure| cell(figure, text))
         };
         let rows = self.places.iter().enumerate().map(|(number, place)| {
             let ours = self.curves.iter().map(|curve| cell(curve.figures[number].as_ref(), |y| format!("{y:.2}")));

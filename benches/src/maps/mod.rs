@@ -6,11 +6,12 @@
 //!
 //! ```text
 //! fill ─ one after another: growth of resident memory
-//! round ─ for each case: draw ─▶ every contender, first one turn about     five or more rounds
+//! compare ─ for each case: the same operations for all, whose answers must agree
+//! round ─ for each case: every contender, first one turn about: warm up, slice      five or more rounds
 //! ```
 //!
-//! What an answer holds goes into a sum, and the sums of all contenders must agree after every round: who answers wrong
-//! is not measured.
+//! What an answer holds goes into a sum, and the sums of all contenders must agree: who answers wrong is not measured. How
+//! long they are warmed up and measured is `skep_measure`'s.
 
 mod concurrent;
 mod run;

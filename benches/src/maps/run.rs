@@ -1,12 +1,13 @@
 //! The fill, the rounds, and the report.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_measure::{Figure, Times, Work};
 
 use super::{Contender, KINDS};
-use crate::figures::{Figure, millions, percent};
+use crate::figures::{cell, millions, percent, ratio};
 use crate::keys::{Draw, THETA, random_key, random_value};
 use crate::process::{available_size, huge_page_policy, huge_page_size, resident_size};
 use crate::results::Origin;
@@ -26,10 +27,12 @@ pub struct Plan {
     pub batch: usize,
     /// Rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case in a round.
+    /// Operations of a case for which the answers of all contenders are compared, before the rounds.
     pub operations: usize,
     /// Share of the store's memory that the pairs are.
     pub utilization: f64,
+    /// What is measured of a case in a round, after a warm-up.
+    pub slice: Duration,
 }
 
 /// What is measured.
@@ -128,26 +131,24 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         contenders.push(contender);
     }
 
-    let random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut uniform = Draw::uniform(random.clone(), plan.pairs as u64);
-    let mut zipf = Draw::zipf(random, plan.pairs as u64);
+    let work = compare_answers(&mut contenders, plan)?;
+    let times = Times::for_slice(plan.slice);
     let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
-    let mut work = 0u64;
     for round in 0..plan.rounds {
         for (case_index, case) in Case::ALL.into_iter().enumerate() {
-            let draw = if case == Case::GetZipf { &mut zipf } else { &mut uniform };
-            let drawn = Drawn::new(draw, round as u64, plan.operations);
-            let mut sums = vec![0; contenders.len()];
             for turn in 0..contenders.len() {
                 let turn = (turn + round) % contenders.len();
-                let (sum, seconds) = time(&mut *contenders[turn], case, &drawn, plan.batch);
-                sums[turn] = sum;
-                rates[turn][case_index].push(plan.operations as f64 / seconds);
+                // The same keys for everyone, as far as each comes.
+                let mut draw = draw(case, round as u64 + 2, plan);
+                let contender = &mut *contenders[turn];
+                let work = times.measure(|at_least| {
+                    Work::of_steps(at_least, |operations| {
+                        let drawn = Drawn::new(&mut draw, round as u64, operations);
+                        Ok::<_, String>(time(contender, case, &drawn, plan.batch).1)
+                    })
+                })?;
+                rates[turn][case_index].push(work.rate());
             }
-            if let Some(wrong) = sums.iter().position(|sum| *sum != sums[0]) {
-                return Err(format!("{} and {} answered {case:?} differently", KINDS[0].name, KINDS[wrong].name));
-            }
-            work = work.rotate_left(9) ^ sums[0];
         }
     }
 
@@ -156,7 +157,8 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     }
     let peers: Vec<usize> = (1..rows.len()).filter(|&peer| rows[peer].is_variable).collect();
     let over_best = |case: usize| {
-        let speed = |peer: usize| rows[peer].ops_per_s[case].median;
+        // One whose own figure is withheld can still be the fastest.
+        let speed = |peer: usize| rates[peer][case].iter().sum::<f64>();
         let best = peers.iter().copied().max_by(|&a, &b| speed(a).total_cmp(&speed(b)));
         Figure::of_ratio(&rates[0][case], &rates[best.expect("there are peers")][case])
     };
@@ -176,6 +178,27 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     })
 }
 
+/// All contenders do the same operations of each case; the hash of their answers, which must agree.
+fn compare_answers(contenders: &mut [Box<dyn Contender>], plan: &Plan) -> Result<u64, String> {
+    let mut work = 0u64;
+    for case in Case::ALL {
+        let drawn = Drawn::new(&mut draw(case, 1, plan), 0, plan.operations);
+        let sums: Vec<u64> =
+            contenders.iter_mut().map(|contender| time(&mut **contender, case, &drawn, plan.batch).0).collect();
+        if let Some(wrong) = sums.iter().position(|sum| *sum != sums[0]) {
+            return Err(format!("{} and {} answered {case:?} differently", KINDS[0].name, KINDS[wrong].name));
+        }
+        work = work.rotate_left(9) ^ sums[0];
+    }
+    Ok(work)
+}
+
+/// Draws the records of a case.
+fn draw(case: Case, seed: u64, plan: &Plan) -> Draw {
+    let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    if case == Case::GetZipf { Draw::zipf(random, plan.pairs as u64) } else { Draw::uniform(random, plan.pairs as u64) }
+}
+
 fn fill(contender: &mut dyn Contender, plan: &Plan) {
     for first in (0..plan.pairs).step_by(FILL_STEP) {
         let records = first as u64..plan.pairs.min(first + FILL_STEP) as u64;
@@ -185,8 +208,8 @@ fn fill(contender: &mut dyn Contender, plan: &Plan) {
     }
 }
 
-/// Does the work of a case; its sum, and the seconds that it took.
-fn time(contender: &mut dyn Contender, case: Case, drawn: &Drawn, batch: usize) -> (u64, f64) {
+/// Does the work of a case; its sum, and the time that it took.
+fn time(contender: &mut dyn Contender, case: Case, drawn: &Drawn, batch: usize) -> (u64, Work) {
     let (keys, values) = (slices(&drawn.keys), slices(&drawn.values));
     let (keys, batch) = std::hint::black_box((&keys[..], batch));
     let begun = Instant::now();
@@ -198,7 +221,7 @@ fn time(contender: &mut dyn Contender, case: Case, drawn: &Drawn, batch: usize) 
         }
         Case::FetchAdd => contender.fetch_add(keys, 1, batch),
     };
-    (sum, begun.elapsed().as_secs_f64())
+    (sum, Work { spent: begun.elapsed(), operations: keys.len() })
 }
 
 fn slices<const SIZE: usize>(arrays: &[[u8; SIZE]]) -> Vec<&[u8]> {
@@ -216,16 +239,15 @@ impl Drawn {
 impl Report {
     /// The table, and below it what it was measured with.
     pub fn tables(&self) -> Tables {
-        let speed = |figure: &Figure| format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0));
         let mut rows: Vec<Vec<String>> = Vec::new();
         for row in &self.rows {
             let mut cells = vec![row.name.clone()];
-            cells.extend(row.ops_per_s.iter().map(speed));
+            cells.extend(row.ops_per_s.iter().map(|figure| cell(figure, millions)));
             cells.extend([format!("{:.1}", row.bytes_per_pair), percent(row.huge_pages)]);
             rows.push(cells);
         }
         let mut cells = vec!["skep / best of any size".to_owned()];
-        cells.extend(self.over_best.iter().map(|figure| format!("{:.2}", figure.median)));
+        cells.extend(self.over_best.iter().map(ratio));
         cells.extend([format!("1 / {:.2}", self.memory_over_ours), String::new()]);
         rows.push(cells);
         let header = ["map", "get M/s", "put M/s", "fetch-add M/s", "get, Zipf M/s", "B/pair", "huge pages"];
@@ -250,9 +272,16 @@ mod tests {
     /// All contenders answer alike, and do what they did when this was written.
     #[test]
     fn the_comparison_runs() {
-        let plan = Plan { pairs: 3000, batch: 32, rounds: 3, operations: 1000, utilization: 0.5 };
+        let plan = Plan {
+            pairs: 3000,
+            batch: 32,
+            rounds: 3,
+            operations: 1000,
+            utilization: 0.5,
+            slice: Duration::from_micros(200),
+        };
         let report = run(&plan, "the test's").unwrap();
-        assert_eq!(format!("{:016x}", report.work), "3e2eca015e5c1f3e");
+        assert_eq!(format!("{:016x}", report.work), "000f9c53a0f75822");
         assert_eq!(report.rows.len(), KINDS.len());
         assert!(report.tables().text().contains("papaya"));
     }

@@ -53,6 +53,13 @@ impl Skep {
 }
 
 impl<const N: usize> Contender<N> for Skep {
+    fn remove(&mut self, keys: &[[u8; N]]) {
+        for key in keys {
+            assert_eq!(self.session.delete(key), Reply::Done, "the key was inserted");
+        }
+        self.session.collect();
+    }
+
     fn put(&mut self, pairs: &[Pair<N>]) {
         let mut slices: Vec<(&[u8], &[u8])> = Vec::with_capacity(PUT_BATCH);
         for pairs in pairs.chunks(PUT_BATCH) {
@@ -142,6 +149,12 @@ fn swap<'a, const N: usize>(key: &'a [u8; N], value: &'a [u8; N]) -> Request<'a>
 pub(super) struct Locked<const N: usize>(Arc<RwLock<BTreeMap<[u8; N], [u8; N]>>>);
 
 impl<const N: usize> Contender<N> for Locked<N> {
+    fn remove(&mut self, keys: &[[u8; N]]) {
+        for key in keys {
+            self.0.write().remove(key);
+        }
+    }
+
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Locked(Arc::clone(&self.0))))
     }
@@ -172,6 +185,13 @@ impl<const N: usize> Contender<N> for Locked<N> {
 pub struct Masstree<const N: usize>(Arc<MassTree15<[u8; N]>>);
 
 impl<const N: usize> Contender<N> for Masstree<N> {
+    fn remove(&mut self, keys: &[[u8; N]]) {
+        let guard = self.0.guard();
+        for key in keys {
+            self.0.remove_with_guard(key, &guard).expect("one thread removes at a time");
+        }
+    }
+
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Masstree(Arc::clone(&self.0))))
     }
@@ -209,6 +229,12 @@ impl<const N: usize> Contender<N> for Masstree<N> {
 pub(super) struct Scc<const N: usize>(Arc<TreeIndex<[u8; N], [u8; N]>>);
 
 impl<const N: usize> Contender<N> for Scc<N> {
+    fn remove(&mut self, keys: &[[u8; N]]) {
+        for key in keys {
+            self.0.remove_sync(key);
+        }
+    }
+
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Scc(Arc::clone(&self.0))))
     }
@@ -244,6 +270,12 @@ impl<const N: usize> Contender<N> for Scc<N> {
 pub(super) struct Skiplist<const N: usize>(Arc<SkipMap<[u8; N], [u8; N]>>);
 
 impl<const N: usize> Contender<N> for Skiplist<N> {
+    fn remove(&mut self, keys: &[[u8; N]]) {
+        for key in keys {
+            self.0.remove(key);
+        }
+    }
+
     fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Skiplist(Arc::clone(&self.0))))
     }

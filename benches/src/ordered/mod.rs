@@ -8,17 +8,21 @@
 //!
 //! ```text
 //! fill ─ one after another: time, growth of resident memory
+//! compare ─ for each case: the same operations for all, whose answers must agree
 //! round ─ for each case: every contender, first one turn about ─ for some of them: one thread, then two
 //! ```
 //!
-//! What an answer holds goes into a sum, and the sums of all contenders must agree after every case.
+//! What an answer holds goes into a sum, and the sums of all contenders must agree. In the rounds each contender is warmed
+//! up until its rate is steady and measured for a slice (`skep_measure`); what a slice inserts is removed after it.
 
 mod contenders;
+mod rate;
 mod run;
 mod threads;
 mod work;
 
 pub use contenders::{Masstree, Skep};
+pub use rate::rate;
 pub use run::{Plan, Report, Row, Threads, run};
 pub use threads::execute_on;
 pub use work::{Batch, Case, Draw, Keys, Read, execute, fill, pair};
@@ -30,6 +34,9 @@ pub type Pair<const N: usize> = ([u8; N], [u8; N]);
 pub trait Contender<const N: usize>: Send {
     /// Inserts or replaces pairs.
     fn put(&mut self, pairs: &[Pair<N>]);
+
+    /// Removes pairs.
+    fn remove(&mut self, keys: &[[u8; N]]);
 
     /// Looks keys up, together if it can and is asked to; the sum of the values found.
     fn get(&mut self, keys: &[[u8; N]], together: bool) -> u64;

@@ -1,9 +1,11 @@
 //! The fill, the rounds, and the report.
 
-use std::time::Instant;
+use std::time::Duration;
 
-use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill};
-use crate::figures::{Figure, millions, percent};
+use skep_measure::{Figure, Times};
+
+use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
+use crate::figures::{cell, millions, percent, ratio};
 use crate::process::{cores, huge_page_size, resident_size};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
@@ -19,8 +21,10 @@ pub struct Plan {
     pub scan: usize,
     /// Rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case in a round.
+    /// Operations of a case for which the answers of all contenders are compared, before the rounds.
     pub operations: usize,
+    /// What is measured of a case in a round, after a warm-up.
+    pub slice: Duration,
 }
 
 /// The cases on one thread; the paper's mixes, but for the scans of this length.
@@ -146,45 +150,26 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let on_two: &[&str] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
     let shared: Vec<usize> = on_two.iter().map(place_of).collect();
     let mut two_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
-    let mut work = 0_u64;
-    // The first round warms up.
-    for round in 0..=plan.rounds {
+    let work = compare_answers(&mut contenders, &mut draw, &cases, &shared, plan, &cores)?;
+    let times = Times::for_slice(plan.slice);
+    for round in 0..plan.rounds {
+        // All draw the same operations, as far as each comes; what they insert is removed again.
+        let seed = round as u64 + 2;
+        let order = |turn| (turn + round) % KINDS.len();
         for (place, case) in cases.iter().enumerate() {
-            let batches = draw.batches(case, plan.operations, plan.batch);
-            let mut sums = Vec::new();
-            for turn in 0..contenders.len() {
-                let turn = (turn + round) % contenders.len();
-                let begin = Instant::now();
-                let sum = execute(&mut *contenders[turn], case, &batches);
-                let rate = plan.operations as f64 / begin.elapsed().as_secs_f64();
-                sums.push(sum);
-                if round > 0 {
-                    rates[turn][place].push(rate);
-                }
+            for turn in (0..contenders.len()).map(order) {
+                let mut draw = draw.restarted(seed);
+                rates[turn][place].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
             }
-            work = work.rotate_left(7) ^ agreed(&sums, case)?;
         }
         for (place, rates) in shared.iter().zip(&mut two_threads) {
-            let case = &cases[*place];
-            // Batches of their own for one thread and for two: what was inserted is not new again.
-            let batches = [1, 2].map(|_| draw.batches(case, plan.operations, plan.batch));
-            let mut sums = [Vec::new(), Vec::new()];
-            for turn in 0..contenders.len() {
-                let turn = (turn + round) % contenders.len();
-                for (place, rates) in rates[turn].iter_mut().enumerate() {
-                    let contender: &dyn Contender<16> = &*contenders[turn];
-                    let (sum, seconds) = execute_on(contender, case, &batches[place], &cores[..=place])?;
-                    // What one thread reads of the other's puts is a matter of time: scc's map removes and inserts.
-                    if case.puts == 0.0 {
-                        sums[place].push(sum);
-                    }
-                    if round > 0 {
-                        rates.push(plan.operations as f64 / seconds);
-                    }
+            for turn in (0..contenders.len()).map(order) {
+                for (threads, rates) in rates[turn].iter_mut().enumerate() {
+                    let mut draw = draw.restarted(seed);
+                    let cores = &cores[..=threads];
+                    let contender = &mut *contenders[turn];
+                    rates.push(rate(contender, &cases[*place], &mut draw, plan.batch, times, cores)?);
                 }
-            }
-            for sums in sums {
-                work = work.rotate_left(7) ^ agreed(&sums, case)?;
             }
         }
     }
@@ -222,6 +207,38 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     })
 }
 
+/// All contenders do the same operations of each case, and those of the shared ones on one thread and on two; the hash of
+/// their answers, which must agree.
+fn compare_answers(
+    contenders: &mut [Box<dyn Contender<16>>],
+    draw: &mut Draw,
+    cases: &[Case],
+    shared: &[usize],
+    plan: &Plan,
+    cores: &[usize],
+) -> Result<u64, String> {
+    let mut work = 0_u64;
+    for case in cases {
+        let batches = draw.batches(case, plan.operations, plan.batch);
+        let sums: Vec<u64> = contenders.iter_mut().map(|contender| execute(&mut **contender, case, &batches)).collect();
+        work = work.rotate_left(7) ^ agreed(&sums, case)?;
+    }
+    for case in shared.iter().map(|place| &cases[*place]) {
+        for threads in 1..=2 {
+            let batches = draw.batches(case, plan.operations, plan.batch);
+            let sums = contenders
+                .iter()
+                .map(|contender| Ok(execute_on(&**contender, case, &batches, &cores[..threads])?.0))
+                .collect::<Result<Vec<_>, String>>()?;
+            // What one thread reads of the other's puts is a matter of time: scc's map removes and inserts.
+            if case.puts == 0.0 {
+                work = work.rotate_left(7) ^ agreed(&sums, case)?;
+            }
+        }
+    }
+    Ok(work)
+}
+
 /// The sum of all contenders' answers, if it is one.
 fn agreed(sums: &[u64], case: &Case) -> Result<u64, String> {
     match sums {
@@ -235,10 +252,9 @@ impl Report {
     /// The report as tables.
     pub fn tables(&self) -> Tables {
         let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
-        let cell = |figure: &Figure, number: String| format!("{number} ±{}", percent(figure.spread / 2.0));
         let rates = self.cases.iter().enumerate().map(|(place, case)| {
-            let of_row = |row: &Row| cell(&row.ops_per_s[place], millions(row.ops_per_s[place].median));
-            let over_best = format!("{:.2}", self.over_best[place].median);
+            let of_row = |row: &Row| cell(&row.ops_per_s[place], millions);
+            let over_best = ratio(&self.over_best[place]);
             [vec![case.clone()], self.rows.iter().map(of_row).collect(), vec![over_best]].concat()
         });
         let fill = self.rows.iter().map(|row| {
@@ -246,8 +262,8 @@ impl Report {
             vec![row.name.clone(), insert, memory, percent(row.huge_pages)]
         });
         let threads = self.threads.iter().map(|threads| {
-            let over_one = threads.over_one.iter().map(|figure| cell(figure, format!("{:.2}", figure.median)));
-            let over_best = format!("{:.2}", threads.over_best.median);
+            let over_one = threads.over_one.iter().map(|figure| cell(figure, |number| format!("{number:.2}")));
+            let over_best = ratio(&threads.over_best);
             [vec![threads.case.clone()], over_one.collect(), vec![over_best]].concat()
         });
         let header = |first| [&[first], &names[..], &["skep / best other"]].concat();
@@ -283,7 +299,8 @@ mod tests {
 
     #[test]
     fn a_tiny_run_does_the_same_work() {
-        let plan = Plan { pairs: 5_000, batch: 32, scan: 24, rounds: 1, operations: 500 };
+        let plan =
+            Plan { pairs: 5_000, batch: 32, scan: 24, rounds: 1, operations: 500, slice: Duration::from_micros(200) };
         let (one, other) = (run(&plan, "tests").unwrap(), run(&plan, "tests").unwrap());
         assert_eq!(one.work, other.work);
         assert_eq!(one.rows.len(), KINDS.len());

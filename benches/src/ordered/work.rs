@@ -85,13 +85,27 @@ pub struct Draw {
     loaded: usize,
     /// Records that exist, those inserted by earlier batches included.
     records: usize,
+    /// Those of them that stay.
+    kept: usize,
 }
 
 impl Draw {
     /// After a fill with so many records.
     pub fn new(loaded: usize) -> Self {
         let zipf = Zipf::new(loaded as f64, THETA).expect("there is a record");
-        Draw { random: Xoshiro256PlusPlus::seed_from_u64(1), zipf, loaded, records: loaded }
+        Draw { random: Xoshiro256PlusPlus::seed_from_u64(1), zipf, loaded, records: loaded, kept: loaded }
+    }
+
+    /// Draws anew after the same records, with another seed. All that was inserted up to here stays.
+    pub fn restarted(&self, seed: u64) -> Self {
+        Draw { random: Xoshiro256PlusPlus::seed_from_u64(seed), kept: self.records, ..*self }
+    }
+
+    /// Returns the records that were inserted and do not stay. They are new again.
+    pub fn take_inserted(&mut self) -> std::ops::Range<usize> {
+        let inserted = self.kept..self.records;
+        self.records = self.kept;
+        inserted
     }
 
     /// So many operations, in batches.

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Instant;
 
+use skep_measure::Figure;
+
 use super::child::{Server, find_program};
 use super::template::Verb;
 use crate::process::processor_seconds_of_children;
@@ -19,12 +21,22 @@ pub struct BenchmarkRow {
     pub verb: Verb,
     /// Requests in a pipeline.
     pub depth: usize,
-    /// Requests answered a second.
+    /// Requests answered per second: the median of the rounds.
     pub ops_per_s: f64,
+    /// (Largest − smallest) / median of the rounds.
+    #[serde(default)]
+    pub spread: f64,
     /// Share of a core that the server took.
     pub server_cpu: f64,
     /// Share of a core that redis-benchmark took.
     pub client_cpu: f64,
+}
+
+impl BenchmarkRow {
+    /// Returns the rate, unless it spreads too much.
+    pub(super) fn figure(&self) -> Figure {
+        Figure::with_spread(self.ops_per_s, self.spread)
+    }
 }
 
 /// What redis-benchmark is told.
@@ -74,6 +86,7 @@ pub(super) fn run(
         verb,
         depth: settings.depth,
         ops_per_s,
+        spread: 0.0,
         server_cpu: (server.processor_seconds() - server_begun) / seconds,
         client_cpu: (processor_seconds_of_children() - client_begun) / seconds,
     })

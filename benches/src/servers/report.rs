@@ -3,7 +3,9 @@
 use super::redis_benchmark::BenchmarkRow;
 use super::run::DEPTHS;
 use super::template::Verb;
-use crate::figures::{Figure, millions, percent};
+use skep_measure::{Figure, NOT_MEASURED};
+
+use crate::figures::{cell, millions, percent};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -25,6 +27,9 @@ pub struct Report {
     pub seconds: f64,
     /// Rounds of a case.
     pub rounds: usize,
+    /// Whether each side was warmed up until its rate was steady; older results had a warm-up of 50 ms.
+    #[serde(default)]
+    pub until_steady: bool,
     /// The core of the servers and that of the client.
     pub cores: [usize; 2],
     /// One for each server, protocol and verb.
@@ -68,18 +73,19 @@ pub struct DepthFigures {
 pub struct Ratio {
     /// Of what.
     pub name: String,
-    /// The ratio.
-    pub ratio: f64,
+    /// The ratio; none if one of the figures was not measured.
+    pub ratio: Option<f64>,
 }
 
 impl Row {
-    fn at(&self, depth: usize) -> Option<f64> {
-        self.depths.iter().find(|figures| figures.depth == depth).map(|figures| figures.ops_per_s.median)
+    fn at(&self, depth: usize) -> Option<Figure> {
+        self.depths.iter().find(|figures| figures.depth == depth).map(|figures| figures.ops_per_s)
     }
 
     /// The best of the depths at which everyone may show it.
-    fn best(&self) -> Option<f64> {
-        DEPTHS.iter().filter_map(|depth| self.at(*depth)).max_by(f64::total_cmp)
+    fn best(&self) -> Option<Figure> {
+        let rate = |figure: &Figure| figure.median().unwrap_or(0.0);
+        DEPTHS.iter().filter_map(|depth| self.at(*depth)).max_by(|a, b| rate(a).total_cmp(&rate(b)))
     }
 }
 
@@ -89,12 +95,13 @@ impl Report {
         let row = |server: &str, verb| rows.iter().find(|row| row.server == server && row.verb == verb);
         let benchmark = |server: &str, verb, depth| {
             let row = benchmark.iter().find(|row| row.server == server && row.verb == verb && row.depth == depth);
-            row.map(|row| row.ops_per_s)
+            row.map(BenchmarkRow::figure)
         };
         let mut ratios = Vec::new();
-        let mut add = |name: String, ours: Option<f64>, theirs: Option<f64>| {
+        let mut add = |name: String, ours: Option<Figure>, theirs: Option<Figure>| {
             if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                ratios.push(Ratio { name, ratio: ours / theirs });
+                let ratio = ours.median().zip(theirs.median()).map(|(ours, theirs)| ours / theirs);
+                ratios.push(Ratio { name, ratio });
             }
         };
         for verb in [Verb::Get, Verb::Set] {
@@ -123,10 +130,7 @@ impl Report {
             first.iter().copied().chain(depths.iter().map(String::as_str)).collect()
         };
         let name = |row: &Row| vec![row.server.clone(), format!("{:?}", row.verb)];
-        let speed = |figures: &DepthFigures| {
-            let figure = figures.ops_per_s;
-            format!("{} ±{}", millions(figure.median), percent(figure.spread / 2.0))
-        };
+        let speed = |figures: &DepthFigures| cell(&figures.ops_per_s, millions);
         let load = |figures: &DepthFigures| {
             let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
             format!("{} / {}, {}", shares[0], shares[1], shares[2])
@@ -141,16 +145,25 @@ impl Report {
                 row.server.clone(),
                 verb,
                 depth,
-                millions(row.ops_per_s),
+                row.figure().text(millions),
                 percent(row.server_cpu),
                 percent(row.client_cpu),
             ]
         });
-        let ratios = self.ratios.iter().map(|ratio| vec![ratio.name.clone(), format!("{:.2}", ratio.ratio)]);
+        let text = |ratio: &Ratio| ratio.ratio.map_or(NOT_MEASURED.to_owned(), |ratio| format!("{ratio:.2}"));
+        // Those of older results divide figures that would be withheld today.
+        let ratios = Self::ratios(&self.rows, &self.redis_benchmark, self.depth);
+        let ratios = ratios.iter().map(|ratio| vec![ratio.name.clone(), text(ratio)]);
         let note = format!(
-            "{} pairs of 8 + 2 B, uniform; {} connections, one batch under way on each; medians of {} rounds, {} s together. \
-             Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
-            self.keys, self.connections, self.rounds, self.seconds, self.cores[0], self.cores[1],
+            "{} pairs of 8 + 2 B, uniform; {} connections, one batch under way on each; medians of {} rounds, {} s together, \
+             each after a warm-up {}. Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
+            self.keys,
+            self.connections,
+            self.rounds,
+            self.seconds,
+            if self.until_steady { "until the rate was steady" } else { "of 50 ms" },
+            self.cores[0],
+            self.cores[1],
         );
         let tables = vec![
             table(&header(&["M/s", "", "B/pair"]), 2, speeds),
@@ -169,7 +182,7 @@ mod tests {
     fn row(server: &str, speeds: [f64; 3]) -> Row {
         let figures = |(depth, median)| DepthFigures {
             depth,
-            ops_per_s: Figure { median, spread: 0.0 },
+            ops_per_s: Figure::with_spread(median, 0.0),
             server_cpu: 1.0,
             client_cpu: 1.0,
             client_waiting: 0.5,
@@ -182,10 +195,20 @@ mod tests {
     fn ratios_are_at_the_depth_and_at_the_best_ones() {
         let rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0]), row("skep, RESP", [3.0; 3])];
         let ratios = Report::ratios(&rows, &[], 64);
-        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio;
+        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio.unwrap();
         assert_eq!(ratio("Get: native / redis, depth 64"), 4.0);
         assert_eq!(ratio("Get: native / redis, best depths"), 5.0);
         assert_eq!(ratio("Get: RESP / redis, depth 1"), 3.0);
         assert_eq!(ratios.len(), 4);
+    }
+
+    #[test]
+    fn a_ratio_of_a_figure_that_spreads_is_not_measured() {
+        let mut rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0])];
+        rows[1].depths[1].ops_per_s = Figure::with_spread(2.0, 0.9);
+        let ratios = Report::ratios(&rows, &[], 64);
+        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio;
+        assert_eq!(ratio("Get: native / redis, depth 64"), None);
+        assert_eq!(ratio("Get: native / redis, best depths"), Some(10.0));
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_measure::{Figure, Times, Work, median};
 
 use super::child::{Server, Setting};
 use super::client::{Client, Source, Tally};
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
 use super::report::{DepthFigures, Report, Row};
 use super::template::{Protocol, Template, Verb};
-use crate::figures::Figure;
 use crate::keys::{Draw, PairForm};
 use crate::process::cores;
 use crate::results::Origin;
@@ -23,8 +23,6 @@ pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
 const ROUNDS: usize = 5;
 /// Depth of the batches that load.
 const LOAD_DEPTH: usize = 256;
-/// What a case runs before it is measured.
-const WARM_UP: Duration = Duration::from_millis(50);
 /// Requests that redis-benchmark sends for a second that a case is measured: with pipelines, and without.
 const BENCHMARK_REQUESTS: [u64; 2] = [1_000_000, 100_000];
 
@@ -112,13 +110,13 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         if redis_benchmark::is_installed() { run_redis_benchmark(&setting, plan, progress)? } else { Vec::new() };
 
     let figures = |samples: &[Sample], depth: usize| {
-        let figure = |of: fn(&Sample) -> f64| Figure::of(&samples.iter().map(of).collect::<Vec<_>>());
+        let rounds = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
         DepthFigures {
             depth,
-            ops_per_s: figure(|sample| sample.tally.operations as f64 / sample.tally.seconds),
-            server_cpu: figure(|sample| sample.server_cpu).median,
-            client_cpu: figure(|sample| sample.tally.client_cpu).median,
-            client_waiting: figure(|sample| sample.tally.waiting).median,
+            ops_per_s: Figure::of(&rounds(|sample| sample.tally.operations as f64 / sample.tally.seconds)),
+            server_cpu: median(&rounds(|sample| sample.server_cpu)),
+            client_cpu: median(&rounds(|sample| sample.tally.client_cpu)),
+            client_waiting: median(&rounds(|sample| sample.tally.waiting)),
         }
     };
     let mut rows = Vec::new();
@@ -141,6 +139,7 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         connections: plan.connections,
         seconds: plan.seconds,
         rounds: ROUNDS,
+        until_steady: true,
         cores: [setting.server_core, setting.client_core],
         ratios: Report::ratios(&rows, &benchmark, plan.depth),
         rows,
@@ -170,10 +169,15 @@ fn measure(
     let template = Template::new(protocol, verb, PairForm::Random, depth);
     let mut client = Client::connect(address, template, plan.connections)?;
     let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed), plan.keys));
-    client.run(&mut source, Some(WARM_UP))?;
-    let begun = server.processor_seconds();
-    let tally = client.run(&mut source, Some(Duration::from_secs_f64(plan.seconds / ROUNDS as f64)))?;
-    Ok(Sample { tally, server_cpu: (server.processor_seconds() - begun) / tally.seconds })
+    let mut slice = None;
+    Times::for_slice(Duration::from_secs_f64(plan.seconds / ROUNDS as f64)).measure(|at_least| {
+        let begun = server.processor_seconds();
+        let tally = client.run(&mut source, Some(at_least))?;
+        slice = Some(Sample { tally, server_cpu: (server.processor_seconds() - begun) / tally.seconds });
+        let spent = Duration::from_secs_f64(tally.seconds);
+        Ok::<_, String>(Work { spent, operations: tally.operations as usize })
+    })?;
+    Ok(slice.expect("the slice ends a measurement"))
 }
 
 /// redis-benchmark against Redis and Skep, in turns, with and without pipelines.
@@ -202,7 +206,8 @@ fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: impl Fn(&str)) 
             }
             for mut rounds in rounds {
                 rounds.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
-                rows.push(rounds.swap_remove(ROUNDS / 2));
+                let spread = Figure::of(&rounds.iter().map(|row| row.ops_per_s).collect::<Vec<_>>()).spread();
+                rows.push(BenchmarkRow { spread, ..rounds.swap_remove(ROUNDS / 2) });
             }
         }
     }

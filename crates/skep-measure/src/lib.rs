@@ -19,5 +19,5 @@ mod slice;
 mod steady;
 
 pub use figure::{Figure, NOT_MEASURED, SPREAD_MAX};
-pub use slice::{Times, Work};
-pub use steady::is_steady;
+pub use slice::{SLICE, Times, Work};
+pub use steady::{is_steady, median};

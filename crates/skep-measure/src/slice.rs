@@ -23,6 +23,19 @@ impl Work {
         self.operations += operations;
     }
 
+    /// Repeats steps until they have taken this time together. A step prepares its operations before it measures them.
+    /// Each is asked for twice as many operations as the one before, so that what a step costs besides is soon little.
+    pub fn of_steps<E>(at_least: Duration, mut step: impl FnMut(usize) -> Result<Work, E>) -> Result<Work, E> {
+        let mut work = Work::default();
+        let mut operations = STEP_MIN;
+        while work.spent < at_least {
+            let done = step(operations)?;
+            work.add(done.spent, done.operations);
+            operations = (2 * operations).min(STEP_MAX);
+        }
+        Ok(work)
+    }
+
     /// Returns the operations per second.
     pub fn rate(self) -> f64 {
         self.operations as f64 / self.spent.as_secs_f64()
@@ -40,8 +53,11 @@ pub struct Times {
     slice: Duration,
 }
 
+/// Operations of the first step, and of a step at most.
+const STEP_MIN: usize = 1 << 10;
+const STEP_MAX: usize = 1 << 19;
 /// The shortest slice of a measurement that is to be kept.
-const SLICE: Duration = Duration::from_millis(200);
+pub const SLICE: Duration = Duration::from_millis(200);
 /// Pieces of a slice.
 const PIECES: u32 = 40;
 /// The longest piece: with longer ones a warm-up would last longer than any machine needs.
@@ -50,7 +66,7 @@ const PIECE_MAX: Duration = Duration::from_millis(10);
 const WARM_UP_PIECES: u32 = 60;
 
 impl Times {
-    /// Returns the times for slices of this length. Those shorter than [`Times::default`]'s are for tests: they end before
+    /// Returns the times for slices of this length. Those shorter than [`SLICE`] are for tests: they end before
     /// the machine has reached its steady rate.
     pub fn for_slice(slice: Duration) -> Self {
         let piece = (slice / PIECES).min(PIECE_MAX);
@@ -127,6 +143,17 @@ mod tests {
             Ok::<_, ()>(Work::default())
         });
         assert_eq!((work, calls), (Ok(Work::default()), 61));
+    }
+
+    #[test]
+    fn steps_grow_until_they_have_taken_the_time() {
+        let mut asked = Vec::new();
+        let work = Work::of_steps(Duration::from_micros(5000), |operations| {
+            asked.push(operations);
+            Ok::<_, ()>(Work { spent: Duration::from_micros(operations as u64), operations })
+        });
+        assert_eq!(asked, [1024, 2048, 4096]);
+        assert_eq!(work, Ok(Work { spent: Duration::from_micros(7168), operations: 7168 }));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn is_steady(rates: &[f64]) -> bool {
 }
 
 /// Returns the median; of an even number of rates, the mean of the middle two.
-pub(crate) fn median(rates: &[f64]) -> f64 {
+pub fn median(rates: &[f64]) -> f64 {
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

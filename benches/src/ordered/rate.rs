@@ -1,0 +1,36 @@
+//! The rate of one contender in one case: warmed up, measured, and left as it was.
+
+use std::time::{Duration, Instant};
+
+use skep_measure::{Times, Work};
+
+use super::{Batch, Case, Contender, Draw, execute, execute_on, pair};
+
+/// Measures the operations per second of a contender: on a thread for each of these cores, or on this thread if there are
+/// none. What the operations insert is removed again; this is not measured.
+pub fn rate<const N: usize>(
+    contender: &mut dyn Contender<N>,
+    case: &Case,
+    draw: &mut Draw,
+    batch: usize,
+    times: Times,
+    cores: &[usize],
+) -> Result<f64, String> {
+    let work = times.measure(|at_least| {
+        let work = Work::of_steps(at_least, |operations| {
+            let batches: Vec<Batch<N>> = draw.batches(case, operations, batch);
+            let spent = if cores.is_empty() {
+                let begun = Instant::now();
+                std::hint::black_box(execute(contender, case, &batches));
+                begun.elapsed()
+            } else {
+                Duration::from_secs_f64(execute_on(contender, case, &batches, cores)?.1)
+            };
+            Ok::<_, String>(Work { spent, operations })
+        })?;
+        let inserted: Vec<[u8; N]> = draw.take_inserted().map(|record| pair(record).0).collect();
+        contender.remove(&inserted);
+        Ok::<_, String>(work)
+    })?;
+    Ok(work.rate())
+}
