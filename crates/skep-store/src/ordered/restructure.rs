@@ -28,10 +28,11 @@ use super::merge::{Halves, pairs_with};
 use super::scale::Scale;
 use super::segment::Item;
 use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan, size_of_pair};
+use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::separator;
-use super::write::{AbortOnPanic, Attempt};
+use super::write::{AbortOnPanic, Attempt, Terms};
 use crate::operation::Reply;
 
 /// An interior node on the way to a leaf.
@@ -106,14 +107,17 @@ impl Content<'_> {
 /// LIDs and frames taken from the space; what is not used goes back.
 struct Reserved<'s, T: Trace> {
     store: &'s OrderedStore<T>,
+    claim: Claim,
     lids: Vec<Lid>,
 }
 
 impl<T: Trace> Reserved<'_, T> {
-    fn lid(&mut self) -> Option<Lid> {
-        let lid = self.store.space().allocate_lid()?;
+    fn lid(&mut self) -> Result<Lid, Attempt> {
+        let lid = self.store.space().allocate_lid().ok_or(Attempt::NoMemory(self.claim))?;
+        // Until the node is published nothing is moved in its name.
+        self.store.frames.clear(lid);
         self.lids.push(lid);
-        Some(lid)
+        Ok(lid)
     }
 }
 
@@ -139,7 +143,7 @@ impl<T: Trace> OrderedStore<T> {
         leaf: LockedNode<'g, T>,
         halves: Halves<'a>,
         key: &[u8],
-        dropped: Vec<Garbage>,
+        terms: &Terms,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
@@ -150,7 +154,7 @@ impl<T: Trace> OrderedStore<T> {
         let piece = |plan, fences| Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None };
         let left = piece(left, Fences { high: Some(separator), ..fences });
         let right = piece(right, Fences { low: Some(separator), ..fences });
-        self.replace_run(run, vec![left, right], dropped, guard, replaced)
+        self.replace_run(run, vec![left, right], terms, guard, replaced)
     }
 
     /// Replaces a leaf whose pairs fit no single node, or too small a part of one. `pairs` are those of the leaf, planned as
@@ -160,7 +164,7 @@ impl<T: Trace> OrderedStore<T> {
         leaf: LockedNode<'g, T>,
         pairs: Result<LeafPlan<'a>, Vec<Item<'a>>>,
         key: &[u8],
-        mut dropped: Vec<Garbage>,
+        mut terms: Terms,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
@@ -173,7 +177,7 @@ impl<T: Trace> OrderedStore<T> {
                 // Too small: a neighbour of the same parent, or nothing.
                 let Some(parent) = run.path.last() else {
                     let leaf = run.leaves.pop().expect("the leaf is there");
-                    return self.replace_leaf(leaf, &plan, dropped, replaced);
+                    return self.replace_leaf(leaf, &plan, &terms, replaced);
                 };
                 let is_left = parent.index + 1 == parent.children.len();
                 let neighbour = if is_left { parent.index - 1 } else { parent.index + 1 };
@@ -186,9 +190,9 @@ impl<T: Trace> OrderedStore<T> {
                 if !pairs.is_empty() && joined_size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX) {
                     drop(neighbour);
                     let leaf = run.leaves.pop().expect("the leaf is there");
-                    return self.replace_leaf(leaf, &plan, dropped, replaced);
+                    return self.replace_leaf(leaf, &plan, &terms, replaced);
                 }
-                dropped.extend(self.values_of(&edits.dropped, guard));
+                terms.dropped.extend(self.parts_of(&edits.dropped, guard));
                 run.leaves.insert(usize::from(!is_left), neighbour);
                 let children = &mut run.children;
                 *children = if is_left { children.start - 1..children.end } else { children.start..children.end + 1 };
@@ -197,7 +201,7 @@ impl<T: Trace> OrderedStore<T> {
         };
         let mut pieces = Vec::new();
         divide_pairs(items, run.fences(), self.log_block, &mut pieces);
-        self.replace_run(run, pieces, dropped, guard, replaced)
+        self.replace_run(run, pieces, &terms, guard, replaced)
     }
 
     /// Puts pieces in the place of a run of leaves.
@@ -205,7 +209,7 @@ impl<T: Trace> OrderedStore<T> {
         &'g self,
         run: Run<'g, T>,
         mut pieces: Vec<Piece<'a>>,
-        dropped: Vec<Garbage>,
+        terms: &Terms,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
@@ -224,17 +228,25 @@ impl<T: Trace> OrderedStore<T> {
                 }
             }
         }
-        let mut reserved = Reserved { store: self, lids: Vec::new() };
+        let mut reserved = Reserved { store: self, claim: terms.claim, lids: Vec::new() };
         let rebuilt = match self.rebuild(run, pieces, &mut reserved, guard) {
             Ok(rebuilt) => rebuilt,
             Err(attempt) => return attempt,
         };
-        let granules: Vec<usize> =
-            rebuilt.pieces.iter().chain([&rebuilt.top_piece]).map(|piece| piece.content.granules()).collect();
-        let Some(frames) = self.allocate(&granules) else { return Attempt::NoMemory };
+        let wanted: Vec<(Lid, usize)> = rebuilt
+            .pieces
+            .iter()
+            .chain([&rebuilt.top_piece])
+            .map(|piece| (piece.lid, piece.content.granules()))
+            .collect();
+        let before: Vec<FrameNumber> =
+            rebuilt.dead.iter().chain([&rebuilt.top]).map(|node| node.node().number()).collect();
+        let Some(frames) = self.allocate_nodes(&wanted, &before, terms.claim) else {
+            return Attempt::NoMemory(terms.claim);
+        };
         reserved.lids.clear();
         let version = self.commit(rebuilt, frames, beside, &locked_beside, replaced);
-        replaced.extend(dropped);
+        self.retire_outside(&terms.dropped, replaced);
         Attempt::Settled { reply: Reply::Done, version }
     }
 
@@ -404,7 +416,7 @@ impl<T: Trace> OrderedStore<T> {
 /// Gives new LIDs to all pieces.
 fn name<T: Trace>(pieces: &mut [Piece<'_>], reserved: &mut Reserved<'_, T>) -> Result<(), Attempt> {
     for piece in pieces {
-        piece.lid = reserved.lid().ok_or(Attempt::NoMemory)?;
+        piece.lid = reserved.lid()?;
     }
     Ok(())
 }

@@ -172,7 +172,8 @@ impl<'s, T: Trace> Session<'s, T> {
     /// The same if enough was replaced for it.
     #[inline]
     pub(super) fn collect_batch(&mut self) {
-        if self.writer.replaced.len() >= BATCH_SIZE {
+        // Others may wait for it when little is free.
+        if self.writer.replaced.len() >= BATCH_SIZE || (self.store.is_scarce() && !self.writer.replaced.is_empty()) {
             self.collect();
         }
     }
@@ -203,7 +204,8 @@ impl<'s, T: Trace> Session<'s, T> {
                 self.collect();
             } else if !self.store.collect() && !self.store.leases.expire_oldest(&self.store.epochs) {
                 // What is left waits for operations under way, or there is nothing.
-                if self.store.garbage().is_empty() || rounds > WAITS_FOR_GARBAGE_MAX {
+                // What is kept back for writes that must not fail may be in use, and is given back without becoming garbage.
+                if (self.store.garbage().is_empty() && !self.writer.must_succeed) || rounds > WAITS_FOR_GARBAGE_MAX {
                     return None;
                 }
                 wait(&mut rounds);
