@@ -26,6 +26,8 @@ mod lease;
 #[expect(dead_code, reason = "the models have no log bytes")]
 #[path = "../src/ordered/lock.rs"]
 mod lock;
+#[path = "ordered_small_machines/moving.rs"]
+mod moving;
 #[path = "../src/ordered/page_table.rs"]
 mod page_table;
 #[expect(dead_code, reason = "the models take no memory from the space")]

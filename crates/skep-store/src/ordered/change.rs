@@ -11,6 +11,7 @@
 use super::epoch::Guard;
 use super::outside::{self, OutsideValue, REFERENCE_SIZE, VALUE_INSIDE_SIZE_MAX};
 use super::segment::Value;
+use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use crate::function::{DecimalText, add_decimal, update};
@@ -38,8 +39,8 @@ pub(super) enum Decision<'a> {
     Set(Value<'a>),
     /// It has none.
     Remove,
-    /// There is no memory for its value.
-    NoMemory,
+    /// There is no memory for its value, taken for this.
+    NoMemory(Claim),
 }
 
 /// The values of a write, while it tries to take place. Kept from write to write.
@@ -79,7 +80,7 @@ impl Draft {
     #[cold]
     fn discard_outside<T: Trace>(&mut self, store: &OrderedStore<T>) {
         if let Some((outside, _)) = self.outside.take() {
-            outside.discard(&mut store.space());
+            store.discard_outside(&outside);
         }
     }
 }
@@ -101,7 +102,10 @@ impl Change<'_> {
                 Decision::Refuse(Reply::NotFound)
             }
             Change::Put { value, .. } if value.len() <= VALUE_INSIDE_SIZE_MAX => Decision::Set(inside(value)),
-            Change::Put { value, .. } => set_outside(store, &mut draft.outside, Origin::Request, value),
+            Change::Put { value: new, .. } => {
+                let claim = claim_of(value(), new.len());
+                set_outside(store, &mut draft.outside, (Origin::Request, claim), new)
+            }
             Change::Delete => Decision::Remove,
             Change::Update(operation) => decide_update(operation, store, value(), draft, guard),
             Change::AddDecimal { delta } => {
@@ -160,26 +164,33 @@ fn decide_update<'d, 'g, T: Trace>(
     if new.len() <= VALUE_INSIDE_SIZE_MAX {
         return Decision::Set(inside(new));
     }
-    set_outside(store, outside, origin, new)
+    set_outside(store, outside, (origin, claim_of(found, new.len())), new)
+}
+
+/// What the frames of a value of this size are taken for, which takes the place of another.
+fn claim_of(old: Option<Value<'_>>, size: usize) -> Claim {
+    match old {
+        Some(Value { bytes, is_outside: true }) if outside::value_size(bytes) == size => Claim::Overwrite,
+        _ => Claim::Growth,
+    }
 }
 
 /// Writes a value to frames of its own, unless they hold it already.
 fn set_outside<'d, T: Trace>(
     store: &OrderedStore<T>,
     outside: &'d mut Option<(OutsideValue, Origin)>,
-    origin: Origin,
+    (origin, claim): (Origin, Claim),
     value: &[u8],
 ) -> Decision<'d> {
     if outside.as_ref().is_none_or(|(_, from)| *from != origin) {
         if let Some((stale, _)) = outside.take() {
-            stale.discard(&mut store.space());
+            store.discard_outside(&stale);
         }
-        let written = OutsideValue::new(&store.frames, |granules| store.allocate(granules), value);
-        *outside = written.map(|written| (written, origin));
+        *outside = store.write_outside(value, claim).map(|written| (written, origin));
     }
     match outside {
         Some((written, _)) => Decision::Set(Value { bytes: &written.reference, is_outside: true }),
-        None => Decision::NoMemory,
+        None => Decision::NoMemory(claim),
     }
 }
 

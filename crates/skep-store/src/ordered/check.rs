@@ -1,10 +1,10 @@
 //! What always holds of a tree that nobody is changing: checked by walking all of it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::cursor::LeafCursor;
 use super::epoch::Guard;
-use super::frame::Node;
+use super::frame::{GRANULE_SIZE, Node};
 use super::header::{FrameNumber, Lid};
 use super::interior::{self, Child};
 use super::leaf;
@@ -12,6 +12,7 @@ use super::log::{BackPointer, Entry, LogBlock, LogOrder};
 use super::scale::Scale;
 use super::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
 use super::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
+use super::space::Owner;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::{Target, fingerprint};
@@ -38,7 +39,8 @@ struct Walk<'g, T: Trace> {
     store: &'g OrderedStore<T>,
     guard: &'g Guard<'g>,
     lids: HashSet<Lid>,
-    frames: HashSet<FrameNumber>,
+    /// By number: granules, and whose they are.
+    frames: HashMap<u32, (usize, Owner)>,
     /// The leaf before, and what it says is its right sibling.
     before: Option<(Lid, Option<Lid>)>,
     checked: Checked,
@@ -56,7 +58,7 @@ impl<T: Trace> Session<'_, T> {
             store,
             guard: &guard,
             lids: HashSet::new(),
-            frames: HashSet::new(),
+            frames: HashMap::new(),
             before: None,
             checked: Checked::default(),
         };
@@ -66,6 +68,7 @@ impl<T: Trace> Session<'_, T> {
         assert_eq!(right, None, "the last leaf has no right sibling");
         assert_eq!(store.versions.read(), store.versions.newest(), "all versions are released");
         assert_eq!(walk.checked.pairs, store.pair_count(), "inserts and deletes are counted");
+        store.space().check(&walk.frames);
         walk.checked
     }
 }
@@ -73,7 +76,7 @@ impl<T: Trace> Session<'_, T> {
 impl<'g, T: Trace> Walk<'g, T> {
     fn node(&mut self, node: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
         assert!(self.lids.insert(node.lid()), "a node has one parent");
-        assert!(self.frames.insert(node.number()), "a frame is one node's");
+        self.frame(node.number(), node.frame_size() / GRANULE_SIZE, Owner::Node(node.lid()));
         assert!(!node.state().is_locked(), "a node that is reached is open");
         assert!(node.version() <= self.store.versions.newest());
         self.checked.frame_bytes += node.frame_size() as u64;
@@ -81,6 +84,11 @@ impl<'g, T: Trace> Walk<'g, T> {
             0 => self.leaf(node, low, high),
             _ => self.interior(node, low, high),
         }
+    }
+
+    fn frame(&mut self, number: FrameNumber, granules: usize, owner: Owner) {
+        let before = self.frames.insert(number.bits(), (granules, owner));
+        assert_eq!(before, None, "a frame is one node's, or one part's of a value");
     }
 
     fn interior(&mut self, node: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
@@ -113,6 +121,11 @@ impl<'g, T: Trace> Walk<'g, T> {
         let keys: Vec<&[u8]> = pairs.iter().map(|pair| pair.key).collect();
         assert!(keys.is_sorted_by(|a, b| a < b), "keys ascend");
         assert_within(&keys, low, high);
+        let references = references_of(leaf);
+        for part in references.iter().flat_map(|value| outside::parts(&self.store.frames, value, self.guard)) {
+            assert!(self.lids.insert(part.lid), "a part is one value's");
+            self.frame(self.store.frames.latest_number(part.lid), part.granules, Owner::Value(part.lid));
+        }
         for pair in &pairs {
             assert_eq!(pair.fingerprint, fingerprint(pair.key));
             let found = leaf::get(leaf, pair.key, pair.fingerprint, u64::MAX);
@@ -133,10 +146,7 @@ impl<'g, T: Trace> Walk<'g, T> {
         }
         self.checked.pair_bytes += outside::value_size(value.bytes) as u64;
         let mut size = 0;
-        outside::visit(&self.store.frames, value.bytes, self.guard, |number, part| {
-            assert!(self.frames.insert(number), "a frame is one value's");
-            size += part.len();
-        });
+        outside::visit(&self.store.frames, value.bytes, self.guard, |_, part| size += part.len());
         assert_eq!(size, outside::value_size(value.bytes));
         self.checked.frame_bytes += outside::frame_bytes(value.bytes);
     }
@@ -146,6 +156,18 @@ impl<'g, T: Trace> Walk<'g, T> {
 fn pairs_of<T: Trace>(leaf: Node<'_, T>) -> Vec<Item<'_>> {
     let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
     std::iter::from_fn(|| cursor.next()).collect()
+}
+
+/// The references to values in frames of their own: those too that newer entries have replaced.
+fn references_of<T: Trace>(leaf: Node<'_, T>) -> Vec<&[u8]> {
+    let shortcuts = Shortcuts::open(leaf);
+    let mut values: Vec<Value<'_>> =
+        (0..leaf.state().log_count()).map(|entry| Entry::read(leaf, entry).value).collect();
+    for number in 0..shortcuts.segment_count() {
+        let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
+        values.extend((0..segment.count()).map(|item| segment.value(item)));
+    }
+    values.into_iter().filter(|value| value.is_outside).map(|value| value.bytes).collect()
 }
 
 fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {
@@ -193,7 +215,8 @@ fn check_log<T: Trace>(leaf: Node<'_, T>, log_block: LogBlock, mvcc: bool) {
     }
     let deltas: Vec<u64> = (0..count).map(|entry| Entry::read(leaf, entry).delta).collect();
     if mvcc {
-        assert!(deltas.is_sorted_by(|a, b| a < b), "entries are in the order of their versions");
+        // Those that a merge has left in the log are as old as the leaf.
+        assert!(deltas.is_sorted_by(|a, b| a < b || *b == 0), "entries are in the order of their versions");
     } else {
         assert!(leaf.version() == 0 && deltas.iter().all(|delta| *delta == 0), "there are no versions");
     }

@@ -30,6 +30,7 @@ use super::hint::{HINT_SIZE, Hint};
 use super::lock::State;
 use super::page_table::PageTable;
 use super::scale::EDGE_WORD_COUNT;
+use super::space::{CHUNK_COUNT_MIN, CHUNK_GRANULES, GRANULE_COUNT_MAX};
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::trace::Trace;
 use crate::memory::{LINE_SIZE, Mapping, RegionError, prefetch};
@@ -75,9 +76,8 @@ impl FreeFrame {
 pub(super) struct SealedFrame(FreeFrame);
 
 impl SealedFrame {
-    /// Gives it back unused.
-    pub(super) fn discard(self) -> FreeFrame {
-        self.0
+    pub(super) fn number(&self) -> FrameNumber {
+        self.0.number
     }
 }
 
@@ -105,14 +105,16 @@ pub(super) struct Frames<T> {
 }
 
 impl<T: Trace> Frames<T> {
-    /// Reserves a region of `size` bytes, and a page table for as many nodes as it can hold. No page is touched.
+    /// Reserves a region of the whole chunks that `size` bytes hold, and a page table for as many LIDs as it has granules. No
+    /// page is touched.
     pub(super) fn new(size: u64, trace: T) -> Result<Self, RegionError> {
-        let size_min = (2 * FRAME_SIZE_MAX + GRANULES_UNUSED as usize * GRANULE_SIZE) as u64;
+        let chunk_size = u64::from(CHUNK_GRANULES) * GRANULE_SIZE as u64;
+        let size_min = u64::from(CHUNK_COUNT_MIN) * chunk_size;
         if size < size_min {
             return Err(RegionError::TooSmall { size, size_min });
         }
-        let granules = size / GRANULE_SIZE as u64;
-        if granules > u64::from(u32::MAX) {
+        let granules = size / chunk_size * u64::from(CHUNK_GRANULES);
+        if granules > u64::from(GRANULE_COUNT_MAX) {
             return Err(RegionError::TooLarge { size });
         }
         let region = Mapping::new(granules * GRANULE_SIZE as u64)?;
@@ -173,8 +175,9 @@ impl<T: Trace> Frames<T> {
         self.frame(number)
     }
 
+    /// The frame that the page table names for a LID in use.
     #[inline(always)]
-    fn latest_number(&self, lid: Lid) -> FrameNumber {
+    pub(super) fn latest_number(&self, lid: Lid) -> FrameNumber {
         self.trace.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
         let number = self.page_table().frame(lid.index());
         FrameNumber::from_bits(NonZeroU32::new(number).expect("a LID that is known has a frame"))
@@ -194,19 +197,47 @@ impl<T: Trace> Frames<T> {
         prefetch(line.wrapping_add(LINE_SIZE));
     }
 
-    /// The bytes of a frame that holds part of a value. The reference to it was read in a node under the guard.
-    pub(super) fn value<'g>(&'g self, number: FrameNumber, size: usize, guard: &'g Guard<'_>) -> &'g [u8] {
+    /// The bytes of a part of a value. The reference to it was read in a node, or a part, under the guard.
+    pub(super) fn value<'g>(&'g self, lid: Lid, size: usize, guard: &'g Guard<'_>) -> &'g [u8] {
         let _ = guard;
+        let number = self.latest_number(lid);
         self.trace.touch(number.byte_offset(), size);
         let address = address(&self.region, number.byte_offset(), size);
-        // SAFETY: the bytes lie in the region and are initialised. They were written before the node was published that
-        // refers to them, and the frame is used again only after the guard's operation has ended.
+        // SAFETY: the bytes lie in the region and are initialised. They were written before the page table named the frame,
+        // and a frame that it named is used again only after the guard's operation has ended.
         unsafe { std::slice::from_raw_parts(address.as_ptr(), size) }
     }
 
-    /// The frame of a value that a merge has dropped the reference to. Its size is that of its first granules.
+    /// Copies a part of a value, with the space locked: so the frame is the part's latest, complete, and not free.
+    pub(super) fn copy_value(&self, from: FrameNumber, to: FreeFrame) -> SealedFrame {
+        let size = to.granules() * GRANULE_SIZE;
+        let address = address(&self.region, from.byte_offset(), size);
+        // SAFETY: the bytes lie in the region and are initialised. Parts never change once the page table names them.
+        let bytes = unsafe { std::slice::from_raw_parts(address.as_ptr(), size) };
+        let mut builder = self.build(to);
+        builder.bytes().copy_from_slice(bytes);
+        builder.seal_value()
+    }
+
+    /// The frame of a part of a value that nothing refers to from now on, or that was moved.
     pub(super) fn replaced_value(&self, number: FrameNumber, granules: usize) -> Replaced {
         Replaced(FreeFrame::carved(number.bits(), granules))
+    }
+
+    /// Whether a frame is the latest of a LID, and complete.
+    pub(super) fn is_latest(&self, lid: Lid, number: FrameNumber) -> bool {
+        self.page_table().frame(lid.index()) == number.bits()
+    }
+
+    /// Makes the page table name no frame for a LID that nobody knows yet.
+    pub(super) fn clear(&self, lid: Lid) {
+        self.page_table().replace(lid.index(), 0);
+    }
+
+    /// A node whose latest frame this was while the guard's operation was under way, or one that is sealed.
+    pub(super) fn node<'g>(&'g self, number: FrameNumber, guard: &'g Guard<'_>) -> Node<'g, T> {
+        let _ = guard;
+        self.frame(number).open()
     }
 
     #[inline(always)]
@@ -505,6 +536,14 @@ impl<'g, T: Trace> LockedNode<'g, T> {
         // SAFETY: the bytes lie in the frame. Readers stay below the published size, the lock keeps other writers out, and
         // `self` is borrowed while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.node.frame.address.as_ptr().add(start), size) }
+    }
+
+    /// The words of the frame, of which only hints can change now.
+    pub(super) fn words(&self) -> &[AtomicU32] {
+        let count = self.node.frame_size() / size_of::<AtomicU32>();
+        // SAFETY: the words lie in the frame, aligned. All other threads only read them while the lock is held, but for hints,
+        // which they write as atomics of this size.
+        unsafe { std::slice::from_raw_parts(self.node.frame.address.cast::<AtomicU32>().as_ptr(), count) }
     }
 
     /// Publishes an entry of `size` bytes that was written to [`LockedNode::log_room`], and opens the lock.

@@ -38,6 +38,10 @@ impl LogBlock {
     /// Most entries of any: an order hint has four bits.
     pub const ENTRY_COUNT_MAX: usize = LOG_COUNT_MAX;
 
+    /// What a leaf can do with that has no room for more: its directory, and what is left of the last granule.
+    pub(super) const LEAST: LogBlock =
+        LogBlock { size: Self::SIZE_MIN as u16, size_max: Self::SIZE_MAX as u16, entry_count_max: LOG_COUNT_MAX as u8 };
+
     /// A block of `size` bytes and not more, its directory of 64 included, and of so many entries. None if there is no such
     /// block, see the constants.
     pub fn new(size: usize, entry_count_max: usize) -> Option<Self> {

@@ -10,6 +10,7 @@
 //! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
 //! | `leaf`, `cursor`, `range`, `scan`, `batch` | reading | sections 3.3, 4.3 |
 //! | `change`, `edit`, `merge`, `write`, `restructure` | writing | sections 3.4, 3.5 |
+//! | `tight`, `evacuate` | writing when memory is nearly full, moving frames | |
 //! | `lease` | versions that are kept for scans in pages | |
 //! | `execute`, `pages` | every operation, in batches; scans in pages | |
 //! | `deferred`, `shortage` | operations that wait for memory | |
@@ -23,6 +24,7 @@ mod deferred;
 mod division;
 mod edit;
 mod epoch;
+mod evacuate;
 mod execute;
 mod frame;
 mod garbage;
@@ -52,6 +54,7 @@ mod space;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod tight;
 mod trace;
 mod tree;
 mod version;

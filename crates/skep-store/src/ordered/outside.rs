@@ -2,21 +2,23 @@
 //!
 //! ```text
 //! reference, in the node   0              4              8
-//!                          size of value │ first frame
-//! frame                    next frame 4 │ up to 8188 bytes of the value
+//!                          size of value │ LID of the first part
+//! frame of a part          LID of the next 4 │ up to 8188 bytes of the value
 //! ```
 //!
-//! The frames are written before the reference is published and never after. They outlive the node's merges, which copy
-//! the reference, and are given back when a merge drops it and an epoch has passed.
-
-use std::num::NonZeroU32;
+//! Each part has a LID, so its frame can be moved as a node's can, without a change to what refers to it. The frames are
+//! written before the reference is published and never after. They outlive the node's merges, which copy the reference. A
+//! merge that drops it retires the parts: from then on none of them is moved, and frames and LIDs are given back when an
+//! epoch has passed.
 
 use super::epoch::Guard;
-use super::frame::{FRAME_SIZE_MAX, Frames, GRANULE_SIZE, Replaced, SealedFrame};
-use super::header::FrameNumber;
+use super::frame::{FRAME_SIZE_MAX, Frames, GRANULE_SIZE};
+use super::garbage::Garbage;
+use super::header::Lid;
 use super::segment::Value;
-use super::space::Space;
+use super::space::{Claim, Owner};
 use super::trace::Trace;
+use super::tree::OrderedStore;
 
 /// Longest value that lies in its node.
 pub(super) const VALUE_INSIDE_SIZE_MAX: usize = 469;
@@ -26,44 +28,77 @@ const LINK_SIZE: usize = 4;
 /// Bytes of a value that a frame holds.
 const PART_SIZE_MAX: usize = FRAME_SIZE_MAX - LINK_SIZE;
 
+/// In the place of the LID of a part behind the last: that of the root, which is no part.
+const NO_PART: Lid = Lid::ROOT;
+
+/// A part of a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) lid: Lid,
+    pub(super) granules: usize,
+}
+
 /// A value in frames of its own that no node refers to yet.
 #[derive(Debug)]
 pub(super) struct OutsideValue {
     pub(super) reference: [u8; REFERENCE_SIZE],
-    frames: Vec<SealedFrame>,
+    parts: Vec<Part>,
 }
 
-impl OutsideValue {
-    /// Writes a value, if there is room.
-    pub(super) fn new<T: Trace>(
-        frames: &Frames<T>,
-        mut allocate: impl FnMut(&[usize]) -> Option<Vec<super::frame::FreeFrame>>,
-        value: &[u8],
-    ) -> Option<Self> {
+impl<T: Trace> OrderedStore<T> {
+    /// Writes a value to frames of its own, if there is room.
+    pub(super) fn write_outside(&self, value: &[u8], claim: Claim) -> Option<OutsideValue> {
         let granules: Vec<usize> = value.chunks(PART_SIZE_MAX).map(|part| granules_of(part.len())).collect();
-        let mut next = 0_u32;
-        let mut sealed = Vec::with_capacity(granules.len());
-        let free = allocate(&granules)?;
-        for (part, frame) in value.chunks(PART_SIZE_MAX).zip(free).rev() {
-            let number = frame.number();
-            let mut builder = frames.build(frame);
-            builder.bytes()[..LINK_SIZE].copy_from_slice(&next.to_le_bytes());
-            builder.bytes()[LINK_SIZE..][..part.len()].copy_from_slice(part);
-            sealed.push(builder.seal_value());
-            next = number.bits();
+        let free = self.allocate_value(&granules, claim)?;
+        let mut next = NO_PART;
+        let mut parts = Vec::with_capacity(free.len());
+        for (bytes, (lid, frame)) in value.chunks(PART_SIZE_MAX).zip(free).rev() {
+            parts.push(Part { lid, granules: frame.granules() });
+            let mut builder = self.frames.build(frame);
+            builder.bytes()[..LINK_SIZE].copy_from_slice(&next.to_bytes());
+            builder.bytes()[LINK_SIZE..][..bytes.len()].copy_from_slice(bytes);
+            self.frames.publish(lid, &builder.seal_value());
+            next = lid;
         }
+        // Complete: from here on the parts may be moved.
+        let mut space = self.space();
+        parts.iter().for_each(|part| space.give(self.frames.latest_number(part.lid), Owner::Value(part.lid)));
         let mut reference = [0; REFERENCE_SIZE];
         reference[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        reference[4..].copy_from_slice(&next.to_le_bytes());
-        Some(OutsideValue { reference, frames: sealed })
+        reference[4..].copy_from_slice(&next.to_bytes());
+        Some(OutsideValue { reference, parts })
     }
 
-    /// Gives the frames back unused.
-    pub(super) fn discard(self, space: &mut Space) {
-        for frame in self.frames {
-            space.free(frame.discard());
+    /// Gives the parts of a value back that no node has ever referred to.
+    pub(super) fn discard_outside(&self, value: &OutsideValue) {
+        let mut space = self.space();
+        for part in &value.parts {
+            // Parts are copied and moved under the same lock, so nobody reads the frame.
+            space.free(self.frames.replaced_value(self.frames.latest_number(part.lid), part.granules).reuse());
+            space.free_value_lid(part.lid);
         }
     }
+
+    /// Retires the parts of values whose references were dropped: frames and LIDs are garbage.
+    pub(super) fn retire_outside(&self, parts: &[Part], replaced: &mut Vec<Garbage>) {
+        if parts.is_empty() {
+            return;
+        }
+        let mut space = self.space();
+        for part in parts {
+            // Which frame the LID names is settled here.
+            let number = self.frames.latest_number(part.lid);
+            space.retire(number);
+            space.forget_value_lid();
+            replaced.push(Garbage::Frame(self.frames.replaced_value(number, part.granules)));
+            replaced.push(Garbage::Lid(part.lid));
+        }
+    }
+}
+
+/// Bytes of a value, wherever it lies.
+pub(super) fn size_of(value: Value<'_>) -> usize {
+    if value.is_outside { value_size(value.bytes) } else { value.bytes.len() }
 }
 
 /// Bytes of the value that a reference names.
@@ -76,16 +111,16 @@ pub(super) fn visit<'g, T: Trace>(
     frames: &'g Frames<T>,
     reference: &[u8],
     guard: &'g Guard<'_>,
-    mut visit: impl FnMut(FrameNumber, &'g [u8]),
+    mut visit: impl FnMut(Lid, &'g [u8]),
 ) {
     let mut left = value_size(reference);
-    let mut next = u32::from_le_bytes(*reference[4..].first_chunk().expect("a reference has eight bytes"));
-    while let Some(number) = NonZeroU32::new(next).map(FrameNumber::from_bits) {
+    let mut next = Lid::from_bytes(*reference[4..].first_chunk().expect("a reference has eight bytes"));
+    while next != NO_PART {
         let part = left.min(PART_SIZE_MAX);
-        let bytes = frames.value(number, LINK_SIZE + part, guard);
-        visit(number, &bytes[LINK_SIZE..]);
+        let bytes = frames.value(next, LINK_SIZE + part, guard);
+        visit(next, &bytes[LINK_SIZE..]);
         left -= part;
-        next = u32::from_le_bytes(*bytes.first_chunk().expect("a frame begins with a link"));
+        next = Lid::from_bytes(*bytes.first_chunk().expect("a frame begins with a link"));
     }
 }
 
@@ -111,11 +146,16 @@ fn put_together<T: Trace>(frames: &Frames<T>, reference: &[u8], whole: &mut Vec<
     visit(frames, reference, guard, |_, part| whole.extend_from_slice(part));
 }
 
-/// The frames of a value whose reference is being dropped.
-pub(super) fn replaced<T: Trace>(frames: &Frames<T>, reference: &[u8], guard: &Guard<'_>) -> Vec<Replaced> {
+/// The parts of a value.
+pub(super) fn parts<T: Trace>(frames: &Frames<T>, reference: &[u8], guard: &Guard<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
-    visit(frames, reference, guard, |number, part| parts.push(frames.replaced_value(number, granules_of(part.len()))));
+    visit(frames, reference, guard, |lid, bytes| parts.push(Part { lid, granules: granules_of(bytes.len()) }));
     parts
+}
+
+/// Whether a value is so large that what is left of it is freed at once rather than with the next merge.
+pub(super) fn is_large(reference: &[u8]) -> bool {
+    value_size(reference) > PART_SIZE_MAX
 }
 
 fn granules_of(part_size: usize) -> usize {

@@ -30,10 +30,11 @@ use super::merge::{Halves, pairs_with};
 use super::scale::Scale;
 use super::segment::Item;
 use super::sorted::{LEAF_SIZE_MERGED_MAX, LeafPlan, Sorted, size_of_pair};
+use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::window::separator;
-use super::write::{AbortOnPanic, Attempt};
+use super::write::{AbortOnPanic, Attempt, Terms};
 
 /// An interior node on the way to a leaf.
 struct Step<'g, T> {
@@ -107,14 +108,17 @@ impl Content<'_> {
 /// LIDs and frames taken from the space; what is not used goes back.
 struct Reserved<'s, T: Trace> {
     store: &'s OrderedStore<T>,
+    claim: Claim,
     lids: Vec<Lid>,
 }
 
 impl<T: Trace> Reserved<'_, T> {
-    fn lid(&mut self) -> Option<Lid> {
-        let lid = self.store.space().allocate_lid()?;
+    fn lid(&mut self) -> Result<Lid, Attempt> {
+        let lid = self.store.space().allocate_lid().ok_or(Attempt::NoMemory(self.claim))?;
+        // Until the node is published nothing is moved in its name.
+        self.store.frames.clear(lid);
         self.lids.push(lid);
-        Some(lid)
+        Ok(lid)
     }
 }
 
@@ -140,6 +144,7 @@ impl<T: Trace> OrderedStore<T> {
         &'g self,
         leaf: LockedNode<'g, T>,
         key: &[u8],
+        claim: Claim,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
@@ -148,7 +153,7 @@ impl<T: Trace> OrderedStore<T> {
         let run = Run::of_leaf(path, leaf);
         let fences = run.fences();
         let edits = Edits::of_log(node, None);
-        let dropped = self.values_of(&edits.dropped, guard);
+        let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
         let halves = Sorted::edited(node, &edits.edits).and_then(|sorted| sorted.halves(node, self.log_block));
         let mut pieces = Vec::with_capacity(2);
         match halves {
@@ -159,23 +164,23 @@ impl<T: Trace> OrderedStore<T> {
             }
             None => halve_pairs(pairs_with(node, &edits.edits), fences, self.log_block, &mut pieces),
         }
-        self.replace_run(run, pieces, dropped, guard, replaced)
+        self.replace_run(run, pieces, &terms, guard, replaced)
     }
 
     /// Joins a leaf that a write would leave too small with a neighbour of the same parent, by the pairs that both hold. The
     /// write is carried out afterwards. If both are too large for one leaf, the leaf is replaced as `plan` says, the write
-    /// included; `dropped` is what that drops.
+    /// included; the `terms` say what that drops.
     pub(super) fn join_leaf<'a, 'g: 'a>(
         &'g self,
         leaf: LockedNode<'g, T>,
         plan: &LeafPlan<'a>,
         key: &[u8],
-        dropped: Vec<Garbage>,
+        terms: &Terms,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(mut path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
-        let Some(parent) = path.last_mut() else { return self.replace_leaf(leaf, plan, dropped, replaced) };
+        let Some(parent) = path.last_mut() else { return self.replace_leaf(leaf, plan, terms, replaced) };
         let is_last = parent.index + 1 == parent.children.len();
         let first = if is_last { parent.index - 1 } else { parent.index };
         let neighbour = if is_last { first } else { first + 1 };
@@ -188,17 +193,17 @@ impl<T: Trace> OrderedStore<T> {
         let size = LeafPlan::of_pairs(joined(plan.pairs()), self.log_block).map(|plan| plan.size());
         // A leaf that the write would leave empty takes pairs of the neighbour in any case.
         if !plan.pairs().is_empty() && size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX) {
-            return self.replace_leaf(leaf, plan, dropped, replaced);
+            return self.replace_leaf(leaf, plan, terms, replaced);
         }
         let of_leaf = Edits::of_log(leaf.node(), None);
         let pairs = joined(&pairs_with(leaf.node(), &of_leaf.edits));
-        let dropped =
-            [&of_leaf, &of_neighbour].iter().flat_map(|edits| self.values_of(&edits.dropped, guard)).collect();
+        let dropped = [&of_leaf, &of_neighbour].iter().flat_map(|edits| self.parts_of(&edits.dropped, guard)).collect();
+        let terms = Terms { claim: terms.claim, dropped };
         let leaves = if is_last { vec![neighbour, leaf] } else { vec![leaf, neighbour] };
         let run = Run { path, children: first..first + 2, leaves };
         let mut pieces = Vec::with_capacity(2);
         divide_pairs(pairs, run.fences(), self.log_block, &mut pieces);
-        self.replace_run(run, pieces, dropped, guard, replaced)
+        self.replace_run(run, pieces, &terms, guard, replaced)
     }
 
     /// Puts pieces in the place of a run of leaves.
@@ -206,7 +211,7 @@ impl<T: Trace> OrderedStore<T> {
         &'g self,
         run: Run<'g, T>,
         mut pieces: Vec<Piece<'a>>,
-        dropped: Vec<Garbage>,
+        terms: &Terms,
         guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
@@ -225,17 +230,25 @@ impl<T: Trace> OrderedStore<T> {
                 }
             }
         }
-        let mut reserved = Reserved { store: self, lids: Vec::new() };
+        let mut reserved = Reserved { store: self, claim: terms.claim, lids: Vec::new() };
         let rebuilt = match self.rebuild(run, pieces, &mut reserved, guard) {
             Ok(rebuilt) => rebuilt,
             Err(attempt) => return attempt,
         };
-        let granules: Vec<usize> =
-            rebuilt.pieces.iter().chain([&rebuilt.top_piece]).map(|piece| piece.content.granules()).collect();
-        let Some(frames) = self.allocate(&granules) else { return Attempt::NoMemory };
+        let wanted: Vec<(Lid, usize)> = rebuilt
+            .pieces
+            .iter()
+            .chain([&rebuilt.top_piece])
+            .map(|piece| (piece.lid, piece.content.granules()))
+            .collect();
+        let before: Vec<FrameNumber> =
+            rebuilt.dead.iter().chain([&rebuilt.top]).map(|node| node.node().number()).collect();
+        let Some(frames) = self.allocate_nodes(&wanted, &before, terms.claim) else {
+            return Attempt::NoMemory(terms.claim);
+        };
         reserved.lids.clear();
         let version = self.commit(rebuilt, frames, beside, &locked_beside, replaced);
-        replaced.extend(dropped);
+        self.retire_outside(&terms.dropped, replaced);
         Attempt::Restructured { version }
     }
 
@@ -405,7 +418,7 @@ impl<T: Trace> OrderedStore<T> {
 /// Gives new LIDs to all pieces.
 fn name<T: Trace>(pieces: &mut [Piece<'_>], reserved: &mut Reserved<'_, T>) -> Result<(), Attempt> {
     for piece in pieces {
-        piece.lid = reserved.lid().ok_or(Attempt::NoMemory)?;
+        piece.lid = reserved.lid()?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::change::Change;
 use super::epoch::{Guard, Participant};
 use super::garbage::BATCH_SIZE;
 use super::range::Range;
+use super::reclaim::PART_SIZE_MAX;
 use super::shortage::{Shortage, pause};
 use super::trace::{Trace, Untraced};
 use super::tree::OrderedStore;
@@ -192,8 +193,12 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Frees a part if enough was replaced for it.
     #[inline]
     pub(super) fn collect_batch(&mut self) {
-        if self.writer.replaced.len() >= BATCH_SIZE {
-            self.collect_part();
+        // Others may wait for it when little is free.
+        let count = self.writer.replaced.len();
+        if count >= BATCH_SIZE || (self.store.is_scarce() && count > 0) {
+            // At least as many as are handed over.
+            let parts = 1 + count / PART_SIZE_MAX;
+            let _ = (0..parts).take_while(|_| self.collect_part()).count();
         }
     }
 
@@ -218,15 +223,27 @@ impl<'s, T: Trace> Session<'s, T> {
     #[cold]
     fn write_with_memory(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
         self.hand_over();
-        let end = self.store.reclaimer.counts().handed_over;
+        let mut end = self.store.reclaimer.counts().handed_over;
         self.store.reclaimer.make_room();
+        let mut step = 0;
         loop {
             let before = self.store.reclaimer.counts().freed;
             if let Some(reply) = self.try_write(key, change) {
                 return Some(reply);
             }
-            // What was freed before it tried has not helped.
-            if before >= end || !self.wait_for_garbage(before) {
+            if !self.writer.replaced.is_empty() {
+                // It has moved frames in vain: what they leave will be free too.
+                self.hand_over();
+                end = self.store.reclaimer.counts().handed_over;
+            }
+            if self.writer.must_succeed {
+                // What is kept back for it is in use, and may be given back without becoming garbage.
+                self.store.reclaimer.make_room();
+                if !pause(&mut step) {
+                    return None;
+                }
+            } else if before >= end || !self.wait_for_garbage(before) {
+                // What was freed before it tried has not helped.
                 return None;
             }
         }
@@ -257,7 +274,12 @@ impl<'s, T: Trace> Session<'s, T> {
             if attempt(self) {
                 return Outcome::Done;
             }
-            if self.shortage.is_over(before, now) {
+            if !self.writer.replaced.is_empty() {
+                // It has moved frames in vain: what they leave will be free too.
+                self.hand_over();
+                self.shortage.prolong(self.store.reclaimer.counts().handed_over);
+            }
+            if self.shortage.is_over(before, self.writer.must_succeed, now) {
                 return Outcome::Refused;
             }
             if freed == 0 {

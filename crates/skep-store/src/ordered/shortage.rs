@@ -33,9 +33,10 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// Returns true if a write is to be refused that has just found no memory. The counts were read before it tried.
-    pub(super) fn is_over(&mut self, before: GarbageCounts, now: Instant) -> bool {
-        if before.freed >= *self.end.get_or_insert(before.handed_over) {
+    /// Returns true if a write is to be refused that has just found no memory. The counts were read before it tried. One that
+    /// must not fail waits on while no garbage is left: others are using what is kept back for it, and give it back.
+    pub(super) fn is_over(&mut self, before: GarbageCounts, must_succeed: bool, now: Instant) -> bool {
+        if before.freed >= *self.end.get_or_insert(before.handed_over) && !must_succeed {
             return true;
         }
         let since = match self.seen {
@@ -44,6 +45,11 @@ impl Shortage {
         };
         self.seen = Some((before.freed, since));
         now.saturating_duration_since(since) >= MEMORY_WAIT
+    }
+
+    /// Notes that a write that waits has added to the garbage that will be freed.
+    pub(super) fn prolong(&mut self, handed_over: u64) {
+        self.end = Some(handed_over);
     }
 
     /// Notes that no write waits any more. Since when no garbage was freed is remembered.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::division::{Division, Measure};
 use super::edit::{self, Edit};
-use super::frame::{FRAME_SIZE_MAX, FrameBuilder, GRANULE_SIZE, Node, SealedFrame};
+use super::frame::{FRAME_SIZE_MAX, FrameBuilder, GRANULE_MAX, GRANULE_SIZE, Node, SealedFrame};
 use super::header::{Extent, FrameNumber, Lid};
 use super::log::LogBlock;
 use super::scale::Scale;
@@ -161,9 +161,9 @@ impl<'a> LeafPlan<'a> {
     }
 }
 
-/// Granules of a leaf whose sorted block ends here.
+/// Granules of a leaf whose sorted block ends here. One that has grown while memory was full may leave less for its log.
 pub(super) fn granules(end: usize, log_block: LogBlock) -> usize {
-    (end + log_block.size()).div_ceil(GRANULE_SIZE)
+    (end + log_block.size()).div_ceil(GRANULE_SIZE).min(GRANULE_MAX)
 }
 
 /// Writes a leaf as another is, but for values that take the places of others.

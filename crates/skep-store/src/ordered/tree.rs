@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::epoch::{Epochs, Guard};
 use super::frame::{Frames, FreeFrame, Node};
-use super::header::Lid;
+use super::header::{FrameNumber, Lid};
 use super::interior;
 use super::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
 use super::log::LogBlock;
@@ -12,8 +12,8 @@ use super::reclaim::Reclaimer;
 use super::scale::Scale;
 use super::session::Session;
 use super::sorted::LeafPlan;
-use super::space::{Space, SpaceFigures};
-use super::sync::MutexGuard;
+use super::space::{Claim, Owner, Space, SpaceFigures};
+use super::sync::{AtomicU32, MutexGuard, Ordering};
 use super::trace::{Trace, Untraced};
 use super::version::Versions;
 use super::window::Target;
@@ -59,6 +59,7 @@ pub struct OrderedStore<T: Trace = Untraced> {
     pub(super) log_block: LogBlock,
     pub(super) versions: Versions,
     pub(super) reclaimer: Reclaimer,
+    pressure: Pressure,
 }
 
 /// Figures of an ordered store.
@@ -74,6 +75,26 @@ pub struct OrderedFigures {
     pub leases: LeaseFigures,
 }
 
+/// How the space was when a frame was last taken, for those who do not have its lock. On a line of its own: every write reads
+/// it, and the locks beside it change.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Pressure {
+    is_scarce: AtomicU32,
+    has_values: AtomicU32,
+}
+
+impl Pressure {
+    fn note(&self, space: &Space) {
+        // Most of the time it stays as it is, and the line stays in the caches of all.
+        for (word, now) in [(&self.is_scarce, space.is_scarce()), (&self.has_values, space.has_values())] {
+            if word.load(Ordering::Relaxed) != u32::from(now) {
+                word.store(u32::from(now), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl OrderedStore {
     /// An empty store in a region of its own, reserved but not touched.
     pub fn new(settings: &OrderedSettings) -> Result<Self, RegionError> {
@@ -87,7 +108,8 @@ impl<T: Trace> OrderedStore<T> {
         let frames = Frames::new(settings.memory, trace)?;
         let mut space = Space::new(frames.granule_count());
         let plan = LeafPlan::of_pairs(Vec::new(), settings.log_block).expect("no pairs fit a leaf");
-        let frame = space.allocate(plan.granules()).expect("a region has room for a leaf");
+        let frame = space.allocate(plan.granules(), Claim::Growth).expect("a region has room for a leaf");
+        space.give(frame.number(), Owner::Node(Lid::ROOT));
         let root = plan.build(frames.build(frame), Lid::ROOT, Scale::between(None, None), (None, None), None);
         frames.publish(Lid::ROOT, &root);
         Ok(OrderedStore {
@@ -100,6 +122,7 @@ impl<T: Trace> OrderedStore<T> {
                 space,
                 settings.memory / GARBAGE_PART,
             ),
+            pressure: Pressure::default(),
         })
     }
 
@@ -147,25 +170,63 @@ impl<T: Trace> OrderedStore<T> {
         self.reclaimer.space()
     }
 
-    /// A frame of this size.
-    pub(super) fn allocate_frame(&self, granules: usize) -> Option<FreeFrame> {
-        self.space().allocate(granules)
+    /// A frame in the place of that of a node, which is locked.
+    pub(super) fn allocate_for(&self, node: Node<'_, T>, granules: usize, claim: Claim) -> Option<FreeFrame> {
+        let mut space = self.space();
+        let frame = space.allocate(granules, claim);
+        if let Some(frame) = &frame {
+            space.give(frame.number(), Owner::Node(node.lid()));
+            space.retire(node.number());
+        }
+        self.pressure.note(&space);
+        frame
     }
 
-    /// Frames of these sizes, or none at all.
-    pub(super) fn allocate(&self, granules: &[usize]) -> Option<Vec<FreeFrame>> {
+    /// Frames of these sizes for nodes, in the place of others, which are locked. Or none at all.
+    pub(super) fn allocate_nodes(
+        &self,
+        wanted: &[(Lid, usize)],
+        before: &[FrameNumber],
+        claim: Claim,
+    ) -> Option<Vec<FreeFrame>> {
         let mut space = self.space();
-        let mut frames = Vec::with_capacity(granules.len());
-        for size in granules {
-            match space.allocate(*size) {
+        let mut frames = Vec::with_capacity(wanted.len());
+        for (_, granules) in wanted {
+            match space.allocate(*granules, claim) {
                 Some(frame) => frames.push(frame),
-                None => {
-                    frames.into_iter().for_each(|frame| space.free(frame));
-                    return None;
-                }
+                None => break,
             }
         }
+        self.pressure.note(&space);
+        if frames.len() < wanted.len() {
+            frames.into_iter().for_each(|frame| space.free(frame));
+            return None;
+        }
+        for (frame, (lid, _)) in frames.iter().zip(wanted) {
+            space.give(frame.number(), Owner::Node(*lid));
+        }
+        before.iter().for_each(|number| space.retire(*number));
         Some(frames)
+    }
+
+    /// Frames of these sizes and LIDs for the parts of a value, or none at all.
+    pub(super) fn allocate_value(&self, granules: &[usize], claim: Claim) -> Option<Vec<(Lid, FreeFrame)>> {
+        let mut space = self.space();
+        let parts = space.allocate_value(granules, claim);
+        self.pressure.note(&space);
+        parts
+    }
+
+    /// Whether little was free when a frame was last taken.
+    #[inline]
+    pub(super) fn is_scarce(&self) -> bool {
+        self.pressure.is_scarce.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether any value had frames of its own when a frame was last taken.
+    #[inline]
+    pub(super) fn has_values(&self) -> bool {
+        self.pressure.has_values.load(Ordering::Relaxed) != 0
     }
 
     /// The newest state of a node.

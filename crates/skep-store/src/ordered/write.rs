@@ -9,10 +9,11 @@ use super::garbage::Garbage;
 use super::leaf;
 use super::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
 use super::merge::pairs_with;
-use super::outside;
+use super::outside::{self, Part};
 use super::segment::Value;
 use super::shortcut::{SegmentPlace, Shortcuts};
 use super::sorted::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
+use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::version::wait;
@@ -30,8 +31,8 @@ pub(super) enum Attempt {
     Restructured { version: u64 },
     /// Another writer was in the way: begin again.
     Again,
-    /// There was no frame or LID. Nothing has changed.
-    NoMemory,
+    /// There was no frame or LID for this. Nothing has changed.
+    NoMemory(Claim),
 }
 
 /// Ends the process if a writer panics between taking a version and releasing it: readers would never see later ones.
@@ -68,6 +69,22 @@ pub(super) struct Writer {
     pub(super) draft: Draft,
     /// What was replaced and has not been tagged yet. All of it is readable.
     pub(super) replaced: Vec<Garbage>,
+    /// Whether the last write found no memory though it must not fail: others are using what is kept back for it.
+    pub(super) must_succeed: bool,
+    /// Refused attempts in a row that have moved frames.
+    refused: u32,
+}
+
+/// Refused attempts in a row that move frames before a write is refused.
+const MOVES_OF_REFUSED_MAX: u32 = 64;
+
+/// What a merge takes of memory, and what it drops.
+#[derive(Debug)]
+pub(super) struct Terms {
+    /// Whether it may use what is kept back.
+    pub(super) claim: Claim,
+    /// Parts of values that nothing refers to after it.
+    pub(super) dropped: Vec<Part>,
 }
 
 /// What a write puts into a leaf.
@@ -91,16 +108,31 @@ impl<T: Trace> OrderedStore<T> {
         guard: &Guard<'_>,
     ) -> Option<Reply<'static>> {
         let mut rounds = 0;
+        let (replaced_before, mut outside) = (writer.replaced.len(), false);
         let settled = loop {
-            match self.attempt(key, change, known, writer, guard) {
-                Attempt::Settled { reply, version } => break Some((reply, version)),
+            match self.attempt(key, change, known, writer, &mut outside, guard) {
+                Attempt::Settled { reply, version } => break Ok((reply, version)),
                 Attempt::Restructured { version } => self.versions.wait_until_readable(version),
                 Attempt::Again => wait(&mut rounds),
-                Attempt::NoMemory => break None,
+                Attempt::NoMemory(claim) => break Err(claim),
             }
         };
         writer.draft.discard(self);
-        let (reply, version) = settled?;
+        writer.must_succeed = settled.as_ref().is_err_and(|claim| *claim != Claim::Growth);
+        let may_move = match settled {
+            Ok(_) => {
+                writer.refused = 0;
+                outside || writer.replaced.len() > replaced_before
+            }
+            Err(_) => {
+                writer.refused = (writer.refused + 1) % (MOVES_OF_REFUSED_MAX + 1);
+                writer.refused > 0
+            }
+        };
+        if may_move && self.is_scarce() {
+            self.evacuate(&mut writer.replaced, guard);
+        }
+        let (reply, version) = settled.ok()?;
         self.versions.wait_until_readable(version);
         Some(reply)
     }
@@ -112,7 +144,8 @@ impl<T: Trace> OrderedStore<T> {
         key: &[u8],
         change: &Change<'_>,
         known: Option<KeyPlace<'_, T>>,
-        Writer { draft, replaced }: &mut Writer,
+        Writer { draft, replaced, .. }: &mut Writer,
+        has_written_outside: &mut bool,
         guard: &Guard<'_>,
     ) -> Attempt {
         // As it is now.
@@ -131,13 +164,15 @@ impl<T: Trace> OrderedStore<T> {
             Decision::Set(value) => Some(value),
             Decision::Remove => None,
             Decision::Refuse(reply) => return Attempt::Settled { reply, version: leaf::newest_version(leaf) },
-            Decision::NoMemory => return Attempt::NoMemory,
+            Decision::NoMemory(claim) => return Attempt::NoMemory(claim),
         };
         let (is_outside, stays) = (value.is_some_and(|value| value.is_outside), value.is_some());
-        let attempt = self.change_leaf(leaf, &NewEntry { key, fingerprint, value }, back, is_exact, guard, replaced);
+        let new = NewEntry { key, fingerprint, value };
+        let attempt = self.change_leaf(leaf, &new, (back, is_exact), found, guard, replaced);
         if matches!(attempt, Attempt::Settled { .. }) {
             if is_outside {
                 draft.settle();
+                *has_written_outside = true;
             }
             if exists != stays {
                 guard.count_pairs(if stays { 1 } else { -1 });
@@ -156,15 +191,15 @@ impl<T: Trace> OrderedStore<T> {
         KeyPlace { leaf, segment, fingerprint: fingerprint(key) }
     }
 
-    /// Puts an entry into a leaf, if the leaf is still as it was seen.
+    /// Puts an entry into a leaf, if the leaf is still as it was seen. `old` finds the value before, if there is one.
     #[inline]
-    fn change_leaf(
-        &self,
-        leaf: Node<'_, T>,
+    fn change_leaf<'g>(
+        &'g self,
+        leaf: Node<'g, T>,
         entry: &NewEntry<'_>,
-        back: BackPointer,
-        is_exact: bool,
-        guard: &Guard<'_>,
+        (back, is_exact): (BackPointer, bool),
+        old: impl Fn() -> Option<Value<'g>>,
+        guard: &'g Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let value = entry.value;
@@ -178,10 +213,20 @@ impl<T: Trace> OrderedStore<T> {
             let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
             cursor.next().is_some() && cursor.next().is_some()
         };
-        if has_room && delta_fits && (value.is_some() || has_others()) {
-            self.append(leaf, entry, back, is_exact)
-        } else {
-            self.merge(leaf, entry, (back, is_exact), guard, replaced)
+        // A value in frames of its own is freed by the merge that drops it. That comes at once if it frees much, or if little
+        // is free.
+        let frees = |old: Value<'_>| old.is_outside && (self.is_scarce() || outside::is_large(old.bytes));
+        let must_free = || self.has_values() && old().is_some_and(frees);
+        let can_append = has_room && delta_fits && (value.is_some() || has_others());
+        if can_append && !must_free() {
+            return self.append(leaf, entry, back, is_exact);
+        }
+        let has_size_of_old =
+            |value: Value<'_>| old().is_some_and(|old| outside::size_of(old) == outside::size_of(value));
+        let claim = if value.is_none_or(has_size_of_old) { Claim::Upkeep } else { Claim::Growth };
+        match self.merge(leaf, entry, (back, is_exact), claim, guard, replaced) {
+            Attempt::NoMemory(_) if can_append => self.append(leaf, entry, back, is_exact),
+            attempt => attempt,
         }
     }
 
@@ -203,38 +248,59 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Merges log and sorted block and the new entry into another frame. If they need two leaves, or too small a part of one,
-    /// the leaf is split, or joined with another, without the new entry.
+    /// the leaf is split, or joined with another, without the new entry. A write that must not fail takes of what is kept
+    /// back, unless it can do with no more than the leaf has.
     fn merge(
         &self,
         leaf: Node<'_, T>,
         new: &NewEntry<'_>,
-        (back, is_exact): (BackPointer, bool),
+        place: (BackPointer, bool),
+        claim: Claim,
+        guard: &Guard<'_>,
+        replaced: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let attempt = self.merge_with(leaf, new, place, Claim::Growth, guard, replaced);
+        if !matches!(attempt, Attempt::NoMemory(_)) || claim == Claim::Growth {
+            return attempt;
+        }
+        let attempt = self.merge_in_its_size(leaf, new, place, guard, replaced);
+        attempt.unwrap_or_else(|| self.merge_with(leaf, new, place, claim, guard, replaced))
+    }
+
+    fn merge_with(
+        &self,
+        leaf: Node<'_, T>,
+        new: &NewEntry<'_>,
+        place: (BackPointer, bool),
+        claim: Claim,
         guard: &Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
         leaf.frame().announce(leaf.log_start(), LINE_SIZE + leaf.state().log_size());
         leaf.frame().announce(LINE_SIZE, leaf.log_start() - LINE_SIZE);
-        let edits = Edits::of_log(leaf, Some((new, (back, is_exact))));
-        let dropped = self.values_of(&edits.dropped, guard);
+        let edits = Edits::of_log(leaf, Some((new, place)));
+        let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
         let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
         if edits.are_in_place() && is_large(leaf.log_start()) {
             let build = |frame| sorted::build_in_place(self.frames.build(frame), leaf, &edits.edits);
             let granules = sorted::granules(leaf.log_start(), self.log_block);
-            return self.replace_frame(locked, granules, build, dropped, replaced);
+            return self.replace_frame(locked, granules, build, &terms, replaced);
         }
         if let Some(sorted) = Sorted::edited(leaf, &edits.edits) {
             match LeafPlan::new(sorted, self.log_block) {
-                Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, dropped, replaced),
+                Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, &terms, replaced),
                 Ok(_) => {}
-                Err(sorted) if sorted.parts.len() > 1 => return self.split_leaf(locked, new.key, guard, replaced),
+                Err(sorted) if sorted.parts.len() > 1 => {
+                    return self.split_leaf(locked, new.key, claim, guard, replaced);
+                }
                 Err(_) => {}
             }
         }
         match LeafPlan::of_pairs(pairs_with(leaf, &edits.edits), self.log_block) {
-            Ok(plan) if is_large(plan.size()) => self.replace_leaf(locked, &plan, dropped, replaced),
-            Ok(plan) => self.join_leaf(locked, &plan, new.key, dropped, guard, replaced),
-            Err(_) => self.split_leaf(locked, new.key, guard, replaced),
+            Ok(plan) if is_large(plan.size()) => self.replace_leaf(locked, &plan, &terms, replaced),
+            Ok(plan) => self.join_leaf(locked, &plan, new.key, &terms, guard, replaced),
+            Err(_) => self.split_leaf(locked, new.key, claim, guard, replaced),
         }
     }
 
@@ -243,26 +309,27 @@ impl<T: Trace> OrderedStore<T> {
         &self,
         locked: LockedNode<'_, T>,
         plan: &LeafPlan<'_>,
-        dropped: Vec<Garbage>,
+        terms: &Terms,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let leaf = locked.node();
         let scale = Shortcuts::open(leaf).scale();
         let siblings = (leaf.left(), leaf.right());
         let build = |frame| plan.build(self.frames.build(frame), leaf.lid(), scale, siblings, Some(leaf.number()));
-        self.replace_frame(locked, plan.granules(), build, dropped, replaced)
+        self.replace_frame(locked, plan.granules(), build, terms, replaced)
     }
 
-    /// Gives a leaf the frame that `build` makes.
-    fn replace_frame(
+    /// Gives a leaf a frame of this size that `build` makes.
+    pub(super) fn replace_frame(
         &self,
         locked: LockedNode<'_, T>,
         granules: usize,
         build: impl FnOnce(FreeFrame) -> SealedFrame,
-        dropped: Vec<Garbage>,
+        terms: &Terms,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
-        let Some(frame) = self.allocate_frame(granules) else { return Attempt::NoMemory };
+        let frame = self.allocate_for(locked.node(), granules, terms.claim);
+        let Some(frame) = frame else { return Attempt::NoMemory(terms.claim) };
         let sealed = build(frame);
         let _abort = AbortOnPanic;
         let version = self.versions.take();
@@ -270,13 +337,12 @@ impl<T: Trace> OrderedStore<T> {
         let old = self.frames.replace(locked, &sealed);
         self.versions.release(version);
         replaced.push(Garbage::Frame(old));
-        replaced.extend(dropped);
+        self.retire_outside(&terms.dropped, replaced);
         Attempt::Settled { reply: Reply::Done, version }
     }
 
-    /// The frames of values that these references name.
-    pub(super) fn values_of(&self, references: &[&[u8]], guard: &Guard<'_>) -> Vec<Garbage> {
-        let frames = references.iter().flat_map(|reference| outside::replaced(&self.frames, reference, guard));
-        frames.map(Garbage::Frame).collect()
+    /// The parts of the values that these references name.
+    pub(super) fn parts_of(&self, references: &[&[u8]], guard: &Guard<'_>) -> Vec<Part> {
+        references.iter().flat_map(|reference| outside::parts(&self.frames, reference, guard)).collect()
     }
 }

@@ -3,7 +3,9 @@
 use super::super::header::{Extent, Identity, Lid, word};
 use super::super::lock::State;
 use super::super::scale::EDGE_WORD_COUNT;
-use super::{FreeFrame, SealedFrame};
+use super::super::sync::Ordering;
+use super::super::trace::Trace;
+use super::{FreeFrame, LockedNode, SealedFrame};
 use crate::memory::LINE_SIZE;
 
 /// A frame that one thread writes.
@@ -61,6 +63,17 @@ impl<'r> FrameBuilder<'r> {
         self.set_word(word::IDENTITY, identity.to_word());
         self.set_word(word::VERSION, 0);
         self.set_word(word::EXTENT, extent.to_word());
+        SealedFrame(self.frame)
+    }
+
+    /// Completes a copy of a node: the same bytes and the same log, with an open lock.
+    pub(in super::super) fn seal_copy<T: Trace>(mut self, from: &LockedNode<'_, T>) -> SealedFrame {
+        let words = from.words();
+        assert_eq!(words.len() * size_of::<u32>(), self.bytes.len(), "a copy has the size of the node");
+        for (to, word) in self.bytes.chunks_exact_mut(size_of::<u32>()).zip(words) {
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        self.set_word(word::STATE, from.node().state().bits());
         SealedFrame(self.frame)
     }
 

@@ -1,0 +1,318 @@
+//! The ordered store when its memory is full: what cannot fail does not, and memory that was freed serves every size.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_store::operation::{OperationError, PutCondition, Reply};
+use skep_store::ordered::{OrderedSettings, OrderedStore, Range, Session};
+
+const FULL: Reply<'static> = Reply::Failed(OperationError::NodesFull);
+const MIB: u64 = 1 << 20;
+
+/// Sizes of values within nodes, at the border, and in frames of their own, one and many.
+const SIZES: [usize; 11] = [16, 100, 400, 469, 500, 1000, 4000, 8000, 10_000, 1 << 16, 1 << 20];
+
+type Key = [u8; 16];
+
+fn seed() -> u64 {
+    std::env::var("SKEP_SEED").map_or(61, |seed| seed.parse().expect("SKEP_SEED is a number"))
+}
+
+fn store(memory: u64) -> OrderedStore {
+    OrderedStore::new(&OrderedSettings::new(memory)).unwrap()
+}
+
+/// Puts a pair. False if there is no memory for it.
+fn put(session: &mut Session<'_>, key: &Key, value: &[u8]) -> bool {
+    let reply = session.put(key, value, PutCondition::Always);
+    assert!(reply == Reply::Done || reply == FULL, "{reply:?}");
+    reply == Reply::Done
+}
+
+/// Puts pairs with random keys until so many in a row are refused. The keys that were put.
+fn fill(session: &mut Session<'_>, random: &mut Xoshiro256PlusPlus, size: usize, refused_max: u32) -> Vec<Key> {
+    let (mut keys, mut refused) = (Vec::new(), 0);
+    let value = vec![7; size];
+    while refused < refused_max {
+        let key: Key = random.random();
+        if put(session, &key, &value) {
+            keys.push(key);
+            refused = 0;
+        } else {
+            refused += 1;
+        }
+    }
+    keys
+}
+
+fn delete_all(session: &mut Session<'_>, keys: &[Key], context: &str) {
+    for (place, key) in keys.iter().enumerate() {
+        assert_eq!(session.delete(key), Reply::Done, "{context}: delete {place} of {}", keys.len());
+    }
+}
+
+#[test]
+fn a_full_store_can_be_emptied_and_filled_again() {
+    let seed = seed();
+    println!("seed {seed}");
+    for size in SIZES {
+        for refused_max in [1, 1000] {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let store = store(if size > 1 << 16 { 32 * MIB } else { 8 * MIB });
+            let mut session = store.session().unwrap();
+            let context = format!("seed {seed}, values of {size}, {refused_max} refused");
+            let mut first_count = 0;
+            for round in 0..3 {
+                let mut keys = fill(&mut session, &mut random, size, refused_max);
+                if round == 0 {
+                    first_count = keys.len();
+                }
+                println!("{context}: {} pairs fit, {:?}", keys.len(), store.figures().space);
+                // Of sequences of keys some fill leaves better than others.
+                assert!(keys.len() * 100 >= first_count * 95, "{context}: {} of {first_count}", keys.len());
+                keys.shuffle(&mut random);
+                delete_all(&mut session, &keys, &context);
+                let checked = session.check();
+                assert_eq!((checked.pairs, checked.leaves), (0, 1), "{context}");
+                assert_eq!(store.figures().space.used_bytes, checked.frame_bytes, "{context}: nothing else is in use");
+            }
+        }
+    }
+}
+
+/// Keys in order, deleted in either order: leaves are emptied one after the other.
+#[test]
+fn a_store_that_was_filled_in_order_can_be_emptied() {
+    for (size, reverse) in [(16, false), (16, true), (500, false), (500, true), (9000, false)] {
+        let store = store(4 * MIB);
+        let mut session = store.session().unwrap();
+        let mut keys: Vec<Key> = Vec::new();
+        loop {
+            let key = (keys.len() as u128).to_be_bytes();
+            if !put(&mut session, &key, &vec![1; size]) {
+                break;
+            }
+            keys.push(key);
+        }
+        if reverse {
+            keys.reverse();
+        }
+        delete_all(&mut session, &keys, &format!("values of {size}, reverse {reverse}"));
+        assert_eq!(session.check().pairs, 0);
+    }
+}
+
+/// How many pairs of a size fit a store from which most of what it held was deleted, in parts of what fit an empty one.
+fn share_that_fits(memory: u64, first: usize, then: usize, empty_count: usize, seed: u64) -> f64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let store = store(memory);
+    let mut session = store.session().unwrap();
+    let mut keys: Vec<Key> = Vec::new();
+    let value = vec![1; first];
+    while store.figures().space.used_bytes < memory / 100 * 90 {
+        let key: Key = random.random();
+        if !put(&mut session, &key, &value) {
+            break;
+        }
+        keys.push(key);
+    }
+    for (place, key) in keys.iter().enumerate() {
+        if place % 64 != 0 {
+            assert_eq!(session.delete(key), Reply::Done, "values of {first}: delete {place} of {}", keys.len());
+        }
+    }
+    let count = fill(&mut session, &mut random, then, 200).len();
+    session.check();
+    count as f64 / empty_count as f64
+}
+
+fn every_size_is_served(memory: u64, sizes: &[usize], share_min: f64) {
+    let seed = seed();
+    println!("seed {seed}");
+    for then in sizes {
+        let store = store(memory);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed + 1);
+        let empty_count = fill(&mut store.session().unwrap(), &mut random, *then, 200).len();
+        for first in sizes {
+            let share = share_that_fits(memory, *first, *then, empty_count, seed);
+            println!("{memory} B: values of {first}, then of {then}: {:.1} % of {empty_count}", 100.0 * share);
+            assert!(share >= share_min, "seed {seed}: values of {first}, then of {then}: {share}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_one_size_freed_serves_every_other() {
+    every_size_is_served(16 * MIB, &[16, 100, 400, 469, 500, 1000, 4000, 8000, 1 << 16], 0.85);
+}
+
+#[test]
+fn memory_that_one_size_freed_serves_every_other_in_a_larger_region() {
+    every_size_is_served(64 * MIB, &[16, 500, 3000, 1 << 20], 0.85);
+}
+
+/// Every second value of one granule is deleted: no two free granules are side by side.
+#[test]
+fn memory_that_was_freed_in_the_smallest_pieces_serves_the_largest_frames() {
+    let seed = seed();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let store = store(16 * MIB);
+    let mut session = store.session().unwrap();
+    let keys = fill(&mut session, &mut random, 500, 1);
+    let gone: Vec<Key> = keys.iter().copied().step_by(2).collect();
+    delete_all(&mut session, &gone, "every second value");
+    let freed = gone.len() as u64 * 512;
+    let count = fill(&mut session, &mut random, 8000, 200).len() as u64;
+    println!("seed {seed}: {freed} bytes were freed, {count} values of 8000 B fit");
+    assert!(count * 8192 >= freed * 8 / 10, "seed {seed}: {count} values in {freed} bytes");
+    session.check();
+}
+
+#[test]
+fn a_region_of_any_size_recycles_its_memory() {
+    for extra in [0, 512, 2048, 4096, 100_000] {
+        let store = store(64 * MIB + extra);
+        let mut session = store.session().unwrap();
+        for size in [3000, 5000, 3000, 8000, 1000, 3000] {
+            let mut count = 0_u128;
+            while put(&mut session, &count.to_be_bytes(), &vec![1; size]) {
+                count += 1;
+            }
+            assert!(count * size as u128 > u128::from(60 * MIB) * 8 / 10, "64 MiB + {extra}: {count} values of {size}");
+            (0..count).for_each(|key| assert_eq!(session.delete(&key.to_be_bytes()), Reply::Done));
+        }
+        session.check();
+    }
+}
+
+#[test]
+fn values_of_a_full_store_are_overwritten_by_others_of_their_size() {
+    let seed = seed();
+    println!("seed {seed}");
+    for size in SIZES {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(if size > 1 << 16 { 32 * MIB } else { 8 * MIB });
+        let mut session = store.session().unwrap();
+        let keys = fill(&mut session, &mut random, size, 100);
+        let mut value = vec![0; size];
+        let mut latest = BTreeMap::new();
+        for round in 0..(20_000_000 / (size as u32 + 1000)) {
+            let key = keys[random.random_range(0..keys.len())];
+            value.fill(round as u8);
+            assert!(put(&mut session, &key, &value), "seed {seed}, values of {size}: overwrite {round}");
+            latest.insert(key, round as u8);
+        }
+        let checked = session.check();
+        assert_eq!(checked.pairs, keys.len() as u64);
+        for (key, byte) in latest {
+            value.clear();
+            assert!(session.get(&key, &mut value) && value == vec![byte; size], "seed {seed}, values of {size}");
+        }
+    }
+}
+
+/// What each of several threads writes to a full store, against a map: puts may be refused, nothing else. Others read.
+#[test]
+fn threads_on_a_full_store_lose_nothing() {
+    const WRITERS: u64 = 3;
+    let seed = seed();
+    println!("seed {seed}");
+    for (memory, mvcc) in [(4 * MIB, true), (4 * MIB, false)] {
+        let store = OrderedStore::new(&OrderedSettings { mvcc, ..OrderedSettings::new(memory) }).unwrap();
+        let is_done = AtomicBool::new(false);
+        let write = |writer: u64| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed + writer);
+            let mut session = store.session().unwrap();
+            let mut map: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
+            let (mut refused, mut found) = (0, Vec::new());
+            let key_count = memory / 200;
+            for round in 0..30_000_u64 {
+                let mut key = [writer as u8; 16];
+                key[..8].copy_from_slice(
+                    &random.random_range(0..key_count).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(),
+                );
+                let deletes = if round / 5_000 % 2 == 0 { 20 } else { 70 };
+                if random.random_range(0..100) < deletes {
+                    let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
+                    assert_eq!(session.delete(&key), expected, "seed {seed} writer {writer} round {round}");
+                    continue;
+                }
+                let before = map.get(&key).map(Vec::len);
+                let size = match random.random_range(0..20) {
+                    0 => random.random_range(470..=20_000),
+                    1..5 => before.unwrap_or(500),
+                    _ => random.random_range(0..=60),
+                };
+                let value = vec![round as u8; size];
+                if put(&mut session, &key, &value) {
+                    map.insert(key, value);
+                } else {
+                    refused += 1;
+                    assert_ne!(
+                        before,
+                        Some(size),
+                        "seed {seed} writer {writer} round {round}: an overwrite of its size"
+                    );
+                }
+                if round % 16 == 0 {
+                    found.clear();
+                    let is_there = session.get(&key, &mut found);
+                    assert_eq!(is_there.then_some(&found), map.get(&key), "seed {seed} writer {writer} round {round}");
+                }
+            }
+            (map, refused)
+        };
+        let read = || {
+            let mut session = store.session().unwrap();
+            let mut scans = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                // Garbage is freed between scans.
+                thread::sleep(Duration::from_millis(2));
+                let mut last: Option<Key> = None;
+                session.scan(Range::ALL, |key, value| {
+                    let key = Key::try_from(key).unwrap();
+                    assert!(last.is_none_or(|last| last < key), "keys ascend");
+                    assert!(value.iter().all(|byte| *byte == value[0]), "a value is whole");
+                    last = Some(key);
+                    true
+                });
+                scans += 1;
+            }
+            scans
+        };
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+            let reader = scope.spawn(read);
+            let ends: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            is_done.store(true, Ordering::Relaxed);
+            let scans = reader.join().unwrap();
+            let (mut expected, mut refused) = (BTreeMap::new(), 0);
+            for (map, refused_of_writer) in ends.into_iter().map(Result::unwrap) {
+                expected.extend(map);
+                refused += refused_of_writer;
+            }
+            println!(
+                "{memory} B, versions {mvcc}: {} pairs left, {refused} puts refused, {scans} scans",
+                expected.len()
+            );
+            assert!(refused > 100, "memory was full");
+            let mut session = store.session().unwrap();
+            let mut left = BTreeMap::new();
+            session.scan(Range::ALL, |key, value| {
+                left.insert(Key::try_from(key).unwrap(), value.to_vec());
+                true
+            });
+            assert!(left == expected, "seed {seed}: {} pairs of {}", left.len(), expected.len());
+            session.check();
+            for key in expected.keys() {
+                assert_eq!(session.delete(key), Reply::Done);
+            }
+            assert_eq!(session.check().pairs, 0);
+        });
+    }
+}
