@@ -143,6 +143,16 @@ impl Chunk {
         }
     }
 
+    /// Which part of what is answered as one an operation is: the one after the first `count` whose answers are not in the
+    /// output.
+    pub(crate) fn part(&self, count: usize) -> Option<Part> {
+        match self {
+            Chunk::Hello => None,
+            Chunk::Native(_) => Some(Part { index: 0, count: 1 }),
+            Chunk::Resp(chunk) => chunk.part(count),
+        }
+    }
+
     /// Writes the answers that are there, in order, until they are more than `room` bytes, and begins the next round when
     /// one is finished.
     pub(crate) fn encode(

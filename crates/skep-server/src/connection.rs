@@ -351,15 +351,13 @@ impl Connection {
 
     /// Whether the first operation that is to be submitted may be refused.
     pub(crate) fn may_be_refused(&self) -> bool {
-        let mut operations = self.chunk.operations(self.input.bytes());
-        for run in self.round.runs() {
-            if !run.is_unanswered() {
-                (0..run.count()).for_each(|_| _ = operations.next());
-                continue;
-            }
-            return operations.next().is_some_and(|(part, ..)| part.index == 0 && part.count <= run.count());
-        }
-        false
+        let mut before = 0;
+        let unanswered = self.round.runs().iter().find(|run| {
+            before += if run.is_unanswered() { 0 } else { run.count() };
+            run.is_unanswered()
+        });
+        let part = self.chunk.part(before);
+        unanswered.zip(part).is_some_and(|(run, part)| part.index == 0 && part.count <= run.count())
     }
 
     /// Takes note of where the operations went that [`Connection::visit`] gave; its share of the window is `share`, and

@@ -289,6 +289,18 @@ impl RespChunk {
         })
     }
 
+    /// The part in its command of the operation after the first `count` whose answers are not in the output.
+    pub(crate) fn part(&self, count: usize) -> Option<Part> {
+        let mut index = self.operation + count;
+        for command in &self.commands[self.command..] {
+            if index < command.operation_count {
+                return Some(command.part(index));
+            }
+            index -= command.operation_count;
+        }
+        None
+    }
+
     /// Writes the answers that are there, in order, until they are more than `room` bytes.
     pub(crate) fn encode(
         &mut self,
