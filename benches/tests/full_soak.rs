@@ -1,8 +1,10 @@
 //! Half a minute of the soak: no witness meets a wrong reply or an error, and the server ends when it is told to. How fast
 //! it is, is not judged here.
+//!
+//! It takes the program that `cargo test --workspace` has built beside it, with the checks of the development profile. Run
+//! alone (`-p skep-benches`), it wants `cargo build -p skep` first.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +16,17 @@ fn witnesses_do_not_notice_the_attacks() {
         println!("left out: set SKEP_FULL=1 to run the soak");
         return;
     }
-    let report = run(&Plan { skep: built(), time: Duration::from_secs(30), interrupted: Arc::default() })
-        .expect("the server starts");
+    let plan = Plan { skep: built(), time: Duration::from_secs(30), interrupted: Arc::default() };
+    let report = run(&plan).expect("the server starts");
     println!("{}", report.text());
     let failures = report.failures();
-    assert!(failures.is_empty(), "{}\n{}", report.text(), failures.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The program, built as the tests of its own crate build it: with the checks of the development profile.
+/// The program beside the folder of the tests.
 fn built() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
-    let status = Command::new(env!("CARGO")).args(["build", "-p", "skep"]).current_dir(root).status();
-    assert!(status.expect("cargo starts").success());
     let test = std::env::current_exe().expect("this test has a path");
-    let folder = test.parent().and_then(Path::parent).expect("target/debug/deps");
-    folder.join("skep")
+    let skep = test.parent().and_then(Path::parent).expect("target/debug/deps").join("skep");
+    assert!(skep.is_file(), "{} is not built: cargo build -p skep", skep.display());
+    skep
 }
