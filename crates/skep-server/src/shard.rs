@@ -53,7 +53,7 @@ const SPIN: Duration = Duration::from_micros(50);
 const TICK: Duration = Duration::from_millis(50);
 /// How long a stopping server waits for peers to take their last replies.
 const FLUSH: Duration = Duration::from_secs(2);
-/// Operations of a connection in a batch while memory is short. The replies of as many small ones fit a share.
+/// Operations of a connection in a batch while the reserve is in use. The replies of as many small ones fit a share.
 const SHORT_OPERATIONS_MAX: usize = 4;
 /// Bytes that the buffer of encoded replies keeps from turn to turn.
 const ENCODED_KEPT_MAX: usize = 1 << 20;
@@ -280,9 +280,10 @@ impl Shard {
                     connection.round_mut().receive(shard as u16, &parcel.answers);
                     connection.settle(&mut self.purse);
                 }
-                let token = parcel.connection;
+                let (token, is_deferred) = (parcel.connection, parcel.answers.done_count() == 0);
                 peer.put_back(parcel);
-                self.queue(token);
+                // What the owner has no memory for is sent again at the next tick.
+                if is_deferred && self.purse.is_short() { self.starve(token) } else { self.queue(token) }
             }
         }
     }
@@ -333,8 +334,7 @@ impl Shard {
     /// whose keys belong to another shard: they are sent there. What would come too late is refused, unless the server
     /// stops: then nobody waits behind it.
     fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
-        let is_short = self.purse.is_short();
-        self.replies.allow_large(!is_short);
+        self.replies.allow_large(!self.purse.is_short());
         let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
@@ -350,7 +350,7 @@ impl Shard {
             if !connection.wants_submission() || purse.is_exhausted() {
                 continue;
             }
-            let count_max = if is_short { SHORT_OPERATIONS_MAX } else { window.share() };
+            let count_max = if purse.is_overdrawn() { SHORT_OPERATIONS_MAX } else { window.share() };
             let start = places.len();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, connection.in_flight());
             connection.visit(count_max, is_late, |space, operation| {
