@@ -65,16 +65,14 @@ impl Chunk {
                 let (round_size, exhausted) = chunk.decode(input, memory_max)?;
                 Ok(Decoded::Requests { round_size, request_count: round_size, exhausted })
             }
-            Chunk::Resp(chunk) => {
-                Ok(match chunk.decode(input, memory_max) {
-                    Ok(exhausted) => Decoded::Requests {
-                        round_size: chunk.round_size(),
-                        request_count: chunk.request_count(),
-                        exhausted,
-                    },
-                    Err(needed) => Decoded::NeedsMemory(needed),
-                })
-            }
+            Chunk::Resp(chunk) => Ok(match chunk.decode(input, memory_max) {
+                Ok(exhausted) => Decoded::Requests {
+                    round_size: chunk.round_size(),
+                    request_count: chunk.request_count(),
+                    exhausted,
+                },
+                Err(needed) => Decoded::NeedsMemory(needed),
+            }),
         }
     }
 

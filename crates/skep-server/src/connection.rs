@@ -429,11 +429,7 @@ impl Connection {
 
     /// Bytes of memory held.
     fn memory(&self) -> usize {
-        CONNECTION_SIZE
-            + self.input.capacity()
-            + self.output.capacity()
-            + self.chunk.capacity()
-            + self.round.capacity()
+        CONNECTION_SIZE + self.input.capacity() + self.output.capacity() + self.chunk.capacity() + self.round.capacity()
     }
 
     /// Counts what is held now.
@@ -511,7 +507,11 @@ impl Connection {
 
     /// Returns true if it waits for its client: to take replies, or to send the rest of a request.
     pub(crate) fn waits_for_client(&self) -> bool {
-        if self.output.waiting() > 0 { !self.writable } else { self.chunk.is_finished() && self.exhausted && !self.readable }
+        if self.output.waiting() > 0 {
+            !self.writable
+        } else {
+            self.chunk.is_finished() && self.exhausted && !self.readable
+        }
     }
 
     /// Bytes of memory that it held when they were last counted.

@@ -95,7 +95,8 @@ impl Ledger {
 
     /// Makes a connection the senior, unless another one is it; returns true if it is.
     pub(crate) fn become_senior(&self, connection: u64) -> bool {
-        let replace = |from| self.senior.compare_exchange(from, connection, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let replace =
+            |from| self.senior.compare_exchange(from, connection, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         replace(NEXT) || replace(NOBODY)
     }
 

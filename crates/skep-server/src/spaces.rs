@@ -123,7 +123,13 @@ impl SpaceReplies {
     /// Without answers.
     pub(crate) fn new() -> SpaceReplies {
         let replies = || Replies::with_budget(REPLY_BUDGET);
-        SpaceReplies { hash: replies(), ordered: replies(), hash_deferred: 0, ordered_deferred: 0, is_large_refused: false }
+        SpaceReplies {
+            hash: replies(),
+            ordered: replies(),
+            hash_deferred: 0,
+            ordered_deferred: 0,
+            is_large_refused: false,
+        }
     }
 
     /// Says whether the next batch may read and reply large values. If not, they are deferred.
