@@ -14,6 +14,7 @@
 //! A connection that ends on our side first says so to the peer and then swallows what the peer still sends, for a
 //! while: closing at once would destroy the last reply on its way.
 
+use std::cmp::Reverse;
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -415,7 +416,7 @@ impl Connection {
         purse: &Purse,
     ) -> usize {
         let before = self.chunk.operations_left(&self.round);
-        let room = if purse.is_short() { SHARE_FOR_REPLIES } else { purse.room(self.held, false).min(ENCODED_MAX) };
+        let room = if purse.is_overdrawn() { SHARE_FOR_REPLIES } else { purse.room(self.held, false).min(ENCODED_MAX) };
         if purse.is_exhausted() {
             self.starved = true;
         } else if self.has_room() {
@@ -523,7 +524,8 @@ impl Connection {
         purse.settle(std::mem::take(&mut self.held), 0);
     }
 
-    fn resign(&mut self, purse: &Purse) {
+    /// Stops being the senior.
+    pub(crate) fn resign(&mut self, purse: &Purse) {
         if std::mem::take(&mut self.is_senior) {
             purse.ledger().resign();
         }
@@ -595,6 +597,18 @@ impl Connection {
     /// Bytes of memory that it held when they were last counted.
     pub(crate) fn held(&self) -> usize {
         self.held
+    }
+
+    /// Returns true if it may borrow all that is free.
+    pub(crate) fn is_senior(&self) -> bool {
+        self.is_senior
+    }
+
+    /// Orders connections that wait for memory: first those that a request is missing some for, the largest first, which
+    /// is the next senior; then those whose clients took replies last.
+    pub(crate) fn rank(&self) -> impl Ord + use<> {
+        let is_request = self.starved && self.output.waiting() == 0;
+        (Reverse(self.is_senior), Reverse(if is_request { self.held } else { 0 }), Reverse(self.progress_at))
     }
 
     /// When it last read or wrote a byte.

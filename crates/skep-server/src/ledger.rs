@@ -17,16 +17,16 @@
 //! was left is always left for the next one. This is the dynamic threshold of shared-memory switches (Choudhury and Hahne, 1998).
 //!
 //! Incomplete requests that wait for each other's memory would each get a little of what is released, and none would be
-//! completed. So one connection at a time is the *senior*: it may borrow all that is free, and the others a little. It is the first
-//! one that waited, and stops being it when its request is complete and done.
+//! completed. So one connection at a time is the *senior*: it may borrow all that is free, and the others a little. It
+//! stops being the senior when its request is done; the next one is that which holds most.
 //!
 //! The replies of a turn are not known before they are made. Each shard has a reserve for them, [`SHARD_RESERVE`], which is
-//! not a part of the budget. A shard whose reserve is in use is *short* ([`Purse::is_short`]): large values wait, and
-//! each connection goes on in small steps that its share covers. So all connections together never hold more than the
-//! budget and one reserve for each shard.
+//! not a part of the budget. While less is free than a turn may need, a shard is *short* ([`Purse::is_short`]): large
+//! values wait. While its reserve is in use ([`Purse::is_overdrawn`]), each connection goes on in small steps that its
+//! share covers. So all connections together never hold more than the budget and one reserve for each shard.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that each connection may always hold.
 pub(crate) const SHARE: usize = 8 << 10;
@@ -37,6 +37,11 @@ pub(crate) const SHARD_RESERVE: usize = 8 << 20;
 pub(crate) const BUDGET_MIN: usize = 8 << 20;
 /// A shard takes and returns this many bytes at a time.
 const PIECE: usize = 64 << 10;
+/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value. What is more is covered by the reserve.
+const TURN_MAX: isize = 2 << 20;
+/// Words that are no connection's number: there is no senior, and there may be a next one.
+const NOBODY: u64 = 0;
+const NEXT: u64 = u64::MAX;
 /// Bytes that a connection may borrow while another one is the senior.
 const JUNIOR_MAX: usize = 64 << 10;
 /// Pieces that a shard keeps when nothing is lent.
@@ -51,9 +56,12 @@ pub(crate) struct Ledger {
     common: usize,
     /// Those that no shard has taken.
     free: AtomicUsize,
+    /// Bytes in use, and the most there were, as shards have published them.
+    used: AtomicIsize,
+    used_max: AtomicIsize,
     /// Connections that wait for memory.
     waiting: AtomicUsize,
-    /// The number of the connection that may borrow all that is free; 0: there is none.
+    /// The number of the connection that may borrow all that is free, or [`NOBODY`], or [`NEXT`].
     senior: AtomicU64,
 }
 
@@ -63,8 +71,9 @@ impl Ledger {
         let common = budget.saturating_sub(connections_max.saturating_mul(SHARE));
         // What it may borrow alone: twice what is left.
         let one_max = (budget / 2).min(common / 3 * 2);
-        let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(0));
-        Ledger { one_max, common, free, waiting, senior }
+        let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(NOBODY));
+        let (used, used_max) = (AtomicIsize::new(0), AtomicIsize::new(0));
+        Ledger { one_max, common, free, used, used_max, waiting, senior }
     }
 
     /// Takes whole pieces, at least `size` bytes if there are as many; returns how many bytes it took.
@@ -86,13 +95,31 @@ impl Ledger {
 
     /// Makes a connection the senior, unless another one is it; returns true if it is.
     pub(crate) fn become_senior(&self, connection: u64) -> bool {
-        let found = self.senior.compare_exchange(0, connection, Ordering::Relaxed, Ordering::Relaxed);
-        found.is_ok() || found == Err(connection)
+        let replace =
+            |from| self.senior.compare_exchange(from, connection, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        replace(NEXT) || replace(NOBODY)
     }
 
-    /// Lets another connection become the senior.
+    /// Lets the next connection that needs memory become the senior. Until then the others may borrow only a little, or
+    /// they would share what the last senior returns, and none would have enough.
     pub(crate) fn resign(&self) {
-        self.senior.store(0, Ordering::Relaxed);
+        self.senior.store(NEXT, Ordering::Relaxed);
+    }
+
+    /// Lets all connections borrow again if nobody became the senior.
+    pub(crate) fn end_seniority(&self) {
+        let _ = self.senior.compare_exchange(NEXT, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that came into use or went out of it.
+    fn publish(&self, change: isize) {
+        let used = self.used.fetch_add(change, Ordering::Relaxed) + change;
+        self.used_max.fetch_max(used, Ordering::Relaxed);
+    }
+
+    /// The most bytes that connections and forwarded batches held, up to [`PIECE`] for each shard.
+    pub(crate) fn used_max(&self) -> u64 {
+        self.used_max.load(Ordering::Relaxed).max(0).cast_unsigned() as u64
     }
 
     /// Counts a connection that begins to wait for memory.
@@ -123,9 +150,10 @@ pub(crate) struct Purse {
     ledger: Arc<Ledger>,
     /// Bytes taken from the ledger and not returned.
     taken: isize,
-    /// Bytes that connections hold, and the most that they held.
+    /// Bytes that connections hold.
     held: usize,
-    held_max: usize,
+    /// Bytes in use when they were last published.
+    published: isize,
     /// Bytes that connections hold beyond their shares.
     borrowed: usize,
     /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
@@ -138,7 +166,7 @@ pub(crate) struct Purse {
 impl Purse {
     /// A purse without pieces.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Purse {
-        Purse { ledger, taken: 0, held: 0, held_max: 0, borrowed: 0, batches: 0, released: false }
+        Purse { ledger, taken: 0, held: 0, published: 0, borrowed: 0, batches: 0, released: false }
     }
 
     /// The ledger of the server.
@@ -156,14 +184,9 @@ impl Purse {
         self.held as i64 + self.batches as i64
     }
 
-    /// The most bytes that connections held, without forwarded batches.
-    pub(crate) fn held_max(&self) -> u64 {
-        self.held_max as u64
-    }
-
-    /// Returns true if a connection holds more than its share.
-    pub(crate) fn lends(&self) -> bool {
-        self.borrowed > 0
+    /// Bytes that connections hold beyond their shares.
+    pub(crate) fn borrowed(&self) -> usize {
+        self.borrowed
     }
 
     /// Bytes of the pieces that are not lent; negative: the reserve is in use.
@@ -171,8 +194,13 @@ impl Purse {
         self.taken - self.borrowed.cast_signed() - self.batches
     }
 
-    /// Returns true if the reserve is in use: only steps that shares cover are safe.
+    /// Returns true if the large replies of a turn might not fit what is free.
     pub(crate) fn is_short(&self) -> bool {
+        self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare() < TURN_MAX
+    }
+
+    /// Returns true if the reserve is in use: only steps that shares cover are safe.
+    pub(crate) fn is_overdrawn(&self) -> bool {
         self.spare() < 0
     }
 
@@ -186,7 +214,7 @@ impl Purse {
         let lent = held.saturating_sub(SHARE);
         let free = self.ledger.free.load(Ordering::Relaxed) + self.spare().max(0).cast_unsigned();
         let borrowed = match self.ledger.senior.load(Ordering::Relaxed) {
-            0 => (2 * free).saturating_sub(lent) / 3,
+            NOBODY => (2 * free).saturating_sub(lent) / 3,
             _ if is_senior => free,
             _ => ((2 * free).saturating_sub(lent) / 3).min(JUNIOR_MAX.saturating_sub(lent)),
         };
@@ -209,21 +237,25 @@ impl Purse {
     pub(crate) fn settle(&mut self, before: usize, after: usize) {
         if before != after {
             self.held = self.held - before + after;
-            self.held_max = self.held_max.max(self.held);
             self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
-            self.balance(after < before);
+            self.released |= after < before;
+            self.balance();
         }
     }
 
     /// Counts a forwarded batch that held `before` bytes and holds `after`; it has no share.
     pub(crate) fn settle_batch(&mut self, before: usize, after: usize) {
         self.batches += after.cast_signed() - before.cast_signed();
-        self.balance(after < before);
+        self.balance();
     }
 
     /// Takes pieces for what is lent, or returns those that are not.
-    fn balance(&mut self, released: bool) {
-        self.released |= released;
+    fn balance(&mut self) {
+        let used = self.held.cast_signed() + self.batches;
+        if used.abs_diff(self.published) >= PIECE {
+            self.ledger.publish(used - self.published);
+            self.published = used;
+        }
         let spare = self.spare();
         if spare < 0 {
             self.taken += self.ledger.take(spare.unsigned_abs()).cast_signed();
@@ -275,13 +307,14 @@ mod tests {
             for &held in &held {
                 assert!((fair - 4 * PIECE..=fair + SHARE + 1000).contains(&held), "{count}: {held} of {fair}");
             }
-            assert!(purse.room(0, false) > fair / 4 && !purse.is_short());
+            assert!(purse.room(0, false) > fair / 4);
             let sum = held.iter().sum::<usize>();
-            assert_eq!((purse.used(), purse.held_max()), (sum as i64, sum as u64));
+            assert_eq!(purse.used(), sum as i64);
+            assert!(sum as u64 - purse.ledger.used_max() < PIECE as u64);
             for held in held {
                 purse.settle(held, 0);
             }
-            assert!(!purse.lends() && purse.used() == 0 && purse.taken <= (2 * PIECES_KEPT * PIECE) as isize);
+            assert!(purse.borrowed() == 0 && purse.used() == 0 && purse.taken <= (2 * PIECES_KEPT * PIECE) as isize);
         }
     }
 
@@ -291,7 +324,7 @@ mod tests {
         let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
         // Replies of a turn, more than is left.
         one.settle(0, BUDGET);
-        assert!(one.is_short() && !one.is_exhausted() && !other.is_short());
+        assert!(one.is_short() && !one.is_exhausted() && other.is_short());
         assert_eq!(one.secure(0, false, 1 << 20), SHARE);
         assert_eq!(other.secure(SHARE - 1, false, 1 << 20), 1);
         assert_eq!(other.secure(SHARE, false, 1 << 20), 0);

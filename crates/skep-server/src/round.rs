@@ -303,7 +303,12 @@ impl Round {
                 None => runs.push(run),
             });
         }
-        if self.bytes.len() > KEPT_BYTES_MAX {
+        let is_needed = |run: &Run| matches!(run.slot, Slot::Kept(Answer::Value { .. }));
+        if !self.bytes.is_empty() && !self.runs().iter().any(is_needed) {
+            // They are in the output. An operation before the others may be deferred for long.
+            self.bytes.clear();
+            self.bytes.shrink_to(IDLE_BYTES_MAX);
+        } else if self.bytes.len() > KEPT_BYTES_MAX {
             self.forget_encoded();
         }
     }

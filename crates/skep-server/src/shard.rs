@@ -266,6 +266,7 @@ impl Shard {
     fn close(&mut self, token: Token) {
         if let Some(mut connection) = self.connections.remove(token) {
             connection.leave(&mut self.purse);
+            self.metrics().publish_memory(&self.purse);
             self.parts.shared.leave(connection.number);
         }
     }

@@ -27,6 +27,11 @@ fn bad_settings() {
     refused(&ServerSettings { memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 100, ..settings() }, "larger");
+    refused(&ServerSettings { connection_memory: 1 << 50, ..settings() }, "choose at most");
+    refused(&ServerSettings { connection_memory: 100 << 20, ..settings() }, "choose at least 163840000 bytes");
+    let few = ServerSettings { connection_memory: 1 << 20, connections_max: 1, ..settings() };
+    refused(&few, "choose at least 8388608 bytes");
+    refused(&ServerSettings { connections_max: 0, ..settings() }, "choose at least 1");
     refused(&ServerSettings { shards: 200, memory: 1 << 30, ..settings() }, "an ordered space serves up to 127");
     let crowded = ServerSettings { shards: 256, memory: 1 << 30, ordered_memory: 0, ..settings() };
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 256) {

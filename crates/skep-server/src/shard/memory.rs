@@ -1,21 +1,22 @@
 //! Connections that wait for memory, and those that keep it from them.
 //!
 //! A connection that may not hold what its next step needs is *starved*: it is not read and its requests are not worked on.
-//! It is tried again when this shard releases memory, and, since another shard may have released some, at every tick.
+//! It is tried again when this shard releases memory and is not short, and, since another shard may have released some, at every tick.
 //!
 //! Once a second, while connections hold more than their shares:
 //!
-//! 1. Empty buffers of connections that were silent for a second are returned.
+//! 1. Empty buffers of connections that were silent for a second are returned, and a senior that waits for its client
+//!    stops being it.
 //! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
 //! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
 //!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
-//! 4. If there is none, and memory is scarce, stalled connections wait for each other's memory. The one that holds most is
-//!    closed, so that the others go on.
+//! 4. If there is none, memory is scarce, and stalled connections hold most of what is lent, they wait for each other's
+//!    memory. The one that holds most, except the senior, is closed, so that the others go on.
 
 use std::time::{Duration, Instant};
 
 use super::Shard;
-use crate::connection::Next;
+use crate::connection::{Connection, Next};
 use crate::connections::Token;
 
 /// How often memory is looked after, and how long a connection is silent before its empty buffers are returned.
@@ -37,18 +38,20 @@ impl Shard {
 
     /// Returns true if memory is to be looked after from time to time, also while nothing else happens.
     pub(super) fn watches_memory(&self) -> bool {
-        self.purse.lends() || !self.starved.is_empty()
+        self.purse.borrowed() > 0 || !self.starved.is_empty()
     }
 
     /// Tries starved connections again if memory was released.
     pub(super) fn retry_starved(&mut self) {
-        if self.purse.take_released() && !self.starved.is_empty() {
+        if self.purse.take_released() && !self.starved.is_empty() && !self.purse.is_short() {
             self.queue_starved();
         }
     }
 
     fn queue_starved(&mut self) {
-        for token in std::mem::take(&mut self.starved) {
+        let mut starved = std::mem::take(&mut self.starved);
+        starved.sort_by_cached_key(|token| self.connections.get(*token).map(Connection::rank));
+        for token in starved {
             self.purse.ledger().end_wait();
             if let Some(connection) = self.connections.get_mut(token) {
                 connection.waits_for_memory = false;
@@ -59,11 +62,15 @@ impl Shard {
 
     /// Tries starved connections again, returns what silent connections do not need, and closes stalled ones.
     pub(super) fn scan_memory(&mut self, now: Instant) {
-        if now >= self.next_memory_scan && self.purse.lends() {
+        if now >= self.next_memory_scan && self.purse.borrowed() > 0 {
             self.next_memory_scan = now + SCAN;
             let mut stalled = Vec::new();
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
+                if silent >= SCAN && connection.waits_for_client() {
+                    // The others may borrow little beside a senior, and its client may never send the rest of its request.
+                    connection.resign(&self.purse);
+                }
                 if connection.borrows() && silent >= SCAN {
                     connection.release(&mut self.purse);
                     if connection.borrows() && silent >= STALL {
@@ -75,16 +82,23 @@ impl Shard {
             self.close_stalled(&stalled, now);
             self.metrics().publish_memory(&self.purse);
         }
+        if self.starved.is_empty() {
+            self.purse.ledger().end_seniority();
+        }
         self.queue_starved();
     }
 
     /// Closes stalled connections, the longest stalled first, as far as memory is needed.
     fn close_stalled(&mut self, stalled: &[(Instant, Token)], now: Instant) {
         let mut is_one_closed = false;
-        let mut largest = None;
+        let (mut largest, mut held) = (None, 0);
         for &(_, token) in stalled {
             let Some(connection) = self.connections.get_mut(token) else { continue };
             if !connection.waits_for_client() {
+                held += connection.held();
+                if connection.is_senior() {
+                    continue;
+                }
                 largest = largest.max(Some((connection.held(), token.to_u64())));
             } else if connection.is_starved() || self.purse.ledger().is_scarce() {
                 self.close_one_stalled(token, now);
@@ -93,6 +107,7 @@ impl Shard {
         }
         if let Some((_, word)) = largest
             && !is_one_closed
+            && held >= self.purse.borrowed() / 2
             && self.purse.ledger().is_scarce()
         {
             self.close_one_stalled(Token::from_u64(word), now);

@@ -41,7 +41,7 @@ use crate::window::LIMIT_MIN;
 /// Bytes that a turn reads and decodes, submits, and writes, before it leaves the rest to the next one.
 pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 
-/// Operations of a connection in a batch while memory is short. The replies of as many small ones fit a share.
+/// Operations of a connection in a batch while the reserve is in use. The replies of as many small ones fit a share.
 const SHORT_OPERATIONS_MAX: usize = 4;
 
 /// Stuck connections that are tried in a turn.
@@ -133,7 +133,7 @@ impl Shard {
         self.window.returned(parcel.requests.len());
         self.metrics().operations_forwarded.add(parcel.answers.done_count());
         self.purse.settle_batch(parcel.counted, 0);
-        let token = parcel.connection;
+        let (token, is_deferred) = (parcel.connection, parcel.answers.done_count() == 0);
         if let Some(connection) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &parcel.answers);
             connection.settle(&mut self.purse);
@@ -141,7 +141,8 @@ impl Shard {
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.put_back(parcel);
         }
-        self.queue(token);
+        // What the owner has no memory for is sent again at the next tick.
+        if is_deferred && self.purse.is_short() { self.starve(token) } else { self.queue(token) }
     }
 
     /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
@@ -203,8 +204,7 @@ impl Shard {
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
-        let is_short = self.purse.is_short();
-        self.replies.allow_large(!is_short);
+        self.replies.allow_large(!self.purse.is_short());
         let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
@@ -226,7 +226,7 @@ impl Shard {
             let start = places.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
-            let count_max = connection.submission_max(if is_short { SHORT_OPERATIONS_MAX } else { share });
+            let count_max = connection.submission_max(if purse.is_overdrawn() { SHORT_OPERATIONS_MAX } else { share });
             size += connection.visit(count_max, TURN_SIZE_MAX - size, is_late, |space, operation| {
                 let request = match operation {
                     Ok(request) => request,
