@@ -1,6 +1,10 @@
+//! Tests of the space alone: frames of all sizes come, go and are moved.
+
 use std::collections::HashMap;
 
-use super::*;
+use super::super::frame::{FreeFrame, GRANULE_MAX};
+use super::super::header::Lid;
+use super::{BLOCK_GRANULES, BLOCKS_FOR_DELETE, BLOCKS_FOR_NODES, CHUNK_GRANULES, Claim, Owner, Space};
 use crate::naive::{SplitMix64, test_seeds};
 
 /// Frames of a space, as they would be a tree's: each has a LID of its own.
