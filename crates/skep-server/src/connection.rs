@@ -276,7 +276,10 @@ impl Connection {
             Ok(Decoded::Part(size)) => self.work += size,
             Ok(Decoded::NeedsMemory(size)) => {
                 self.memory_needed = size + SHARE_FOR_REPLIES;
-                self.want_memory(size, metrics, purse);
+                // As a rule it is there, and the next turn goes on with it.
+                if purse.secure(held, self.is_senior, self.memory_needed) < self.memory_needed {
+                    self.want_memory(size, metrics, purse);
+                }
             }
             Ok(Decoded::NoHello) => self.exhausted = true,
             Ok(Decoded::Hello(hello, size)) => {
@@ -494,10 +497,11 @@ impl Connection {
 
     /// Gives up the input of a chunk whose answers are all in the output.
     fn finish_chunk(&mut self) {
-        if self.chunk.is_finished() {
+        // A chunk without requests keeps the memory that was made for the next one.
+        if self.chunk.is_finished() && self.chunk.size() > 0 {
             let size = self.chunk.finish();
             self.input.consume(size);
-            self.is_request_done |= size > 0;
+            self.is_request_done = true;
         }
     }
 
