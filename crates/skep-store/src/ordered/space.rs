@@ -326,7 +326,7 @@ impl Space {
             let (chunk, next) = self.source?;
             if next == CHUNK_GRANULES {
                 // Not again before something changes there.
-                self.by_gain.put(chunk, None);
+                self.by_gain.put(chunk, None, true);
                 self.source = None;
                 continue;
             }
@@ -456,6 +456,7 @@ impl Space {
 
     /// Puts a chunk that has changed where it belongs.
     fn update(&mut self, place: u32) {
+        let is_scarce = self.is_scarce();
         let chunk = &mut self.chunks[place as usize];
         let free_blocks = chunk.granules.free_blocks();
         self.free_blocks = self.free_blocks + free_blocks - u32::from(chunk.free_blocks);
@@ -463,8 +464,11 @@ impl Space {
         let (home, used, run) = (usize::from(chunk.home), u32::from(chunk.used), chunk.granules.longest_run());
         let waste = CHUNK_GRANULES - chunk.granules.used() - free_blocks * BLOCK_GRANULES;
         let gain = 1 + GAIN_UNIT * waste / used.max(1);
-        self.by_run.put(place, (used > 0 && run > 0).then_some((home, run)));
-        self.by_gain.put(place, (used > 0 && waste >= WASTE_MIN).then_some((0, gain.min(GAIN_MAX) as usize)));
+        // What was used before comes before what was never touched. Where frames are moved away, a chunk has time to become
+        // empty before it is used again.
+        let is_last = u32::from(chunk.touched) < CHUNK_GRANULES - GRANULE_MAX as u32 || is_scarce;
+        self.by_run.put(place, (used > 0 && run > 0).then_some((home, run)), is_last);
+        self.by_gain.put(place, (used > 0 && waste >= WASTE_MIN).then_some((0, gain.min(GAIN_MAX) as usize)), true);
     }
 
     /// The chunk where moving gains most, unless too much that was moved still waits.

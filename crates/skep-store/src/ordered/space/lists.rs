@@ -6,7 +6,7 @@
 //!           list 2 ─▶ chunk 5
 //! ```
 //!
-//! A chunk joins at the end of its list: what was just given back has time to become empty before it is used again.
+//! A chunk joins at either end of its list; the first of a list is used next.
 
 /// Lists of a group.
 pub(super) const LISTS: usize = 32;
@@ -50,8 +50,8 @@ impl Lists {
         self.links.push(Link { list: NONE, before: NONE, after: NONE });
     }
 
-    /// Puts a chunk into a list of a group, or takes it out of all.
-    pub(super) fn put(&mut self, chunk: u32, list: Option<(usize, usize)>) {
+    /// Puts a chunk into a list of a group, or takes it out of all. It stays where it is in a list that it is in.
+    pub(super) fn put(&mut self, chunk: u32, list: Option<(usize, usize)>, is_last: bool) {
         let list = list.map_or(NONE, |(group, list)| (group * LISTS + list) as u32);
         let link = self.links[chunk as usize];
         if link.list == list {
@@ -60,17 +60,22 @@ impl Lists {
         if link.list != NONE {
             self.take(link);
         }
-        let mut before = NONE;
+        let (mut before, mut after) = (NONE, NONE);
         if list != NONE {
             let ends = &mut self.ends[list as usize];
-            before = std::mem::replace(&mut ends.last, chunk);
-            match before {
-                NONE => ends.first = chunk,
-                before => self.links[before as usize].after = chunk,
+            if is_last {
+                before = std::mem::replace(&mut ends.last, chunk);
+            } else {
+                after = std::mem::replace(&mut ends.first, chunk);
+            }
+            match (before, after) {
+                (NONE, NONE) => *ends = Ends { first: chunk, last: chunk },
+                (NONE, after) => self.links[after as usize].before = chunk,
+                (before, _) => self.links[before as usize].after = chunk,
             }
             self.filled[list as usize / LISTS] |= 1 << (list as usize % LISTS);
         }
-        self.links[chunk as usize] = Link { list, before, after: NONE };
+        self.links[chunk as usize] = Link { list, before, after };
     }
 
     /// The lowest list of a group from `low` on that has a chunk.
@@ -129,18 +134,23 @@ mod tests {
     fn chunks_are_in_the_lists_that_they_were_put_in() {
         let mut lists = Lists::new(2, 4);
         (0..4).for_each(|_| lists.add());
-        (0..4).for_each(|chunk| lists.put(chunk, Some((1, 5))));
+        (0..4).for_each(|chunk| lists.put(chunk, Some((1, 5)), true));
         assert_eq!(chunks(&lists, 1, 5), [0, 1, 2, 3]);
-        lists.put(1, Some((1, 9)));
-        lists.put(3, Some((0, 9)));
-        lists.put(0, None);
+        lists.put(1, Some((1, 9)), true);
+        lists.put(3, Some((0, 9)), true);
+        lists.put(0, None, true);
         assert_eq!(chunks(&lists, 1, 5), [2]);
         assert_eq!((lists.list_of(0), lists.list_of(1), lists.list_of(3)), (None, Some((1, 9)), Some((0, 9))));
         assert_eq!((lists.lowest(1, 0), lists.lowest(1, 6), lists.lowest(1, 10)), (Some(5), Some(9), None));
         assert_eq!((lists.highest(1), lists.highest(0)), (Some(9), Some(9)));
-        lists.put(2, Some((1, 5)));
+        lists.put(2, Some((1, 5)), true);
         assert_eq!(chunks(&lists, 1, 5), [2], "it stays where it is");
-        [1, 2, 3].into_iter().for_each(|chunk| lists.put(chunk, None));
+        lists.put(0, Some((1, 5)), false);
+        lists.put(3, Some((1, 5)), true);
+        lists.put(1, Some((1, 5)), false);
+        assert_eq!(chunks(&lists, 1, 5), [1, 0, 2, 3]);
+        lists.put(0, None, false);
+        [1, 2, 3].into_iter().for_each(|chunk| lists.put(chunk, None, true));
         assert_eq!((lists.highest(0), lists.highest(1)), (None, None));
     }
 }
