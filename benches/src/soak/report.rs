@@ -103,6 +103,11 @@ impl Report {
             Some(End { status: None, after }) => write!(note, "SIGTERM: no end; killed after {after:.2?}."),
             None => write!(note, "Cut short."),
         };
+        for (name, findings) in &self.witnesses {
+            for slow in &findings.slow {
+                let _ = write!(note, "\nwitness {name}: {slow}");
+            }
+        }
         let tables = vec![
             table(&["witness", "operations", "errors", "OUT_OF_MEMORY", "p50, ms", "p99, ms", "max, ms"], 1, witnesses),
             table(&["resident MiB, after 10 %", "50 %", "100 %", "largest"], 0, [memory]),

@@ -26,8 +26,11 @@ const VALUE_SIZES: [usize; 6] = [0, 5, 16, 100, 700, 20_000];
 const SCAN_LIMIT: usize = 3;
 /// Between two operations: a witness measures delays, it does not add to the load.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Errors that are told in words.
+/// Errors that are told in words, and operations that waited long.
 const ERRORS_TOLD: usize = 5;
+const SLOW_TOLD: usize = 12;
+/// What is long.
+const SLOW: Duration = Duration::from_millis(500);
 /// Longest latency that is told apart, in microseconds.
 const LATENCY_MAX: u64 = 600_000_000;
 
@@ -55,6 +58,8 @@ pub(super) struct Findings {
     pub(super) error_count: u64,
     /// The first errors, in words.
     pub(super) errors: Vec<String>,
+    /// The first operations that waited long, in words.
+    pub(super) slow: Vec<String>,
     /// Microseconds.
     pub(super) latencies: Histogram<u64>,
 }
@@ -225,7 +230,7 @@ fn pairs_of(parts: Vec<RespReply>) -> Option<Vec<Pair>> {
 /// Works until it is told to stop, or cannot connect again.
 pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &Signals) -> Findings {
     let latencies = Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds are valid");
-    let mut findings = Findings { operations: 0, out_of_memory: 0, error_count: 0, errors: Vec::new(), latencies };
+    let mut findings = Findings { operations: 0, out_of_memory: 0, error_count: 0, errors: Vec::new(), slow: Vec::new(), latencies };
     let prefix = format!("witness:{protocol:?}:").into_bytes();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut spaces = [HASH_SPACE, ORDERED_SPACE].map(|space| (space, Pairs::new(), None));
@@ -253,6 +258,10 @@ pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &
         }
         if is_reply {
             findings.operations += 1;
+            if begun.elapsed() >= SLOW && findings.slow.len() < SLOW_TOLD {
+                let (at, waited) = (begun - signals.begun, begun.elapsed());
+                findings.slow.push(format!("at {at:.1?}, space {space}: {} waited {waited:.1?}", step.name()));
+            }
             findings.latencies.saturating_record(begun.elapsed().as_micros() as u64);
             signals.last_reply.store(signals.begun.elapsed().as_millis() as u64, Ordering::Relaxed);
         }
