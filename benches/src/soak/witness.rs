@@ -230,7 +230,8 @@ fn pairs_of(parts: Vec<RespReply>) -> Option<Vec<Pair>> {
 /// Works until it is told to stop, or cannot connect again.
 pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &Signals) -> Findings {
     let latencies = Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds are valid");
-    let mut findings = Findings { operations: 0, out_of_memory: 0, error_count: 0, errors: Vec::new(), slow: Vec::new(), latencies };
+    let mut findings =
+        Findings { operations: 0, out_of_memory: 0, error_count: 0, errors: Vec::new(), slow: Vec::new(), latencies };
     let prefix = format!("witness:{protocol:?}:").into_bytes();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut spaces = [HASH_SPACE, ORDERED_SPACE].map(|space| (space, Pairs::new(), None));

@@ -28,6 +28,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
+use skep_store::processor::LargestReply;
+
 /// Bytes that each connection may always hold.
 pub(crate) const SHARE: usize = 8 << 10;
 /// Bytes that the replies of one turn of a shard may take beyond the budget: of both spaces, a mebibyte, a value of the
@@ -202,6 +204,15 @@ impl Purse {
     /// Returns true if the reserve is in use: only steps that shares cover are safe.
     pub(crate) fn is_overdrawn(&self) -> bool {
         self.spare() < 0
+    }
+
+    /// The largest kind of reply that there is memory for.
+    pub(crate) fn largest_reply(&self) -> LargestReply {
+        match (self.is_short(), self.is_overdrawn()) {
+            (false, _) => LargestReply::Value,
+            (true, false) => LargestReply::Page,
+            (true, true) => LargestReply::Small,
+        }
     }
 
     /// Returns true if the reserve is used up: nothing may grow.

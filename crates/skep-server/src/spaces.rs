@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use skep_store::operation::{Reply, Request};
 use skep_store::ordered::{OrderedStore, OwnerRun, Session};
-use skep_store::processor::{Processor, Replies};
+use skep_store::processor::{LargestReply, Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 /// Bytes of large values that the answers of a space to a batch may take, and one value more.
@@ -137,8 +137,8 @@ pub(crate) struct SpaceReplies {
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
-    /// Whether large values are left for later, because there is no memory for them.
-    is_large_refused: bool,
+    /// Larger replies are left for later, because there is no memory for them.
+    largest: LargestReply,
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
     deferred_puts: Vec<bool>,
@@ -153,25 +153,22 @@ impl SpaceReplies {
             ordered: replies(),
             hash_deferred: 0,
             ordered_deferred: 0,
-            is_large_refused: false,
+            largest: LargestReply::Value,
             #[cfg(test)]
             deferred_puts: Vec::new(),
         }
     }
 
-    /// Says whether the next batch may read and reply large values. If not, they are deferred.
-    pub(crate) fn allow_large(&mut self, is_allowed: bool) {
-        if self.is_large_refused == is_allowed {
-            self.is_large_refused = !is_allowed;
-            let budget = if is_allowed { REPLY_BUDGET } else { 0 };
-            self.hash.set_budget(budget);
-            self.ordered.set_budget(budget);
-        }
+    /// Sets the largest kind of reply that the next batch may make. Requests for larger ones are deferred.
+    pub(crate) fn set_largest(&mut self, largest: LargestReply) {
+        self.largest = largest;
+        self.hash.set_largest(largest);
+        self.ordered.set_largest(largest);
     }
 
-    /// Returns true if the last batch left large values for later, because there is no memory for them.
+    /// Returns true if the last batch left large replies for later, because there is no memory for them.
     pub(crate) fn is_large_refused(&self) -> bool {
-        self.is_large_refused
+        self.largest < LargestReply::Value
     }
 
     /// The answer at this place.

@@ -204,7 +204,7 @@ impl Shard {
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
-        self.replies.allow_large(!self.purse.is_short());
+        self.replies.set_largest(self.purse.largest_reply());
         let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
@@ -346,7 +346,7 @@ impl Shard {
             let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
-            } else if self.replies.is_large_refused() && connection.wants_submission() {
+            } else if self.replies.is_large_refused() && !places.is_empty() && connection.wants_submission() {
                 connection.starve();
             }
             let output_size = connection.output_size() + self.encoded.len();

@@ -155,7 +155,13 @@ impl<T: Trace> Session<'_, T> {
             if is_waited_for && !store.read_group(requests, reads, replies, whole, &guard) {
                 return Progress::Deferred;
             }
-            if !replies.may_touch_large(true) {
+            let may_go_on = match request.operation {
+                Operation::Scan(_) => replies.may_add_page(),
+                // Of the others only these reply with a value, which may be a large one.
+                Operation::Update(update) if update.return_old => replies.may_touch_large(true),
+                _ => replies.may_go_on(),
+            };
+            if !may_go_on {
                 return Progress::Deferred;
             }
             if !store.execute_alone(request, place, known, writer, replies, context, &guard) {
@@ -201,7 +207,7 @@ impl<T: Trace> OrderedStore<T> {
         guard: &Guard<'_>,
     ) -> bool {
         let places = &reads.places[..std::mem::take(&mut reads.count)];
-        if !replies.may_touch_large(true) {
+        if !replies.may_go_on() {
             return places.is_empty();
         }
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];

@@ -23,7 +23,7 @@ mod replies;
 mod station;
 
 pub use flow::{Admitted, Flow};
-pub use replies::Replies;
+pub use replies::{LargestReply, Replies};
 
 pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;

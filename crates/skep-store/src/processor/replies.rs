@@ -16,8 +16,22 @@ pub struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
     budget: usize,
+    largest: LargestReply,
     /// Bytes of large values that were read or written, whether they are answered or not.
     large_bytes: usize,
+}
+
+/// The largest kind of reply that a batch may make, for a caller who is short of memory for replies. Requests that would make a
+/// larger one are left for later; all others are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LargestReply {
+    /// Values that lie in a bucket, a slab or a node.
+    Small,
+    /// These, and pages of scans.
+    Page,
+    /// All values.
+    #[default]
+    Value,
 }
 
 /// Bytes of large values that a batch may read or write for each byte of its budget: a fold of a megabyte answers eight
@@ -91,12 +105,18 @@ impl Replies {
     /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits, unless the
     /// budget is 0: then every large value is deferred.
     pub fn with_budget(budget: usize) -> Self {
-        Replies { entries: Vec::new(), bytes: Vec::new(), budget: budget.min(BUDGET_MAX), large_bytes: 0 }
+        Replies {
+            entries: Vec::new(),
+            bytes: Vec::new(),
+            budget: budget.min(BUDGET_MAX),
+            largest: LargestReply::Value,
+            large_bytes: 0,
+        }
     }
 
-    /// Sets the budget of the next batches.
-    pub fn set_budget(&mut self, budget: usize) {
-        self.budget = budget.min(BUDGET_MAX);
+    /// Sets the largest kind of reply that the next batches may make.
+    pub fn set_largest(&mut self, largest: LargestReply) {
+        self.largest = largest;
     }
 
     /// Number of answers.
@@ -157,8 +177,22 @@ impl Replies {
     /// Whether another large value may still be read or written, and added to the answers if `is_answered`. The first one
     /// always may.
     pub(crate) fn may_touch_large(&self, is_answered: bool) -> bool {
-        let may_work = self.large_bytes == 0 || self.large_bytes / LARGE_BYTES_PER_BUDGET < self.budget;
-        self.budget > 0 && may_work && (!is_answered || self.within_budget())
+        let may_reply = self.largest == LargestReply::Value && self.within_budget();
+        self.budget > 0 && self.may_work() && (!is_answered || may_reply)
+    }
+
+    /// Returns true if the batch may go on with requests that touch no large value.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.may_work() && self.within_budget()
+    }
+
+    /// Returns true if another page of a scan may be added.
+    pub(crate) fn may_add_page(&self) -> bool {
+        self.largest >= LargestReply::Page && self.may_go_on()
+    }
+
+    fn may_work(&self) -> bool {
+        self.large_bytes == 0 || self.large_bytes / LARGE_BYTES_PER_BUDGET < self.budget
     }
 
     /// Takes note of a large value that was read or written.
