@@ -137,10 +137,15 @@ impl Ledger {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Returns true while a connection waits and less than a quarter of the common part is free. Two connections that hold
-    /// what they may leave a fifth.
+    /// Returns true while less than a quarter of the common part is free. One connection that holds what it may leaves a
+    /// third, two leave a fifth.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.free.load(Ordering::Relaxed) < self.common / 4
+    }
+
+    /// Returns true while memory is tight and a connection waits for it.
     pub(crate) fn is_scarce(&self) -> bool {
-        self.waiting() > 0 && self.free.load(Ordering::Relaxed) < self.common / 4
+        self.waiting() > 0 && self.is_tight()
     }
 }
 

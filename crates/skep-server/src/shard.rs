@@ -481,7 +481,6 @@ impl Shard {
     fn close(&mut self, token: Token) {
         if let Some(mut connection) = self.connections.remove(token) {
             connection.leave(&mut self.purse);
-            self.metrics().publish_memory(&self.purse);
             self.window.recount(connection.counted, 0);
             self.parts.shared.leave(connection.number);
         }
@@ -563,6 +562,7 @@ impl Shard {
         self.parts.waker.will_sleep();
         self.adopt();
         self.receive();
+        self.metrics().publish_memory(&self.purse);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);

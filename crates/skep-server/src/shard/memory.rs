@@ -9,7 +9,7 @@
 //! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
 //! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
 //!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
-//! 4. If there is none, memory is scarce, and stalled connections hold most of what is lent, they wait for each other's
+//! 4. If there is none, memory is scarce, and incomplete requests hold most of what is lent, they wait for each other's
 //!    memory. The one that holds most, except the senior, is closed, so that the others go on.
 
 use std::time::{Duration, Instant};
@@ -89,13 +89,14 @@ impl Shard {
         let (mut largest, mut held) = (None, 0);
         for &(_, token) in stalled {
             let Some(connection) = self.connections.get_mut(token) else { continue };
-            if !connection.waits_for_client() {
+            let waits_for_client = connection.waits_for_client();
+            if connection.wants_room() && !waits_for_client {
                 held += connection.held();
-                if connection.is_senior() {
-                    continue;
+                if !connection.is_senior() {
+                    largest = largest.max(Some((connection.held(), token.to_u64())));
                 }
-                largest = largest.max(Some((connection.held(), token.to_u64())));
-            } else if connection.is_starved() || self.purse.ledger().is_scarce() {
+            }
+            if waits_for_client && (connection.is_starved() || self.purse.ledger().is_scarce()) {
                 self.close_one_stalled(token, now);
                 is_one_closed = true;
             }
