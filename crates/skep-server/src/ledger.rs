@@ -164,6 +164,8 @@ pub(crate) struct Purse {
     /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
     /// so one shard's number may be negative. The sum of all shards is right.
     batches: isize,
+    /// What was free, and who was the senior, at the last [`Purse::take_change`].
+    seen: (isize, u64),
     /// Whether memory was released since [`Purse::take_released`].
     released: bool,
 }
@@ -171,7 +173,7 @@ pub(crate) struct Purse {
 impl Purse {
     /// A purse without pieces.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Purse {
-        Purse { ledger, taken: 0, held: 0, published: 0, borrowed: 0, batches: 0, released: false }
+        Purse { ledger, taken: 0, held: 0, published: 0, borrowed: 0, batches: 0, seen: (0, NOBODY), released: false }
     }
 
     /// The ledger of the server.
@@ -271,8 +273,14 @@ impl Purse {
         }
     }
 
-    /// Returns true once after memory was released: what waits may go on. What another shard has returned is noticed by
-    /// trying from time to time.
+    /// Returns true if what is free, or the senior, is not what it was at the last call: what waits may go on, or not.
+    pub(crate) fn take_change(&mut self) -> bool {
+        let free = self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare();
+        let seen = (free, self.ledger.senior.load(Ordering::Relaxed));
+        std::mem::replace(&mut self.seen, seen) != seen
+    }
+
+    /// Returns true once after connections of this shard released memory: what waits may go on.
     pub(crate) fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.released)
     }

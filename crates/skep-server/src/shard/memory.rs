@@ -1,7 +1,8 @@
 //! Connections that wait for memory, and those that keep it from them.
 //!
 //! A connection that may not hold what its next step needs is *starved*: it is not read and its requests are not worked on.
-//! It is tried again when this shard releases memory and is not short, and, since another shard may have released some, at every tick.
+//! It is tried again when this shard releases memory and is not short, and, since another shard may have released some, at
+//! every tick at which something has changed, and once a second.
 //!
 //! Once a second, while connections hold more than their shares:
 //!
@@ -61,8 +62,11 @@ impl Shard {
 
     /// Tries starved connections again, returns what silent connections do not need, and closes stalled ones.
     pub(super) fn scan_memory(&mut self, now: Instant) {
-        if now >= self.next_memory_scan && self.purse.borrowed() > 0 {
+        let is_due = now >= self.next_memory_scan;
+        if is_due {
             self.next_memory_scan = now + SCAN;
+        }
+        if is_due && self.purse.borrowed() > 0 {
             let mut stalled = Vec::new();
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
@@ -80,7 +84,9 @@ impl Shard {
         if self.starved.is_empty() {
             self.purse.ledger().end_seniority();
         }
-        self.queue_starved();
+        if self.purse.take_change() || is_due {
+            self.queue_starved();
+        }
     }
 
     /// Closes stalled connections, the longest stalled first, as far as memory is needed.
