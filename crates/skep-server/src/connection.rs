@@ -101,7 +101,9 @@ pub(crate) struct Connection {
     held: usize,
     /// Whether a step needs more memory than it may hold.
     starved: bool,
-    /// Whether it may borrow all that is free, because it waited first.
+    /// Whether a request needs more memory than it may hold.
+    wants_room: bool,
+    /// Whether it may borrow all that is free.
     is_senior: bool,
     /// Whether requests were done since its memory was counted.
     is_request_done: bool,
@@ -165,6 +167,7 @@ impl Connection {
             work: 0,
             held: 0,
             starved: false,
+            wants_room: false,
             is_senior: false,
             is_request_done: false,
             waits_for_memory: false,
@@ -537,7 +540,7 @@ impl Connection {
 
     /// Tries again what was waiting for memory.
     pub(crate) fn retry(&mut self, purse: &Purse) {
-        self.starved = false;
+        (self.starved, self.wants_room) = (false, false);
         self.full = self.output.waiting() > 0 && !self.may_hold_more(purse);
     }
 
@@ -546,14 +549,15 @@ impl Connection {
         self.starved = true;
     }
 
+    /// Returns true if more replies may be held. What others might need is not for a client that takes none.
     fn may_hold_more(&self, purse: &Purse) -> bool {
-        !purse.is_short() && purse.room(self.held, false) >= ROOM_MIN.min(purse.one_max() / 8)
+        !purse.ledger().is_tight() && purse.room(self.held, false) >= ROOM_MIN.min(purse.one_max() / 8)
     }
 
     /// A step needs this many bytes more than are allowed: waits for them, or ends if there will never be as many.
     fn want_memory(&mut self, size: usize, metrics: &Metrics, purse: &Purse) {
         if self.memory() + size <= purse.one_max() {
-            self.starved = true;
+            (self.starved, self.wants_room) = (true, true);
             self.is_senior = self.is_senior || purse.ledger().become_senior(self.number);
             return;
         }
@@ -603,6 +607,11 @@ impl Connection {
         self.held
     }
 
+    /// Returns true if a request needs more memory than it may hold.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.wants_room
+    }
+
     /// Returns true if it may borrow all that is free.
     pub(crate) fn is_senior(&self) -> bool {
         self.is_senior
@@ -611,8 +620,7 @@ impl Connection {
     /// Orders connections that wait for memory: first those that a request is missing some for, the largest first, which
     /// is the next senior; then those whose clients took replies last.
     pub(crate) fn rank(&self) -> impl Ord + use<> {
-        let is_request = self.starved && self.output.waiting() == 0;
-        (Reverse(self.is_senior), Reverse(if is_request { self.held } else { 0 }), Reverse(self.progress_at))
+        (Reverse(if self.wants_room { self.held } else { 0 }), Reverse(self.progress_at))
     }
 
     /// When it last read or wrote a byte.

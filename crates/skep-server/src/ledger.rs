@@ -139,10 +139,15 @@ impl Ledger {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Returns true while a connection waits and less than a quarter of the common part is free. Two connections that hold
-    /// what they may leave a fifth.
+    /// Returns true while less than a quarter of the common part is free. One connection that holds what it may leaves a
+    /// third, two leave a fifth.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.free.load(Ordering::Relaxed) < self.common / 4
+    }
+
+    /// Returns true while memory is tight and a connection waits for it.
     pub(crate) fn is_scarce(&self) -> bool {
-        self.waiting() > 0 && self.free.load(Ordering::Relaxed) < self.common / 4
+        self.waiting() > 0 && self.is_tight()
     }
 }
 
@@ -161,6 +166,8 @@ pub(crate) struct Purse {
     /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
     /// so one shard's number may be negative. The sum of all shards is right.
     batches: isize,
+    /// What was free, and who was the senior, at the last [`Purse::take_change`].
+    seen: (isize, u64),
     /// Whether memory was released since [`Purse::take_released`].
     released: bool,
 }
@@ -168,7 +175,7 @@ pub(crate) struct Purse {
 impl Purse {
     /// A purse without pieces.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Purse {
-        Purse { ledger, taken: 0, held: 0, published: 0, borrowed: 0, batches: 0, released: false }
+        Purse { ledger, taken: 0, held: 0, published: 0, borrowed: 0, batches: 0, seen: (0, NOBODY), released: false }
     }
 
     /// The ledger of the server.
@@ -277,8 +284,14 @@ impl Purse {
         }
     }
 
-    /// Returns true once after memory was released: what waits may go on. What another shard has returned is noticed by
-    /// trying from time to time.
+    /// Returns true if what is free, or the senior, is not what it was at the last call: what waits may go on, or not.
+    pub(crate) fn take_change(&mut self) -> bool {
+        let free = self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare();
+        let seen = (free, self.ledger.senior.load(Ordering::Relaxed));
+        std::mem::replace(&mut self.seen, seen) != seen
+    }
+
+    /// Returns true once after connections of this shard released memory: what waits may go on.
     pub(crate) fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.released)
     }

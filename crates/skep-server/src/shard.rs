@@ -266,7 +266,6 @@ impl Shard {
     fn close(&mut self, token: Token) {
         if let Some(mut connection) = self.connections.remove(token) {
             connection.leave(&mut self.purse);
-            self.metrics().publish_memory(&self.purse);
             self.parts.shared.leave(connection.number);
         }
     }
@@ -348,6 +347,7 @@ impl Shard {
         self.parts.waker.will_sleep();
         self.adopt();
         self.receive();
+        self.metrics().publish_memory(&self.purse);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {
             self.poll(events, Some(NAP));

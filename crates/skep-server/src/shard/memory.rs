@@ -1,7 +1,8 @@
 //! Connections that wait for memory, and those that keep it from them.
 //!
 //! A connection that may not hold what its next step needs is *starved*: it is not read and its requests are not worked on.
-//! It is tried again when this shard releases memory and is not short, and, since another shard may have released some, at every tick.
+//! It is tried again when this shard releases memory and is not short, and, since another shard may have released some, at
+//! every tick at which something has changed, and once a second.
 //!
 //! Once a second, while connections hold more than their shares:
 //!
@@ -10,7 +11,7 @@
 //! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
 //! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
 //!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
-//! 4. If there is none, memory is scarce, and stalled connections hold most of what is lent, they wait for each other's
+//! 4. If there is none, memory is scarce, and incomplete requests hold most of what is lent, they wait for each other's
 //!    memory. The one that holds most, except the senior, is closed, so that the others go on.
 
 use std::time::{Duration, Instant};
@@ -62,8 +63,11 @@ impl Shard {
 
     /// Tries starved connections again, returns what silent connections do not need, and closes stalled ones.
     pub(super) fn scan_memory(&mut self, now: Instant) {
-        if now >= self.next_memory_scan && self.purse.borrowed() > 0 {
+        let is_due = now >= self.next_memory_scan;
+        if is_due {
             self.next_memory_scan = now + SCAN;
+        }
+        if is_due && self.purse.borrowed() > 0 {
             let mut stalled = Vec::new();
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
@@ -85,7 +89,9 @@ impl Shard {
         if self.starved.is_empty() {
             self.purse.ledger().end_seniority();
         }
-        self.queue_starved();
+        if self.purse.take_change() || is_due {
+            self.queue_starved();
+        }
     }
 
     /// Closes stalled connections, the longest stalled first, as far as memory is needed.
@@ -94,13 +100,14 @@ impl Shard {
         let (mut largest, mut held) = (None, 0);
         for &(_, token) in stalled {
             let Some(connection) = self.connections.get_mut(token) else { continue };
-            if !connection.waits_for_client() {
+            let waits_for_client = connection.waits_for_client();
+            if connection.wants_room() && !waits_for_client {
                 held += connection.held();
-                if connection.is_senior() {
-                    continue;
+                if !connection.is_senior() {
+                    largest = largest.max(Some((connection.held(), token.to_u64())));
                 }
-                largest = largest.max(Some((connection.held(), token.to_u64())));
-            } else if connection.is_starved() || self.purse.ledger().is_scarce() {
+            }
+            if waits_for_client && (connection.is_starved() || self.purse.ledger().is_scarce()) {
                 self.close_one_stalled(token, now);
                 is_one_closed = true;
             }
