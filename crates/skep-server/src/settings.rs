@@ -193,9 +193,14 @@ pub enum StartError {
 }
 
 impl ServerSettings {
-    /// Returns the least memory for as many connections: twice their shares, and half of it holds the largest value twice.
+    /// Returns the least memory for as many connections: twice their shares, in whole mebibytes, and so much that half of
+    /// it holds the largest value twice.
     pub fn connection_memory_min(connections_max: usize) -> u64 {
-        (connections_max as u64).saturating_mul(2 * SHARE as u64).max(BUDGET_MIN as u64)
+        (connections_max as u64)
+            .saturating_mul(2 * SHARE as u64)
+            .div_ceil(1 << 20)
+            .saturating_mul(1 << 20)
+            .max(BUDGET_MIN as u64)
     }
 
     /// Checks all limits that can be checked without taking anything.

@@ -28,7 +28,7 @@ fn bad_settings() {
     refused(&ServerSettings { ordered_memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 100, ..settings() }, "larger");
     refused(&ServerSettings { connection_memory: 1 << 50, ..settings() }, "choose at most");
-    refused(&ServerSettings { connection_memory: 100 << 20, ..settings() }, "choose at least 163840000 bytes");
+    refused(&ServerSettings { connection_memory: 100 << 20, ..settings() }, "choose at least 164626432 bytes");
     let few = ServerSettings { connection_memory: 1 << 20, connections_max: 1, ..settings() };
     refused(&few, "choose at least 8388608 bytes");
     refused(&ServerSettings { connections_max: 0, ..settings() }, "choose at least 1");
