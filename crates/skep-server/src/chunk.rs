@@ -80,6 +80,15 @@ impl Chunk {
         }
     }
 
+    /// Returns true unless it has nothing but empty lines.
+    pub(crate) fn has_requests(&self) -> bool {
+        match self {
+            Chunk::Hello => false,
+            Chunk::Native(chunk) => chunk.size() > 0,
+            Chunk::Resp(chunk) => chunk.request_count() > 0,
+        }
+    }
+
     /// Whether a long request has been decoded in part.
     pub(crate) fn is_decoding(&self) -> bool {
         matches!(self, Chunk::Resp(chunk) if chunk.is_decoding())

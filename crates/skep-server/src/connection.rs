@@ -193,10 +193,11 @@ impl Connection {
 
     /// Takes what has arrived, also since epoll was asked, and reads no more after that: the server stops.
     pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) {
-        if !self.ended && !self.closing {
+        let takes_more = !self.ended && !self.closing;
+        self.ended = true;
+        if takes_more {
             self.read_socket(metrics, READ_MAX, now, purse);
         }
-        self.ended = true;
         self.exhausted = false;
     }
 
@@ -230,7 +231,7 @@ impl Connection {
             Ok(moved) => {
                 if moved.size > 0 {
                     self.progress_at = now;
-                } else if moved.full {
+                } else if moved.full && !self.ended {
                     self.want_memory(SHARE_FOR_INPUT, metrics, purse);
                 }
                 metrics.input_bytes.add(moved.size as u64);
@@ -502,9 +503,9 @@ impl Connection {
     fn finish_chunk(&mut self) {
         // A chunk without requests keeps the memory that was made for the next one.
         if self.chunk.is_finished() && self.chunk.size() > 0 {
+            self.is_request_done |= self.chunk.has_requests();
             let size = self.chunk.finish();
             self.input.consume(size);
-            self.is_request_done = true;
         }
     }
 
@@ -578,7 +579,11 @@ impl Connection {
         if let Chunk::Resp(_) = self.chunk {
             self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
         }
-        self.input = Input::default();
+        self.finish_chunk();
+        if self.chunk.size() == 0 {
+            // No request refers to it.
+            self.input = Input::default();
+        }
         self.closing = true;
         self.exhausted = true;
     }

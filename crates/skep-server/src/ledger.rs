@@ -12,8 +12,8 @@
 //! 2. After each step its shard counts what it holds now ([`Purse::settle`]).
 //! 3. A shard takes the common part in pieces of [`PIECE`], so that settling touches no atomic as a rule.
 //!
-//! A connection may borrow at most twice what is left free of the common part, and hold at most half of the budget. So one
-//! that is alone gets two thirds of the common part, n that grow together get 2 of 2n + 1 parts each, and a third of what
+//! A sixteenth of the common part is kept for replies and for small sums. Of the rest, a connection may borrow at most twice what
+//! is left free, and hold at most half of the budget. So one that is alone gets two thirds of the common part, n that grow together get 2 of 2n + 1 parts each, and a third of what
 //! was left is always left for the next one. This is the dynamic threshold of shared-memory switches (Choudhury and Hahne, 1998).
 //!
 //! Incomplete requests that wait for each other's memory would each get a little of what is released, and none would be
@@ -44,8 +44,10 @@ const TURN_MAX: isize = 2 << 20;
 /// Words that are no connection's number: there is no senior, and there may be a next one.
 const NOBODY: u64 = 0;
 const NEXT: u64 = u64::MAX;
-/// Bytes that a connection may borrow while another one is the senior.
+/// Bytes that a connection may borrow while another one is the senior, or while little is free.
 const JUNIOR_MAX: usize = 64 << 10;
+/// This part of the common part is lent only in sums of [`JUNIOR_MAX`], and for replies: those who hold much leave it to others.
+const KEPT_PART: usize = 16;
 /// Pieces that a shard keeps when nothing is lent.
 const PIECES_KEPT: usize = 4;
 
@@ -72,7 +74,7 @@ impl Ledger {
     pub(crate) fn new(budget: usize, connections_max: usize) -> Ledger {
         let common = budget.saturating_sub(connections_max.saturating_mul(SHARE));
         // What it may borrow alone: twice what is left.
-        let one_max = (budget / 2).min(common / 3 * 2);
+        let one_max = (budget / 2).min((common - common / KEPT_PART) / 3 * 2);
         let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(NOBODY));
         let (used, used_max) = (AtomicIsize::new(0), AtomicIsize::new(0));
         Ledger { one_max, common, free, used, used_max, waiting, senior }
@@ -105,7 +107,7 @@ impl Ledger {
     /// Lets the next connection that needs memory become the senior. Until then the others may borrow only a little, or
     /// they would share what the last senior returns, and none would have enough.
     pub(crate) fn resign(&self) {
-        self.senior.store(NEXT, Ordering::Relaxed);
+        self.senior.store(if self.waiting() > 0 { NEXT } else { NOBODY }, Ordering::Relaxed);
     }
 
     /// Lets all connections borrow again if nobody became the senior.
@@ -143,6 +145,11 @@ impl Ledger {
     /// third, two leave a fifth.
     pub(crate) fn is_tight(&self) -> bool {
         self.free.load(Ordering::Relaxed) < self.common / 4
+    }
+
+    /// Bytes that the large replies of a turn may take; less where the budget is small.
+    fn turn_max(&self) -> isize {
+        TURN_MAX.min((self.common / 8).cast_signed())
     }
 
     /// Returns true while memory is tight and a connection waits for it.
@@ -205,7 +212,7 @@ impl Purse {
 
     /// Returns true if the large replies of a turn might not fit what is free.
     pub(crate) fn is_short(&self) -> bool {
-        self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare() < TURN_MAX
+        self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare() < self.ledger.turn_max()
     }
 
     /// Returns true if the reserve is in use: only steps that shares cover are safe.
@@ -231,12 +238,14 @@ impl Purse {
     pub(crate) fn room(&self, held: usize, is_senior: bool) -> usize {
         let lent = held.saturating_sub(SHARE);
         let free = self.ledger.free.load(Ordering::Relaxed) + self.spare().max(0).cast_unsigned();
+        let little = JUNIOR_MAX.saturating_sub(lent).min(free / 2);
+        let free = free.saturating_sub(self.ledger.common / KEPT_PART);
         let borrowed = match self.ledger.senior.load(Ordering::Relaxed) {
             NOBODY => (2 * free).saturating_sub(lent) / 3,
             _ if is_senior => free,
-            _ => ((2 * free).saturating_sub(lent) / 3).min(JUNIOR_MAX.saturating_sub(lent)),
+            _ => 0,
         };
-        SHARE.saturating_sub(held) + borrowed.min(self.ledger.one_max.saturating_sub(held))
+        SHARE.saturating_sub(held) + borrowed.max(little).min(self.ledger.one_max.saturating_sub(held))
     }
 
     /// Like [`Purse::room`], but at most `wanted` beyond the share, and as much as is certain to be there: this shard has
@@ -302,7 +311,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    use super::{Ledger, PIECE, PIECES_KEPT, Purse, SHARD_RESERVE, SHARE};
+    use super::{KEPT_PART, Ledger, PIECE, PIECES_KEPT, Purse, SHARD_RESERVE, SHARE};
 
     const BUDGET: usize = 64 << 20;
 
@@ -323,6 +332,7 @@ mod tests {
     #[test]
     fn connections_get_as_much_as_others_leave() {
         let common = BUDGET - 100 * SHARE;
+        let common = common - common / KEPT_PART;
         for count in [1, 2, 10, 50] {
             let mut purse = Purse::new(Arc::new(Ledger::new(BUDGET, 100)));
             let mut held = vec![0; count];

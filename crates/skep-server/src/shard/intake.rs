@@ -84,6 +84,7 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(token) else { return };
         // It may have waited in another shard, which counts turns of its own.
         connection.waits_since = None;
+        connection.waits_for_memory = false;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         if epoll::add(&self.epoll, connection.stream(), EventData::new_u64(token.to_u64()), flags).is_err() {
             self.connections.remove(token);

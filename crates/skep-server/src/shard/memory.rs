@@ -71,7 +71,7 @@ impl Shard {
             let mut stalled = Vec::new();
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
-                if silent >= SCAN && connection.waits_for_client() {
+                if connection.waits_for_client() {
                     // The others may borrow little beside a senior, and its client may never send the rest of its request.
                     connection.resign(&self.purse);
                 }
@@ -86,7 +86,8 @@ impl Shard {
             self.close_stalled(&stalled, now);
             self.metrics().publish_memory(&self.purse);
         }
-        if self.starved.is_empty() {
+        let wants_room = |token: &Token| self.connections.get(*token).is_some_and(Connection::wants_room);
+        if !self.starved.iter().any(wants_room) {
             self.purse.ledger().end_seniority();
         }
         if self.purse.take_change() || is_due {

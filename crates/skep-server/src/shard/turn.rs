@@ -142,7 +142,7 @@ impl Shard {
             peer.put_back(parcel);
         }
         // What the owner has no memory for is sent again at the next tick.
-        if is_deferred && self.purse.is_short() { self.starve(token) } else { self.queue(token) }
+        if is_deferred { self.starve(token) } else { self.queue(token) }
     }
 
     /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
@@ -312,6 +312,15 @@ impl Shard {
                 }
                 continue;
             }
+            if !answers.is_empty() && !has_progress && self.replies.is_large_refused() {
+                // There is no memory for its replies. Its connection waits for memory where that is counted.
+                let Arrival { shard, mut parcel, .. } = arrival;
+                (0..parcel.requests.len()).for_each(|_| parcel.answers.push(Reply::Deferred));
+                if let Some(peer) = &mut self.parts.peers[shard] {
+                    peer.send_answers(parcel);
+                }
+                continue;
+            }
             if !answers.is_empty() && !has_progress {
                 arrival.is_stuck = true;
                 had_chance += 1;
@@ -346,7 +355,11 @@ impl Shard {
             let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
-            } else if self.replies.is_large_refused() && !places.is_empty() && connection.wants_submission() {
+            } else if self.replies.is_large_refused()
+                && !places.is_empty()
+                && !has_progress
+                && connection.wants_submission()
+            {
                 connection.starve();
             }
             let output_size = connection.output_size() + self.encoded.len();

@@ -39,6 +39,13 @@ impl<T: Trace> OrderedStore<T> {
         loop {
             let mut space = self.space();
             let Some(from) = space.next_movable(&mut left) else { return };
+            // A frame that is not the latest is still being built, or was just replaced. One that is cannot be freed while this
+            // operation lasts.
+            if let Owner::Node(lid) = from.owner
+                && !self.frames.is_latest(lid, from.number)
+            {
+                continue;
+            }
             let Some(to) = space.allocate_for(&from) else { return };
             match from.owner {
                 Owner::Value(lid) => {

@@ -103,7 +103,7 @@ impl<T: Trace> Session<'_, T> {
             self.collect_batch();
         }
         if deferred.is_empty() {
-            self.shortage.end();
+            self.end_shortage();
         }
         let Session { store, participant, whole, .. } = self;
         store.read_group(requests, &mut reads, replies, whole, &participant.enter());

@@ -222,6 +222,7 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Carries out a write that has found no memory, and waits for memory.
     #[cold]
     fn write_with_memory(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
+        self.writer.moves_of_refused = 0;
         self.hand_over();
         let mut end = self.store.reclaimer.counts().handed_over;
         self.store.reclaimer.make_room();
@@ -238,8 +239,9 @@ impl<'s, T: Trace> Session<'s, T> {
             }
             if self.writer.must_succeed {
                 // What is kept back for it is in use, and may be given back without becoming garbage.
-                self.store.reclaimer.make_room();
-                if !pause(&mut step) {
+                if self.store.reclaimer.make_room() > 0 || self.store.reclaimer.counts().freed > before {
+                    step = 0;
+                } else if !pause(&mut step) {
                     return None;
                 }
             } else if before >= end || !self.wait_for_garbage(before) {
@@ -263,6 +265,13 @@ impl<'s, T: Trace> Session<'s, T> {
                 return false;
             }
         }
+    }
+
+    /// Notes that no write waits for memory any more.
+    #[inline]
+    pub(super) fn end_shortage(&mut self) {
+        self.shortage.end();
+        self.writer.moves_of_refused = 0;
     }
 
     /// Frees garbage for a write of a batch that has found no memory, and tries it again.

@@ -19,12 +19,16 @@
 //! |---|---|
 //! | [`BLOCKS_FOR_NODES`] | deletes, overwrites: what their merges build before the old nodes are free |
 //! | as many as the largest value has frames | the new copy of a value that is overwritten by one of its size |
-//! | [`BLOCKS_FOR_MOVES`] | frames that are moved out of chunks with little in them |
+//! | [`BLOCKS_FOR_MOVES`], and one for each chunk | frames that are moved out of chunks with little in them |
 //!
 //! The largest delete builds at most three leaves and two interior nodes for each level above, so 16 blocks are enough for
 //! any tree of seven levels. It gives back frames as large as those it took, but where they were, not as blocks: for each
 //! size that may turn one block into shorter runs, which serve that size from then on. There are 16 sizes, so another 16. An
 //! operation takes all its frames at once or none, so those that find the reserve in use wait for what the others free.
+//!
+//! A chunk may keep up to [`WASTE_MIN`] free granules outside of blocks, in which no frame of the sizes that are written
+//! now fits. So growth leaves a block for each chunk besides: otherwise overwrites of several sizes would turn all blocks
+//! into such runs, a few granules in each chunk.
 //!
 //! **Moving.** When blocks are scarce, [`Space::next_movable`] goes through the chunk that has most free granules outside of
 //! blocks, in proportion to what is in use there, and names the frames to move elsewhere. It costs a word for each granule,
@@ -365,7 +369,7 @@ impl Space {
     /// Blocks that a claim has to leave.
     fn kept_back(&self, claim: Claim) -> u32 {
         match claim {
-            Claim::Growth => BLOCKS_FOR_NODES + self.value_blocks_max + BLOCKS_FOR_MOVES,
+            Claim::Growth => BLOCKS_FOR_NODES + self.value_blocks_max + BLOCKS_FOR_MOVES + self.chunk_count,
             Claim::Move => BLOCKS_FOR_NODES + self.value_blocks_max,
             Claim::Overwrite => BLOCKS_FOR_DELETE,
             Claim::Upkeep => 0,

@@ -71,11 +71,11 @@ pub(super) struct Writer {
     pub(super) replaced: Vec<Garbage>,
     /// Whether the last write found no memory though it must not fail: others are using what is kept back for it.
     pub(super) must_succeed: bool,
-    /// Refused attempts in a row that have moved frames.
-    refused: u32,
+    /// Refused attempts that have moved frames since memory ran short.
+    pub(super) moves_of_refused: u32,
 }
 
-/// Refused attempts in a row that move frames before a write is refused.
+/// Refused attempts that move frames while memory is short: what can be moved for ever must not keep a write waiting.
 const MOVES_OF_REFUSED_MAX: u32 = 64;
 
 /// What a merge takes of memory, and what it drops.
@@ -120,13 +120,10 @@ impl<T: Trace> OrderedStore<T> {
         writer.draft.discard(self);
         writer.must_succeed = settled.as_ref().is_err_and(|claim| *claim != Claim::Growth);
         let may_move = match settled {
-            Ok(_) => {
-                writer.refused = 0;
-                outside || writer.replaced.len() > replaced_before
-            }
+            Ok(_) => outside || writer.replaced.len() > replaced_before,
             Err(_) => {
-                writer.refused = (writer.refused + 1) % (MOVES_OF_REFUSED_MAX + 1);
-                writer.refused > 0
+                writer.moves_of_refused = (writer.moves_of_refused + 1).min(MOVES_OF_REFUSED_MAX + 1);
+                writer.moves_of_refused <= MOVES_OF_REFUSED_MAX
             }
         };
         if may_move && self.is_scarce() {
@@ -221,9 +218,8 @@ impl<T: Trace> OrderedStore<T> {
         if can_append && !must_free() {
             return self.append(leaf, entry, back, is_exact);
         }
-        let has_size_of_old =
-            |value: Value<'_>| old().is_some_and(|old| outside::size_of(old) == outside::size_of(value));
-        let claim = if value.is_none_or(has_size_of_old) { Claim::Upkeep } else { Claim::Growth };
+        let fits_old = |value: Value<'_>| old().is_some_and(|old| outside::size_of(value) <= outside::size_of(old));
+        let claim = if value.is_none_or(fits_old) { Claim::Upkeep } else { Claim::Growth };
         match self.merge(leaf, entry, (back, is_exact), claim, guard, replaced) {
             Attempt::NoMemory(_) if can_append => self.append(leaf, entry, back, is_exact),
             attempt => attempt,
