@@ -216,6 +216,34 @@ fn values_of_a_full_store_are_overwritten_by_others_of_their_size() {
     }
 }
 
+/// Overwrites of several sizes leave free runs that none of them fits: these must not use up what deletes need.
+#[test]
+fn a_full_store_of_several_sizes_is_overwritten_and_emptied() {
+    let seed = seed();
+    println!("seed {seed}");
+    for sizes in [&[500][..], &[8000, 500, 3000], &[500, 40, 700, 200]] {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(32 * MIB);
+        let mut session = store.session().unwrap();
+        let mut sizes_of = BTreeMap::new();
+        let mut refused = 0;
+        while refused < 60 {
+            let (key, size) = (random.random::<Key>(), sizes[random.random_range(0..sizes.len())]);
+            match put(&mut session, &key, &vec![1; size]) {
+                true => _ = sizes_of.insert(key, size),
+                false => refused += 1,
+            }
+        }
+        let keys: Vec<Key> = sizes_of.keys().copied().collect();
+        for round in 0..200_000 {
+            let key = keys[random.random_range(0..keys.len())];
+            let value = vec![round as u8; sizes_of[&key]];
+            assert!(put(&mut session, &key, &value), "seed {seed}, values of {sizes:?}: overwrite {round}");
+        }
+        delete_all(&mut session, &keys, &format!("seed {seed}, values of {sizes:?}"));
+    }
+}
+
 /// What each of several threads writes to a full store, against a map: puts may be refused, nothing else. Others read.
 #[test]
 fn threads_on_a_full_store_lose_nothing() {

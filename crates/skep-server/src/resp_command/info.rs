@@ -83,7 +83,7 @@ fn clients(text: &mut String, shared: &Shared) {
         "blocked_clients" 0
         "skep_connection_memory_limit" shared.settings.connection_memory
         "skep_connection_memory_used" connection_memory.max(0)
-        "skep_connection_memory_used_max" shared.ledger.used_max()
+        "skep_connection_memory_used_max" shared.ledger.used_max().max(connection_memory.max(0) as u64)
         "skep_connections_waiting_for_memory" shared.ledger.waiting()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
     }

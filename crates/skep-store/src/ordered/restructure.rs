@@ -191,18 +191,27 @@ impl<T: Trace> OrderedStore<T> {
         let others = others.as_slice();
         let joined = |pairs: &[Item<'a>]| if is_last { [others, pairs].concat() } else { [pairs, others].concat() };
         let size = LeafPlan::of_pairs(joined(plan.pairs()), self.log_block).map(|plan| plan.size());
-        // A leaf that the write would leave empty takes pairs of the neighbour in any case.
-        if !plan.pairs().is_empty() && size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX) {
+        let of_leaf = Edits::of_log(leaf.node(), None);
+        let own = pairs_with(leaf.node(), &of_leaf.edits);
+        let pairs = joined(&own);
+        let fits_one = LeafPlan::of_pairs(pairs.clone(), self.log_block).is_ok();
+        // A leaf that the write would leave empty takes pairs of the neighbour in any case. Others are joined only if one leaf
+        // holds all pairs: two leaves could be as small again, and the write would join them without end.
+        if !plan.pairs().is_empty() && (!fits_one || size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX)) {
             return self.replace_leaf(leaf, plan, terms, replaced);
         }
-        let of_leaf = Edits::of_log(leaf.node(), None);
-        let pairs = joined(&pairs_with(leaf.node(), &of_leaf.edits));
         let dropped = [&of_leaf, &of_neighbour].iter().flat_map(|edits| self.parts_of(&edits.dropped, guard)).collect();
         let terms = Terms { claim: terms.claim, dropped };
         let leaves = if is_last { vec![neighbour, leaf] } else { vec![leaf, neighbour] };
         let run = Run { path, children: first..first + 2, leaves };
         let mut pieces = Vec::with_capacity(2);
-        divide_pairs(pairs, run.fences(), self.log_block, &mut pieces);
+        if fits_one {
+            divide_pairs(pairs, run.fences(), self.log_block, &mut pieces);
+        } else {
+            // One pair more, so that the write leaves it.
+            let middle = if is_last { pairs.len() - own.len() - 1 } else { own.len() + 1 };
+            divide_pairs_at(pairs, middle, run.fences(), self.log_block, &mut pieces);
+        }
         self.replace_run(run, pieces, &terms, guard, replaced)
     }
 
@@ -444,6 +453,17 @@ fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBloc
 /// Divides pairs, two at least, into two leaves or more, of similar size.
 fn halve_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBlock, pieces: &mut Vec<Piece<'a>>) {
     let middle = middle_of(items.iter().map(size_of_pair));
+    divide_pairs_at(items, middle, fences, log_block, pieces);
+}
+
+/// Divides pairs into the first ones, `middle` of them, and the others, each in one leaf or more.
+fn divide_pairs_at<'a>(
+    items: Vec<Item<'a>>,
+    middle: usize,
+    fences: Fences<'a>,
+    log_block: LogBlock,
+    pieces: &mut Vec<Piece<'a>>,
+) {
     let mut left = items;
     let right = left.split_off(middle);
     let fence = Some(separator(left[middle - 1].key, right[0].key));

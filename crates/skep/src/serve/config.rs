@@ -208,7 +208,6 @@ impl Configuration {
             delay_max: complete.delay_max.expect(said).0,
             prefault: complete.prefault.expect(said),
             pin_threads: complete.pin_threads.expect(said),
-            ..ServerSettings::default()
         }
     }
 }

@@ -1,0 +1,146 @@
+//! What a connection holds, and what it waits for when it may not hold more: see [`crate::ledger`].
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use super::{Connection, Next};
+use crate::buffer::Input;
+use crate::chunk::Chunk;
+use crate::ledger::{Purse, SHARE};
+use crate::metrics::Metrics;
+
+/// Bytes that a connection with something to send must be allowed to borrow, so that its requests are worked on.
+const ROOM_MIN: usize = 256 << 10;
+/// Bytes of a connection besides its buffers: itself, and what `CLIENT LIST` tells.
+const CONNECTION_SIZE: usize = size_of::<Connection>() + 1024;
+
+impl Connection {
+    /// Bytes of memory held.
+    pub(super) fn memory(&self) -> usize {
+        CONNECTION_SIZE + self.input.capacity() + self.output.capacity() + self.chunk.capacity() + self.round.capacity()
+    }
+
+    /// Counts what is held now.
+    pub(crate) fn settle(&mut self, purse: &mut Purse) {
+        let held = self.memory();
+        purse.settle(self.held, held);
+        self.held = held;
+    }
+
+    /// Counts nothing any more: the connection ends, or goes to another shard.
+    pub(crate) fn leave(&mut self, purse: &mut Purse) {
+        self.resign(purse);
+        purse.settle(std::mem::take(&mut self.held), 0);
+    }
+
+    /// Stops being the senior.
+    pub(crate) fn resign(&mut self, purse: &Purse) {
+        if std::mem::take(&mut self.is_senior) {
+            purse.ledger().resign();
+        }
+    }
+
+    /// Tries again what was waiting for memory.
+    pub(crate) fn retry(&mut self, purse: &Purse) {
+        (self.starved, self.wants_room) = (false, false);
+        self.full = self.output.waiting() > 0 && !self.may_hold_more(purse);
+    }
+
+    /// Waits for memory, because operations are left for later for want of it.
+    pub(crate) fn starve(&mut self) {
+        self.starved = true;
+    }
+
+    /// Returns true if more replies may be held. What others might need is not for a client that takes none.
+    pub(super) fn may_hold_more(&self, purse: &Purse) -> bool {
+        !purse.ledger().is_tight() && purse.room(self.held, false) >= ROOM_MIN.min(purse.one_max() / 8)
+    }
+
+    /// A step needs this many bytes more than are allowed: waits for them, or ends if there will never be as many.
+    pub(super) fn want_memory(&mut self, size: usize, metrics: &Metrics, purse: &Purse) {
+        if self.memory() + size <= purse.one_max() {
+            (self.starved, self.wants_room) = (true, true);
+            self.is_senior = self.is_senior || purse.ledger().become_senior(self.number);
+            return;
+        }
+        self.end_with_error("the request takes more than half of the memory for connections", metrics);
+    }
+
+    /// Closes a connection that holds memory without progress. Its client is told why if it has read all replies.
+    pub(crate) fn close_stalled(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) -> Next {
+        let is_idle = self.output.waiting() == 0 && self.chunk.is_finished() && !self.closing;
+        self.end_with_error("memory for connections is short, and this one made no progress for 10 s", metrics);
+        if is_idle { self.write(&[], true, metrics, now, purse) } else { Next::Close }
+    }
+
+    /// Gives up the input, and sends a last error if the connection speaks RESP. Counts and logs the reason.
+    fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
+        metrics.connections_closed_for_memory.add(1);
+        tracing::warn!(connection = self.number, bytes = self.held, "closing a connection: {reason}");
+        if let Chunk::Resp(_) = self.chunk {
+            self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
+        }
+        self.finish_chunk();
+        if self.chunk.size() == 0 {
+            // No request refers to it.
+            self.input = Input::default();
+        }
+        self.closing = true;
+        self.exhausted = true;
+    }
+
+    /// Returns true if it holds more than its share.
+    pub(crate) fn borrows(&self) -> bool {
+        self.held > SHARE
+    }
+
+    /// Returns true if it waits for memory, also for room in its output.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved || self.full
+    }
+
+    /// Returns true if it waits for its client: to take replies, or to send the rest of a request.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        if self.output.waiting() > 0 {
+            !self.writable
+        } else {
+            self.chunk.is_finished() && self.exhausted && !self.readable
+        }
+    }
+
+    /// Bytes of memory that it held when they were last counted.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Returns true if a request needs more memory than it may hold.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.wants_room
+    }
+
+    /// Returns true if it may borrow all that is free.
+    pub(crate) fn is_senior(&self) -> bool {
+        self.is_senior
+    }
+
+    /// Orders connections that wait for memory: first those that a request is missing some for, the largest first, which
+    /// is the next senior; then those whose clients took replies last.
+    pub(crate) fn rank(&self) -> impl Ord + use<> {
+        (Reverse(if self.wants_room { self.held } else { 0 }), Reverse(self.progress_at))
+    }
+
+    /// When it last read or wrote a byte.
+    pub(crate) fn progress_at(&self) -> Instant {
+        self.progress_at
+    }
+
+    /// Returns the memory of empty buffers.
+    pub(crate) fn release(&mut self, purse: &mut Purse) {
+        if self.chunk.is_finished() && self.round.is_finished() {
+            self.input.release();
+            self.chunk.release();
+            self.round.release();
+            self.settle(purse);
+        }
+    }
+}
