@@ -237,11 +237,9 @@ impl<'s, T: Trace> Session<'s, T> {
                 self.hand_over();
                 end = self.store.reclaimer.counts().handed_over;
             }
-            if self.writer.must_succeed {
+            if before >= end && self.writer.must_succeed {
                 // What is kept back for it is in use, and may be given back without becoming garbage.
-                if self.store.reclaimer.make_room() > 0 || self.store.reclaimer.counts().freed > before {
-                    step = 0;
-                } else if !pause(&mut step) {
+                if !pause(&mut step) {
                     return None;
                 }
             } else if before >= end || !self.wait_for_garbage(before) {
@@ -277,13 +275,14 @@ impl<'s, T: Trace> Session<'s, T> {
     /// Frees garbage for a write of a batch that has found no memory, and tries it again.
     pub(super) fn free_and_try(&mut self, now: Instant, mut attempt: impl FnMut(&mut Self) -> bool) -> Outcome {
         self.hand_over();
-        for _ in 0..ATTEMPT_COUNT_MAX {
+        for count in 1.. {
             let freed = self.store.reclaimer.make_room();
             let before = self.store.reclaimer.counts();
             if attempt(self) {
                 return Outcome::Done;
             }
-            if !self.writer.replaced.is_empty() {
+            let has_moved = !self.writer.replaced.is_empty();
+            if has_moved {
                 // It has moved frames in vain: what they leave will be free too.
                 self.hand_over();
                 self.shortage.prolong(self.store.reclaimer.counts().handed_over);
@@ -291,7 +290,8 @@ impl<'s, T: Trace> Session<'s, T> {
             if self.shortage.is_over(before, self.writer.must_succeed, now) {
                 return Outcome::Refused;
             }
-            if freed == 0 {
+            // While frames are moved there is more to free; that ends, see `moves_of_refused`.
+            if !has_moved && (freed == 0 || count >= ATTEMPT_COUNT_MAX) {
                 break;
             }
         }

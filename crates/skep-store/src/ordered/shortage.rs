@@ -30,8 +30,6 @@ pub(super) struct Shortage {
     end: Option<u64>,
     /// How many were freed when the session last saw garbage wait, and when it first saw that number.
     seen: Option<(u64, Instant)>,
-    /// The same since a write waits that must not fail.
-    seen_by_upkeep: Option<(u64, Instant)>,
 }
 
 impl Shortage {
@@ -41,12 +39,11 @@ impl Shortage {
         if before.freed >= *self.end.get_or_insert(before.handed_over) && !must_succeed {
             return true;
         }
-        let seen = if must_succeed { &mut self.seen_by_upkeep } else { &mut self.seen };
-        let since = match *seen {
+        let since = match self.seen {
             Some((freed, since)) if freed == before.freed => since,
             _ => now,
         };
-        *seen = Some((before.freed, since));
+        self.seen = Some((before.freed, since));
         now.saturating_duration_since(since) >= MEMORY_WAIT
     }
 
@@ -58,7 +55,6 @@ impl Shortage {
     /// Notes that no write waits any more. Since when no garbage was freed is remembered.
     pub(super) fn end(&mut self) {
         self.end = None;
-        self.seen_by_upkeep = None;
     }
 }
 

@@ -147,7 +147,7 @@ fn scans_are_linearizable() {
 #[test]
 fn control_scans_without_versions_are_caught() {
     let settings = OrderedSettings::new(64 << 20);
-    let history = |seed| run_history(&settings, seed, 5_000, scan_without_versions);
+    let history = |seed| run_history(&settings, seed, 20_000, scan_without_versions);
     let caught = (1..=100).any(|seed| !history(seed).is_linearizable(KEY_COUNT));
     assert!(caught, "scans that ignore versions were taken for linearizable");
 }
