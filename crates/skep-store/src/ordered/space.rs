@@ -12,8 +12,8 @@
 //! size that they hold and by their longest free run, so each of these is a fixed number of steps.
 //!
 //! **What is kept back.** A block is 16 free granules where the largest frame fits. A frame takes one at most, see
-//! `granules`. Frames of other claims than growth that fill shorter runs are always granted; those that take a block leave as many as their [`Claim`]
-//! says:
+//! `granules`. A frame that fills a shorter run is always granted, except to growth. One that takes a block leaves as many as
+//! its [`Claim`] says:
 //!
 //! | kept back | for |
 //! |---|---|
