@@ -244,6 +244,63 @@ fn a_full_store_of_several_sizes_is_overwritten_and_emptied() {
     }
 }
 
+/// A smaller value can make a leaf larger: pairs of one size take less than pairs of several. Such puts may be refused. They
+/// must not use up the memory that is kept back for deletes and for overwrites of the same size.
+#[test]
+fn smaller_values_leave_what_deletes_of_a_full_store_need() {
+    let seed = seed();
+    println!("seed {seed}");
+    for (key_size, size) in [(8, 8), (8, 100), (16, 400), (16, 3000)] {
+        let context = format!("seed {seed}, keys of {key_size}, values of {size}");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(4 * MIB);
+        let mut session = store.session().unwrap();
+        let mut put = |key: &Key, value: &[u8]| {
+            let reply = session.put(&key[..key_size], value, PutCondition::Always);
+            assert!(reply == Reply::Done || reply == FULL, "{context}: {reply:?}");
+            reply == Reply::Done
+        };
+        let (mut map, mut refused) = (BTreeMap::new(), 0);
+        while refused < 1000 {
+            let (key, value) = (random.random::<Key>(), vec![7; size]);
+            match put(&key, &value) {
+                true => _ = map.insert(key, value),
+                false => refused += 1,
+            }
+        }
+        let mut keys: Vec<Key> = map.keys().copied().collect();
+        let (mut smaller_refused, mut same_refused) = (0, 0);
+        for round in 0..6_u8 {
+            keys.shuffle(&mut random);
+            for (place, key) in keys.iter().enumerate() {
+                let before = map[key].len();
+                let size = if place % 4 == 0 { before } else { before - random.random_range(0..=before.min(3)) };
+                let value = vec![round; size];
+                match put(key, &value) {
+                    true => _ = map.insert(*key, value),
+                    // Each has waited a second.
+                    false if size == before && same_refused == 9 => panic!("{context}: 10 of the same size refused"),
+                    false if size == before => same_refused += 1,
+                    false => smaller_refused += 1,
+                }
+            }
+        }
+        println!(
+            "{context}: {} keys, {smaller_refused} smaller values refused, {same_refused} of the same size",
+            keys.len()
+        );
+        assert_eq!(same_refused, 0, "{context}");
+        let mut found = Vec::new();
+        for (key, value) in &map {
+            found.clear();
+            assert!(session.get(&key[..key_size], &mut found) && found == *value, "{context}");
+        }
+        assert_eq!(session.check().pairs, keys.len() as u64);
+        let refused = keys.iter().filter(|key| session.delete(&key[..key_size]) != Reply::Done).count();
+        assert_eq!((refused, session.check().pairs), (0, 0), "{context}: deletes refused, of {}", keys.len());
+    }
+}
+
 /// What each of several threads writes to a full store, against a map: puts may be refused, nothing else. Others read.
 #[test]
 fn threads_on_a_full_store_lose_nothing() {

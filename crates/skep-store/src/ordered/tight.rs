@@ -9,8 +9,10 @@
 //! A merge leaves room for another log, and what its entries become may take more than they took in the log. If each delete
 //! took a granule more than it gave back, what is kept back would end long before the deletes do. So the leaf gets a frame of
 //! the size that it has. If all of its pairs fit that, it has less room for a log, or none. If not, the sorted block loses what
-//! is removed and gets what replaces values of the same sizes; all other entries stay in the log, each key's newest only. For
-//! every entry that stays there was one as large, so they fit.
+//! is removed and gets what replaces values of the same sizes; all other entries stay in the log, each key's newest only.
+//!
+//! A delete adds no entry, and an overwrite of the same size adds one only in the place of one as large: what stays fits. A
+//! smaller value may add an entry to a log that is full. Then there is no such frame, and the write is refused.
 
 use super::edit::{Edit, Edits};
 use super::epoch::Guard;
@@ -52,6 +54,10 @@ impl<T: Trace> OrderedStore<T> {
             edits.into_iter().partition(|edit| edit.item.is_some() && edit.over.is_none());
         let items: Vec<Item<'_>> = stay.iter().filter_map(|edit| edit.item).collect();
         let log_size: usize = items.iter().map(|item| log::entry_size(item.key, item.value.bytes)).sum();
+        // A value of another size than the sorted block has adds an entry: the log may have been full before it.
+        if !self.log_block.may_hold(items.len(), log_size) {
+            return None;
+        }
         let plan = plan_with(leaf, &edits)?;
         if plan.size() + LINE_SIZE + log_size > leaf.frame_size() {
             return None;
