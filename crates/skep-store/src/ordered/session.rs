@@ -257,8 +257,8 @@ impl<'s, T: Trace> Session<'s, T> {
             if reclaimer.make_room() > 0 || reclaimer.counts().freed > before {
                 return true;
             }
-            // The call before has waited for the same already.
-            if self.given_up_at == Some(before) || !pause(&mut step) {
+            // The call before has waited for the same already. A write that must not fail waits all the same.
+            if (!self.writer.must_succeed && self.given_up_at == Some(before)) || !pause(&mut step) {
                 self.given_up_at = Some(before);
                 return false;
             }
