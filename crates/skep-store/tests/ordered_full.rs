@@ -244,6 +244,42 @@ fn a_full_store_of_several_sizes_is_overwritten_and_emptied() {
     }
 }
 
+/// Overwrites of several sizes leave fewer free blocks than growth must leave. Deletes give memory back all the same.
+#[test]
+fn deletes_give_memory_back_though_few_blocks_are_free() {
+    let seed = seed();
+    println!("seed {seed}");
+    for (case, sizes) in [&[8000, 40, 3000][..], &[469, 40, 300, 200], &[700, 16]].into_iter().enumerate() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(8 * MIB);
+        let mut session = store.session().unwrap();
+        let mut sizes_of = BTreeMap::new();
+        let mut refused = 0;
+        while refused < 60 {
+            let (key, size) = (random.random::<Key>(), sizes[random.random_range(0..sizes.len())]);
+            match put(&mut session, &key, &vec![1; size]) {
+                true => _ = sizes_of.insert(key, size),
+                false => refused += 1,
+            }
+        }
+        let mut keys: Vec<Key> = sizes_of.keys().copied().collect();
+        for round in 0..50_000 {
+            let key = keys[random.random_range(0..keys.len())];
+            assert!(put(&mut session, &key, &vec![round as u8; sizes_of[&key]]), "seed {seed}, case {case}");
+        }
+        // Not the large values, which would make blocks free.
+        keys.retain(|key| sizes_of[key] < 470);
+        keys.shuffle(&mut random);
+        let used_before = store.figures().space.used_bytes;
+        keys.truncate(keys.len() / 8 * 7);
+        delete_all(&mut session, &keys, &format!("seed {seed}, case {case}"));
+        let freed = used_before - session.check().frame_bytes;
+        let deleted: usize = keys.iter().map(|key| key.len() + sizes_of[key]).sum();
+        println!("case {case}: {deleted} bytes of pairs were deleted, {freed} bytes are free for it");
+        assert!(freed * 3 > deleted as u64, "seed {seed}, case {case}: {freed} of {deleted} bytes");
+    }
+}
+
 /// A smaller value can make a leaf larger: pairs of one size take less than pairs of several. Such puts may be refused. They
 /// must not use up the memory that is kept back for deletes and for overwrites of the same size.
 #[test]
@@ -307,7 +343,7 @@ fn threads_on_a_full_store_lose_nothing() {
     const WRITERS: u64 = 3;
     let seed = seed();
     println!("seed {seed}");
-    for (memory, mvcc) in [(4 * MIB, true), (4 * MIB, false)] {
+    for (memory, mvcc) in [(4 * MIB, true), (4 * MIB, false), (16 * MIB, true)] {
         let store = OrderedStore::new(&OrderedSettings { mvcc, ..OrderedSettings::new(memory) }).unwrap();
         let is_done = AtomicBool::new(false);
         let write = |writer: u64| {
@@ -316,7 +352,7 @@ fn threads_on_a_full_store_lose_nothing() {
             let mut map: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
             let (mut refused, mut found) = (0, Vec::new());
             let key_count = memory / 200;
-            for round in 0..30_000_u64 {
+            for round in 0..120_000_u64 {
                 let mut key = [writer as u8; 16];
                 key[..8].copy_from_slice(
                     &random.random_range(0..key_count).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(),
