@@ -94,6 +94,8 @@ pub(crate) struct Connection {
     work: usize,
     /// Bytes of memory that it held when its shard last counted them.
     held: usize,
+    /// Bytes of its output when its shard last counted them.
+    held_output: usize,
     /// Whether a step needs more memory than it may hold.
     starved: bool,
     /// Whether a request needs more memory than it may hold.
@@ -161,6 +163,7 @@ impl Connection {
             quota: usize::MAX,
             work: 0,
             held: 0,
+            held_output: 0,
             starved: false,
             wants_room: false,
             is_senior: false,

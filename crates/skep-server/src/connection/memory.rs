@@ -25,12 +25,15 @@ impl Connection {
         let held = self.memory();
         purse.settle(self.held, held);
         self.held = held;
+        let output = self.output.waiting();
+        purse.settle_output(std::mem::replace(&mut self.held_output, output), output);
     }
 
     /// Counts nothing any more: the connection ends, or goes to another shard.
     pub(crate) fn leave(&mut self, purse: &mut Purse) {
         self.resign(purse);
         purse.settle(std::mem::take(&mut self.held), 0);
+        purse.settle_output(std::mem::take(&mut self.held_output), 0);
     }
 
     /// Stops being the senior.
