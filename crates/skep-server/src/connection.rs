@@ -280,7 +280,7 @@ impl Connection {
                 self.memory_needed = size + SHARE_FOR_REPLIES;
                 // As a rule it is there, and the next turn goes on with it.
                 if purse.secure(held, self.is_senior, self.memory_needed) < self.memory_needed {
-                    self.want_memory(size, metrics, purse);
+                    self.want_memory(self.memory_needed, metrics, purse);
                 }
             }
             Ok(Decoded::NoHello) => self.exhausted = true,

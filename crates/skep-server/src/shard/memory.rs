@@ -71,7 +71,7 @@ impl Shard {
             let mut stalled = Vec::new();
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
-                if connection.waits_for_client() {
+                if connection.waits_for_client() || silent >= STALL && !connection.wants_room() {
                     // The others may borrow little beside a senior, and its client may never send the rest of its request.
                     connection.resign(&self.purse);
                 }

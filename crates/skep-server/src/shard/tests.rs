@@ -414,6 +414,30 @@ fn two_requests_for_many_values_do_not_hold_the_memory_of_their_own_replies() {
     }
 }
 
+#[test]
+fn a_request_is_executed_or_refused_whatever_its_size() {
+    // Around the largest that may be held: its input, and what it is parsed into.
+    let mut bench = Bench::new(1, &with_little_memory());
+    let mut kinds = [0; 2];
+    for count in (40_000..72_000).step_by(130) {
+        let mut client = bench.resp(0);
+        let request = long_command(b"EXISTS", &vec![b'k'; 1_300_000 / count - 8], count);
+        let mut sent = 0;
+        let mut turns = 0;
+        while client.received.is_empty() {
+            sent += client.stream.write(&request[sent..]).unwrap_or(0);
+            bench.turn_or_tick();
+            turns += 1;
+            assert!(turns < 1000, "{count} keys are neither executed nor refused");
+            let mut piece = [0; 1000];
+            let size = client.stream.read(&mut piece).unwrap_or(0);
+            client.received.extend_from_slice(&piece[..size]);
+        }
+        kinds[usize::from(client.received[0] == b'-')] += 1;
+    }
+    assert!(kinds[0] > 0 && kinds[1] > 0, "{kinds:?} of both kinds");
+}
+
 /// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.
 fn refusals(client: &Client, is_right: impl Fn(Reply<'_>) -> bool) -> (usize, usize) {
     let (mut replies, mut refusals, mut rest) = (0, 0, &client.received[..]);
