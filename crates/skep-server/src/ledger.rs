@@ -40,7 +40,7 @@ pub(crate) const SHARE_FOR_REPLIES: usize = 3 << 10;
 pub(crate) const SHARD_RESERVE: usize = 8 << 20;
 /// The smallest budget: half of it holds the largest value twice.
 pub(crate) const BUDGET_MIN: usize = 8 << 20;
-/// A shard takes and returns this many bytes at a time.
+/// A shard takes this many bytes at a time, or less where the budget is small.
 const PIECE: usize = 64 << 10;
 /// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. What is more is covered by the reserve.
 const TURN_MAX: usize = 2 << 20;
@@ -57,7 +57,7 @@ const NEXT: u64 = u64::MAX;
 const JUNIOR_MAX: usize = 64 << 10;
 /// This part of the common part is lent only in sums of [`JUNIOR_MAX`], and for replies: those who hold much leave it to others.
 const KEPT_PART: usize = 16;
-/// Pieces that a shard keeps when nothing is lent.
+/// Pieces that a shard keeps when nothing is lent; less where the budget is small for the number of shards.
 const PIECES_KEPT: usize = 4;
 
 /// The common part of the budget.
@@ -67,6 +67,9 @@ pub(crate) struct Ledger {
     one_max: usize,
     /// Bytes of the common part.
     common: usize,
+    /// Bytes that a shard keeps when nothing is lent, and takes at a time.
+    shard_kept: usize,
+    piece: usize,
     /// Those that no shard has taken.
     free: AtomicUsize,
     /// Bytes in use, and the most there were, as shards have published them.
@@ -81,19 +84,22 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A budget for at most this many connections, whose shares take at most half of it.
-    pub(crate) fn new(budget: usize, connections_max: usize) -> Ledger {
+    /// A budget for at most this many connections, whose shares take at most half of it, and for this many shards.
+    pub(crate) fn new(budget: usize, connections_max: usize, shards: usize) -> Ledger {
         let common = budget.saturating_sub(connections_max.saturating_mul(SHARE));
         // What it may borrow alone: twice what is left.
         let one_max = (budget / 2).min((common - kept(common)) / 3 * 2);
+        // All shards together keep a quarter of what is kept for replies, or up to half for a moment.
+        let shard_kept = (PIECES_KEPT * PIECE).min(turn_max(common) / (4 * shards.max(1)));
+        let piece = PIECE.min(shard_kept).max(1);
         let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(NOBODY));
         let (used, used_max, outputs) = (AtomicIsize::new(0), AtomicIsize::new(0), AtomicIsize::new(0));
-        Ledger { one_max, common, free, used, used_max, outputs, waiting, senior }
+        Ledger { one_max, common, shard_kept, piece, free, used, used_max, outputs, waiting, senior }
     }
 
     /// Takes whole pieces, at least `size` bytes if there are as many; returns how many bytes it took.
     fn take(&self, size: usize) -> usize {
-        let wanted = size.next_multiple_of(PIECE);
+        let wanted = size.next_multiple_of(self.piece);
         let mut taken = 0;
         let reduce = |free: usize| {
             taken = wanted.min(free);
@@ -315,12 +321,11 @@ impl Purse {
 
     /// Counts a connection that held `before` bytes and holds `after`.
     pub(crate) fn settle(&mut self, before: usize, after: usize) {
-        if before != after {
-            self.held = self.held - before + after;
-            self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
-            self.released |= after < before;
-            self.balance();
-        }
+        self.held = self.held - before + after;
+        self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
+        self.released |= after < before;
+        // Also what was secured for a step that did not use it.
+        self.balance();
     }
 
     /// Counts the replies of a connection that its client has not taken: `before` bytes until now, `after` from now on.
@@ -352,8 +357,8 @@ impl Purse {
         let spare = self.spare();
         if spare < 0 {
             self.taken += self.ledger.take(spare.unsigned_abs()).cast_signed();
-        } else if spare.cast_unsigned() > 2 * PIECES_KEPT * PIECE {
-            let surplus = spare.cast_unsigned() - PIECES_KEPT * PIECE;
+        } else if spare.cast_unsigned() > 2 * self.ledger.shard_kept {
+            let surplus = spare.cast_unsigned() - self.ledger.shard_kept;
             self.taken -= surplus.cast_signed();
             self.ledger.give_back(surplus);
         }
@@ -400,7 +405,7 @@ mod tests {
         let common = BUDGET - 100 * SHARE;
         let common = common - kept(common);
         for count in [1, 2, 10, 50] {
-            let mut purse = Purse::new(Arc::new(Ledger::new(BUDGET, 100)));
+            let mut purse = Purse::new(Arc::new(Ledger::new(BUDGET, 100, 1)));
             let mut held = vec![0; count];
             grow(&mut purse, &mut held, 1000);
             let fair = (2 * common / (2 * count + 1)).min(BUDGET / 2);
@@ -420,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_is_short_keeps_the_shares() {
-        let ledger = Arc::new(Ledger::new(BUDGET, 100));
+        let ledger = Arc::new(Ledger::new(BUDGET, 100, 1));
         let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
         // Replies of a turn, more than is left.
         one.settle(0, BUDGET);
@@ -439,7 +444,7 @@ mod tests {
     #[test]
     fn requests_leave_the_replies_of_a_turn() {
         for (budget, connections) in [(8 << 20, 512), (BUDGET, 100), (256 << 20, 10_000)] {
-            let mut purse = Purse::new(Arc::new(Ledger::new(budget, connections)));
+            let mut purse = Purse::new(Arc::new(Ledger::new(budget, connections, 1)));
             let turn_max = turn_max(purse.ledger.common);
             grow(&mut purse, &mut vec![0; connections], 1000);
             let left = purse.ledger.free.load(Ordering::Relaxed).cast_signed() + purse.spare();
@@ -453,8 +458,25 @@ mod tests {
     }
 
     #[test]
+    fn idle_shards_leave_their_memory_to_others() {
+        const SHARDS: usize = 16;
+        let ledger = Arc::new(Ledger::new(8 << 20, 512, SHARDS));
+        let mut purses: Vec<Purse> = (0..SHARDS).map(|_| Purse::new(ledger.clone())).collect();
+        for purse in &mut purses {
+            assert!(purse.secure(0, false, 1 << 20) > 1 << 20);
+            // Used once by this one, and by the next one not at all.
+            purse.settle(0, 1 << 20);
+            purse.settle(1 << 20, 0);
+            purse.secure(0, false, 1 << 20);
+            purse.settle(0, 0);
+        }
+        let free = ledger.free.load(Ordering::Relaxed);
+        assert!(free >= ledger.common - turn_max(ledger.common) / 2, "{free} of {}", ledger.common);
+    }
+
+    #[test]
     fn a_batch_may_be_settled_by_another_shard() {
-        let ledger = Arc::new(Ledger::new(BUDGET, 100));
+        let ledger = Arc::new(Ledger::new(BUDGET, 100, 1));
         let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
         one.settle_batch(0, 10 << 20);
         other.settle_batch(10 << 20, 20 << 20);
