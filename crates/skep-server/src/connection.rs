@@ -421,7 +421,9 @@ impl Connection {
         purse: &Purse,
     ) -> usize {
         let before = self.chunk.operations_left(&self.round);
-        let room = if purse.is_overdrawn() { SHARE_FOR_REPLIES } else { purse.room(self.held, false).min(ENCODED_MAX) };
+        let room = if purse.is_overdrawn() { 0 } else { purse.room(self.held, false).min(ENCODED_MAX) };
+        // The share covers a few small ones: beside a senior, there is no room for a connection that has borrowed.
+        let room = room.max(SHARE_FOR_REPLIES);
         if purse.is_exhausted() {
             self.starved = true;
         } else if self.has_room() {

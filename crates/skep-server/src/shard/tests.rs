@@ -438,6 +438,23 @@ fn a_request_is_executed_or_refused_whatever_its_size() {
     assert!(kinds[0] > 0 && kinds[1] > 0, "{kinds:?} of both kinds");
 }
 
+#[test]
+fn a_pipeline_beside_a_senior_takes_few_turns() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let mut client = bench.resp(0);
+    let gets = command(&[b"GET", b"missing"]).repeat(20_000);
+    let mut turns = Vec::new();
+    for is_beside_senior in [false, true] {
+        let ledger = bench.shared.ledger.clone();
+        bench.send(&mut client, &gets);
+        (0..2).for_each(|_| _ = bench.turn(0));
+        assert!(!is_beside_senior || ledger.become_senior(1 << 40));
+        turns.push(bench.turns_until(&mut client, 5 * 20_000, 100_000));
+        client.received.clear();
+    }
+    assert!(turns[1] <= 20 * turns[0].max(5), "{turns:?} turns");
+}
+
 /// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.
 fn refusals(client: &Client, is_right: impl Fn(Reply<'_>) -> bool) -> (usize, usize) {
     let (mut replies, mut refusals, mut rest) = (0, 0, &client.received[..]);
