@@ -66,6 +66,11 @@ impl Connection {
             self.is_senior = self.is_senior || purse.ledger().become_senior(self.number);
             return;
         }
+        if self.output.waiting() > 0 && self.memory() - self.output.capacity() + size <= purse.one_max() {
+            // It fits when the client has taken its replies. Until then, it must not keep others from borrowing.
+            self.starved = true;
+            return;
+        }
         self.end_with_error("the request takes more than half of the memory for connections", metrics);
     }
 

@@ -455,6 +455,25 @@ fn a_pipeline_beside_a_senior_takes_few_turns() {
     assert!(turns[1] <= 20 * turns[0].max(5), "{turns:?} turns");
 }
 
+#[test]
+fn a_client_with_unread_replies_may_send_a_request_that_fits_without_them() {
+    let mut bench = Bench::new(1, &with_little_memory());
+    let mut client = bench.resp(0);
+    bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+    for unread in 1..6 {
+        let request =
+            [command(&[b"GET", b"large"]).repeat(unread), long_command(b"EXISTS", b"missing", 45_000)].concat();
+        let mut sent = 0;
+        for _ in 0..500 {
+            // It takes no replies.
+            sent += client.stream.write(&request[sent..]).unwrap_or(0);
+            bench.turn(0);
+        }
+        bench.send(&mut client, &request[sent..]);
+        bench.ask(&mut client, b"", unread * ((1 << 20) + 12) + 4);
+    }
+}
+
 /// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.
 fn refusals(client: &Client, is_right: impl Fn(Reply<'_>) -> bool) -> (usize, usize) {
     let (mut replies, mut refusals, mut rest) = (0, 0, &client.received[..]);
