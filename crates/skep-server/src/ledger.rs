@@ -44,7 +44,7 @@ pub(crate) const BUDGET_MIN: usize = 8 << 20;
 const PIECE: usize = 64 << 10;
 /// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. What is more is covered by the reserve.
 const TURN_MAX: usize = 2 << 20;
-/// While less than half of the common part is free, the large replies of a turn may take this part of what is free: two shards
+/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free: two shards
 /// may reply in both spaces at a time, into buffers that have doubled.
 const ROOM_PART: usize = 8;
 /// While the reserve is in use, they may take this part of what is left of its first half, and at most so many bytes.
@@ -281,7 +281,7 @@ impl Purse {
 
     /// Returns how many bytes the large replies of each space may take in a turn:
     ///
-    /// 1. All that they ask for while half of the common part is free.
+    /// 1. All that they ask for while a quarter of the common part is free: stalled connections are closed until it is.
     /// 2. As many as a turn has as a rule while clients have taken nearly all replies, also from the first half of the reserve.
     ///    Else requests, and replies that are kept after a deferred one, would hold the memory that they wait for.
     /// 3. Otherwise a part of what is free, so that a client that asks for less than the others is served however many these
@@ -289,7 +289,7 @@ impl Purse {
     pub(crate) fn reply_room(&self) -> usize {
         let spare = self.spare();
         let free = self.ledger.free.load(Ordering::Relaxed).saturating_add_signed(spare);
-        if spare >= 0 && free >= self.ledger.common / 2 {
+        if spare >= 0 && free >= self.ledger.common / 4 {
             return usize::MAX;
         }
         let left = (SHARD_RESERVE / 2).saturating_add_signed(spare.min(0));
