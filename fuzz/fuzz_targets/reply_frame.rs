@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skep_store::operation::{Page, Reply, ScanAnswer};
+use skep_core::operation::{Page, Reply, ScanAnswer};
 use skep_wire::native::{REPLY_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter, Response, Welcome};
 
 fuzz_target!(|input: &[u8]| {

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skep_store::operation::{Operation, Request};
+use skep_core::operation::{Operation, Request};
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, RequestFrame, RequestFrameWriter, WireError};
 
 fuzz_target!(|input: &[u8]| {

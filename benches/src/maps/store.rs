@@ -2,9 +2,9 @@
 //!
 //! Requests are put together and answers read within the measured time, as a user has to.
 
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
 use super::{Contender, weigh};

@@ -1,7 +1,7 @@
 //! The two wire formats, and λ on a vector.
 
-use skep_store::function::{Element, UpdateFunction, update};
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape};
+use skep_core::function::{Element, UpdateFunction, update};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape};
 use skep_wire::native::{ReplyFrame, ReplyFrameWriter, RequestFrame, RequestFrameWriter};
 use skep_wire::resp::{Parsed, RequestParser};
 

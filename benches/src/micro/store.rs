@@ -1,11 +1,11 @@
 //! The slab allocator (KV-Direct, section 3.3.2) and the reservation station (section 3.3.3), the latter through the
 //! processor: batches of keys that all differ beside batches in which keys repeat.
 
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
 use skep_store::hash::slab::{SlabAllocator, SlabClass};
 use skep_store::memory::Pointer;
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
 use super::{Workload, fold};

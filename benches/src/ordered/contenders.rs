@@ -8,8 +8,8 @@ use crossbeam_skiplist::SkipMap;
 use masstree::{MassTree15, RangeBound};
 use parking_lot::RwLock;
 use scc::{Guard, TreeIndex};
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use skep_store::processor::Replies;
 
@@ -121,7 +121,7 @@ impl<const N: usize> Contender<N> for Skep {
     }
 
     fn memory(&self) -> Option<u64> {
-        let space = self.store.figures().space;
+        let space = self.store.statistics().space;
         Some(space.touched_bytes + space.lids * size_of::<u32>() as u64)
     }
 }

@@ -9,7 +9,7 @@
 //! Keys and values have one size, so a template is as long for all of them, and so are the answers when all keys exist.
 //! memcached is asked for many keys by one `get`, which is its fastest way, and to set by commands in a row.
 
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::{ReplyFrameWriter, RequestFrameWriter};
 
 use crate::keys::{KEY_SIZE_MAX, PairForm, VALUE_SIZE_MAX};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use skep_client::{Client, Responses};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, WireError};
 
 use super::attack::Turn;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use skep_client::{Client, Responses};
-use skep_store::operation::{Operation, PutCondition, Request};
+use skep_core::operation::{Operation, PutCondition, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use super::attack::{LARGE_KEY, SMALL_KEY, Turn};

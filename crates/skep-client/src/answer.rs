@@ -1,6 +1,6 @@
 //! What the answer to a single operation means to who asked.
 
-use skep_store::operation::Reply;
+use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
 use crate::error::ClientError;
@@ -55,7 +55,7 @@ pub(crate) fn decimal(response: Response<'_>) -> Result<i64, ClientError> {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::OperationError;
+    use skep_core::operation::OperationError;
     use skep_wire::native::WireError;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use skep_store::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
+use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use skep_store::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
+use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 
 use crate::answer;
@@ -218,7 +218,7 @@ mod tests {
     use std::thread;
 
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-    use skep_store::operation::Reply;
+    use skep_core::operation::Reply;
     use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame};
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use skep_store::operation::OperationError;
+use skep_core::operation::OperationError;
 use skep_wire::native::{ProtocolError, WireError};
 
 /// Why a call did not succeed.

@@ -3,7 +3,7 @@
 //! The clients drive it: they give the bytes of [`Lane::transmit`] to the sockets and what the sockets have to
 //! [`Lane::receive_buffer`], until [`Exchange::is_finished`].
 
-use skep_store::operation::{Operation, Reply, Request, Scan, ScanLease};
+use skep_core::operation::{Operation, Reply, Request, Scan, ScanLease};
 use skep_wire::native::{ProtocolError, REQUEST_FRAME_SIZE_MAX, Response, Welcome, operation_size};
 use skep_wire::partition::Partition;
 

@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_wire::native::{ProtocolError, ReplyFrame, RequestFrameWriter};
 
 use crate::responses::Responses;
@@ -171,7 +171,7 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::{Operation, Reply};
+    use skep_core::operation::{Operation, Reply};
     use skep_wire::native::{REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame};
 
     use super::*;

@@ -69,8 +69,8 @@ pub use blocking::{Client, Pages};
 pub use error::{ClientError, NotWelcome};
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
-pub use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-pub use skep_store::operation::{
+pub use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+pub use skep_core::operation::{
     Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
     ScanLease, ScanStart, Shape, Update,
 };

@@ -9,7 +9,7 @@
 //! or many leases are open. Then the scan ends with
 //! [`OperationError::LeaseExpired`](crate::OperationError::LeaseExpired) and has to begin again.
 
-use skep_store::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_core::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 use skep_wire::native::{Response, WireError};
 
 use crate::error::ClientError;

@@ -1,6 +1,6 @@
 //! The answers to one batch, in the order of its requests, whatever order the shards answered in.
 
-use skep_store::operation::{OperationError, Reply};
+use skep_core::operation::{OperationError, Reply};
 use skep_wire::native::{Response, WireError};
 
 /// The answers to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.

@@ -138,7 +138,7 @@ pub struct HostCpu {
     pub next_line_ns: f64,
     /// Copying a line between two queues that are in the cache.
     pub copy_line_ns: f64,
-    /// Operations that are announced together.
+    /// Operations that are prefetched together.
     pub doorbell_operations: u32,
 }
 

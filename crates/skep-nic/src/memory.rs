@@ -133,17 +133,17 @@ impl Memory for NicMemory {
     }
 
     /// The pipeline has no prefetch: what is needed is asked for.
-    fn announce(&self, _span: Span) {}
+    fn prefetch(&self, _span: Span) {}
 
-    fn update_lines_at_hand<T>(
+    fn update_resident_lines<T>(
         &self,
         lines: impl Iterator<Item = (Pointer, T)>,
         visit: impl FnMut(&mut Line, T) -> Effect,
     ) -> bool {
-        self.pace.get() == Pace::AtOnce && self.bytes.update_lines_at_hand(lines, visit)
+        self.pace.get() == Pace::AtOnce && self.bytes.update_resident_lines(lines, visit)
     }
 
-    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(LINE_BYTES as usize);
         self.fetch(span).await;
         let (effect, result) = self.bytes.with_line(pointer, visit);
@@ -248,7 +248,7 @@ mod tests {
             }
             _ => {
                 let change = |bytes: &mut Line| (Effect::Changed, std::mem::replace(&mut bytes.0, [fill; 64]).to_vec());
-                memory.update_announced_line(line, change).await
+                memory.update_prefetched_line(line, change).await
             }
         }
     }

@@ -24,7 +24,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use skep_store::operation::{Operation, Request};
+use skep_core::operation::{Operation, Request};
 use skep_store::processor::{Admitted, Flow, Processor, Replies};
 
 use crate::clock::{Clock, both, run};
@@ -386,10 +386,10 @@ fn reads(request: &Request<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use skep_core::operation::{PutCondition, Reply};
     use skep_store::hash::Settings;
     use skep_store::memory::LocalMemory;
     use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest, SizeWeights};
-    use skep_store::operation::{PutCondition, Reply};
 
     use super::*;
     use crate::dispatcher::{Extent, Policy};

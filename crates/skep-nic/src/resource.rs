@@ -43,7 +43,7 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// So many credits, all at hand.
+    /// So many credits, all resident.
     pub fn new(count: u32) -> Self {
         Credits { returns: RefCell::new((0..count).map(|_| Reverse(Time::ZERO)).collect()), away: Cell::default() }
     }

@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_store::processor::{Processor, Replies};
 
 use crate::clock::{Clock, run};
@@ -114,9 +114,9 @@ fn run_in_order(clock: &Clock, hardware: &Hardware, pollers: &[&Poller<'_>], ord
 
 #[cfg(test)]
 mod tests {
+    use skep_core::operation::{Operation, PutCondition, Reply};
     use skep_store::hash::Settings;
     use skep_store::memory::LocalMemory;
-    use skep_store::operation::{Operation, PutCondition, Reply};
 
     use super::*;
     use crate::dispatcher::{Dispatcher, Extent, Policy};

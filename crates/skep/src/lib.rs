@@ -69,19 +69,19 @@
 mod store;
 
 pub use skep_client::{AsyncClient, AsyncPages, Client, ClientError, KeyRange, NotWelcome, Pages, Pair, Responses};
-pub use skep_server::{Server, ServerSettings, StartError};
-pub use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
-pub use skep_store::hash::Settings as StoreSettings;
-pub use skep_store::memory::RegionError;
-pub use skep_store::operation::{
+pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
+pub use skep_core::operation::{
     Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
     ScanLease, ScanStart, Shape, Update,
 };
+pub use skep_server::{Server, ServerSettings, StartError};
+pub use skep_store::hash::Settings as StoreSettings;
+pub use skep_store::memory::RegionError;
 pub use skep_store::processor::{Replies, Statistics};
 pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};
 pub use store::{OpenError, Store};
 
 /// What the store takes at most.
 pub mod limits {
-    pub use skep_store::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+    pub use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 }

@@ -51,8 +51,8 @@ impl<M: Memory> Cuckoo<M> {
         value_count: u32,
         seed: u64,
     ) -> Result<Self, RegionError> {
-        let grains = bucket_count * u64::from(Pointer::to_line(1).grain());
-        let values = Values::new(&memory, grains, value_size, value_count)?;
+        let units = bucket_count * u64::from(Pointer::to_line(1).unit());
+        let values = Values::new(&memory, units, value_size, value_count)?;
         Ok(Cuckoo { memory, bucket_count, values, seed, random: Xoshiro256PlusPlus::seed_from_u64(seed) })
     }
 

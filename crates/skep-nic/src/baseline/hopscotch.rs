@@ -3,14 +3,14 @@
 //!
 //! ```text
 //! home h   | h | h+1 | … | h+7 |            its neighbourhood, 128 adjacent bytes: one access
-//!            └ link ─▶ | key | link ─▶ | key | …      overflow slots, one to a grain
+//!            └ link ─▶ | key | link ─▶ | key | …      overflow slots, one to a unit
 //! ```
 //!
 //! A new key for whose neighbourhood there is no room looks for a free slot behind it, a line at a time, and lets the free
 //! slot hop towards home by moving keys that may lie there. If there is none near, or it cannot hop home, the key goes into
 //! the chain. Nothing moves until all hops are known.
 
-use skep_store::memory::{GRAIN_SIZE, Memory, Pointer, RegionError};
+use skep_store::memory::{Memory, Pointer, RegionError, UNIT_SIZE};
 
 use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_GRAIN, SLOTS_PER_LINE, Slot, Values, below, decode, encode, hash};
 
@@ -26,7 +26,7 @@ pub struct Hopscotch<M> {
     memory: M,
     home_count: u64,
     /// The first overflow slot, and how many there are and are used.
-    overflow_grain: u32,
+    overflow_unit: u32,
     overflow_count: u32,
     overflow_used: u32,
     values: Values,
@@ -35,7 +35,7 @@ pub struct Hopscotch<M> {
 
 /// Slots next to each other, as read.
 struct Window {
-    /// Number of the first, which begins a grain.
+    /// Number of the first, which begins a unit.
     first: usize,
     slots: Vec<Slot>,
 }
@@ -64,10 +64,10 @@ impl<M: Memory> Hopscotch<M> {
         seed: u64,
     ) -> Result<Self, RegionError> {
         // The last home has its neighbours, and a search its slots.
-        let slot_grains = (home_count + SEARCH_MAX as u64).div_ceil(SLOTS_PER_LINE as u64) * 2 + 2;
-        let overflow_grain = u32::try_from(slot_grains).map_err(|_| RegionError::TooLarge { size: memory.size() })?;
-        let values = Values::new(&memory, slot_grains + u64::from(overflow_count), value_size, value_count)?;
-        Ok(Hopscotch { memory, home_count, overflow_grain, overflow_count, overflow_used: 0, values, seed })
+        let slot_units = (home_count + SEARCH_MAX as u64).div_ceil(SLOTS_PER_LINE as u64) * 2 + 2;
+        let overflow_unit = u32::try_from(slot_units).map_err(|_| RegionError::TooLarge { size: memory.size() })?;
+        let values = Values::new(&memory, slot_units + u64::from(overflow_count), value_size, value_count)?;
+        Ok(Hopscotch { memory, home_count, overflow_unit, overflow_count, overflow_used: 0, values, seed })
     }
 
     /// The memory below.
@@ -157,7 +157,7 @@ impl<M: Memory> Hopscotch<M> {
         self.overflow_used += 1;
         let value = self.values.add(&self.memory, value).await;
         let slot = Slot { key, value, link: window.slot(home).link };
-        self.write_grain(self.overflow(self.overflow_used), &[slot]).await;
+        self.write_unit(self.overflow(self.overflow_used), &[slot]).await;
         window.slot(home).link = self.overflow_used;
         self.write_slot(window, home).await;
         Put::Inserted { moves: 0 }
@@ -186,29 +186,29 @@ impl<M: Memory> Hopscotch<M> {
         self.write_slot(window, number).await;
     }
 
-    /// Reads slots, and what lies in the same grains: one access.
+    /// Reads slots, and what lies in the same units: one access.
     async fn read(&self, first: usize, count: usize) -> Window {
-        let grains = first / SLOTS_PER_GRAIN..(first + count).div_ceil(SLOTS_PER_GRAIN);
-        let span = Pointer::new(grains.start as u32).span(grains.len() * GRAIN_SIZE);
+        let units = first / SLOTS_PER_GRAIN..(first + count).div_ceil(SLOTS_PER_GRAIN);
+        let span = Pointer::new(units.start as u32).span(units.len() * UNIT_SIZE);
         let slots = self.memory.read(span, |bytes| decode(bytes).collect()).await;
-        Window { first: grains.start * SLOTS_PER_GRAIN, slots }
+        Window { first: units.start * SLOTS_PER_GRAIN, slots }
     }
 
-    /// Writes a slot, and that which lies in the same grain.
+    /// Writes a slot, and that which lies in the same unit.
     async fn write_slot(&self, window: &Window, number: usize) {
-        let grain = number / SLOTS_PER_GRAIN;
-        let slots = &window.slots[grain * SLOTS_PER_GRAIN - window.first..][..SLOTS_PER_GRAIN];
-        self.write_grain(grain as u32, slots).await;
+        let unit = number / SLOTS_PER_GRAIN;
+        let slots = &window.slots[unit * SLOTS_PER_GRAIN - window.first..][..SLOTS_PER_GRAIN];
+        self.write_unit(unit as u32, slots).await;
     }
 
-    async fn write_grain(&self, grain: u32, slots: &[Slot]) {
-        let span = Pointer::new(grain).span(slots.len() * SLOT_SIZE);
+    async fn write_unit(&self, unit: u32, slots: &[Slot]) {
+        let span = Pointer::new(unit).span(slots.len() * SLOT_SIZE);
         self.memory.write(span, |bytes| encode(slots, bytes)).await;
     }
 
-    /// The grain of an overflow slot by its number, from 1.
+    /// The unit of an overflow slot by its number, from 1.
     fn overflow(&self, number: u32) -> u32 {
-        self.overflow_grain + number - 1
+        self.overflow_unit + number - 1
     }
 }
 

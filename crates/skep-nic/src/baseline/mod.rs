@@ -8,7 +8,7 @@
 //! ```text
 //! slot, 16 B   | key 8 B | value 4 B | link 4 B |      value: its number plus one, 0 for a free slot
 //!                                                      link: the key's tag (cuckoo), the chain of this home (hopscotch)
-//! memory       | slots, 4 for each line | overflow slots, a grain each | values, whole grains each |
+//! memory       | slots, 4 for each line | overflow slots, a unit each | values, whole units each |
 //! ```
 //!
 //! A pointer of [`Memory`] names 32 bytes, so a value or an overflow slot takes at least that here. Who asks for utilizations reckons
@@ -19,14 +19,14 @@ pub mod hopscotch;
 
 use std::task::{Context, Poll, Waker};
 
-use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, Memory, Pointer, RegionError};
+use skep_store::memory::{LINE_SIZE, Memory, Pointer, RegionError, UNIT_SIZE};
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: usize = 16;
 /// Slots of a line.
 pub const SLOTS_PER_LINE: usize = LINE_SIZE / SLOT_SIZE;
-/// Slots of a grain, the least that is written.
-const SLOTS_PER_GRAIN: usize = GRAIN_SIZE / SLOT_SIZE;
+/// Slots of a unit, the least that is written.
+const SLOTS_PER_GRAIN: usize = UNIT_SIZE / SLOT_SIZE;
 
 const _: () = assert!(SLOTS_PER_LINE == 4 && SLOTS_PER_GRAIN == 2);
 
@@ -91,26 +91,26 @@ fn encode(slots: &[Slot], bytes: &mut [u8]) {
 /// Values of one size, given out one after the other.
 #[derive(Debug)]
 struct Values {
-    first_grain: u32,
-    grains_each: u32,
+    first_unit: u32,
+    units_each: u32,
     size: usize,
     count: u32,
     used: u32,
 }
 
 impl Values {
-    /// So many values behind the other grains of a memory.
+    /// So many values behind the other units of a memory.
     ///
     /// # Errors
     /// If the memory has no room for them.
-    fn new(memory: &impl Memory, first_grain: u64, size: usize, count: u32) -> Result<Self, RegionError> {
-        let grains_each = size.div_ceil(GRAIN_SIZE) as u32;
-        let size_min = (first_grain + u64::from(grains_each) * u64::from(count)) * GRAIN_SIZE as u64;
+    fn new(memory: &impl Memory, first_unit: u64, size: usize, count: u32) -> Result<Self, RegionError> {
+        let units_each = size.div_ceil(UNIT_SIZE) as u32;
+        let size_min = (first_unit + u64::from(units_each) * u64::from(count)) * UNIT_SIZE as u64;
         if memory.size() < size_min {
             return Err(RegionError::TooSmall { size: memory.size(), size_min });
         }
-        let first_grain = u32::try_from(first_grain).map_err(|_| RegionError::TooLarge { size: size_min })?;
-        Ok(Values { first_grain, grains_each, size, count, used: 0 })
+        let first_unit = u32::try_from(first_unit).map_err(|_| RegionError::TooLarge { size: size_min })?;
+        Ok(Values { first_unit, units_each, size, count, used: 0 })
     }
 
     fn is_exhausted(&self) -> bool {
@@ -136,7 +136,7 @@ impl Values {
     }
 
     fn pointer(&self, number: u32) -> Pointer {
-        Pointer::new(self.first_grain + (number - 1) * self.grains_each)
+        Pointer::new(self.first_unit + (number - 1) * self.units_each)
     }
 }
 

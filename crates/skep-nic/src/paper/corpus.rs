@@ -10,9 +10,9 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::LocalMemory;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 use super::wire::carry;

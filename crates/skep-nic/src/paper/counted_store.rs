@@ -3,9 +3,9 @@
 //! The store is the product's, with its settings as the figure needs them. Keys have 8 bytes, the value is the rest of the
 //! pair. Every GET is checked, so a store that loses pairs cannot look cheap.
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies, Statistics};
 
 use super::Curve;

@@ -57,7 +57,7 @@ impl Filled {
         let memory = pairs.memory as f64;
         let value_size = pairs.size - KEY_SIZE;
         let value_count = pair_count as u32;
-        // A value takes whole grains here, and the table some slots behind its last home.
+        // A value takes whole units here, and the table some slots behind its last home.
         let local = LocalMemory::new(2 * pairs.memory + pair_count * 32 + (1 << 16)).expect("it is small");
         let counted = CountingMemory::new(local);
         let (slot_size, shares) = if table == Table::Cuckoo { CUCKOO } else { HOPSCOTCH };

@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Request, Shape, Update};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Request, Shape, Update};
 use skep_store::processor::Replies;
 
 use super::corpus::processor;

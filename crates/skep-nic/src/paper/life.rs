@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::Replies;
 
 use super::corpus::{KEY_BYTES, keys, processor, requests};

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::{Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::operation::{Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 use super::corpus::{KEY_BYTES, THETA, UTILIZATION, keys, processor_on, requests};

@@ -9,9 +9,9 @@
 //! request ─▶ wire ─▶ decoder, station, memory ─▶ λ, 64 B a cycle ─▶ wire ─▶ the vector, or "done"
 //! ```
 
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::processor::Replies;
 
 use rand::{RngExt, SeedableRng};

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::Processor;
 use skep_wire::native::{ReplyFrame, RequestFrameWriter, WireError};
 use skep_wire::partition::Partition;

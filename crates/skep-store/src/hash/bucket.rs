@@ -226,7 +226,7 @@ impl Bucket {
 
     /// Sets the next bucket of the chain.
     pub fn set_chain(&mut self, next: Option<Pointer>) {
-        self.set_word(0, next.map_or(0, |pointer| pointer.grain() | CHAIN_VALID));
+        self.set_word(0, next.map_or(0, |pointer| pointer.unit() | CHAIN_VALID));
     }
 
     /// Slots in use: the first ones.
@@ -329,7 +329,7 @@ impl Bucket {
 
     /// Lets a slot that points to a slab point to another.
     pub fn set_slab(&mut self, slot: usize, slab: SlabSlot) {
-        let bits = u64::from(slab.pointer.grain()) | u64::from(slab.secondary.0) << Pointer::BITS;
+        let bits = u64::from(slab.pointer.unit()) | u64::from(slab.secondary.0) << Pointer::BITS;
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
         self.0.0[offset..offset + SLOT_SIZE].copy_from_slice(&bits.to_le_bytes()[..SLOT_SIZE]);
         let shift = slot * TYPE_BITS;
@@ -452,10 +452,10 @@ mod tests {
     use super::*;
     use crate::hash::Search;
 
-    fn slab(grain: u32, hash: u64) -> SlabSlot {
+    fn slab(unit: u32, hash: u64) -> SlabSlot {
         SlabSlot {
             class: SlabClass::for_size(100).unwrap(),
-            pointer: Pointer::new(grain),
+            pointer: Pointer::new(unit),
             secondary: SecondaryHash::from_hash(hash),
         }
     }

@@ -13,7 +13,7 @@ use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{Edit, HashTable, Home, Location, Place};
 use super::{large, object};
 use crate::memory::{Memory, Pointer};
-use crate::operation::OperationError;
+use skep_core::operation::OperationError;
 
 /// Why a pair was not stored. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

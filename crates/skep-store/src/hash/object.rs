@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use super::slab::SlabClass;
 use crate::memory::Pointer;
-use crate::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 const SHORT_HEADER_SIZE: usize = 2;
 const LONG_HEADER_SIZE: usize = 4;
@@ -129,7 +129,7 @@ pub(super) fn write_pair(class: SlabClass, bytes: &mut [u8], key: &[u8], value: 
 pub(super) fn write_root(class: SlabClass, bytes: &mut [u8], key: &[u8], root: &LargeRoot) {
     let key_start = write_header(class, bytes, key.len(), 0, true);
     bytes[key_start..key_start + key.len()].copy_from_slice(key);
-    let words = std::iter::once(root.value_size).chain(root.pointers().map(Pointer::grain));
+    let words = std::iter::once(root.value_size).chain(root.pointers().map(Pointer::unit));
     let places = bytes[key_start + key.len()..].chunks_exact_mut(POINTER_SIZE);
     for (place, word) in places.zip(words) {
         place.copy_from_slice(&word.to_le_bytes());

@@ -21,7 +21,7 @@ use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SightedP
 use super::find::{self, Lanes, Search, Sighting};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
-use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabTraffic};
+use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError};
 
 /// The secret hash of a key, which places it in the index.
@@ -109,7 +109,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// The place of what has none: no index has as many buckets.
-    pub(crate) const NOWHERE: Home = Home { hash: KeyHash(0), bucket: BucketIndex(u32::MAX) };
+    pub(crate) const INVALID: Home = Home { hash: KeyHash(0), bucket: BucketIndex(u32::MAX) };
 }
 
 /// A hash table and the memory it lies in.
@@ -175,7 +175,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// What the allocator's two sides have exchanged.
-    pub fn slab_traffic(&self) -> SlabTraffic {
+    pub fn slab_statistics(&self) -> SlabStatistics {
         self.slabs.borrow().traffic()
     }
 
@@ -195,8 +195,8 @@ impl<M: Memory> HashTable<M> {
 
     /// Says that a bucket will be read soon.
     #[inline]
-    pub(crate) fn announce(&self, bucket: BucketIndex) {
-        self.memory.announce_line(bucket.pointer());
+    pub(crate) fn prefetch(&self, bucket: BucketIndex) {
+        self.memory.prefetch_line(bucket.pointer());
     }
 
     /// Slots of a bucket that a pair takes.
@@ -210,7 +210,7 @@ impl<M: Memory> HashTable<M> {
         self.search
     }
 
-    /// Takes a first look at the home buckets of many keys, where the memory has them at hand; whether it has. `quick` gets
+    /// Takes a first look at the home buckets of many keys, where the memory has them resident; whether it has. `quick` gets
     /// the inline pairs in sight, and may do what is to be done; `other` gets the rest.
     #[inline(always)]
     pub(crate) fn first_looks<'k, T: Copy>(
@@ -221,7 +221,7 @@ impl<M: Memory> HashTable<M> {
         mut other: impl FnMut(Sighting, T),
     ) -> bool {
         let lines = sought.map(|(key, home, with)| (home.bucket.pointer(), (key, home, with)));
-        self.memory.update_lines_at_hand(lines, |line, (key, home, with)| {
+        self.memory.update_resident_lines(lines, |line, (key, home, with)| {
             let bucket = Bucket::from_line_mut(line);
             let words = lanes.words(bucket.as_line());
             let sighting = match find::pair_in_sight(lanes, words, bucket, key) {
@@ -244,7 +244,7 @@ impl<M: Memory> HashTable<M> {
         mut act: impl FnMut(&mut Bucket, T) -> Effect,
     ) {
         let buckets = homes.map(|(home, with)| (home.bucket.pointer(), with));
-        self.memory.update_lines_at_hand(buckets, |line, with| act(Bucket::from_line_mut(line), with));
+        self.memory.update_resident_lines(buckets, |line, with| act(Bucket::from_line_mut(line), with));
     }
 
     /// Looks at the first line of a search.
@@ -308,13 +308,13 @@ impl<M: Memory> HashTable<M> {
 
     /// Says that a slab will be looked at soon.
     #[inline]
-    pub(crate) fn announce_slab(&self, slab: SlabSlot) {
-        self.memory.announce(slab.pointer.span(slab.class.size()));
+    pub(crate) fn prefetch_slab(&self, slab: SlabSlot) {
+        self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Looks at an announced slab. Whether it holds the pair, and `visit` did all that was to be done.
+    /// Looks at an prefetched slab. Whether it holds the pair, and `visit` did all that was to be done.
     #[inline(always)]
-    pub(crate) fn visit_slab_at_hand(
+    pub(crate) fn access_resident_slab(
         &self,
         slab: SlabSlot,
         key: &[u8],
@@ -327,7 +327,7 @@ impl<M: Memory> HashTable<M> {
                 Some(Visit::Left) | None => (Effect::Unchanged, false),
             }
         };
-        self.memory.update_at_hand(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
+        self.memory.update_resident(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
     }
 
     /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `Err`: the
@@ -348,7 +348,7 @@ impl<M: Memory> HashTable<M> {
             (effect, (first, *bucket))
         };
         let at = home.bucket.pointer();
-        let (first, bucket) = self.memory.update_announced_line(at, look).await;
+        let (first, bucket) = self.memory.update_prefetched_line(at, look).await;
         let place = Place { at, bucket };
         match first {
             FirstLine::Visited | FirstLine::Edited => Err(first),

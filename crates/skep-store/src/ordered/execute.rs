@@ -24,8 +24,8 @@ use super::session::{Outcome, Session};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::write::{KeyPlace, Writer};
-use crate::operation::{Operation, OperationError, PageWriter, Reply, Request, Scan, ScanLease};
 use crate::processor::{Replies, answer_filter, answer_reduce};
+use skep_core::operation::{Operation, OperationError, PageWriter, Reply, Request, Scan, ScanLease};
 
 /// What a pair that a scan passes counts for, in bytes of large values, beside what it answers: a line.
 const PAIR_WORK: usize = crate::memory::LINE_SIZE;

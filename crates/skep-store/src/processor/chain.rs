@@ -1,7 +1,7 @@
 //! A chain of the reservation station, worked off from its front (KV-Direct, section 3.3.3).
 //!
 //! ```text
-//! front ─▶ find its key ─▶ value at hand? ─yes─▶ execute it, and behind it whatever has the same key
+//! front ─▶ find its key ─▶ value resident? ─yes─▶ execute it, and behind it whatever has the same key
 //!   ▲                          │ no                 │ each answers from the value as the one before left it
 //!   │                          ▼                    ▼
 //!   │                      main path            one write back, if anything changed
@@ -19,10 +19,10 @@ use std::collections::HashSet;
 use super::execution::{InPlace, execute_in_place, update_in_place};
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, Station, Waiting};
-use crate::function::{DecimalText, update};
 use crate::hash::{Edit, FirstLine, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Visit, is_same_key};
 use crate::memory::{Effect, Memory};
-use crate::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::function::{DecimalText, update};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 /// What all chains of a batch share while they are under way.
 pub(super) struct Batch<'a, M, S = Station> {

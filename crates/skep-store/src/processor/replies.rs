@@ -2,8 +2,8 @@
 
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::hash::PAIR_SIZE_MAX;
-use crate::operation::{OperationError, PAGE_SIZE_MAX, Reply};
 use crate::short::{SHORT_SIZE_MAX, load_short};
+use skep_core::operation::{OperationError, PAGE_SIZE_MAX, Reply};
 
 /// Largest reply budget: with what may go beyond it, a batch's answers take less than 4 GiB.
 const BUDGET_MAX: usize = 2 << 30;
@@ -43,7 +43,7 @@ const LARGE_BYTES_PER_BUDGET: usize = 8;
 /// ```text
 /// byte 0          8        12     13
 ///      ├──────────┼────────┼──────┼──────┤
-///      │ value, or│ size   │ kind │ code │ of the error
+///      │ value, or│ size   │ kind │error │
 ///      │ its start│ u32    │      │      │
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -52,19 +52,18 @@ pub(super) struct Entry {
     word: [u8; SHORT_SIZE_MAX],
     size: u32,
     kind: Kind,
-    code: u8,
+    error: Option<OperationError>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 16 && PAGE_SIZE_MAX <= u32::MAX as usize);
-
-/// In the place of the code of an error: the request was deferred because memory is short.
-const FOR_MEMORY: u8 = 1;
 
 /// What an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
     Deferred,
+    /// Because memory is short.
+    DeferredForMemory,
     Done,
     NotFound,
     Exists,
@@ -77,7 +76,7 @@ impl Entry {
     const DEFERRED: Entry = Entry::plain(Kind::Deferred);
 
     const fn plain(kind: Kind) -> Self {
-        Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, code: 0 }
+        Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, error: None }
     }
 
     /// The lower `size` bytes of a number, at most eight; or, for `None`, that it was done.
@@ -93,8 +92,12 @@ impl Entry {
         Entry { word: (start as u64).to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Long) }
     }
 
+    fn is_deferred(&self) -> bool {
+        matches!(self.kind, Kind::Deferred | Kind::DeferredForMemory)
+    }
+
     fn failed(error: OperationError) -> Self {
-        Entry { code: error.code(), ..Entry::plain(Kind::Failed) }
+        Entry { error: Some(error), ..Entry::plain(Kind::Failed) }
     }
 }
 
@@ -132,18 +135,17 @@ impl Replies {
     /// Whether the request at this place of the batch was left for later.
     #[inline]
     pub fn is_deferred(&self, index: usize) -> bool {
-        self.entries[index].kind == Kind::Deferred
+        self.entries[index].is_deferred()
     }
 
     /// Returns true if the request at this place was left for later because memory is short for it, or for one of its key.
     pub fn is_deferred_for_memory(&self, index: usize) -> bool {
-        let Entry { kind, code, .. } = self.entries[index];
-        kind == Kind::Deferred && code == FOR_MEMORY
+        self.entries[index].kind == Kind::DeferredForMemory
     }
 
     /// How many requests were left for later.
     pub fn deferred_count(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.kind == Kind::Deferred).count()
+        self.entries.iter().filter(|entry| entry.is_deferred()).count()
     }
 
     /// The answer to the request at this place of the batch.
@@ -151,7 +153,7 @@ impl Replies {
     pub fn get(&self, index: usize) -> Reply<'_> {
         let entry = &self.entries[index];
         match entry.kind {
-            Kind::Deferred => Reply::Deferred,
+            Kind::Deferred | Kind::DeferredForMemory => Reply::Deferred,
             Kind::Done => Reply::Done,
             Kind::NotFound => Reply::NotFound,
             Kind::Exists => Reply::Exists,
@@ -160,7 +162,7 @@ impl Replies {
                 let start = u64::from_le_bytes(entry.word) as usize;
                 Reply::Value(&self.bytes[start..][..entry.size as usize])
             }
-            Kind::Failed => Reply::Failed(OperationError::from_code(entry.code).expect("the code of an error")),
+            Kind::Failed => Reply::Failed(entry.error.expect("a failed entry has its error")),
         }
     }
 
@@ -214,7 +216,7 @@ impl Replies {
 
     /// Leaves a request for later because memory is short.
     pub(crate) fn defer_for_memory(&mut self, index: usize) {
-        self.entries[index] = Entry { code: FOR_MEMORY, ..Entry::DEFERRED };
+        self.entries[index] = Entry::plain(Kind::DeferredForMemory);
     }
 
     /// Sets an answer. A value is copied.

@@ -1,7 +1,7 @@
 //! The examples of `docs/protocol.md`, held against what is sent.
 
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{
     Operation, PageWriter, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
 

@@ -21,6 +21,7 @@
 //!
 //! Decoding borrows: a request's key and operand lie where they arrived. Nothing is allocated for an operation.
 
+mod code;
 #[cfg(test)]
 mod documented;
 mod hello;
@@ -36,7 +37,7 @@ pub use operation::operation_size;
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
 pub use request::{Operations, Position, RequestFrame, RequestFrameWriter};
 
-use skep_store::operation::{PAGE_SIZE_MAX, Reply, VALUE_SIZE_MAX};
+use skep_core::operation::{PAGE_SIZE_MAX, Reply, VALUE_SIZE_MAX};
 
 /// The version of the protocol that both ends must speak.
 pub const VERSION: u8 = 1;

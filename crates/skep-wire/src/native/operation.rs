@@ -30,9 +30,10 @@
 //! All operations share this one header, so the decoder can step over an operation whose function or element it
 //! does not know. What it cannot step over ends the frame ([`Fault::Frame`]).
 
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
+use super::code::Coded;
 use super::{Cursor, WireError, scan};
 
 /// Bits 0 to 5 of the first byte: the opcode, and a zero.

@@ -19,8 +19,9 @@
 //! frame. Answers that are long together come in several frames of the same sequence, each at most 4 MiB and one
 //! value or page; the client reads until it has an answer for each operation. What follows the last reply is ignored.
 
-use skep_store::operation::{OperationError, Reply};
+use skep_core::operation::{OperationError, Reply};
 
+use super::code::Coded;
 use super::{Cursor, ProtocolError, REPLY_FRAME_SIZE_MAX, Response, SIZE_FIELD, WireError, frame_body};
 
 /// Bytes of the header, with the size field.

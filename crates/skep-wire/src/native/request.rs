@@ -8,7 +8,7 @@
 //! The size counts what follows it: at least 8 bytes, at most the request frame limit of the server's welcome. The
 //! sequence is the client's own; it comes back in the reply. What follows the last operation is ignored.
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 
 use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault, SavedRegisters};
 use super::{Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, frame_body};

@@ -16,7 +16,7 @@
 //! prefix, and nothing after `last`. A server that is sent the same scan from many keys is sent this once: see the copy
 //! flags.
 
-use skep_store::operation::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_core::operation::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use super::WireError;
 

@@ -3,13 +3,14 @@
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::select;
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest};
-use skep_store::operation::{
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{
     KEY_SIZE_MAX, Operation, OperationError, PAGE_SIZE_MAX, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer,
     ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
+use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest};
 
+use super::code::Coded;
 use super::{
     ProtocolError, REPLY_FRAME_SIZE_FULL, REPLY_FRAME_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter,
     RequestFrame, RequestFrameWriter, Response, SIZE_FIELD, VALUE_SIZE_MAX, WireError, operation_size,

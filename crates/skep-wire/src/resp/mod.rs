@@ -35,7 +35,7 @@ mod request;
 pub use reply::{ReplyWriter, Version};
 pub use request::{Argument, Parsed, RequestError, RequestParser};
 
-use skep_store::operation::VALUE_SIZE_MAX;
+use skep_core::operation::VALUE_SIZE_MAX;
 
 /// Longest bulk string of a request, in bytes. It is a little more than the longest value, so that a value that is
 /// just too long is refused by the store with a sentence that says so, and the connection goes on.

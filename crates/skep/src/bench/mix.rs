@@ -14,8 +14,8 @@
 //! YCSB's client does a read-modify-write as a get and a put, which loses updates when two clients meet. Here it is one
 //! atomic update next to the data: every element of the value grows by one, and the old value is the answer.
 
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, Shape, Update};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, Shape, Update};
 
 /// A mix of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

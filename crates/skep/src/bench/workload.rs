@@ -6,8 +6,8 @@
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::Fold;
-use skep_store::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_core::function::Fold;
+use skep_core::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use super::distribution::Generator;
 use super::mix::{Mix, Read, Write, modify, widest_element};
@@ -228,7 +228,7 @@ mod tests {
 
     use super::{Draw, Keys, RECORD_BITS, Values, Workload, draw, operation};
     use crate::bench::distribution::{Distribution, Generator};
-    use skep_store::operation::Request;
+    use skep_core::operation::Request;
 
     #[test]
     fn mixes_are_those_of_ycsb_and_of_cloud_storage() {

@@ -217,7 +217,7 @@ const SHARD_COUNT_MAX: u16 = 256;
 /// File descriptors of a process are fewer on every machine.
 const CLIENT_COUNT_MAX: usize = 1 << 30;
 /// The largest average that makes sense: a longest key and a longest value.
-const KV_SIZE_MAX: usize = skep_store::operation::KEY_SIZE_MAX + skep_store::operation::VALUE_SIZE_MAX;
+const KV_SIZE_MAX: usize = skep_core::operation::KEY_SIZE_MAX + skep_core::operation::VALUE_SIZE_MAX;
 /// Ten slots of five bytes.
 const INLINE_THRESHOLD_MAX: usize = 50;
 

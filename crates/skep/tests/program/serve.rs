@@ -109,7 +109,7 @@ fn too_much_or_too_little_memory_is_refused() {
         refusal(&[&quiet[..], &["--ordered-memory", memory]].concat())
     };
     assert_refusal(&ordered("900TiB"), 1, &["--memory 64 MiB", "--ordered-memory 900 TiB", "together"]);
-    assert_refusal(&ordered("1KiB"), 1, &["larger"]);
+    assert_refusal(&ordered("1KiB"), 1, &["choose a larger --ordered-memory"]);
 }
 
 #[test]

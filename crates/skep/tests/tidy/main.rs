@@ -34,14 +34,18 @@ const LONG: &[(&str, &str)] = &[];
 
 /// The crates, and what each may depend on beside its tests. Nothing may depend on `benches`, or its peers would come along.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("skep-store", &[]),
-    ("skep-wire", &["skep-store"]),
-    ("skep-server", &["skep-store", "skep-wire"]),
-    ("skep-client", &["skep-store", "skep-wire"]),
-    ("skep-nic", &["skep-store"]),
+    ("skep-core", &[]),
+    ("skep-store", &["skep-core"]),
+    ("skep-wire", &["skep-core"]),
+    ("skep-server", &["skep-core", "skep-store", "skep-wire"]),
+    ("skep-client", &["skep-core", "skep-wire"]),
+    ("skep-nic", &["skep-core", "skep-store"]),
     ("skep-measure", &[]),
-    ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure"]),
-    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure", "skep"]),
+    ("skep", &["skep-core", "skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure"]),
+    (
+        "benches",
+        &["skep-core", "skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure", "skep"],
+    ),
 ];
 
 /// The pages that a newcomer reads first.

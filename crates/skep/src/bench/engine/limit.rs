@@ -4,7 +4,7 @@
 //! and behind it, at an address that is only known when the line is there, one run of lines more.
 //!
 //! ```text
-//! batch   announce every first line │ read each, announce its run │ change some runs, read the others
+//! batch   prefetch every first line │ read each, prefetch its run │ change some runs, read the others
 //! ```
 //!
 //! Where the lines lie and how many are changed is drawn before the clock runs. Those that are changed come first: a
@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use skep_measure::Work;
-use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, LocalMemory, Memory, Pointer};
+use skep_store::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, UNIT_SIZE};
 
 use super::measure::Effort;
 
@@ -98,7 +98,7 @@ impl BareLoop {
             }
             let begun = Instant::now();
             for line in &lines {
-                self.memory.announce_line(*line);
+                self.memory.prefetch_line(*line);
             }
             for line in &lines {
                 let mut word = self.visit(std::slice::from_ref(line), 1, false);
@@ -120,7 +120,7 @@ impl BareLoop {
 
     fn touch(&self, dependent_lines: u32, first: &[Pointer], second: &mut [Pointer], write_count: usize) -> u64 {
         for pointer in first {
-            self.memory.announce_line(*pointer);
+            self.memory.prefetch_line(*pointer);
         }
         if dependent_lines == 0 {
             let (written, read) = first.split_at(write_count);
@@ -130,8 +130,8 @@ impl BareLoop {
         for (pointer, run) in first.iter().zip(second.iter_mut()) {
             // The first byte of every line is zero, which the compiler cannot know: the run's address depends on the line.
             let held = self.memory.with_line(*pointer, |line| line.0[0]);
-            *run = Pointer::new(run.grain() + u32::from(held));
-            self.memory.announce(run.span(run_size));
+            *run = Pointer::new(run.unit() + u32::from(held));
+            self.memory.prefetch(run.span(run_size));
         }
         let (written, read) = second.split_at(write_count);
         self.visit(written, dependent_lines, true) ^ self.visit(read, dependent_lines, false)
@@ -140,11 +140,11 @@ impl BareLoop {
     /// Reads a word of every line of the runs, and stores another if they are to be changed.
     #[inline]
     fn visit(&self, runs: &[Pointer], line_count: u32, write: bool) -> u64 {
-        const GRAINS: u32 = (LINE_SIZE / GRAIN_SIZE) as u32;
+        const UNITS: u32 = (LINE_SIZE / UNIT_SIZE) as u32;
         let mut witness = 0;
         for run in runs {
             for line in 0..line_count {
-                witness ^= self.memory.with_line(Pointer::new(run.grain() + line * GRAINS), |line| {
+                witness ^= self.memory.with_line(Pointer::new(run.unit() + line * UNITS), |line| {
                     let word: [u8; 8] = line.0[8..16].try_into().expect("eight bytes");
                     let word = u64::from_le_bytes(word);
                     if write {

@@ -23,7 +23,7 @@ pub(super) struct Report {
     pub(super) hash_index_ratio: Option<f64>,
     /// Of the ordered store.
     #[serde(flatten)]
-    pub(super) tree: Option<TreeFigures>,
+    pub(super) tree: Option<TreeStatistics>,
     pub(super) batch: u64,
     pub(super) rounds: u64,
     /// The largest spread of a figure. Medians of larger ones are null.
@@ -42,7 +42,7 @@ pub(super) struct Report {
 
 /// What the ordered store takes after it was loaded in random order.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
-pub(super) struct TreeFigures {
+pub(super) struct TreeStatistics {
     pub(super) pairs: u64,
     /// Levels, leaves included.
     pub(super) height: u32,

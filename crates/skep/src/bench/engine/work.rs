@@ -6,7 +6,7 @@
 //! operation takes as long in the cache cannot be expected above that share.
 //!
 //! ```text
-//! batch   announce every line │ read each, compute on what it holds
+//! batch   prefetch every line │ read each, compute on what it holds
 //! ```
 
 use std::convert::Infallible;

@@ -2,9 +2,9 @@
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::UpdateFunction;
+use skep_core::function::UpdateFunction;
+use skep_core::operation::{Operation, PutCondition, Request, Shape as UpdateShape, Update};
 use skep_store::memory::{LINE_SIZE, Memory};
-use skep_store::operation::{Operation, PutCondition, Request, Shape as UpdateShape, Update};
 
 use super::corpus::{Corpus, KEY_SIZE_MAX};
 use crate::bench::distribution::{Distribution, Generator};

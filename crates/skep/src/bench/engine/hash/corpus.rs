@@ -1,9 +1,9 @@
 //! The pairs of the hash store: numbered, of one size, put until a share of the memory is data.
 
-use skep_store::function::Element;
+use skep_core::function::Element;
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::Memory;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 /// Sizes of the pairs and how many there are.

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::Reply;
 use skep_measure::{SPREAD_MAX, Work};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory, Memory};
-use skep_store::operation::Reply;
 
 use self::case::{CASES, Case, Draw, execute};
 use self::corpus::{Corpus, Shape};

@@ -17,7 +17,7 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     kind: Kind,
     keys: Keys,
-    /// Whether the gets of a batch, and its scans, go through the tree together, and its writes are announced.
+    /// Whether the gets of a batch, and its scans, go through the tree together, and its writes are prefetched.
     pub(super) is_batched: bool,
 }
 

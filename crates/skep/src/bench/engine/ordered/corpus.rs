@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{PutCondition, Reply, Request};
+use skep_core::operation::{PutCondition, Reply, Request};
 use skep_store::ordered::{End, Range, Session, Start, Trace};
 use skep_store::processor::Replies;
 
@@ -88,7 +88,7 @@ impl<'s, T: Trace> Corpus<'s, T> {
         };
         let scans: Vec<(&[u8], usize)> = others.iter().filter_map(scan).collect();
         let puts: Vec<(&[u8], &[u8])> = of_kind(Operation::Put).map(|key| (key, self.value.as_slice())).collect();
-        let delete = skep_store::operation::Operation::Delete;
+        let delete = skep_core::operation::Operation::Delete;
         let deletes: Vec<Request<'_>> =
             of_kind(Operation::Delete).map(|key| Request { key, operation: delete }).collect();
         let mut tally = Tally { found: 0, done: 0, witness: 0, value: Vec::with_capacity(self.shape.value_size) };

@@ -18,7 +18,7 @@ use self::case::{CASES, Case, Draw, Operation};
 use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
 use super::limit::Ideal;
 use super::measure::{Subject, measure as measure_rounds};
-use super::report::{Figures, Report, TreeFigures};
+use super::report::{Figures, Report, TreeStatistics};
 use super::work::work_beside;
 use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
@@ -106,10 +106,10 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let store = OrderedStore::new(&settings).map_err(|error| runtime(error.to_string()))?;
     let session = store.session().expect("the first session");
     let corpus = Corpus::new(session, shape, || ()).map_err(runtime)?;
-    let figures = store.figures();
+    let figures = store.statistics();
     let taken = figures.space.touched_bytes + figures.space.lids * size_of::<u32>() as u64;
     let memory_per_raw_byte = taken as f64 / (shape.pair_count * kv_size as u64) as f64;
-    let tree = TreeFigures { pairs: shape.pair_count, height: figures.height, memory_per_raw_byte };
+    let tree = TreeStatistics { pairs: shape.pair_count, height: figures.height, memory_per_raw_byte };
     let mut random = {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
         move || rand::Rng::next_u64(&mut random)

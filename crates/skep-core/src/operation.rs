@@ -152,64 +152,62 @@ pub enum Reply<'a> {
 pub enum OperationError {
     /// A key has at least one byte.
     #[error("key is empty")]
-    KeyEmpty = 1,
+    KeyEmpty,
     /// A key has at most [`KEY_SIZE_MAX`] bytes.
     #[error("key is longer than 460 bytes")]
-    KeyTooLong = 2,
+    KeyTooLong,
     /// A value has at most [`VALUE_SIZE_MAX`] bytes.
     #[error("value is longer than 1048576 bytes")]
-    ValueTooLong = 3,
+    ValueTooLong,
     /// The width of the element does not divide the length of the value.
     #[error("element width does not divide the value's length")]
-    ElementWidth = 4,
+    ElementWidth,
     /// The operand is not as long as the function, the element and the value ask for.
     #[error("operand has the wrong length")]
-    OperandLength = 5,
+    OperandLength,
     /// A scalar update met a value that is not one element.
     #[error("value is not one element")]
-    NotScalar = 6,
+    NotScalar,
     /// The function is not defined on the element type, such as a bitwise one on floats.
     #[error("function is not defined for this element type")]
-    FunctionElement = 7,
+    FunctionElement,
     /// `add_decimal` met a value that is no decimal 64-bit number.
     #[error("value is not an integer or out of range")]
-    NotAnInteger = 8,
+    NotAnInteger,
     /// `add_decimal` would leave the range of 64-bit numbers.
     #[error("increment or decrement would overflow")]
-    DecimalOverflow = 9,
+    DecimalOverflow,
     /// There is no slab left to chain another bucket to the index.
     #[error(
-        "OUT_OF_MEMORY: the index is full; delete keys, or restart with a larger --memory or a --kv-size nearer to your \
-         pairs"
+        "OUT_OF_MEMORY: the index is full; delete keys, or give the store more memory or a kv size nearer to your pairs"
     )]
-    IndexFull = 10,
+    IndexFull,
     /// There is no slab left for the key and value.
     #[error(
-        "OUT_OF_MEMORY: slab memory is full; delete keys, or restart with a larger --memory or a --kv-size nearer to \
-         your pairs"
+        "OUT_OF_MEMORY: slab memory is full; delete keys, or give the store more memory or a kv size nearer to your pairs"
     )]
-    SlabFull = 11,
+    SlabFull,
     /// There is no frame left for a node or value of an ordered store.
     #[error(
-        "OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or restart with a larger --ordered-memory"
+        "OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or give the ordered store more memory"
     )]
-    NodesFull = 12,
+    NodesFull,
     /// The keys of a hash store have no order.
-    #[error("this space has no order: scans need the ordered space (SELECT 1)")]
-    NotOrdered = 13,
+    #[error("this space has no order: scans need the ordered space")]
+    NotOrdered,
     /// A range begins above its end.
     #[error("the range begins above its end: swap the two keys; for descending order ask for a reverse scan")]
-    RangeReversed = 14,
+    RangeReversed,
     /// A page has room for one pair at least.
     #[error("a scan with a limit of 0 pairs shows nothing: ask for at least 1")]
-    LimitZero = 15,
+    LimitZero,
     /// The state that earlier pages have shown is no longer kept.
     #[error("the lease of the scan has expired, or there never was one with this number: begin the scan again")]
-    LeaseExpired = 16,
+    LeaseExpired,
 }
 
 impl OperationError {
-    /// All errors, in the order of their codes.
+    /// All errors.
     pub const ALL: [OperationError; 16] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
@@ -229,19 +227,9 @@ impl OperationError {
         OperationError::LeaseExpired,
     ];
 
-    /// The error with this code on the wire.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
     /// Whether there was no memory for it. A store without a limit never answers such an error.
     pub fn is_out_of_memory(self) -> bool {
         matches!(self, OperationError::IndexFull | OperationError::SlabFull | OperationError::NodesFull)
-    }
-
-    /// The code of the error on the wire, from 1.
-    pub fn code(self) -> u8 {
-        self as u8
     }
 }
 

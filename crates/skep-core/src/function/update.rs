@@ -22,7 +22,7 @@ pub fn update(function: UpdateFunction, element: Element, shape: Shape, operand:
 /// An update of one integer in the lower bytes of `value`, whatever its width: what is above them is undefined. `None` if
 /// it takes more than the lower bytes of `value` and one operand to know.
 #[inline(always)]
-pub(crate) fn update_short(function: UpdateFunction, element: Element, operand: u64, value: u64) -> Option<u64> {
+pub fn update_short(function: UpdateFunction, element: Element, operand: u64, value: u64) -> Option<u64> {
     if element.is_float() {
         return None;
     }

@@ -1,8 +1,8 @@
-//! What a batch does at once, where the memory has lines at hand: tight stages over the whole part instead of futures.
+//! What a batch does at once, where the memory has lines resident: tight stages over the whole part instead of futures.
 //!
 //! ```text
-//! announced at    active     first look:        the same key        other first lines,     visit
-//! admission  ───▶ chains ──▶ short values ────▶ behind it? ───────▶ announce slabs ──────▶ slabs
+//! prefetched at    active     first look:        the same key        other first lines,     visit
+//! admission  ───▶ chains ──▶ short values ────▶ behind it? ───────▶ prefetch slabs ──────▶ slabs
 //!                   ▲                                                  │ what has to wait    │ other key in it
 //!                   │                                                  └──────▶ futures ◀────┤
 //!                   └───────────────── chains that are not empty ◀───────────────────────────┘
@@ -10,7 +10,7 @@
 //!
 //! A first look, with what it does to a value of up to eight bytes, is one loop without a call. Prefetches of slabs stand
 //! close together, so that their page walks overlap. What waits goes through the same searches and edits as a future, and
-//! so does everything on a memory that has nothing at hand.
+//! so does everything on a memory that has nothing resident.
 
 use super::chain::{Batch, edit_of};
 use super::execution::{Short, execute_short};
@@ -19,7 +19,7 @@ use super::replies::{Entry, Replies};
 use super::station::{ChainIndex, Chains};
 use crate::hash::{FirstLine, Lanes, ShortValue, Sighting, SlabSlot, WithLanes, is_same_key};
 use crate::memory::{Effect, Memory};
-use crate::operation::Operation;
+use skep_core::operation::Operation;
 
 /// The lists between the stages, kept from batch to batch.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Stages {
     sighted_count: usize,
     /// Chains with a front that may lie in this slab.
     slabs: Vec<(ChainIndex, SlabSlot)>,
-    /// Chains that have to wait, after [`Batch::run_at_hand`].
+    /// Chains that have to wait, after [`Batch::run_resident`].
     pub(super) waiting: Vec<ChainIndex>,
 }
 
@@ -55,7 +55,7 @@ impl Default for Stages {
 impl<M: Memory> Batch<'_, M> {
     /// Works off all chains as far as that can be done at once.
     #[inline(never)]
-    pub(super) fn run_at_hand(&self, stages: &mut Stages) {
+    pub(super) fn run_resident(&self, stages: &mut Stages) {
         let mut replies = self.replies.borrow_mut();
         stages.waiting.clear();
         stages.active.extend(self.station.chains());
@@ -146,13 +146,13 @@ impl<M: Memory> Batch<'_, M> {
     fn visit_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
         let Stages { active, slabs, waiting, .. } = stages;
         for (_, slab) in slabs.iter() {
-            self.table.announce_slab(*slab);
+            self.table.prefetch_slab(*slab);
         }
         for (chain, slab) in slabs.drain(..) {
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
             let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            if !self.table.visit_slab_at_hand(slab, request.key, visit) {
+            if !self.table.access_resident_slab(slab, request.key, visit) {
                 waiting.push(chain);
             } else if self.front(chain).is_some() {
                 active.push(chain);
@@ -161,7 +161,7 @@ impl<M: Memory> Batch<'_, M> {
     }
 }
 
-/// A first look for the front of each active chain, if the memory has lines at hand; whether it has. What can be done
+/// A first look for the front of each active chain, if the memory has lines resident; whether it has. What can be done
 /// with a short value is done, without a call: so nothing has to be saved for one.
 struct FirstLooks<'a, 'b, M> {
     batch: &'a Batch<'b, M>,
@@ -176,7 +176,7 @@ impl<M: Memory> WithLanes for FirstLooks<'_, '_, M> {
     fn run(self, lanes: impl Lanes) -> bool {
         let FirstLooks { batch, stages, replies } = self;
         let (table, requests, station) = (batch.table, batch.requests, batch.station);
-        // A future's batch may be longer, but then nothing is at hand.
+        // A future's batch may be longer, but then nothing is resident.
         let Some(homes) = batch.homes.first_chunk::<IN_FLIGHT_MAX>() else { return false };
         let answers = replies.entries_mut(batch.first_reply, requests.len());
         let Stages { active, short, sighted, slabs, .. } = stages;
@@ -185,7 +185,7 @@ impl<M: Memory> WithLanes for FirstLooks<'_, '_, M> {
             let first = station.first(*chain).index();
             (requests[first].key, homes[first % IN_FLIGHT_MAX], *chain)
         });
-        let is_at_hand = table.first_looks(
+        let is_resident = table.first_looks(
             lanes,
             sought,
             |bucket, pair, chain| {
@@ -219,11 +219,11 @@ impl<M: Memory> WithLanes for FirstLooks<'_, '_, M> {
                 }
             },
         );
-        if is_at_hand {
+        if is_resident {
             active.clear();
         }
         (stages.short_count, stages.sighted_count) = (short_count, sighted_count);
         batch.hits.set(batch.hits.get() + hits);
-        is_at_hand
+        is_resident
     }
 }

@@ -25,8 +25,6 @@ mod filter;
 mod names;
 mod number;
 mod reduce;
-#[cfg(test)]
-mod tests;
 mod text;
 mod update;
 
@@ -34,24 +32,23 @@ pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use reduce::reduce;
 pub use text::ParseError;
-pub(crate) use update::update_short;
-pub use update::{operand_piece, update};
+pub use update::{operand_piece, update, update_short};
 
 /// The type of a vector's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the types")]
 pub enum Element {
-    U8 = 0,
-    U16 = 1,
-    U32 = 2,
-    U64 = 3,
-    I8 = 4,
-    I16 = 5,
-    I32 = 6,
-    I64 = 7,
-    F32 = 8,
-    F64 = 9,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F32,
+    F64,
 }
 
 /// λ(v, Δ) → v of an update.
@@ -59,29 +56,29 @@ pub enum Element {
 #[repr(u8)]
 pub enum UpdateFunction {
     /// `v + Δ`
-    Add = 0,
+    Add,
     /// `v - Δ`
-    Subtract = 1,
+    Subtract,
     /// `v · Δ`
-    Multiply = 2,
+    Multiply,
     /// The smaller of `v` and `Δ`: `Δ` if `Δ < v`, else `v`. So `v` stays where one of them is NaN, or both zero.
-    Min = 3,
+    Min,
     /// The larger of `v` and `Δ`: `Δ` if `Δ > v`, else `v`. So `v` stays where one of them is NaN, or both zero.
-    Max = 4,
+    Max,
     /// Bitwise and; integers only.
-    And = 5,
+    And,
     /// Bitwise or; integers only.
-    Or = 6,
+    Or,
     /// Bitwise exclusive or; integers only.
-    Xor = 7,
+    Xor,
     /// `Δ`
-    Swap = 8,
+    Swap,
     /// Operands `expected`, `new`: `new` if `v` has the bits of `expected`, else `v`.
-    CompareAndSwap = 9,
+    CompareAndSwap,
     /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. TPC-C's S_QUANTITY
     /// (clause 2.4.2.2) with `refill` 91: the paper's example of a transaction on a single object. An unsigned
     /// `v - Δ` below zero counts as less than 10; elsewhere the comparison sees `v - Δ` as the type holds it.
-    WrapAround = 10,
+    WrapAround,
 }
 
 /// λ(v, Σ) → Σ of a reduce.
@@ -89,13 +86,13 @@ pub enum UpdateFunction {
 #[repr(u8)]
 pub enum Fold {
     /// `Σ + v`
-    Sum = 0,
+    Sum,
     /// The smaller of `Σ` and `v`: `v` if `v < Σ`, else `Σ`. NaN elements are passed over.
-    Min = 1,
+    Min,
     /// The larger of `Σ` and `v`: `v` if `v > Σ`, else `Σ`. NaN elements are passed over.
-    Max = 2,
+    Max,
     /// `Σ + v · c`, with a constant `c` for each element.
-    Dot = 3,
+    Dot,
 }
 
 /// λ(v) → bool of a filter.
@@ -103,13 +100,13 @@ pub enum Fold {
 #[repr(u8)]
 pub enum Predicate {
     /// `v ≠ 0`. NaN passes, `-0.0` does not.
-    NonZero = 0,
+    NonZero,
     /// `v = Δ` as numbers: NaN equals nothing, `-0.0` equals `0.0`.
-    Equal = 1,
+    Equal,
     /// `v > Δ`
-    Greater = 2,
+    Greater,
     /// `v < Δ`
-    Less = 3,
+    Less,
 }
 
 impl Element {

@@ -1,25 +1,15 @@
-//! Codes and names: how element types and functions are written on the wire and by people.
+//! The names of element types and functions, as people and RESP clients write them.
 //!
-//! A code is the place in `ALL`. Names are matched without regard to case, as RESP does with its keywords; the
-//! short ones in common use are understood too.
+//! Names are matched without regard to case, as RESP does with its keywords. The short ones in common use are accepted
+//! too.
 
 use super::{Element, Fold, Predicate, UpdateFunction};
 
-/// `from_code`, `code` and `from_name` for an enum with `ALL` and `name`; after it other names that are understood.
-macro_rules! coded {
+/// `from_name` for an enum with `ALL` and `name`; after the enum, other names that are accepted.
+macro_rules! named {
     ($type:ident, $what:literal $(, $alias:literal => $variant:ident)*) => {
         impl $type {
-            #[doc = concat!("The ", $what, " with this code on the wire.")]
-            pub fn from_code(code: u8) -> Option<Self> {
-                Self::ALL.get(usize::from(code)).copied()
-            }
-
-            #[doc = concat!("The code of the ", $what, " on the wire.")]
-            pub fn code(self) -> u8 {
-                self as u8
-            }
-
-            #[doc = concat!("The ", $what, " with this name, in upper or lower case.")]
+            #[doc = concat!("Returns the ", $what, " with this name, in upper or lower case.")]
             pub fn from_name(name: &str) -> Option<Self> {
                 $(
                     if name.eq_ignore_ascii_case($alias) {
@@ -32,13 +22,13 @@ macro_rules! coded {
     };
 }
 
-coded!(Element, "element type");
-coded!(
+named!(Element, "element type");
+named!(
     UpdateFunction, "update function",
     "sub" => Subtract, "mul" => Multiply, "cas" => CompareAndSwap, "wrap" => WrapAround
 );
-coded!(Fold, "fold");
-coded!(Predicate, "predicate", "nonzero" => NonZero, "eq" => Equal, "gt" => Greater, "lt" => Less);
+named!(Fold, "fold");
+named!(Predicate, "predicate", "nonzero" => NonZero, "eq" => Equal, "gt" => Greater, "lt" => Less);
 
 impl Element {
     /// The name of the type, as in Rust.
@@ -130,16 +120,11 @@ impl Predicate {
 mod tests {
     use super::*;
 
-    macro_rules! codes_and_names_round_trip {
+    macro_rules! names_round_trip {
         ($type:ident) => {
-            for (code, item) in (0u8..).zip($type::ALL) {
-                assert_eq!(item.code(), code);
-                assert_eq!($type::from_code(code), Some(item));
+            for item in $type::ALL {
                 assert_eq!($type::from_name(item.name()), Some(item));
                 assert_eq!($type::from_name(&item.name().to_uppercase()), Some(item));
-            }
-            for code in $type::ALL.len() as u8..=255 {
-                assert_eq!($type::from_code(code), None);
             }
             for name in ["", "x", "add ", "u", "u128", "sums"] {
                 assert_eq!($type::from_name(name), None);
@@ -148,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_names_round_trip() {
-        codes_and_names_round_trip!(Element);
-        codes_and_names_round_trip!(UpdateFunction);
-        codes_and_names_round_trip!(Fold);
-        codes_and_names_round_trip!(Predicate);
+    fn names_round_trip() {
+        names_round_trip!(Element);
+        names_round_trip!(UpdateFunction);
+        names_round_trip!(Fold);
+        names_round_trip!(Predicate);
     }
 
     #[test]
