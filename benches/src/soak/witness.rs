@@ -26,11 +26,13 @@ const VALUE_SIZES: [usize; 6] = [0, 5, 16, 100, 700, 20_000];
 const SCAN_LIMIT: usize = 3;
 /// Between two operations: a witness measures delays, it does not add to the load.
 const PAUSE: Duration = Duration::from_millis(1);
+/// A witness means to begin an operation this often, in microseconds. See [`Findings::over_time`].
+const INTERVAL_MICROS: u64 = 2000;
 /// Errors that are told in words, and operations that waited long.
 const ERRORS_TOLD: usize = 5;
-const SLOW_TOLD: usize = 12;
+const SLOW_TOLD: usize = 40;
 /// What is long.
-const SLOW: Duration = Duration::from_millis(500);
+const SLOW: Duration = Duration::from_millis(100);
 /// Longest latency that is told apart, in microseconds.
 const LATENCY_MAX: u64 = 600_000_000;
 
@@ -60,8 +62,11 @@ pub(super) struct Findings {
     pub(super) errors: Vec<String>,
     /// The first operations that waited long, in words.
     pub(super) slow: Vec<String>,
-    /// Microseconds.
+    /// Of each operation, in microseconds.
     pub(super) latencies: Histogram<u64>,
+    /// These, and those of the operations that an operation kept from beginning: each as if it had begun in time. A stall of a
+    /// second is one operation of thousands, and five hundred here.
+    pub(super) over_time: Histogram<u64>,
 }
 
 /// An operation on one key, or a scan from it on.
@@ -230,8 +235,15 @@ fn pairs_of(parts: Vec<RespReply>) -> Option<Vec<Pair>> {
 /// Works until it is told to stop, or cannot connect again.
 pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &Signals) -> Findings {
     let latencies = Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds are valid");
-    let mut findings =
-        Findings { operations: 0, out_of_memory: 0, error_count: 0, errors: Vec::new(), slow: Vec::new(), latencies };
+    let mut findings = Findings {
+        operations: 0,
+        out_of_memory: 0,
+        error_count: 0,
+        errors: Vec::new(),
+        slow: Vec::new(),
+        over_time: latencies.clone(),
+        latencies,
+    };
     let prefix = format!("witness:{protocol:?}:").into_bytes();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut spaces = [HASH_SPACE, ORDERED_SPACE].map(|space| (space, Pairs::new(), None));
@@ -263,7 +275,9 @@ pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &
                 let (at, waited) = (begun - signals.begun, begun.elapsed());
                 findings.slow.push(format!("at {at:.1?}, space {space}: {} waited {waited:.1?}", step.name()));
             }
-            findings.latencies.saturating_record(begun.elapsed().as_micros() as u64);
+            let micros = (begun.elapsed().as_micros() as u64).clamp(1, LATENCY_MAX);
+            findings.latencies.saturating_record(micros);
+            findings.over_time.record_correct(micros, INTERVAL_MICROS).expect("the latency is within the bounds");
             signals.last_reply.store(signals.begun.elapsed().as_millis() as u64, Ordering::Relaxed);
         }
         thread::sleep(PAUSE);
@@ -310,9 +324,11 @@ impl Findings {
         }
     }
 
-    /// Returns a quantile of the latencies in milliseconds.
-    pub(super) fn latency(&self, quantile: f64) -> f64 {
-        self.latencies.value_at_quantile(quantile) as f64 / 1e3
+    /// Returns median, 99th percentile and maximum of the latencies, and the 99th percentile over time, in milliseconds.
+    pub(super) fn latencies(&self) -> [f64; 4] {
+        let latency = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        let [median, p99, max] = [0.5, 0.99, 1.0].map(|quantile| latency(&self.latencies, quantile));
+        [median, p99, max, latency(&self.over_time, 0.99)]
     }
 }
 

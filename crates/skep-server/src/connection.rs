@@ -26,7 +26,7 @@ use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size
 use crate::batch::Answers;
 use crate::buffer::{Input, Output};
 use crate::chunk::{Chunk, Decoded};
-use crate::ledger::{Purse, SHARE};
+use crate::ledger::{Purse, SHARE, SHARE_FOR_REPLIES};
 use crate::metrics::Metrics;
 use crate::native_chunk::NativeChunk;
 use crate::resp_command::Context;
@@ -46,8 +46,6 @@ const ENCODED_MAX: usize = 1 << 20;
 const CHUNK_GROWTH_MAX: usize = 64 << 10;
 /// Bytes of input that a share always covers: a connection without memory reads requests of this size.
 const SHARE_FOR_INPUT: usize = 2 << 10;
-/// Bytes of a share that are left to buffered replies and the output: requests that are decoded take no more than the rest.
-const SHARE_FOR_REPLIES: usize = 3 << 10;
 /// What an operation is taken to have before any has arrived, in bytes: little, or the first read would bring too many.
 const OPERATION_SIZE: usize = 8;
 /// An output of up to this size is written at once, however much others have written in the turn.

@@ -21,17 +21,17 @@
 //! stops being the senior when its request is done; the next one is that which holds most.
 //!
 //! The replies of a turn are not known before they are made. Each shard has a reserve for them, [`SHARD_RESERVE`], which is
-//! not a part of the budget. While less is free than a turn may need, a shard is *short* ([`Purse::is_short`]): large
-//! values wait. While its reserve is in use ([`Purse::is_overdrawn`]), each connection goes on in small steps that its
+//! not a part of the budget. While little is free, the large replies of a turn may take a part of it only
+//! ([`Purse::reply_room`]): requests for larger ones wait, smaller ones of other clients do not. While its reserve is in use ([`Purse::is_overdrawn`]), each connection goes on in small steps that its
 //! share covers. So all connections together never hold more than the budget and one reserve for each shard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
-use skep_store::processor::LargestReply;
-
 /// Bytes that each connection may always hold.
 pub(crate) const SHARE: usize = 8 << 10;
+/// Bytes of a share that are left to buffered replies and the output: requests that are decoded take no more than the rest.
+pub(crate) const SHARE_FOR_REPLIES: usize = 3 << 10;
 /// Bytes that the replies of one turn of a shard may take beyond the budget: of both spaces, a mebibyte, a value of the
 /// largest size and a wave of small ones, each in a buffer that has doubled.
 pub(crate) const SHARD_RESERVE: usize = 8 << 20;
@@ -41,6 +41,9 @@ pub(crate) const BUDGET_MIN: usize = 8 << 20;
 const PIECE: usize = 64 << 10;
 /// Bytes of large replies that a turn makes as a rule: a mebibyte and one value. What is more is covered by the reserve.
 const TURN_MAX: isize = 2 << 20;
+/// While less than half of the common part is free, the large replies of a turn may take this part of what is free: two shards
+/// may reply in both spaces at a time, into buffers that have doubled.
+const ROOM_PART: usize = 8;
 /// Words that are no connection's number: there is no senior, and there may be a next one.
 const NOBODY: u64 = 0;
 const NEXT: u64 = u64::MAX;
@@ -220,13 +223,15 @@ impl Purse {
         self.spare() < 0
     }
 
-    /// The largest kind of reply that there is memory for.
-    pub(crate) fn largest_reply(&self) -> LargestReply {
-        match (self.is_short(), self.is_overdrawn()) {
-            (false, _) => LargestReply::Value,
-            (true, false) => LargestReply::Page,
-            (true, true) => LargestReply::Small,
+    /// Returns how many bytes the large replies of each space may take in a turn: all that they ask for while half of the common
+    /// part is free, then a part of what is free, so that a client that asks for less than the others is served however many
+    /// these are. While the reserve is in use, what the share of one connection covers.
+    pub(crate) fn reply_room(&self) -> usize {
+        if self.is_overdrawn() {
+            return SHARE_FOR_REPLIES;
         }
+        let free = self.ledger.free.load(Ordering::Relaxed).saturating_add_signed(self.spare());
+        if free >= self.ledger.common / 2 { usize::MAX } else { free / ROOM_PART }
     }
 
     /// Returns true if the reserve is used up: nothing may grow.

@@ -63,6 +63,12 @@ impl Run {
         self.slot == Slot::Unanswered
     }
 
+    /// Returns true if one of its operations was deferred because there is no room for its reply.
+    pub(crate) fn is_deferred_for_room(&self, replies: &SpaceReplies) -> bool {
+        let Slot::Fresh(place) = self.slot else { return false };
+        (0..self.count).any(|index| replies.is_deferred_for_room(place.ahead(index)))
+    }
+
     /// Where the answers to its operations lie, if they are fresh.
     pub(crate) fn fresh(&self) -> Option<Place> {
         if let Slot::Fresh(place) = self.slot { Some(place) } else { None }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use skep_core::operation::{Reply, Request};
 use skep_store::ordered::{OrderedStore, OwnerRun, Session};
-use skep_store::processor::{LargestReply, Processor, Replies};
+use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 /// Bytes of large values that the answers of a space to a batch may take, and one value more.
@@ -137,8 +137,6 @@ pub(crate) struct SpaceReplies {
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
-    /// Larger replies are left for later, because there is no memory for them.
-    largest: LargestReply,
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
     deferred_puts: Vec<bool>,
@@ -153,22 +151,24 @@ impl SpaceReplies {
             ordered: replies(),
             hash_deferred: 0,
             ordered_deferred: 0,
-            largest: LargestReply::Value,
             #[cfg(test)]
             deferred_puts: Vec::new(),
         }
     }
 
-    /// Sets the largest kind of reply that the next batch may make. Requests for larger ones are deferred.
-    pub(crate) fn set_largest(&mut self, largest: LargestReply) {
-        self.largest = largest;
-        self.hash.set_largest(largest);
-        self.ordered.set_largest(largest);
+    /// Sets how many bytes the large replies of each space may take in the next batch. Requests for others are deferred.
+    pub(crate) fn set_room(&mut self, room: usize) {
+        self.hash.set_room(room);
+        self.ordered.set_room(room);
     }
 
-    /// Returns true if the last batch left large replies for later, because there is no memory for them.
-    pub(crate) fn is_large_refused(&self) -> bool {
-        self.largest < LargestReply::Value
+    /// Returns true if the operation at this place was deferred because there is no room for its reply.
+    pub(crate) fn is_deferred_for_room(&self, place: Place) -> bool {
+        let index = place.index as usize;
+        match place.space {
+            Space::Hash => self.hash.is_deferred_for_room(index),
+            Space::Ordered => self.ordered.is_deferred_for_room(index),
+        }
     }
 
     /// The answer at this place.

@@ -109,7 +109,7 @@ fn a_write_waits_while_garbage_waits_and_is_carried_out_when_it_is_freed() {
             let mut replies = replies();
             writer.execute(&[put(&key(waiting))], &mut replies, time);
             assert_eq!(replies.get(0), Reply::Deferred, "nothing has changed");
-            assert!(replies.is_deferred_for_memory(0));
+            assert!(!replies.is_deferred_for_room(0));
         }
     });
     let mut replies = replies();

@@ -204,7 +204,7 @@ impl Shard {
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
-        self.replies.set_largest(self.purse.largest_reply());
+        self.replies.set_room(self.purse.reply_room());
         let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
@@ -312,7 +312,7 @@ impl Shard {
                 }
                 continue;
             }
-            if !answers.is_empty() && !has_progress && self.replies.is_large_refused() {
+            if answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index))) {
                 // There is no memory for its replies. Its connection waits for memory where that is counted.
                 let Arrival { shard, mut parcel, .. } = arrival;
                 (0..parcel.requests.len()).for_each(|_| parcel.answers.push(Reply::Deferred));
@@ -355,10 +355,7 @@ impl Shard {
             let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
-            } else if self.replies.is_large_refused()
-                && !places.is_empty()
-                && !has_progress
-                && connection.wants_submission()
+            } else if done == 0 && self.places[places.clone()].iter().any(|run| run.is_deferred_for_room(&self.replies))
             {
                 connection.starve();
             }

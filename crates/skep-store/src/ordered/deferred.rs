@@ -1,4 +1,5 @@
-//! The requests of a batch that were deferred because memory is short, and those that may not overtake them.
+//! The requests of a batch that were deferred because memory is short, for a write or for its own reply, and those that may
+//! not overtake them.
 //!
 //! Later requests of the batch are carried out, since they may be those of other clients, and a delete may free memory. Not so
 //! requests of a key that was deferred: these are deferred too. A scan whose range has such a key would show the store

@@ -24,8 +24,10 @@ use super::session::{Outcome, Session};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::write::{KeyPlace, Writer};
-use crate::processor::{Replies, answer_filter, answer_reduce};
-use skep_core::operation::{Operation, OperationError, PageWriter, Reply, Request, Scan, ScanLease};
+use crate::processor::{Grant, Replies, answer_filter, answer_reduce};
+use skep_core::operation::{
+    Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
+};
 
 /// What a pair that a scan passes counts for, in bytes of large values, beside what it answers: a line.
 const PAIR_WORK: usize = crate::memory::LINE_SIZE;
@@ -63,6 +65,31 @@ impl Context<'_> {
     }
 }
 
+/// Returns the bytes that the reply to a write or a scan may have beyond those of a value inside a node.
+fn reply_size_max(operation: &Operation<'_>) -> usize {
+    match operation {
+        Operation::Scan(_) => PAGE_SIZE_GOAL,
+        Operation::Update(update) if update.return_old => match update.shape {
+            Shape::ScalarToScalar => 0,
+            Shape::ScalarToVector => VALUE_SIZE_MAX,
+            Shape::VectorToVector => update.operand.len(),
+        },
+        _ => 0,
+    }
+}
+
+/// Leaves a request for later whose reply was not granted. Returns false if the batch has to end with it.
+fn defer_reply(grant: Grant, place: usize, deferred: &mut Deferred, replies: &mut Replies) -> bool {
+    if grant == Grant::NoRoom {
+        replies.defer_for_room(place);
+    }
+    let has_place = !deferred.is_full();
+    if has_place {
+        deferred.push(place);
+    }
+    has_place
+}
+
 /// Reads that wait for their group: places in the batch.
 struct Reads {
     places: [usize; GROUP_SIZE],
@@ -88,25 +115,31 @@ impl<T: Trace> Session<'_, T> {
         replies.reset(requests.len());
         let context = Context { owners, now };
         let mut reads = Reads { places: [0; GROUP_SIZE], count: 0 };
-        let mut deferred = Deferred::default();
+        let (mut deferred, mut is_memory_short) = (Deferred::default(), false);
         let mut next = 0;
         while next < requests.len() && !deferred.is_full() {
             let group = next..requests.len().min(next + GROUP_SIZE);
-            next = match self.execute_group(requests, group.clone(), &mut reads, &deferred, replies, context) {
+            next = match self.execute_group(requests, group.clone(), &mut reads, &mut deferred, replies, context) {
                 Progress::Done => group.end,
                 Progress::NoMemory(place) => {
-                    self.execute_with_memory(&requests[place], place, &mut deferred, replies, context);
+                    if !self.execute_with_memory(&requests[place], place, replies, context) {
+                        is_memory_short = true;
+                        if deferred.is_full() {
+                            break;
+                        }
+                        deferred.push(place);
+                    }
                     place + 1
                 }
                 Progress::Deferred => break,
             };
             self.collect_batch();
         }
-        if deferred.is_empty() {
+        if !is_memory_short {
             self.end_shortage();
         }
         let Session { store, participant, whole, .. } = self;
-        store.read_group(requests, &mut reads, replies, whole, &participant.enter());
+        store.read_group(requests, &mut reads, &mut deferred, replies, whole, &participant.enter());
     }
 
     /// Executes requests as one operation, in which the ways to the keys that they write, and to where scans begin, are gone
@@ -116,7 +149,7 @@ impl<T: Trace> Session<'_, T> {
         requests: &[Request<'_>],
         group: Range<usize>,
         reads: &mut Reads,
-        deferred: &Deferred,
+        deferred: &mut Deferred,
         replies: &mut Replies,
         context: Context<'_>,
     ) -> Progress {
@@ -135,34 +168,36 @@ impl<T: Trace> Session<'_, T> {
                 replies.set(place, Reply::Failed(error));
                 continue;
             }
+            let waits_for_it = |read: &usize| requests[*read].key == request.key;
+            let is_waited_for = !is_read && reads.places[..reads.count].iter().any(waits_for_it);
+            if is_waited_for && !store.read_group(requests, reads, deferred, replies, whole, &guard) {
+                return Progress::Deferred;
+            }
             if !deferred.is_empty() && deferred.have_key_of(request, requests) {
                 if matches!(request.operation, Operation::Scan(_)) {
                     return Progress::Deferred;
                 }
-                replies.defer_for_memory(place);
                 continue;
             }
             if is_read {
                 reads.places[reads.count] = place;
                 reads.count += 1;
-                if reads.count == GROUP_SIZE && !store.read_group(requests, reads, replies, whole, &guard) {
+                if reads.count == GROUP_SIZE && !store.read_group(requests, reads, deferred, replies, whole, &guard) {
                     return Progress::Deferred;
                 }
                 continue;
             }
-            let waits_for_it = |read: &usize| requests[*read].key == request.key;
-            let is_waited_for = reads.places[..reads.count].iter().any(waits_for_it);
-            if is_waited_for && !store.read_group(requests, reads, replies, whole, &guard) {
-                return Progress::Deferred;
-            }
-            let may_go_on = match request.operation {
-                Operation::Scan(_) => replies.may_add_page(),
-                // Of the others only these reply with a value, which may be a large one.
-                Operation::Update(update) if update.return_old => replies.may_touch_large(true),
-                _ => replies.may_go_on(),
-            };
+            let replies_with_value = matches!(request.operation, Operation::Update(update) if update.return_old);
+            let may_go_on = if replies_with_value { replies.may_touch_large(true) } else { replies.may_go_on() };
             if !may_go_on {
                 return Progress::Deferred;
+            }
+            if !replies.has_room(reply_size_max(&request.operation)) {
+                let is_scan = matches!(request.operation, Operation::Scan(_));
+                if !defer_reply(Grant::NoRoom, place, deferred, replies) || is_scan {
+                    return Progress::Deferred;
+                }
+                continue;
             }
             if !store.execute_alone(request, place, known, writer, replies, context, &guard) {
                 return Progress::NoMemory(place);
@@ -171,28 +206,24 @@ impl<T: Trace> Session<'_, T> {
         Progress::Done
     }
 
-    /// Executes a write for which there was no memory, if memory can be freed. Otherwise refuses or defers it.
+    /// Executes a write for which there was no memory, if memory can be freed. Otherwise refuses it; or returns false if it is to
+    /// be deferred.
     #[cold]
     fn execute_with_memory(
         &mut self,
         request: &Request<'_>,
         place: usize,
-        deferred: &mut Deferred,
         replies: &mut Replies,
         context: Context<'_>,
-    ) {
+    ) -> bool {
         let outcome = self.free_and_try(context.now, |session| {
             let Session { store, participant, writer, .. } = session;
             store.execute_alone(request, place, None, writer, replies, context, &participant.enter())
         });
-        match outcome {
-            Outcome::Done => {}
-            Outcome::Refused => replies.set(place, Reply::Failed(OperationError::NodesFull)),
-            Outcome::Waits => {
-                replies.defer_for_memory(place);
-                deferred.push(place);
-            }
+        if matches!(outcome, Outcome::Refused) {
+            replies.set(place, Reply::Failed(OperationError::NodesFull));
         }
+        !matches!(outcome, Outcome::Waits)
     }
 }
 
@@ -202,6 +233,7 @@ impl<T: Trace> OrderedStore<T> {
         &self,
         requests: &[Request<'_>],
         reads: &mut Reads,
+        deferred: &mut Deferred,
         replies: &mut Replies,
         whole: &mut Vec<u8>,
         guard: &Guard<'_>,
@@ -220,9 +252,10 @@ impl<T: Trace> OrderedStore<T> {
         self.get_group(&keys[..places.len()], version, guard, |value| {
             let place = *next.next().expect("as many answers as keys");
             let operation = &requests[place].operation;
+            let is_after_deferred = || !deferred.is_empty() && deferred.have_key_of(&requests[place], requests);
             match value {
                 // Left for later, and whatever comes after it, which may have its key.
-                _ if !is_within_budget => {}
+                _ if !is_within_budget || is_after_deferred() => {}
                 None => replies.set(place, Reply::NotFound),
                 Some(Value { bytes, is_outside: false }) => answer_read(operation, bytes, place, replies),
                 Some(_) if matches!(operation, Operation::Contains) => replies.set(place, Reply::Done),
@@ -230,7 +263,14 @@ impl<T: Trace> OrderedStore<T> {
                     is_within_budget = false;
                 }
                 Some(Value { bytes: reference, .. }) => {
-                    replies.touch_large(outside::value_size(reference));
+                    let value_size = outside::value_size(reference);
+                    let reply_size = if matches!(operation, Operation::Reduce(_)) { 0 } else { value_size };
+                    let grant = replies.grant(reply_size);
+                    if grant != Grant::Granted {
+                        is_within_budget = defer_reply(grant, place, deferred, replies);
+                        return;
+                    }
+                    replies.touch_large(value_size);
                     whole.clear();
                     outside::visit(&self.frames, reference, guard, |_, part| whole.extend_from_slice(part));
                     answer_read(operation, whole, place, replies);
@@ -269,6 +309,7 @@ impl<T: Trace> OrderedStore<T> {
                     Ok(count) => {
                         let size = replies.bytes_mut().len() - start;
                         replies.finish_value(place, start);
+                        replies.use_room(size);
                         replies.touch_large(size + count as usize * PAIR_WORK);
                     }
                     Err(error) => replies.set(place, Reply::Failed(error)),
@@ -290,6 +331,9 @@ impl<T: Trace> OrderedStore<T> {
         };
         if written_size > outside::VALUE_INSIDE_SIZE_MAX {
             replies.touch_large(written_size);
+        }
+        if let Reply::Value(value) = reply {
+            replies.use_room(value.len());
         }
         replies.set(place, reply);
         true

@@ -37,7 +37,8 @@ pub(super) struct Batch<'a, M, S = Station> {
     pub(super) misses: Cell<u64>,
     /// Requests left for later.
     pub(super) deferred: Cell<u64>,
-    /// Hashes of the keys that have to wait for slabs to be merged: all later requests on them are left too.
+    /// Hashes of the keys with a request that was left for later, for slabs to be merged or for its reply to have room: all later
+    /// requests on them are left too.
     pub(super) deferred_keys: RefCell<&'a mut HashSet<u64>>,
     /// Operations that found or store a large value, for after the waves.
     pub(super) large: RefCell<Vec<LargeOperation>>,
@@ -93,7 +94,7 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
 
     /// Leaves the first request of a chain for later, and all behind it that have the same key.
     #[cold]
-    fn defer(&self, chain: ChainIndex, first: Waiting) {
+    pub(super) fn defer(&self, chain: ChainIndex, first: Waiting) {
         let key = self.requests[first.index()].key;
         self.deferred_keys.borrow_mut().insert(self.homes[first.index()].hash.0);
         let (mut before, mut at) = (None, Some(first));

@@ -4,10 +4,12 @@
 //! is forwarded: the next operation of the chain finds the value anew.
 //!
 //! Large answers count against the reply budget of the batch, and eight times as many bytes may be read or written
-//! without being answered. When either is used up, the rest of the chain is left for later, untouched. What counts is what
+//! without being answered. When either is used up, the rest of the chain is left for later, untouched. Replies of more than
+//! 64 KiB have a budget of their own: when it is used up, only the requests of that key are left. What counts is what
 //! an operation touches: nothing if it is answered from the root of the value, a line for each slab that it gives back.
 
 use super::chain::{Batch, LargeOperation};
+use super::replies::Grant;
 use super::station::{ChainIndex, Chains, Waiting};
 use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
 use crate::memory::{LINE_SIZE, Memory};
@@ -16,13 +18,22 @@ use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Reque
 
 impl<M: Memory> Batch<'_, M> {
     /// Carries out the first operation of a chain, which found or stores a large value. Returns false if it is left for
-    /// later, with its chain, because the budget is used up.
+    /// later, with its chain, because the budget is used up. One whose reply has no room is left with those of its key alone.
     pub(super) async fn run_large(&self, operation: LargeOperation) -> bool {
         let LargeOperation { chain, first, location } = operation;
         let request = &self.requests[first.index()];
-        if !self.replies.borrow().may_touch_large(answers_much(&request.operation)) {
+        let reply_size = reply_size(&request.operation, &location);
+        if !self.replies.borrow().may_touch_large(reply_size > 0) {
             self.leave_chain(chain, first);
             return false;
+        }
+        let grant = self.replies.borrow_mut().grant(reply_size);
+        if grant != Grant::Granted {
+            if grant == Grant::NoRoom {
+                self.replies.borrow_mut().defer_for_room(self.first_reply + first.index());
+            }
+            self.defer(chain, first);
+            return true;
         }
         let outcome = self.large_path(request, self.homes[first.index()], &location, first).await;
         self.finish(chain, first, outcome);
@@ -186,11 +197,12 @@ fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
     update(operation.function, operation.element, operation.shape, operand, piece);
 }
 
-/// Whether the answer may be about as long as the value.
-fn answers_much(operation: &Operation<'_>) -> bool {
+/// Returns the most bytes that the reply can have if they may be about as many as those of the value, else 0.
+fn reply_size(operation: &Operation<'_>, location: &Location) -> usize {
+    let value_size = location.value_size();
     match operation {
-        Operation::Get | Operation::Filter(_) => true,
-        Operation::Update(operation) => operation.return_old,
-        _ => false,
+        Operation::Get | Operation::Filter(_) => value_size.unwrap_or(0),
+        Operation::Update(update) if update.return_old => value_size.or(update.initial.map(<[u8]>::len)).unwrap_or(0),
+        _ => 0,
     }
 }

@@ -23,10 +23,11 @@ mod resident;
 mod station;
 
 pub use flow::{Admitted, Flow};
-pub use replies::{LargestReply, Replies};
+pub use replies::Replies;
 
 pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
+pub(crate) use replies::Grant;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -111,6 +112,7 @@ impl<M: Memory> Processor<M> {
     /// ones of the same key, except those that are invalid on any value. That happens when
     ///
     /// - the reply budget is used up, or too much of large values was read or written for one batch;
+    /// - its reply does not fit the [room](Replies::set_room). All requests on other keys are executed.
     /// - a request needs memory that is free in pieces, and more of them have to be joined than one batch may join. All
     ///   requests on other keys go on.
     ///

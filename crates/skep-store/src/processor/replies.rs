@@ -16,22 +16,29 @@ pub struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
     budget: usize,
-    largest: LargestReply,
+    /// Bytes that values outside buckets, slabs and nodes, and pages of scans, may take in the replies of a batch.
+    room: usize,
+    /// What is left of it for this batch.
+    room_left: usize,
+    /// Bytes of replies of more than [`MEDIUM_SIZE_MAX`].
+    huge_bytes: usize,
     /// Bytes of large values that were read or written, whether they are answered or not.
     large_bytes: usize,
 }
 
-/// The largest kind of reply that a batch may make, for a caller who is short of memory for replies. Requests that would make a
-/// larger one are left for later; all others are carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LargestReply {
-    /// Values that lie in a bucket, a slab or a node.
-    Small,
-    /// These, and pages of scans.
-    Page,
-    /// All values.
-    #[default]
-    Value,
+/// Larger replies have a budget of their own, as large as that of the others. Or one client that asks for 64 KiB would wait
+/// for all that ask for a mebibyte.
+const MEDIUM_SIZE_MAX: usize = 64 << 10;
+
+/// What becomes of a request by the size of its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// It is executed.
+    Granted,
+    /// It is deferred: as many of such replies as a batch may have are there.
+    Later,
+    /// It is deferred, because there is no room for its reply.
+    NoRoom,
 }
 
 /// Bytes of large values that a batch may read or write for each byte of its budget: a fold of a megabyte answers eight
@@ -62,8 +69,8 @@ const _: () = assert!(size_of::<Entry>() == 16 && PAGE_SIZE_MAX <= u32::MAX as u
 #[repr(u8)]
 enum Kind {
     Deferred,
-    /// Because memory is short.
-    DeferredForMemory,
+    /// Because its reply does not fit the room for replies.
+    DeferredForRoom,
     Done,
     NotFound,
     Exists,
@@ -93,7 +100,7 @@ impl Entry {
     }
 
     fn is_deferred(&self) -> bool {
-        matches!(self.kind, Kind::Deferred | Kind::DeferredForMemory)
+        matches!(self.kind, Kind::Deferred | Kind::DeferredForRoom)
     }
 
     fn failed(error: OperationError) -> Self {
@@ -112,14 +119,17 @@ impl Replies {
             entries: Vec::new(),
             bytes: Vec::new(),
             budget: budget.min(BUDGET_MAX),
-            largest: LargestReply::Value,
+            room: usize::MAX,
+            room_left: usize::MAX,
+            huge_bytes: 0,
             large_bytes: 0,
         }
     }
 
-    /// Sets the largest kind of reply that the next batches may make.
-    pub fn set_largest(&mut self, largest: LargestReply) {
-        self.largest = largest;
+    /// Sets how many bytes the next batches may add to replies for values outside buckets, slabs and nodes, and for pages of
+    /// scans. Requests whose replies do not fit are deferred, and [`Replies::is_deferred_for_room`]; all others are executed.
+    pub fn set_room(&mut self, room: usize) {
+        self.room = room;
     }
 
     /// Number of answers.
@@ -138,9 +148,9 @@ impl Replies {
         self.entries[index].is_deferred()
     }
 
-    /// Returns true if the request at this place was left for later because memory is short for it, or for one of its key.
-    pub fn is_deferred_for_memory(&self, index: usize) -> bool {
-        self.entries[index].kind == Kind::DeferredForMemory
+    /// Returns true if the request at this place was left for later because its reply does not fit the room for replies.
+    pub fn is_deferred_for_room(&self, index: usize) -> bool {
+        self.entries[index].kind == Kind::DeferredForRoom
     }
 
     /// How many requests were left for later.
@@ -153,7 +163,7 @@ impl Replies {
     pub fn get(&self, index: usize) -> Reply<'_> {
         let entry = &self.entries[index];
         match entry.kind {
-            Kind::Deferred | Kind::DeferredForMemory => Reply::Deferred,
+            Kind::Deferred | Kind::DeferredForRoom => Reply::Deferred,
             Kind::Done => Reply::Done,
             Kind::NotFound => Reply::NotFound,
             Kind::Exists => Reply::Exists,
@@ -173,24 +183,44 @@ impl Replies {
 
     /// Whether a large value may still be added. The first one always may, or a small budget would defer for ever.
     pub(crate) fn within_budget(&self) -> bool {
-        self.bytes.is_empty() || self.bytes.len() < self.budget
+        let size = self.bytes.len().saturating_sub(self.huge_bytes);
+        size == 0 || size < self.budget
     }
 
     /// Whether another large value may still be read or written, and added to the answers if `is_answered`. The first one
     /// always may.
     pub(crate) fn may_touch_large(&self, is_answered: bool) -> bool {
-        let may_reply = self.largest == LargestReply::Value && self.within_budget();
-        self.budget > 0 && self.may_work() && (!is_answered || may_reply)
+        self.budget > 0 && self.may_work() && (!is_answered || self.within_budget())
+    }
+
+    /// Decides about a reply of this many bytes, for a request that touches no more than [`Replies::may_touch_large`] allows.
+    pub(crate) fn grant(&mut self, size: usize) -> Grant {
+        if !self.has_room(size) {
+            return Grant::NoRoom;
+        }
+        if size > MEDIUM_SIZE_MAX {
+            if self.huge_bytes > 0 && self.huge_bytes + size > self.budget {
+                return Grant::Later;
+            }
+            self.huge_bytes += size;
+        }
+        self.use_room(size);
+        Grant::Granted
+    }
+
+    /// Returns true if there is room for a reply of this many bytes.
+    pub(crate) fn has_room(&self, size: usize) -> bool {
+        size <= self.room_left
+    }
+
+    /// Counts a reply of this many bytes.
+    pub(crate) fn use_room(&mut self, size: usize) {
+        self.room_left = self.room_left.saturating_sub(size);
     }
 
     /// Returns true if the batch may go on with requests that touch no large value.
     pub(crate) fn may_go_on(&self) -> bool {
         self.may_work() && self.within_budget()
-    }
-
-    /// Returns true if another page of a scan may be added.
-    pub(crate) fn may_add_page(&self) -> bool {
-        self.largest >= LargestReply::Page && self.may_go_on()
     }
 
     fn may_work(&self) -> bool {
@@ -208,15 +238,17 @@ impl Replies {
         self.entries.resize(count, Entry::DEFERRED);
         self.bytes.clear();
         self.large_bytes = 0;
+        self.room_left = self.room;
+        self.huge_bytes = 0;
         // A batch of large values must not pin its memory for ever.
         if self.bytes.capacity() > self.budget.max(1 << 20).saturating_mul(4) {
             self.bytes.shrink_to(self.budget);
         }
     }
 
-    /// Leaves a request for later because memory is short.
-    pub(crate) fn defer_for_memory(&mut self, index: usize) {
-        self.entries[index] = Entry::plain(Kind::DeferredForMemory);
+    /// Leaves a request for later because its reply does not fit the room for replies.
+    pub(crate) fn defer_for_room(&mut self, index: usize) {
+        self.entries[index] = Entry::plain(Kind::DeferredForRoom);
     }
 
     /// Sets an answer. A value is copied.
