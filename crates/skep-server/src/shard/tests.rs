@@ -285,6 +285,58 @@ fn numbers_are_decoded_in_parts() {
     assert!(hogs.iter().all(|hog| hog.received == b"+OK\r\n"));
 }
 
+/// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take nothing, until no
+/// more of them is served.
+fn hold_all_memory_for_replies(bench: &mut Bench) -> (Client, Vec<Client>) {
+    let mut modest = bench.resp(0);
+    let mut hogs: Vec<Client> = (0..150).map(|_| bench.resp(0)).collect();
+    bench.ask(&mut modest, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+    bench.ask(&mut modest, &command(&[b"SET", b"modest", &vec![b'v'; 20_000]]), 5);
+    let gets = command(&[b"GET", b"large"]).repeat(20);
+    hogs.iter_mut().for_each(|hog| bench.send(hog, &gets));
+    for _ in 0..2000 {
+        bench.turn(0);
+    }
+    (modest, hogs)
+}
+
+#[test]
+fn a_modest_value_is_read_in_few_turns_while_others_hold_the_memory_for_replies() {
+    let settings = ServerSettings { connection_memory: 64 << 20, connections_max: 500, ..ServerSettings::default() };
+    let mut bench = Bench::new(1, &settings);
+    let (mut modest, hogs) = hold_all_memory_for_replies(&mut bench);
+    let used = bench.shards[0].shard.purse.used();
+    assert!(used > 30 << 20, "the replies of the others take {used} bytes");
+    let get = command(&[b"GET", b"modest"]);
+    for _ in 0..100 {
+        bench.send(&mut modest, &get);
+        let turns = bench.turns_until(&mut modest, 20_010, 1000);
+        assert!(turns <= 4, "{turns} turns");
+        modest.received.clear();
+    }
+    drop(hogs);
+}
+
+#[test]
+fn a_modest_value_does_not_wait_for_those_who_ask_for_large_ones() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let mut modest = bench.resp(0);
+    bench.ask(&mut modest, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+    bench.ask(&mut modest, &command(&[b"SET", b"modest", &vec![b'v'; 20_000]]), 5);
+    let mut hogs: Vec<Client> = (0..50).map(|_| bench.resp(0)).collect();
+    let gets = command(&[b"GET", b"large"]).repeat(3);
+    hogs.iter_mut().for_each(|hog| bench.send(hog, &gets));
+    for _ in 0..20 {
+        bench.send(&mut modest, &command(&[b"GET", b"modest"]));
+        let turns = bench.turns_until(&mut modest, 20_010, 1000);
+        assert!(turns <= 3, "{turns} turns beside 50 that ask for 3 MiB each");
+        modest.received.clear();
+    }
+    for hog in &mut hogs {
+        bench.turns_until(hog, 3 * ((1 << 20) + 12), 100_000);
+    }
+}
+
 /// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.
 fn refusals(client: &Client, is_right: impl Fn(Reply<'_>) -> bool) -> (usize, usize) {
     let (mut replies, mut refusals, mut rest) = (0, 0, &client.received[..]);
