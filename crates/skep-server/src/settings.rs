@@ -169,10 +169,10 @@ pub enum StartError {
     #[error("the system does not say which cores may be used: {0}: choose not to pin threads")]
     Affinity(#[source] std::io::Error),
     /// The memory of a shard's hash store cannot be reserved.
-    #[error("{error}: {}", advice(error, "--memory", " or another number of --shards"), error = .0)]
+    #[error("{}", with_advice(.0, "--memory", " or another number of --shards"))]
     HashMemory(#[source] RegionError),
     /// The memory of the ordered store cannot be reserved.
-    #[error("{error}: {}", advice(error, "--ordered-memory", ""), error = .0)]
+    #[error("{}", with_advice(.0, "--ordered-memory", ""))]
     OrderedMemory(#[source] RegionError),
     /// The system refuses a socket, or what a shard waits for events with.
     #[error("the system refuses {what}: {source}: raise the limit of open files (ulimit -n), or choose fewer shards")]
@@ -195,13 +195,13 @@ pub enum StartError {
     },
 }
 
-/// Says which option to change after a refused memory, and in which direction.
-fn advice(error: &RegionError, option: &str, alternative: &str) -> String {
+/// Returns the error, and which option to change in which direction.
+fn with_advice(error: &RegionError, option: &str, alternative: &str) -> String {
     let direction = match error {
         RegionError::TooSmall { .. } => "larger",
         RegionError::TooLarge { .. } | RegionError::Refused { .. } => "smaller",
     };
-    format!("choose a {direction} {option}{alternative}")
+    format!("{error}: choose a {direction} {option}{alternative}")
 }
 
 impl ServerSettings {
