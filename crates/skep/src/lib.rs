@@ -37,6 +37,35 @@
 //! # Ok::<(), skep::OpenError>(())
 //! ```
 //!
+//! # An ordered store inside the program
+//!
+//! All threads share an [`ordered::OrderedStore`]; each works through a session of its own. Scans are linearizable, and readers
+//! never wait for writers.
+//!
+//! ```
+//! use skep::ordered::{OrderedSettings, OrderedStore, Range};
+//! use skep::{PutCondition, Reply};
+//!
+//! let store = OrderedStore::new(&OrderedSettings::new(16 << 20))?;
+//! std::thread::scope(|scope| {
+//!     for thread in 0..2 {
+//!         let mut session = store.session().expect("a store has many sessions");
+//!         scope.spawn(move || {
+//!             let key = format!("user:{thread}");
+//!             assert_eq!(session.put(key.as_bytes(), b"ada", PutCondition::Always), Reply::Done);
+//!         });
+//!     }
+//! });
+//! let mut session = store.session().expect("a store has many sessions");
+//! let mut keys = Vec::new();
+//! session.scan(Range::ALL, |key, _value| {
+//!     keys.push(String::from_utf8_lossy(key).into_owned());
+//!     true
+//! });
+//! assert_eq!(keys, ["user:0", "user:1"]);
+//! # Ok::<(), skep::RegionError>(())
+//! ```
+//!
 //! # A client of a server
 //!
 //! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each key to the shard that owns it, and take
@@ -80,6 +109,11 @@ pub use skep_store::memory::RegionError;
 pub use skep_store::processor::{Replies, Statistics};
 pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};
 pub use store::{OpenError, Store};
+
+/// The ordered store (Honeycomb): a B+ tree that the threads of a program share.
+pub mod ordered {
+    pub use skep_store::ordered::{End, OrderedSettings, OrderedStatistics, OrderedStore, Range, Session, Start};
+}
 
 /// What the store takes at most.
 pub mod limits {

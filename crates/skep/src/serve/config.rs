@@ -38,7 +38,7 @@ pub(crate) struct Configuration {
     /// How long the state that a scan in pages shows is kept when no page is asked for, 1ms to 3600s [default: 5s].
     #[arg(long, value_name = "TIME")]
     pub(crate) lease_time: Option<LeaseTime>,
-    /// Threads with one store each [default: the number of cores].
+    /// Threads with one store each [default: three quarters of the cores, at least 1].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
     /// Average size of a key and its value in bytes; divides the memory between index and slabs [default: 64].
@@ -183,7 +183,7 @@ impl Configuration {
         }
     }
 
-    /// The settings of the server, with the defaults for what is not said. `core_count` stands for `shards`.
+    /// The settings of the server, with the defaults for what is not said. The number of shards follows from `core_count`.
     pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
         let complete = self.or(Self::embedded());
         let said = "the embedded configuration says it";
@@ -198,7 +198,7 @@ impl Configuration {
             lease_time: complete.lease_time.expect(said).0,
             shards: match complete.shards {
                 Some(shards) => shards.0,
-                None => u16::try_from(core_count).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX),
+                None => default_shards(core_count),
             },
             kv_size: complete.kv_size.expect(said).0,
             hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
@@ -210,6 +210,13 @@ impl Configuration {
             pin_threads: complete.pin_threads.expect(said),
         }
     }
+}
+
+/// Returns the number of shards for a machine of this many cores. The kernel's network work, the threads that merge slabs and
+/// clients on the same machine need the rest: with a shard on each of two cores, every request for the other shard's keys waits
+/// for a thread to be woken and scheduled.
+fn default_shards(core_count: usize) -> u16 {
+    u16::try_from(core_count * 3 / 4).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX)
 }
 
 /// Every shard has rings to every other; this many is what the server allows.
@@ -435,7 +442,7 @@ mod tests {
 
     #[test]
     fn the_embedded_configuration_is_complete() {
-        let settings = Configuration::default().into_settings(3);
+        let settings = Configuration::default().into_settings(4);
         assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
         assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
         assert_eq!(settings.memory, 1 << 30);
@@ -448,6 +455,12 @@ mod tests {
         assert_eq!(settings.connections_max, skep_server::ServerSettings::default().connections_max);
         assert!(!settings.prefault);
         assert!(!settings.pin_threads);
+    }
+
+    #[test]
+    fn shards_leave_a_quarter_of_the_cores() {
+        let shards = [1, 2, 3, 4, 8, 16, 64, 1000].map(super::default_shards);
+        assert_eq!(shards, [1, 1, 2, 3, 6, 12, 48, 256]);
     }
 
     /// What is commented out in the embedded file must be accepted as well.
