@@ -1,7 +1,7 @@
-//! `skep paper trace`: the life of one operation on the model, as text and as a file for a trace viewer.
+//! `skep paper trace`: the events of one operation on the model, as text and as a file for a trace viewer.
 //!
-//! The file is in the Trace Event Format, which Chrome (`chrome://tracing`) and Perfetto draw: complete events (`"ph":"X"`)
-//! with their begin and duration in µs, those of one lane within one another.
+//! The file has the Trace Event Format of Chrome (`chrome://tracing`) and Perfetto. It contains complete events
+//! (`"ph":"X"`) with start and duration in µs. Events of one lane are nested.
 
 use std::fs;
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ enum Kind {
     Put,
 }
 
-/// Lives it, writes and prints.
+/// Runs the operation on the model, writes the file and prints the events.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { operation, kv_size, seed, out } = arguments;
     if !LIFE_KV_BYTES.contains(kv_size) {
@@ -57,7 +57,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line for each event, indented by what it is a part of; what is in the NIC stands below that.
+/// Returns a line for each event. An event within another is indented. The events in the NIC follow those of the
+/// network.
 fn text(life: &Life) -> String {
     let mut text = format!("{}: {:.3} µs\n{:>10} {:>10}\n", life.title, life.latency.as_us(), "at ns", "for ns");
     for (event, (lane, depth)) in life.events.iter().zip(lanes(&life.events)) {
