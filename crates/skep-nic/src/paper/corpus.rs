@@ -173,7 +173,7 @@ impl Corpus {
         let passages = self.pass(workload, &operations, Clients::Open(&arrivals));
         let answer = |place: usize| {
             let puts = operations[place].1;
-            (passages[place].answered, if puts { 0 } else { value_bytes })
+            (passages[place].replied, if puts { 0 } else { value_bytes })
         };
         let mut by_answer: Vec<usize> = (0..passages.len()).collect();
         by_answer.sort_by_key(|place| answer(*place));
@@ -184,7 +184,7 @@ impl Corpus {
         let counts = dispatcher.counts();
         let operation_count = passages.len() as f64;
         Outcome {
-            mops: mops(passages.iter().map(|passage| passage.answered).collect()),
+            mops: mops(passages.iter().map(|passage| passage.replied).collect()),
             carried_mops: mops(back),
             forwarded_share: passages.iter().filter(|passage| passage.forwarded).count() as f64 / operation_count,
             near_share: counts.hits as f64 / counts.lines as f64,

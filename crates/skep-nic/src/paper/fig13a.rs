@@ -109,7 +109,7 @@ fn atomics(hardware: &Hardware, hazard: Hazard, keys: u32, count: u32, seed: u64
     let requests: Vec<_> =
         (0..count).map(draw).map(|key| Request { key: &keys[key as usize], operation: add }).collect();
     let passages = run_pipeline(&mut processor, hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
-    mops(passages.iter().map(|passage| passage.answered).collect())
+    mops(passages.iter().map(|passage| passage.replied).collect())
 }
 
 /// Operations on one key after the other, each of which takes its time where that key is served, after one place

@@ -57,11 +57,11 @@ pub(super) fn latency(corpus: &mut Corpus, workload: &Workload, batched: bool, k
     // The first half is the window's to settle in; the last tenth meets a pipeline that empties.
     let middle = &passages[passages.len() / 2..passages.len() * 9 / 10];
     let mut latencies: Vec<f64> =
-        middle.iter().map(|passage| network + (passage.answered - passage.sent).as_us()).collect();
+        middle.iter().map(|passage| network + (passage.replied - passage.sent).as_us()).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize];
     let mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
-    let rate = mops(middle.iter().map(|passage| passage.answered).collect());
+    let rate = mops(middle.iter().map(|passage| passage.replied).collect());
     // Little's law, of what the window holds.
     let in_flight = rate * (mean - network);
     Latency { mops: rate, mean, low: at(0.05), high: at(0.95), in_flight }

@@ -98,7 +98,7 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     }
     let clients = Clients::Open(&[arrival]);
     let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &[request], clients, &mut replies).pop();
-    let answered = passage.expect("there is one request").answered;
+    let answered = passage.expect("there is one request").replied;
     let back = answered + on_wire(if puts { 0 } else { value_bytes });
     let latency = back + one_way;
     for (name, begin, end) in [

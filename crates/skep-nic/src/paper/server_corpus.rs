@@ -192,7 +192,7 @@ impl ServerCorpus {
         // When each answer was off its wire, and how long after it was sent.
         let mut ends: Vec<(Time, Time)> = Vec::new();
         for ((passages, of_nic), sent) in passages.iter().zip(&of_nics).zip(&sent) {
-            let answer = |place: usize| (passages[place].answered, if of_nic[place].1 { 0 } else { value_bytes });
+            let answer = |place: usize| (passages[place].replied, if of_nic[place].1 { 0 } else { value_bytes });
             let mut by_answer: Vec<usize> = (0..passages.len()).collect();
             by_answer.sort_by_key(|place| answer(*place));
             let back = carry(spec, &by_answer.iter().map(|place| answer(*place)).collect::<Vec<_>>());
@@ -219,7 +219,7 @@ impl ServerCorpus {
                 decoder: sustained_mops(of_hottest.iter().map(|passage| passage.decoded).collect())
                     / hardware.processor.clock_mhz,
                 forwarded: forwarded(hottest) / of_hottest.len() as f64,
-                held: of_hottest.iter().map(|passage| passage.answered - passage.decoded).sum(),
+                held: of_hottest.iter().map(|passage| passage.replied - passage.decoded).sum(),
                 load: dispatchers[hottest].load(span),
             },
         }

@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
         let lines = if self.operation == Operation::Get { 0 } else { lines };
         let cycles = Time::cycle(self.hardware.processor.clock_mhz) * lines;
         let mut answered: Vec<_> =
-            passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.answered, *sent)).collect();
+            passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.replied, *sent)).collect();
         answered.sort_unstable();
         let waiting: Vec<_> =
             answered.iter().map(|(answered, _)| (lambda.reserve(*answered, cycles), self.answer_bytes)).collect();
