@@ -1,4 +1,4 @@
-//! Figure 3b: the latency of random DMA reads that the processor's cache does not hold.
+//! Figure 3b: the latency of random DMA reads that miss the processor's cache.
 //!
 //! What runs: one read of 64 bytes after the other on an idle link.
 
@@ -30,7 +30,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let cached = latencies_mean(&self::latencies(&hardware, Residence::Cache, context.seed));
     let mean = latencies_mean(&latencies);
     latencies.sort_unstable();
-    // The file has latencies across and percentiles upwards; what is compared is the latency at each percentile.
+    // The file has latencies on the x axis and percentiles on the y axis. The latencies at each percentile are
+    // compared.
     let at = |percentile: f64| latencies[((percentile / 100.0 * READS as f64) as usize).min(READS) - 1].as_ns();
     let of = |reference: &super::Reference| Point {
         series: reference.series.clone(),

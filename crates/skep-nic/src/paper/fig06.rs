@@ -1,7 +1,7 @@
 //! Figure 6: memory accesses of a GET by utilization, for four inline thresholds.
 //!
-//! The paper does not publish its mix of pair sizes, nor the hash index ratio. What runs: a mix of which as many pairs lie
-//! above each threshold as the left ends of the curves say, in a store of one ratio for all.
+//! The paper publishes neither its mix of pair sizes nor the hash index ratio. What runs: a store with one ratio for
+//! all curves, and a mix of pairs. The share of pairs above each threshold is that at the left end of its curve.
 
 use skep_store::hash::Settings;
 
@@ -20,12 +20,14 @@ pub(super) const ITEM: Item = Item {
 
 const MEMORY: u64 = 16 << 20;
 const STEP: usize = 5;
-/// Pair sizes and how many of 1000 pairs have them: 48.7 % above 10 B, 23.6 % above 15 B, 11.3 % above 20 B, 5.5 % above 25 B.
+/// Pair sizes, with the number of pairs of each size among 1000: 48.7 % above 10 B, 23.6 % above 15 B, 11.3 % above 20
+/// B, 5.5 % above 25 B.
 const MIX: [(usize, u64); 5] = [(10, 513), (15, 251), (20, 123), (25, 58), (30, 55)];
 
-/// Index over memory. The paper does not say; this one suits all four curves best.
+/// Index over memory. The paper does not state it. This ratio fits all four curves best.
 const HASH_INDEX_RATIO: f64 = 0.35;
-/// How much larger than reckoned the memory is, by slabs alone: the index is that of `MEMORY`.
+/// Factor by which the memory is larger than in the calculated utilization. The extra memory is slabs only: the index
+/// is that of `MEMORY`.
 const SCALE: u64 = 2;
 
 fn measure(context: &mut Context<'_>) -> Findings {
@@ -74,7 +76,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     Findings { points, setting, explanation, ..Findings::default() }
 }
 
-/// The size of a pair by its number, as if drawn from the mix.
+/// Returns the size of a pair by its number, as if drawn from the mix.
 fn pair_size(number: u64) -> usize {
     let mut draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     draw = (draw * 1000) >> 32;

@@ -1,9 +1,10 @@
-//! Figure 9: memory accesses of a GET, by hash index ratio (a) and by memory utilization (b), with the pair in its bucket
-//! (inline) and behind a slot (offline).
+//! Figure 9: memory accesses of a GET, by hash index ratio (a) and by memory utilization (b). The pair is in its bucket
+//! (inline) or in a slab (offline).
 //!
-//! What runs: stores filled to the point, every few pairs read. What counts is how many pairs an index bucket has to
-//! take, `64 B · utilization / (pair · ratio)`; the drawn bars are those of other settings than the caption's, and no 10 B
-//! pairs could lie in slabs of 32 B at such utilizations. So the runs take settings with the bars' number of pairs.
+//! What runs: stores that are filled up to the point, and reads of every few pairs. The accesses depend on the number
+//! of pairs for each index bucket, `64 B · utilization / (pair · ratio)`. The drawn bars belong to other settings than
+//! those of the caption. Also, 10 B pairs in slabs of 32 B cannot reach such utilizations. So the settings of the runs
+//! give the number of pairs of the bars.
 
 use std::fmt::Write;
 
@@ -37,7 +38,7 @@ const INLINE_PAIR: usize = 10;
 const OFFLINE_PAIR: usize = 254;
 const INLINE_MEMORY: u64 = 8 << 20;
 const OFFLINE_MEMORY: u64 = 32 << 20;
-/// Every such pair is read.
+/// One in this many pairs is read.
 const STEP: usize = 3;
 
 fn by_ratio(context: &mut Context<'_>) -> Findings {
@@ -56,7 +57,7 @@ fn by_utilization(context: &mut Context<'_>) -> Findings {
          captioned 0.5. Inline runs are 10 B pairs at ratio 0.4, and the two figures therefore do not meet at their \
          common caption.",
     );
-    // The largest index that leaves room, as section 5.1.1 asks; the drawn curve keeps one ratio.
+    // The largest index that leaves room, as section 5.1.1 requires. The drawn curve keeps one ratio.
     let chosen = |percent: f64| {
         let settings = Settings::for_utilization(INLINE_MEMORY, INLINE_PAIR, percent / 100.0 + 0.005, context.seed)?;
         let pairs_per_bucket = 64.0 * percent / 100.0 / (INLINE_PAIR as f64 * settings.hash_index_ratio);
@@ -67,7 +68,7 @@ fn by_utilization(context: &mut Context<'_>) -> Findings {
     findings
 }
 
-/// Measures all points. `load`: pairs for each index bucket, and the utilization if it is what x is.
+/// Measures all points. `load` returns the pairs for each index bucket, and the utilization if it is x.
 fn measure(context: &mut Context<'_>, item: &Item, load: fn(f64) -> (f64, Option<f64>)) -> Findings {
     let references = item.references();
     let mut findings = Findings::default();
@@ -120,7 +121,7 @@ fn measure(context: &mut Context<'_>, item: &Item, load: fn(f64) -> (f64, Option
     findings
 }
 
-/// The accesses of GETs at a utilization, with an index of so many pairs for each bucket.
+/// Returns the accesses of GETs at a utilization, with an index that has this many pairs for each bucket.
 fn gets(memory: u64, pair_size: usize, utilization: f64, pairs_per_bucket: f64, seed: u64) -> Accesses {
     let hash_index_ratio = 64.0 * utilization / (pair_size as f64 * pairs_per_bucket);
     let inline = pair_size == INLINE_PAIR;

@@ -1,8 +1,8 @@
-//! Figure 11: memory accesses of a GET and of a PUT, for pairs of 10 B (a, b) and 254 B (c, d): KV-Direct's chaining, MemC3's
-//! bucketed cuckoo hashing, FaRM's chained associative hopscotch hashing.
+//! Figure 11: memory accesses of a GET and of a PUT, for pairs of 10 B (a, b) and 254 B (c, d). The tables are
+//! KV-Direct's chaining, MemC3's bucketed cuckoo hashing and FaRM's chained associative hopscotch hashing.
 //!
-//! What runs: the three tables on counted memory, filled to each utilization. A PUT is one of the last new keys that led
-//! there. For the baselines keys are inline and values lie apart, as the paper assumes.
+//! What runs: the three tables on counted memory, filled to each utilization. The measured PUTs insert the last new
+//! keys up to that utilization. For the baselines, keys are inline and values are separate, as the paper assumes.
 
 use skep_store::hash::Settings;
 use skep_store::hash::poisson::{full_buckets, mean_position};
@@ -46,15 +46,15 @@ pub(super) const PUT_254: Item = Item {
     ..GET_10
 };
 
-/// What differs between the parts for one size.
+/// The properties of the pairs of one size.
 pub(super) struct Pairs {
     /// Bytes, key and value.
     pub(super) size: usize,
-    /// Bytes of memory that utilization is reckoned by.
+    /// Bytes of memory for which utilization is calculated.
     pub(super) memory: u64,
     /// KV-Direct's ratio, for all utilizations.
     hash_index_ratio: f64,
-    /// The ratio in words.
+    /// The explanation of the ratio.
     ratio_note: &'static str,
     pair_size: fn(u64) -> usize,
 }
@@ -77,7 +77,7 @@ const LARGE: Pairs = Pairs {
 };
 
 impl Pairs {
-    /// So many fill this share of the memory.
+    /// Returns the number of pairs that fill this share of the memory.
     pub(super) fn count_at(&self, utilization: f64) -> u64 {
         (utilization * self.memory as f64 / self.size as f64) as u64
     }
@@ -86,7 +86,7 @@ impl Pairs {
         self.size <= 50
     }
 
-    /// The closed form of KV-Direct's curve.
+    /// Returns the closed form of KV-Direct's curve.
     fn closed_form(&self, utilization: f64, puts: bool) -> f64 {
         let mean = 64.0 * utilization / (self.size as f64 * self.hash_index_ratio);
         let (pairs_per_bucket, extra) = if self.is_inline() { (5, 0.0) } else { (10, 1.0) };
@@ -96,9 +96,9 @@ impl Pairs {
     }
 }
 
-/// Every such pair is read.
+/// One in this many pairs is read.
 pub(super) const STEP: usize = 3;
-/// The last PUTs, whose accesses are counted.
+/// Number of the last PUTs, whose accesses are counted.
 pub(super) const PUT_SAMPLE: u64 = 8192;
 
 fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
@@ -120,7 +120,7 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
             let ends = [accesses.percentile(0.05), accesses.percentile(0.95)].map(|end| end as f64);
             equal_bars += usize::from(reference.bounds == Some((ends[0], ends[1])));
             add(&mut curves, series, "closed form: Poisson", (x, pairs.closed_form(utilization, puts)));
-            // A few per mille of room, or the last of the random chains would not find their buckets.
+            // A few per mille of room. Without it, the last random chains would not get their buckets.
             let chosen = Settings::for_utilization(pairs.memory, pairs.size, utilization + 0.005, context.seed);
             if let Some(chosen) = chosen {
                 let (best, _) = chaining(pairs, chosen.hash_index_ratio, utilization, puts, context.seed);
@@ -186,7 +186,8 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
     findings
 }
 
-/// The accesses of GETs or PUTs of the product's store at a utilization, and the lines of slab traffic for an allocation.
+/// Returns the accesses of GETs or PUTs of the product's store at a utilization, and the lines that one slab allocation
+/// accesses.
 fn chaining(pairs: &Pairs, hash_index_ratio: f64, utilization: f64, puts: bool, seed: u64) -> (Accesses, f64) {
     let inline_threshold = if pairs.is_inline() { pairs.size } else { 0 };
     let settings = Settings { memory: pairs.memory, hash_index_ratio, inline_threshold, seed };

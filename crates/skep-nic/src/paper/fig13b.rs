@@ -1,12 +1,14 @@
 //! Figure 13b: the long tail by the share of PUTs, with and without the reservation station.
 //!
-//! What runs: GETs and PUTs of pairs of 10 B, with the station, and with a decoder that stalls when two operations of one
-//! key meet of which one is a PUT. The figure is one of those of single parts (section 5.1), and its clock rate at 100 % PUT
-//! is more than the board's memory carries by Figure 16b; so the memory here is one that is never the bound, 16 links of
-//! the board's latency, and the board as it is stands beside it. Keys are as popular as among the billion of section 6.3.1,
-//! where the first has 4 % of all operations; a scaled corpus would make it 7 %.
+//! What runs: GETs and PUTs of pairs of 10 B. One run has the station. In the other, the decoder stalls when two
+//! operations on one key meet and one of them is a PUT. The figure belongs to the measurements of single parts (section
+//! 5.1). Its rate at 100 % PUT is the clock rate, which exceeds the rate of the board's memory in Figure 16b. So the
+//! memory here is never the bound: it has 16 links with the board's latency. The board itself is shown as a separate
+//! curve. Keys are as popular as among the billion of section 6.3.1, where the first key has 4 % of all operations. In
+//! a scaled corpus it would have 7 %.
 //!
-//! Two stricter decoders say what the paper's curve can be: see [`Hazard::Drains`] and [`Hazard::InOrder`].
+//! Two stricter decoders test which rule could explain the paper's curve: see [`Hazard::Drains`] and
+//! [`Hazard::InOrder`].
 
 use super::corpus::{Corpus, Workload};
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
@@ -26,11 +28,11 @@ pub(super) const ITEM: Item = Item {
 
 const LINE_BITS: u32 = 17;
 const KV_BYTES: u32 = 10;
-/// Of the board as it is.
+/// Load dispatch ratio of the unmodified board.
 const RATIO: f64 = 0.5;
 /// Keys of the paper's corpus.
 const KEYS: f64 = 1e9;
-/// Enough that no link is ever waited for.
+/// Number of links. With so many, no operation waits for a link.
 const LINKS: u32 = 16;
 const PUT_PERCENTS: [f64; 5] = [0.0, 1.0, 10.0, 50.0, 100.0];
 
@@ -70,7 +72,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let keys = f64::from(corpus.key_count);
     let mut curve = |corpus: &mut Corpus, name: &str, hazard: Hazard, long_tail: f64, ratio: f64| {
         let series = if hazard == Hazard::Waits { "with OoO" } else { "without OoO" };
-        // Two GETs never wait for each other where there are no PUTs: the paper's rate there is the clock's.
+        // Without PUTs, GETs never wait for each other: the paper's rate there is the clock's.
         let percents = PUT_PERCENTS.iter().skip(usize::from(hazard == Hazard::InOrder));
         let points = percents.map(|percent| (*percent, run(corpus, *percent, hazard, long_tail, ratio).mops));
         Curve::beside(series, name, points.collect())
@@ -91,7 +93,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     curves.push(curve(&mut corpus, "the board as it is", Hazard::Stalls, KEYS, RATIO));
     let [drains, in_order, scaled, whole, whole_stalls] = &curves[..] else { unreachable!("these are the five") };
     let last = |curve: &Curve| curve.points.last().map_or(0.0, |point| point.1);
-    let ours = |place: usize| findings.points[place].ours;
+    let ours = |index: usize| findings.points[index].ours;
     let farthest = in_order.points.iter().zip(&references[6..]).map(|(ours, paper)| (ours.1 / paper.y - 1.0).abs());
     findings.setting = format!(
         "{keys} pairs of {KV_BYTES} B in 2^{LINE_BITS} lines, behind {LINKS} links, without NIC DRAM and network. The station \

@@ -1,7 +1,8 @@
 //! Figure 15: throughput and latency of the network, with one operation in a packet and with as many as fit.
 //!
-//! What runs: clients that always have the next operation (a), and clients that have one at regular times, as many in a
-//! second as were carried in (a), and fill a packet before they send it (b). Packets go one way, from client to decoder.
+//! What runs: in (a), clients that always have another operation. In (b), clients that have an operation at regular
+//! times, at the rate that was carried in (a), and fill a packet before they send it. Packets travel in one direction,
+//! from client to decoder.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +34,7 @@ pub(super) const LATENCY: Item = Item {
     run: measure_latency,
 };
 
-/// Packets under way at most: more than the wire holds in the delay of the network.
+/// Largest number of packets in flight; more than the wire holds during the network's delay.
 const WIDTH: usize = 512;
 const PACKETS: u32 = 6_000;
 
@@ -135,7 +136,7 @@ fn measure_latency(context: &mut Context<'_>) -> Findings {
     }
 }
 
-/// Operations a second when clients have more than the network carries, in millions.
+/// Returns millions of operations a second, when clients have more than the network carries.
 fn mops(hardware: &Hardware, operations: u32, kv_bytes: u32) -> f64 {
     let clock = Rc::new(Clock::default());
     let path = NetworkPath::new(Rc::clone(&clock), hardware);
@@ -148,8 +149,8 @@ fn mops(hardware: &Hardware, operations: u32, kv_bytes: u32) -> f64 {
     meter.mops() * f64::from(operations)
 }
 
-/// What sharing full packets adds to the mean latency of an operation of this size, when clients have as much as the network
-/// carries.
+/// Returns the mean latency that batching in full packets adds to an operation of this size, when clients use the full
+/// rate of the network.
 pub(super) fn added_by_batching_us(hardware: &Hardware, kv_bytes: u32) -> f64 {
     let latency = |operations: u32| {
         let rate = mops(hardware, operations, kv_bytes);
@@ -158,8 +159,8 @@ pub(super) fn added_by_batching_us(hardware: &Hardware, kv_bytes: u32) -> f64 {
     latency(operations_per_packet(&hardware.network, kv_bytes)) - latency(1)
 }
 
-/// The mean time from an operation's beginning at a client until it is decoded, and of it, until its packet is sent: when
-/// it is full, or at the next tick, if there are any.
+/// Returns two means: the time from the begin of an operation at a client until it is decoded, and the part of it until
+/// its packet is sent. A packet is sent when it is full, or at the next tick if there are ticks.
 fn latency_us(hardware: &Hardware, operations: u32, kv_bytes: u32, rate_mops: f64, tick: Time) -> (f64, f64) {
     let clock = Rc::new(Clock::default());
     let path = NetworkPath::new(Rc::clone(&clock), hardware);
@@ -167,12 +168,12 @@ fn latency_us(hardware: &Hardware, operations: u32, kv_bytes: u32, rate_mops: f6
     let (total, filling) = (Cell::new(Time::ZERO), Cell::new(Time::ZERO));
     let packet = async |number: u32| {
         let first = interval * (u64::from(number) * u64::from(operations));
-        let begun = |place: u32| first + interval * u64::from(place);
+        let begun = |index: u32| first + interval * u64::from(index);
         let full = begun(operations - 1).next_edge(tick);
         clock.until(full).await;
-        filling.set(filling.get() + (0..operations).map(|place| full - begun(place)).sum());
+        filling.set(filling.get() + (0..operations).map(|index| full - begun(index)).sum());
         let decoded = path.carry(operations, kv_bytes).await;
-        let waited: Time = decoded.zip(0..).map(|(decoded, place)| decoded - begun(place)).sum();
+        let waited: Time = decoded.zip(0..).map(|(decoded, index)| decoded - begun(index)).sum();
         total.set(total.get() + waited);
     };
     run(&clock, WIDTH, (0..PACKETS).map(packet));

@@ -1,8 +1,9 @@
 //! Figure 16: YCSB's reads and updates by size of the pairs, uniform and long-tail.
 //!
-//! What runs: clients that always have more, in full packets; the pipeline with its reservation station; the store's own
-//! GETs and PUTs over PCIe and the NIC's DRAM; and answers in packets of what waits when the wire is free. Each point has
-//! the load dispatch ratio at which the model is fastest. What the paper's points seem to assume is run beside it.
+//! What runs: clients that always have another request, in full packets, and the pipeline with its reservation station.
+//! The store executes its GETs and PUTs over PCIe and the NIC's DRAM. When the wire is free, all waiting replies are
+//! sent in packets. Each point has the load dispatch ratio at which the model is fastest. Other runs use the
+//! assumptions that the paper's points seem to make.
 
 use super::corpus::{Corpus, Outcome, Workload};
 use super::{Axis, Context, Curve, Findings, Item, Point, Reference, Tolerance};
@@ -33,7 +34,7 @@ pub(super) const LONG_TAIL: Item = Item {
 pub(super) const LINE_BITS: u32 = 18;
 const COUNT: u32 = 20_000;
 
-/// GETs and PUTs of one share, the board's way.
+/// Returns GETs and PUTs with this share of PUTs, executed as on the board.
 pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
     Workload {
         policy: Policy::Dispatch(ratio),
@@ -47,14 +48,14 @@ pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f6
     }
 }
 
-/// The same with the load dispatch ratio that suits it best.
+/// Returns the same workload with its best load dispatch ratio.
 pub(super) fn tuned(corpus: &mut Corpus, is_long: bool, put_share: f64, seed: u64) -> Workload {
     let untuned = workload(corpus, is_long, put_share, 0.0, seed);
     Workload { policy: Policy::Dispatch(corpus.tuned_ratio(&untuned)), ..untuned }
 }
 
-/// A board whose DMA engine takes four cycles for a line, whether it is read or written: reads and writes exclude each
-/// other, and 62.5 million of either, or of both, pass each link in a second.
+/// Returns a board whose DMA engine takes four cycles for a line, read or written. Reads and writes exclude each other,
+/// and each link passes 62.5 million of either, or of both, per second.
 fn exclusive(board: &Hardware) -> Hardware {
     let mut hardware = board.clone();
     hardware.name += "-exclusive";
@@ -66,32 +67,32 @@ fn exclusive(board: &Hardware) -> Hardware {
 /// The smallest pairs that are not in the index.
 const NOT_INLINE: u32 = 62;
 
-/// What the paper's curves seem to be made of, measured.
+/// Measurements of the assumptions that the paper's curves seem to make.
 #[derive(Default)]
 struct Readings {
-    /// Reads and writes exclude each other. Of a uniform load.
+    /// Reads and writes exclude each other, with a uniform load.
     exclusive: Vec<Point>,
-    /// A PUT writes every bucket that it reads. Of pairs in the index, PUTs alone.
+    /// A PUT writes every bucket that it reads. For pairs in the index, with PUTs only.
     twice: Vec<Point>,
-    /// Both, and of a uniform load every line over PCIe.
+    /// Both assumptions. With a uniform load, every line also uses PCIe.
     both: Vec<Point>,
-    /// A GET's request has the key alone.
+    /// A GET's request has only the key.
     keys_alone: Vec<Point>,
-    /// Of a long tail, what it gains under the assumptions of `both`.
+    /// The gain of a long tail under the assumptions of `both`.
     gains: Vec<Gain>,
 }
 
-/// What a long tail of pairs in the index makes of a rate.
+/// The gain of a long tail over uniform keys, for pairs in the index.
 struct Gain {
-    /// Over the same operations on keys that are all alike.
+    /// Our rate over that of the same operations on uniform keys.
     ours: f64,
-    /// The same of the paper's two figures.
+    /// The same quotient of the paper's two figures.
     paper: f64,
-    /// Share of the lines that the NIC's DRAM had.
+    /// Share of the lines that the NIC's DRAM held.
     near: f64,
-    /// Share of the operations that got their value from another.
+    /// Share of the operations that got their value from another operation.
     forwarded: f64,
-    /// The same if keys are as popular as among those of the board's whole memory, and what that makes of the rate.
+    /// The same share if keys are as popular as in the board's whole memory, with the resulting rate.
     forwarded_in_full: f64,
     in_full: Point,
 }
@@ -134,14 +135,15 @@ impl Readings {
     }
 }
 
-/// The point of Figure 16a for one of Figure 16b.
+/// Returns the point of Figure 16a that corresponds to one of Figure 16b.
 fn published_uniform(reference: &Reference) -> f64 {
     let points = UNIFORM.references();
     let same = |point: &&Reference| point.series == reference.series && point.x == reference.x;
     points.iter().find(same).expect("both figures have the same points").y
 }
 
-/// What the text's own figures make of a uniform rate: 60 % hits of 60 % of the lines, 15 % of the operations merged.
+/// The gain over a uniform rate according to the text's own figures: 60 % hits of 60 % of the lines, and 15 % of the
+/// operations merged.
 const GAIN_OF_THE_TEXT: f64 = 1.0 / ((1.0 - 0.6 * 0.6) * (1.0 - 0.15));
 
 fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
@@ -179,7 +181,7 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
             }
         }
         if is_long && kv_bytes < NOT_INLINE {
-            // Section 6.3.1 asks whether a network of 200 Gb/s needs no batching.
+            // Section 6.3.1 asks if a network of 200 Gb/s needs no batching.
             let workload = tuned(&mut corpus, is_long, 0.0, context.seed);
             let network = &mut corpus.hardware.network;
             network.bandwidth_gb_per_s = 25.0;
@@ -236,7 +238,7 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
     }
 }
 
-/// What each reading does to the points of one series, as the range of deviations.
+/// Describes the effect of each assumption on the points of one series, as the range of deviations.
 fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
     let range = |points: &[Point], series: &str, inline: bool| {
         let of_series =
@@ -276,7 +278,7 @@ fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
     )
 }
 
-/// Where a long tail of pairs in the index gains something else than in the paper.
+/// Describes the difference between our gain and the paper's, for a long tail of pairs in the index.
 fn long_tail(gains: &[Gain]) -> String {
     let range = |of: fn(&Gain) -> f64, show: fn(f64) -> String| range_of(gains.iter().map(of), show);
     let (times, whole) = (|figure: f64| format!("{figure:.2}"), |figure: f64| format!("{figure:.0}"));
@@ -300,7 +302,7 @@ fn signed(figure: f64) -> String {
     format!("{figure:+.0}")
 }
 
-/// The least and the most: `+1 to +17`.
+/// Returns the smallest and the largest figure: `+1 to +17`.
 fn range_of(figures: impl Iterator<Item = f64>, show: fn(f64) -> String) -> String {
     let figures: Vec<f64> = figures.collect();
     let least = show(figures.iter().copied().fold(f64::INFINITY, f64::min));
@@ -321,7 +323,7 @@ fn describe(kv_bytes: u32, put_share: f64, outcome: &Outcome) -> String {
     )
 }
 
-/// The share of PUTs in a series' name: `5% PUT`, `100% GET`.
+/// Returns the share of PUTs in a series' name: `5% PUT`, `100% GET`.
 fn put_share(series: &str) -> f64 {
     let percent: f64 = series.split('%').next().and_then(|number| number.parse().ok()).expect("it begins with a share");
     if series.ends_with("GET") { 1.0 - percent / 100.0 } else { percent / 100.0 }

@@ -1,7 +1,8 @@
 //! Figure 20: throughput of several NICs in one server.
 //!
-//! What runs: section 6.2. Each NIC has one link, a region of the host's memory and a part of the keys, by their hash; the
-//! clients draw keys of a long tail with 256 operations under way for each NIC, whoever owns them.
+//! What runs: section 6.2. Each NIC has one link, a region of the host's memory, and a part of the keys, divided by
+//! their hash. The clients draw keys of a long tail, with 256 operations in flight for each NIC, without regard to the
+//! owners of the keys.
 
 use super::server_corpus::{ServerCorpus, ServerOutcome, ServerWorkload, hottest};
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
@@ -21,12 +22,12 @@ pub(super) const ITEM: Item = Item {
 const KV_BYTES: u32 = 5;
 const LINE_BITS: u32 = 15;
 const COUNT: u32 = 12_000;
-/// As for the long tail of Figure 16.
+/// Load dispatch ratio, as for the long tail of Figure 16.
 const RATIO: f64 = 0.5;
-/// Beyond it the busiest NIC's clock is the bound.
+/// At this ratio the busiest NIC's clock is the bound.
 const HIGH_RATIO: f64 = 0.8;
 
-/// A server with this many NICs of section 6.2.
+/// Returns a server with this many NICs of section 6.2.
 fn server(nics: u32) -> Hardware {
     let mut hardware = Hardware::kv_direct_ten_nics();
     hardware.server.nics = nics;
@@ -59,9 +60,9 @@ fn measure(context: &mut Context<'_>) -> Findings {
         }
     }
     let point = |reference: &super::Reference| {
-        let place = counts.iter().position(|nics| f64::from(*nics) == reference.x()).expect("2, 4, … 10 NICs");
+        let index = counts.iter().position(|nics| f64::from(*nics) == reference.x()).expect("2, 4, … 10 NICs");
         let runs = if reference.series == "GET" { &gets } else { &puts };
-        Point::new(reference, runs[place].mops)
+        Point::new(reference, runs[index].mops)
     };
     let curve = |what: &str, runs: &[ServerOutcome]| {
         Curve::beside(
@@ -85,7 +86,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
              2^{LINE_BITS} lines, with NIC DRAM in proportion; the first thousand keys have the shares that they have in a \
              corpus of full size. Of ten NICs the busiest gets {:.2} times the average (paper: 1.5); over 20 ways to divide \
              the keys, {mean:.2} on average, {least:.2} to {most:.2}. What it gets beyond the others' is popular, and {:.0} % of \
-             its GETs are forwarded, {:.0} % of all; the NICs' DRAM answers {:.0} % of the lines.",
+             its GETs are forwarded, {:.0} % of all; the NICs' DRAM serves {:.0} % of the lines.",
             ten.host_dram.size_gib,
             last.busiest.over_average,
             100.0 * last.busiest.forwarded,

@@ -1,7 +1,7 @@
-//! Section 6.3.1: whether a network of 200 Gb/s does without batching, and what the bottleneck is then.
+//! Section 6.3.1: tests if a network of 200 Gb/s needs no batching, and finds the bottleneck.
 //!
-//! What runs: Figure 16b with one operation a packet, and a network of another speed. What bounds a rate is found by
-//! doubling one part of the board after the other: the part whose doubling helps most, if any does.
+//! What runs: Figure 16b with one operation a packet, and a network of another speed. The bottleneck is found by
+//! doubling one part of the board after the other. It is the part whose doubling increases the rate most, if any does.
 
 use super::corpus::{Corpus, Workload};
 use super::fig16::{LINE_BITS, workload};
@@ -21,17 +21,18 @@ pub(super) const ITEM: Item = Item {
 
 const SIZES: [u32; 4] = [5, 15, 62, 254];
 const SPEEDS: [f64; 5] = [40.0, 100.0, 200.0, 400.0, 800.0];
-/// Load dispatch ratio, as in Figure 14. One tuned for a point fills clock and memory alike, and no part is the bottleneck.
+/// Load dispatch ratio, as in Figure 14. With a ratio that is tuned for a point, clock and memory limit equally, and no
+/// part is the bottleneck.
 const RATIO: f64 = 0.5;
-/// A doubled part that helps by less is not the bottleneck.
+/// A part is not the bottleneck if its doubling gains less.
 const GAIN_LEAST: f64 = 0.05;
 
-/// The paper's board in another network, with one operation a packet.
+/// Returns the paper's board in another network, with one operation a packet.
 fn board(gb_per_s: f64) -> Hardware {
     let mut hardware = Hardware::kv_direct();
     let network = &mut hardware.network;
     network.bandwidth_gb_per_s = gb_per_s / 8.0;
-    // No room for a second operation; the first is sent whatever its size.
+    // There is no room for a second operation. The first is sent whatever its size.
     network.packet_max_bytes = network.header_bytes + network.operation_header_bytes + 1;
     hardware
 }
@@ -54,7 +55,7 @@ fn rate(corpus: &mut Corpus, hardware: &Hardware, workload: &Workload) -> f64 {
     corpus.run(workload).carried_mops
 }
 
-/// The part whose doubling helps most, and by what share.
+/// Returns the part whose doubling gains most, and that gain.
 fn bottleneck(corpus: &mut Corpus, workload: &Workload, before: f64) -> (&'static str, f64) {
     let gains = PARTS.map(|Part { name, double }| {
         let mut hardware = board(200.0);

@@ -1,9 +1,9 @@
-//! Table 3, the rows of KV-Direct: what the long tail reaches, and how long an operation takes; what ten NICs reach.
+//! Table 3, the rows of KV-Direct: the rate and the delay of one NIC with the long tail, and the rate of ten NICs.
 //!
-//! What runs: GETs and PUTs of 5 B, the size that the printed PUT rate belongs to, as in Figures 16b and 17a: with batching,
-//! because the network does not carry the printed rates without it (Figure 15a); for ten NICs, uniform ones, of which the
-//! printed totals are ten times the rates of Figure 16a. The other systems' rows are others' measurements. Power is not
-//! ours to measure: a model consumes none.
+//! What runs: GETs and PUTs of 5 B, the size of the printed PUT rate, as in Figures 16b and 17a. They are batched,
+//! because otherwise the network does not carry the printed rates (Figure 15a). The operations of the ten NICs are
+//! uniform, because the printed totals are ten times the rates of Figure 16a. The rows of other systems are
+//! measurements of others. Power is not measured, because a model consumes none.
 
 use super::corpus::Corpus;
 use super::fig16::{LINE_BITS, tuned};
@@ -60,10 +60,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
     }
 }
 
-/// Load dispatch ratio of the ten: a uniform load gains only what lies in the NIC's DRAM, so a share little above its size.
+/// Load dispatch ratio of the ten NICs. A uniform load gains only from lines in the NIC's DRAM, so the ratio is little
+/// above the DRAM's share of the memory.
 const TEN_RATIO: f64 = 0.1;
 
-/// GETs and PUTs of ten of the boards of Figure 16a, in millions a second.
+/// Returns GETs and PUTs of ten of the boards of Figure 16a, in millions a second.
 fn ten_nics(seed: u64) -> [f64; 2] {
     let mut hardware = Hardware::kv_direct();
     hardware.server = Server { nics: 10, memory_nodes: 2 };

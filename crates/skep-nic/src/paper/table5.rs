@@ -1,7 +1,7 @@
 //! Table 5: the best load dispatch ratio, by r (NIC DRAM / PCIe throughput) and k (NIC / host memory).
 //!
-//! The paper's table is a calculation, and so is ours: [`crate::balance`]. Beside it stands the ratio at which both sides
-//! are equally busy with the hit rates that the model's direct-mapped cache was measured to have.
+//! The paper's table is a calculation, and so is ours: [`crate::balance`]. A further curve is the ratio at which both
+//! sides are equally busy with the measured hit rates of the model's direct-mapped cache.
 
 use super::hit_rates::HitRates;
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
@@ -17,12 +17,12 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-/// r of a series.
+/// Returns r of a series.
 pub(super) fn throughput_ratio(series: &str) -> f64 {
     series.strip_prefix("r=").and_then(|number| number.parse().ok()).expect("the series are named r=0.5 to r=8")
 }
 
-/// Each different one, in the order in which they stand.
+/// Returns the different items, in the order of their first occurrence.
 pub(super) fn each<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     for one in all {
