@@ -53,10 +53,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points,
         curves,
         setting: format!(
-            "{REQUESTS} requests of each size, {WIDTH} wanted at a time, on the board {}. Tags, credits, latencies and packet \
-             sizes are the paper's. Fitted to this figure: the DMA engine's cycles for a TLP, and in how many queues ({}) it \
-             restores the order of replies; dashed is what one queue and one for each tag would reach. What limits: writes, \
-             the engine; reads up to 64 B, the tags; larger ones, the link.",
+            "{REQUESTS} requests of each size, {WIDTH} waiting or in flight at a time, on the board {}. Tags, \
+             credits, latencies and packet sizes are the paper's. Two parameters were fitted to this figure: the DMA \
+             engine's cycles for a TLP, and the number of queues ({}) in which it restores the order of replies. The \
+             dashed curves have one queue, and one queue for each tag. The bound of writes is the engine. The bound \
+             of reads up to 64 B is the tags, and of larger reads the link.",
             hardware.name, hardware.pcie.dma_engine.ordered_queues
         ),
         explanation: String::new(),

@@ -43,10 +43,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points: ITEM.references().iter().map(of).collect(),
         curves: Vec::new(),
         setting: format!(
-            "{READS} reads of 64 B, one after the other. The distribution is an input of the model, as 14 of these 100 \
-             points; what is checked is that link, DMA engine and host together give it back, and nothing is derived. The \
-             mean is {mean:.0} ns, from the processor's cache {cached:.0} ns. The text's 800 + 250 ns is no mean of this \
-             figure (974 ns); it is near what 64 B reads take under full load."
+            "{READS} reads of 64 B, one after the other. The distribution is an input of the model, as 14 of these \
+             100 points. The run only checks that link, DMA engine and host together reproduce it. The mean is \
+             {mean:.0} ns, and {cached:.0} ns from the processor's cache. The text's 800 + 250 ns is not the mean of \
+             this figure (974 ns). It is near the latency of 64 B under full load."
         ),
         explanation: String::new(),
     }

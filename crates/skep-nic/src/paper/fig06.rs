@@ -59,18 +59,19 @@ fn measure(context: &mut Context<'_>) -> Findings {
     };
     let same = utilizations.iter().filter(|x| best(|point| point.paper, **x) == best(|point| point.ours, **x)).count();
     let setting = format!(
-        "Pairs of 10, 15, 20, 25 and 30 B in shares of 51.3, 25.1, 12.3, 5.8 and 5.5 %: the shares above each threshold \
-         are those of the curves' left ends. Hash index ratio {HASH_INDEX_RATIO} of {} MiB; both are assumptions, the paper publishes \
-         neither. Slab memory is larger than that, because 15 B pairs in slabs of 32 B do not let every threshold reach \
-         55 %; chains depend on the index alone. Every {STEP}th pair is read.",
+        "Pairs of 10, 15, 20, 25 and 30 B in shares of 51.3, 25.1, 12.3, 5.8 and 5.5 %. So the shares above each \
+         threshold are those at the left ends of the curves. The hash index ratio is {HASH_INDEX_RATIO} of {} MiB. \
+         Both are assumptions, because the paper publishes neither. The slab memory is larger, because with 15 B \
+         pairs in slabs of 32 B some thresholds could not reach 55 %. The chains depend only on the index. Every \
+         {STEP}th pair is read.",
         MEMORY >> 20
     );
     let explanation = format!(
-        "The shape holds: every curve starts at one access and the share of pairs above its threshold, larger thresholds \
-         start lower and rise more, and the best threshold falls from 25 B to 15 B as the memory fills. It falls later \
-         than published; it is the same at {same} of {} utilizations. No one ratio fits all four curves with this mix: 0.4 \
-         would fit those of 10 and 15 B within 1 %, 0.3 that of 25 B, so the published mix probably takes more slots above \
-         15 B than this one.",
+        "The shape agrees: every curve starts at one access plus the share of pairs above its threshold, and larger \
+         thresholds start lower and rise more. The best threshold falls from 25 B to 15 B as the memory fills. It \
+         falls later than published, and is the same at {same} of {} utilizations. No ratio fits all four curves with \
+         this mix. A ratio of 0.4 would fit those of 10 and 15 B within 1 %, and 0.3 that of 25 B. So the published \
+         mix probably takes more slots above 15 B than this one.",
         utilizations.len()
     );
     Findings { points, setting, explanation, ..Findings::default() }

@@ -44,8 +44,8 @@ const STEP: usize = 3;
 fn by_ratio(context: &mut Context<'_>) -> Findings {
     let mut findings = measure(context, &BY_RATIO, |percent| (3.52 / (percent / 100.0), None));
     findings.setting.push_str(
-        " The bars have 3.52 / ratio pairs for each index bucket: 10 B pairs at utilization 0.55, not at the captioned \
-         0.5 (4 / ratio with 8 B pairs). Inline runs are at exactly that.",
+        " The bars have 3.52 / ratio pairs for each index bucket. This corresponds to 10 B pairs at utilization 0.55, \
+         not at 0.5 as in the caption (4 / ratio with 8 B pairs). Inline runs have exactly these settings.",
     );
     findings
 }
@@ -53,9 +53,9 @@ fn by_ratio(context: &mut Context<'_>) -> Findings {
 fn by_utilization(context: &mut Context<'_>) -> Findings {
     let mut findings = measure(context, &BY_UTILIZATION, |percent| (0.16 * percent, Some(percent / 100.0)));
     findings.setting.push_str(
-        " The bars have 16 · utilization pairs for each index bucket: 10 B pairs at ratio 0.4, or 8 B pairs at the \
-         captioned 0.5. Inline runs are 10 B pairs at ratio 0.4, and the two figures therefore do not meet at their \
-         common caption.",
+        " The bars have 16 · utilization pairs for each index bucket. This corresponds to 10 B pairs at ratio 0.4, or \
+         to 8 B pairs at the ratio of the caption, 0.5. Inline runs have 10 B pairs at ratio 0.4, so the two figures \
+         do not agree at their common caption.",
     );
     // The largest index that leaves room, as section 5.1.1 requires. The drawn curve keeps one ratio.
     let chosen = |percent: f64| {
@@ -106,17 +106,18 @@ fn measure(context: &mut Context<'_>, item: &Item, load: fn(f64) -> (f64, Option
     }
     findings.curves = curves;
     findings.setting = format!(
-        "10 B pairs in {} MiB inline; 254 B pairs in {} MiB offline, in an index that gives as many pairs to a bucket, \
-         because 10 B pairs in slabs of 32 B could fill no more than a quarter of a memory. Every {STEP}rd pair is read. Of \
-         {} error bars {equal_bars} are equal, taken as the 5th and 95th percentile.{other_bars}",
+        "10 B pairs in {} MiB inline, and 254 B pairs in {} MiB offline. The offline index has the same number of \
+         pairs for each bucket, because 10 B pairs in slabs of 32 B could fill no more than a quarter of the memory. \
+         Every {STEP}rd pair is read. Of {} error bars {equal_bars} are equal, as the 5th and 95th \
+         percentile.{other_bars}",
         INLINE_MEMORY >> 20,
         OFFLINE_MEMORY >> 20,
         references.len(),
     );
     findings.explanation = format!(
-        "Offline lies up to {excess:.3} above its closed form: a slot's 9-bit secondary hash agrees by chance once in 512 \
-         slots that are looked at, and then a slab is read for nothing. The published curve lies on the closed form, so \
-         it leaves that out."
+        "Offline is up to {excess:.3} above its closed form. The reason is the 9-bit secondary hash: it matches by \
+         chance in one of 512 slots, and then a slab is read unnecessarily. The published curve equals the closed \
+         form, so it omits these reads."
     );
     findings
 }

@@ -66,17 +66,17 @@ fn measure(context: &mut Context<'_>) -> Findings {
             Curve::beside("memory accesses per GET", "closed form: Poisson", position),
         ],
         setting: format!(
-            "{PAIR} B pairs in {} MiB; every {STEP}rd pair is read, at utilization {WANTED}. Beyond a ratio of 57 % that \
-             corpus no longer fits, though the published curve goes on: there the memory is twice as large and the index \
-             stays as it is, so the chains are the same. A store keeps at least a sixteenth for slabs, so the 95 % of \
-             the largest utilization are 93.75 % here.",
+            "{PAIR} B pairs in {} MiB. Every {STEP}rd pair is read, at utilization {WANTED}. Above a ratio of 57 % \
+             that corpus no longer fits, but the published curve continues. There the memory is twice as large with \
+             the same index, so the chains are the same. A store keeps at least a sixteenth of the memory for slabs, \
+             so the largest ratio is 93.75 % here, and not 95 %.",
             MEMORY >> 20
         ),
         explanation: format!(
-            "Between ratios of 5 and 10 % the published accesses lie up to 8 % above ours, and ours on the closed form, on which \
-             the published ones lie again from 10 % on. A straight line between our accesses at 5 and at 10 % lies within \
-             {farthest:.0} % of all that were read between them, so the plot has no point of its own there. At 95 % ours is higher \
-             because a store keeps a sixteenth for slabs."
+            "Between ratios of 5 and 10 %, the published accesses are up to 8 % above ours. Ours equal the closed \
+             form, and the published accesses equal it again from 10 % on. A straight line between our accesses at 5 \
+             and at 10 % is within {farthest:.0} % of all published values between them. So the plot probably has no \
+             point of its own there. At 95 % our utilization is higher, because a store keeps a sixteenth for slabs."
         ),
         points,
     }

@@ -143,12 +143,13 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
     }
     findings.curves = curves;
     findings.setting = format!(
-        "{} B pairs in {} MiB. Every {STEP}rd pair is read; a PUT is one of the last {PUT_SAMPLE} new keys. KV-Direct has \
-         one hash index ratio, {}. Of its {bars} error bars {equal_bars} are equal, taken as the 5th and 95th percentile; \
-         slab traffic is {slab:.3} lines for an allocation. The paper does not say how large the baselines' indexes are: \
-         theirs were fitted to the published GETs, with slots of 13 B (MemC3) and 16 B (FaRM) and values reckoned as packed. FaRM's search for a free \
-         slot ends {SEARCH_MAX} slots from home, fitted too. So the level of the baselines' GETs is no evidence; their PUTs \
-         follow from it unfitted.",
+        "{} B pairs in {} MiB. Every {STEP}rd pair is read. A PUT is one of the last {PUT_SAMPLE} new keys. KV-Direct \
+         has one hash index ratio, {}. Of its {bars} error bars {equal_bars} are equal, as the 5th and 95th \
+         percentile. Slab allocation accesses {slab:.3} lines for an allocation. The paper does not state the size of \
+         the baselines' indexes. They were fitted to the published GETs, with slots of 13 B (MemC3) and 16 B (FaRM) \
+         and packed values. FaRM's search for a free slot ends {SEARCH_MAX} slots from the home bucket, which was \
+         fitted too. So the level of the baselines' GETs is no evidence. Their PUTs follow from these parameters \
+         without a fit.",
         pairs.size,
         pairs.memory >> 20,
         pairs.ratio_note,
@@ -156,31 +157,32 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
     let [cuckoo, hopscotch] = charged.map(|(_, worst)| 100.0 * worst);
     findings.explanation = if puts {
         format!(
-            "MemC3 and FaRM: ours is what tables that run access; the figure seems to charge more, by its error bars. MemC3's \
-             end at 3, 6, 21, 29 and 37: 3 more for the second bucket, of which ours is one read, and 8 for each move, of \
-             which ours is one write and the two buckets that the walks read. At those charges the same operations of \
-             ours lie within {cuckoo:.0} % of its curve. FaRM's end at 21 for a PUT that moves others, where ours reads \
-             the lines up to the free slot and writes one slot for each move. At 21, and 5 (chosen to fit) for a key that is chained, the \
-             same operations of ours lie within {hopscotch:.0} % and rise and fall as published: where the table is full, \
-             nothing can be moved any more."
+            "MemC3 and FaRM: ours are the accesses of running tables. According to its error bars, the figure seems \
+             to charge more. MemC3's bars end at 3, 6, 21, 29 and 37. So the figure charges 3 more for the second \
+             bucket, where ours makes one read. It charges 8 for each move, where ours makes one write and reads the \
+             two buckets of the walks. With these charges, our operations are within {cuckoo:.0} % of its curve. \
+             FaRM's bars end at 21 for a PUT that moves other keys. Ours reads the lines up to the free slot and \
+             writes one slot for each move. With 21, and 5 (chosen to fit) for a chained key, our operations are \
+             within {hopscotch:.0} % and rise and fall as published: in a full table no key can be moved."
         )
     } else {
         format!(
-            "MemC3: a key in its second bucket costs two buckets and the value, 3 accesses. The figure's error bars end at \
-             4, as if the second bucket cost what the first and a value do. At that charge the same GETs lie within {cuckoo:.1} % of its curve."
+            "MemC3: a key in its second bucket costs two buckets and the value, 3 accesses. The figure's error bars \
+             end at 4, as if the second bucket cost as much as the first and a value. With this charge the same GETs \
+             are within {cuckoo:.1} % of its curve."
         )
     };
     if pairs.is_inline() {
         let [cuckoo, hopscotch] =
             [Table::Cuckoo, Table::Hopscotch].map(|table| 100.0 * utilization_max(table, pairs, context.seed));
         findings.setting.push_str(&format!(
-            " MemC3 takes such pairs up to {cuckoo:.0} % and FaRM up to {hopscotch:.0} %; the text says 55 %, the bars end at \
-             50 %."
+            " MemC3 holds such pairs up to {cuckoo:.0} % and FaRM up to {hopscotch:.0} %. The text says 55 %, and the \
+             bars end at 50 %."
         ));
     } else if !puts {
         findings.explanation.push_str(
-            " KV-Direct at 85 %: the figure repeats its value for 80 %; ours and the closed form go on rising. Ours lies \
-             above the closed form by what a 9-bit secondary hash that agrees by chance costs.",
+            " KV-Direct at 85 %: the figure repeats its value for 80 %, while ours and the closed form continue to \
+             rise. Ours exceeds the closed form by the cost of chance matches of the 9-bit secondary hash.",
         );
     }
     findings

@@ -64,11 +64,12 @@ fn measure(context: &mut Context<'_>) -> Findings {
     };
     let most = points.iter().map(|point| point.x).fold(0.0, f64::max);
     let explanation = format!(
-        "Other processors than the paper's, and other programs beside. What can be compared is how each method scales: on \
-         {most} of this machine's cores the sort is {:.2} times as fast as on one (published: {:.2}) and the bitmap {:.2} \
-         times (published: {:.2}). The bitmap's threads set bits in random offsets of the same 512 MiB, each a cache miss \
-         and an atomic operation; the sort's threads write to offsets of their own. The published bitmap stops gaining at \
-         about 16 cores, and the sort goes on; {cores} cores show that no further than they reach.",
+        "These processors differ from the paper's, and other programs run on them. So only the scaling of each method \
+         can be compared. On {most} of this machine's cores the sort is {:.2} times as fast as on one (published: \
+         {:.2}) and the bitmap {:.2} times (published: {:.2}). The bitmap's threads set random bits of the same 512 \
+         MiB, and each is a cache miss and an atomic operation. Each thread of the sort writes to its own memory. The \
+         published bitmap stops gaining at about 16 cores, and the sort does not. {cores} cores show that only up to \
+         their number.",
         speedup("radix sort", |point| point.ours),
         speedup("radix sort", |point| point.paper),
         speedup("bitmap", |point| point.ours),
@@ -78,10 +79,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points,
         curves,
         setting: format!(
-            "{} million free slots in random order, out of an area of 4294 million; the time per entry is multiplied by \
-             {SCALE:.0}. The bitmap is as large as the figure's, so that its lines are as seldom in a cache. Real time on \
-             {cores} cores, the fastest of {RUNS} runs, and not the same each time; 0.7 GiB are used. More cores are not measured; the \
-             published times for them stand beside.",
+            "{} million free slots in random order, in an area of 4294 million slots. The time per entry is \
+             multiplied by {SCALE:.0}. The bitmap is as large as the figure's, so that its lines are as rarely in a \
+             cache. Real time on {cores} cores, the fastest of {RUNS} runs, with other results in each run. The run \
+             uses 0.7 GiB. Larger numbers of cores are not measured, and their published times are shown as a further \
+             curve.",
             SLOTS / 1_000_000,
         ),
         explanation,

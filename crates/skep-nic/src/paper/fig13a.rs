@@ -67,10 +67,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let ours = |index: usize| findings.points[index].ours;
     let (gain, one) = (ours(0) / ours(5), ours(5));
     findings.setting = format!(
-        "Keys take turns. One key: {:.2} million/s with the station, {one:.3} without, a gain of {gain:.0} (paper: 191). \
-         Each RDMA machine has its one or two rates from the paper's ends of its own curve; what is measured of it is \
-         the shape between them. With keys drawn at random the stalling decoder gains less than the paper's straight \
-         line, because an operation that waits holds up those behind it: {:.2} instead of {:.2} million/s at 5 keys.",
+        "Keys take turns. One key: {:.2} million/s with the station, {one:.3} without, a gain of {gain:.0} (paper: \
+         191). The one or two rates of each RDMA machine are fitted to the ends of its published curve. Only the \
+         shape between the ends is measured. With keys drawn at random the stalling decoder gains less than the \
+         paper's straight line, because a waiting operation blocks all operations after it: {:.2} instead of {:.2} \
+         million/s at 5 keys.",
         ours(0),
         drawn[4].1,
         ours(9)

@@ -96,22 +96,24 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let ours = |index: usize| findings.points[index].ours;
     let farthest = in_order.points.iter().zip(&references[6..]).map(|(ours, paper)| (ours.1 / paper.y - 1.0).abs());
     findings.setting = format!(
-        "{keys} pairs of {KV_BYTES} B in 2^{LINE_BITS} lines, behind {LINKS} links, without NIC DRAM and network. The station \
-         forwards up to {:.0} % of the operations (paper: about 15). On the board as it is, l = {RATIO}, 100 % PUT is {:.0} \
-         million/s with the station, as Figure 16b, and 0 % without it is {:.0}: GETs of one key then all go to memory. The \
-         paper's 180 million PUTs a second would be 360 million accesses, so its figure shows the engine alone.",
+        "{keys} pairs of {KV_BYTES} B in 2^{LINE_BITS} lines, with {LINKS} links, without NIC DRAM and network. The \
+         station forwards up to {:.0} % of the operations (paper: about 15). On the unmodified board, with l = \
+         {RATIO}, 100 % PUT is {:.0} million/s with the station, as in Figure 16b. 0 % PUT without it is {:.0}, \
+         because all GETs of one key then access memory. The paper's 180 million PUTs a second would be 360 million \
+         accesses, so its figure shows only the engine.",
         100.0 * merged,
         last(whole),
         whole_stalls.points[0].1,
     );
     findings.explanation = format!(
-        "The stalling curve is not what the text's rule gives: ours, which follows it, falls from {:.0} to {:.0} million/s, the \
-         paper's from 19.2 to 9.7. At 1 % PUT no rule by which only PUTs stall can be the paper's: with every PUT alone in the \
-         pipeline, whatever its key, until its write is known to have arrived, {:.1} million/s remain, more than 19.2. So \
-         GETs of one key must have stalled each other there. With that, in order, and PUTs that hold their keys as long, \
-         the same model gives {}, within {:.0} % of the paper's at every share: no other rule that was tried comes as near. \
-         It disagrees with its own Figure 13a, where an atomic holds its key for one access. Popularity alone does not explain \
-         it: as among {keys} keys, the text's rule gives {:.1} at 100 % PUT and {:.0} at 1 %.",
+        "The stalling curve does not follow from the text's rule. Ours follows the rule and falls from {:.0} to {:.0} \
+         million/s, and the paper's falls from 19.2 to 9.7. At 1 % PUT, the paper's rate cannot result from any rule \
+         by which only PUTs stall. Even if every PUT is alone in the pipeline until its write is known to have \
+         arrived, {:.1} million/s remain, more than 19.2. So GETs of one key must have stalled each other in the \
+         paper. With this rule, in order, and with PUTs that hold their keys as long, the model gives {}. That is \
+         within {:.0} % of the paper's at every share, and nearer than any other rule that was tried. It contradicts \
+         the paper's Figure 13a, where an atomic holds its key for one access. Popularity alone does not explain the \
+         curve: with keys as popular as among {keys} keys, the text's rule gives {:.1} at 100 % PUT and {:.0} at 1 %.",
         ours(6),
         ours(9),
         drains.points[1].1,

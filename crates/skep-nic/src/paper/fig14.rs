@@ -68,11 +68,12 @@ fn measure(context: &mut Context<'_>) -> Findings {
     // The billion keys of the text.
     let formula = Balance { throughput_ratio: 1.0, memory_ratio: hardware.memory_ratio(), keys: 1e9 }.hit_rate(RATIO);
     findings.setting = format!(
-        "2^{LINE_BITS} lines of 64 B instead of 2^30, NIC DRAM in the board's proportion, the mean of {PLACEMENTS} \
-         placements of the popular lines. Under the long tail the direct-mapped cache hits {:.0} % of the cacheable reads, \
-         and serves {:.0} % of all (paper: about 30 %; its formula, h = ln(kn) / ln(ln), says {:.0} % and {:.0} %: it is that \
-         of a cache which always holds the most popular lines). The turnaround of the DMA engine was fitted to the baseline \
-         at 50 % GET; the paper's baseline equals the mean of the two rates of Figure 3a.",
+        "2^{LINE_BITS} lines of 64 B instead of 2^30, NIC DRAM in the board's proportion, and the mean of \
+         {PLACEMENTS} placements of the popular lines. Under the long tail the direct-mapped cache hits {:.0} % of \
+         the cacheable reads, and serves {:.0} % of all (paper: about 30 %). The paper's formula, h = ln(kn) / \
+         ln(ln), gives {:.0} % and {:.0} %, because it describes a cache that always holds the most popular lines. \
+         The turnaround of the DMA engine was fitted to the baseline at 50 % GET. The paper's baseline equals the \
+         mean of the two rates of Figure 3a.",
         100.0 * tail.hit_rate,
         100.0 * tail.near_share,
         100.0 * formula,

@@ -229,9 +229,9 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
         points,
         curves,
         setting: format!(
-            "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every request is as \
-             long as a PUT's: the figure has one network bound from 62 B on, whatever the mix. Load dispatch ratios, each the \
-             fastest of the tenths: {}. Before the network: {text}.{unbatched}",
+            "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every \
+             request is as long as a PUT's, because the figure has one network bound from 62 B on for every mix. Load \
+             dispatch ratios, each the fastest of the tenths: {}. Before the network: {text}.{unbatched}",
             ratios.join(", ")
         ),
         explanation,
@@ -247,11 +247,12 @@ fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
     };
     let (mixes, puts) = ("50% PUT", "100% PUT");
     let assumptions = format!(
-        "Of pairs in the index, 50 % PUT deviates by {}, 100 % PUT by {}. What the paper's points seem to assume was run. Mixes: \
-         they are harmonic means of GETs and PUTs, as if reads and writes took turns in one place; such a board (each line takes \
-         the DMA engine the same 16 ns) cannot pass the reads of 128 B of Figure 3a. PUTs: they take twice the accesses of a GET, \
-         2.21 and 2.49 at 10 and 15 B, while the paper's Figure 11b and our store take one more than a GET. With every bucket \
-         that a PUT reads written back, 100 % PUT deviates by {}.",
+        "Of pairs in the index, 50 % PUT deviates by {}, and 100 % PUT by {}. Further runs use the assumptions that \
+         the paper's points seem to make. Mixes: the points are harmonic means of GETs and PUTs, as if reads and \
+         writes shared one resource in turns. A board of this kind (each line occupies the DMA engine for the same 16 \
+         ns) cannot pass the reads of 128 B of Figure 3a. PUTs: they have twice the accesses of a GET, 2.21 and 2.49 \
+         at 10 and 15 B. In the paper's Figure 11b and in our store they have one access more than a GET. If a PUT \
+         writes back every bucket that it reads, 100 % PUT deviates by {}.",
         range(points, mixes, true),
         range(points, puts, true),
         range(&readings.twice, puts, true),
@@ -262,17 +263,18 @@ fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
         format!(" With both, 50 % PUT deviates by {mixed} and 100 % PUT by {put}.{memory}")
     } else {
         format!(
-            " On the board where reads and writes take turns, 50 % PUT deviates by {}. With both, and every line over PCIe (the \
-             text calls what the NIC's DRAM does for uniform loads negligible; in the model it holds lines between their read \
-             and their write, too), 50 % PUT deviates by {mixed} and 100 % PUT by {put}; at 62 B by {} and {}.",
+            " On the board where reads and writes take turns, 50 % PUT deviates by {}. With both assumptions, and \
+             every line over PCIe, 50 % PUT deviates by {mixed} and 100 % PUT by {put}, and at 62 B by {} and {}. The \
+             text calls the effect of the NIC's DRAM on uniform loads negligible. In the model the DRAM also holds \
+             lines between their read and their write.",
             range(&readings.exclusive, mixes, true),
             range(&readings.both, mixes, false),
             range(&readings.both, puts, false),
         )
     };
     format!(
-        "{assumptions}{both} Network: from 62 B on, 50 % PUT deviates by {}; with requests of GETs as short as their keys, which is \
-         how ours are sent, by {}: a mix then has both directions of the wire.",
+        "{assumptions}{both} Network: from 62 B on, 50 % PUT deviates by {}. If requests of GETs are as short as \
+         their keys, as in our protocol, it deviates by {}, because a mix then uses both directions of the wire.",
         range(points, mixes, false),
         range(&readings.keys_alone, mixes, false),
     )
@@ -283,12 +285,13 @@ fn long_tail(gains: &[Gain]) -> String {
     let range = |of: fn(&Gain) -> f64, show: fn(f64) -> String| range_of(gains.iter().map(of), show);
     let (times, whole) = (|figure: f64| format!("{figure:.2}"), |figure: f64| format!("{figure:.0}"));
     format!(
-        " What remains is the gain over uniform keys. The paper's is {} at every size and mix, and its text's own figures make \
-         {GAIN_OF_THE_TEXT:.2} (60 % hits of 60 % of the lines, 15 % merged). Ours under the same assumptions is {}: the NIC's \
-         DRAM has {} % of the lines instead of 36, because what a PUT writes back it has just read, and {} % of operations are \
-         forwarded, because in a scaled corpus the first keys are more popular. With keys as popular as among those of 64 GiB {} \
-         % are forwarded, and the points deviate by {} %: then the cache, scaled with the corpus, has less of the tail than one \
-         of full size.",
+        " The remaining difference is the gain over uniform keys. The paper's gain is {} at every size and mix, and \
+         the figures of its text give {GAIN_OF_THE_TEXT:.2} (60 % hits of 60 % of the lines, 15 % merged). Ours under \
+         the same assumptions is {}. One cause is the NIC's DRAM: it has {} % of the lines instead of 36, because a \
+         PUT has just read the lines that it writes back. The other is forwarding: {} % of operations are forwarded, \
+         because in a scaled corpus the first keys are more popular. With keys as popular as among those of 64 GiB, \
+         {} % are forwarded, and the points deviate by {} %. Then the cache, scaled with the corpus, holds less of \
+         the tail than a cache of full size.",
         range(|gain| gain.paper, times),
         range(|gain| gain.ours, times),
         range(|gain| 100.0 * gain.near, whole),

@@ -133,24 +133,26 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
         points,
         curves,
         setting: format!(
-            "As Figure 16, with load dispatch ratios chosen in the same way. Million/s: {}. 95th percentiles from {:.1} to {:.1} \
-             µs (paper: {}). Single packets could not carry these rates (Figure 15a): without batching an operation is charged \
-             the time of its own packets, and no queue for the wire; with it {added} µs more at 5, 15, 62 and 254 B, as \
-             Figure 15b's run has it (paper: 1.00, 1.02, 0.52, 0.26).",
+            "As Figure 16, with load dispatch ratios chosen in the same way. Million/s: {}. 95th percentiles from \
+             {:.1} to {:.1} µs (paper: {}). Single packets could not carry these rates (Figure 15a). So without \
+             batching, an operation is charged the time of its own packets, but no queue for the wire. With batching \
+             it is charged {added} µs more at 5, 15, 62 and 254 B, as measured for Figure 15b (paper: 1.00, 1.02, \
+             0.52, 0.26).",
             rates.join(", "),
             tails().fold(f64::INFINITY, f64::min),
             tails().fold(0.0, f64::max),
             if batched { "6.7 to 9.7" } else { "3 to 9 in the text, 5.8 to 9.4 in the plot" },
         ),
         explanation: format!(
-            "A NIC that completes X million operations a second with N in flight holds each for N / X µs. Up to 62 B ours has \
-             {} in flight, of 256 at most; at the same rates the paper's latencies mean {}. The most are GETs of the long tail, \
-             where the clock is the bound: more than 256 have to wait before the pipeline, where ours wait at the client. At \
-             254 B the wire is the bound. If every slot may be in use, the mean is up to {filled:.1} µs (dashed; the thesis says \
-             above 10), and no bar of the paper shows that. With the congestion window ours has {} in flight, and one delay for \
-             all four bars: its target, fitted to them. The paper's mean {}: for GETs they are its bars of 62 B and what 192 B \
-             take on a wire, 0.04 µs, although the load of the memory is a quarter. So they do not come from one bound on \
-             operations in flight, nor from one on their delay.",
+            "A NIC that completes X million operations a second with N in flight holds each for N / X µs. Up to 62 B, \
+             ours has {} in flight, of 256 at most. At the same rates the paper's latencies imply {}. The largest of \
+             them are GETs of the long tail, where the clock is the bound. There more than 256 operations must wait \
+             before the paper's pipeline, while ours wait at the client. At 254 B the wire is the bound. If every \
+             slot may be in use, the mean is up to {filled:.1} µs (dashed; the thesis says above 10), and no bar of \
+             the paper shows that. With the congestion window, ours has {} in flight, and the delay of all four bars \
+             is the window's target, which was fitted to them. The paper's bars imply {}. For GETs they equal the \
+             bars of 62 B plus the time of 192 B on a wire, 0.04 µs, although the load of the memory is a quarter. So \
+             they are explained neither by a bound on operations in flight, nor by a bound on their delay.",
             of_size(false, &held),
             of_size(false, &theirs),
             of_size(true, &held),

@@ -79,13 +79,14 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
         points,
         curves: Vec::new(),
         setting: format!(
-            "{BATCHES} batches of {} operations. A core takes {} ns for a random line and {} ns for each that follows, as \
-             the paper's own measurements of one core say, and {} ns to copy a line, fitted to 1 core here. The largest gain \
-             over direct DMA is {:.0} % (paper, reads: 79 %). With one core and 64 B a batch occupies the core for {:.1} µs \
-             (paper: 10) and an operation takes {:.1} µs in all if another batch is before it (paper: about 20). The whole store \
-             on such a board, uniform {} of {KV_BYTES} B, l = 0: {direct:.0} million/s over the link itself, {few:.0} through \
-             {CORES} cores with the {} operations in flight of the pipeline, {many:.0} with {MANY}. So for the store cores pay only \
-             for reads, and only if more wait for them than this pipeline holds; a PUT waits for two batches.",
+            "{BATCHES} batches of {} operations. A core takes {} ns for a random line and {} ns for each line after \
+             it, as the paper measured on one core. It takes {} ns to copy a line, fitted to 1 core here. The largest \
+             gain over direct DMA is {:.0} % (paper, reads: 79 %). With one core and 64 B, a batch occupies the core \
+             for {:.1} µs (paper: 10). An operation takes {:.1} µs in all if another batch is before it (paper: about \
+             20). The whole store on this board was run with uniform {} of {KV_BYTES} B and l = 0. It reaches \
+             {direct:.0} million/s over the link itself, {few:.0} through {CORES} cores with the {} operations in \
+             flight of the pipeline, and {many:.0} with {MANY}. So cores are only useful for the store's reads, and \
+             only if more operations are in flight than this pipeline holds. A PUT waits for two batches.",
             cpu.doorbell_operations,
             cpu.first_line_ns,
             cpu.next_line_ns,

@@ -125,11 +125,12 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let fetches: Vec<&Point> = findings.points.iter().filter(|point| point.series == "fetch to client").collect();
     let at = |number: usize, index: usize| findings.curves[number].points[index].1;
     let setting = format!(
-        "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, {COUNT} operations a \
-         point. Vectors of 512 and 1024 B are pieces of {PIECE_BYTES_MAX} B, each an operation, because no slab holds them with a \
-         key. Beside: one vector of 64 B in the host's memory, {:.1} GB/s, because the {} operations in flight wait for its \
-         bucket and its slab; {VECTORS} vectors at random over PCIe, {:.1} GB/s of 64 B and {:.1} of 256 B, and with one key \
-         per element {:.2}. So the table is about vectors that are popular enough to be forwarded.",
+        "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, \
+         {COUNT} operations a point. Vectors of 512 and 1024 B are divided into pieces of {PIECE_BYTES_MAX} B with \
+         one operation each, because no slab holds them with a key. Further runs: one vector of 64 B in the host's \
+         memory reaches {:.1} GB/s, because the {} operations in flight wait for its bucket and its slab. {VECTORS} \
+         vectors at random over PCIe reach {:.1} GB/s with 64 B and {:.1} with 256 B, and {:.2} with one key per \
+         element. So the table describes vectors that are popular enough to be forwarded.",
         at(3, 0),
         hardware.processor.operations_in_flight,
         at(0, 0),
@@ -137,14 +138,15 @@ fn measure(context: &mut Context<'_>) -> Findings {
         at(1, 0),
     );
     let explanation = format!(
-        "The labels of the first two rows are exchanged in print: 11.52 GB/s is a line in each cycle of 180 MHz, and no \
-         vectors of that rate could return through a network of 5 GB/s. Ours without return is that rate, and ours with \
-         return the network's. One key per element is bound by the network, as the text says; its rate follows from the size of \
-         an element and its key, which the paper does not give. Fetching: the printed row is the size over 2.1 µs, one fetch \
-         in each round trip of 2 µs, which leaves nothing for the NIC. One of ours takes {:.2} to {:.2} µs if the NIC's DRAM \
-         has the vector, with {:.2} µs each for its bucket and its slab, and {:.1} µs from the host's memory; 0.03 GB/s \
-         is rounded by up to 17 %. One client is what makes this row low: with many requests under way fetching reaches \
-         {:.1} GB/s, as an update with return does, and needs the way back as well.",
+        "The labels of the first two rows are swapped in print: 11.52 GB/s is a line in each cycle of 180 MHz, and \
+         vectors at that rate could not return through a network of 5 GB/s. Ours without return has that rate, and \
+         ours with return has the network's rate. One key per element is bound by the network, as the text says. Its \
+         rate follows from the size of an element and its key, which the paper does not give. Fetching: the printed \
+         row is the size over 2.1 µs. That is one fetch in each round trip of 2 µs, and leaves no time for the NIC. \
+         One of our fetches takes {:.2} to {:.2} µs if the NIC's DRAM has the vector, with {:.2} µs each for its \
+         bucket and its slab, and {:.1} µs from the host's memory. 0.03 GB/s is rounded by up to 17 %. This row is \
+         low because there is one client. With many requests in flight, fetching reaches {:.1} GB/s, as an update \
+         with return does, and uses the wire back as well.",
         latency(fetches[0]),
         latency(fetches[fetches.len() - 1]),
         hardware.nic_dram.latency_ns / 1e3,

@@ -98,10 +98,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points: ITEM.references().iter().map(point).collect(),
         curves: Vec::new(),
         setting: format!(
-            "{ROUNDS} rounds in real time on cores {shard_core} and {program_core}{}, not the same each time: medians of each \
-             round's ratio, with quartiles. The program alone: {:.0} ns for a random read and {:.1} GB/s, in {} MiB. The \
-             shard: {} MiB, {:.0} % full, half GETs and half PUTs of {KV_SIZE} B, {:.1} million/s alone; it keeps {} of that \
-             beside random reads and {} beside sequential ones.",
+            "{ROUNDS} rounds in real time on cores {shard_core} and {program_core}{}, with other results in each run: \
+             medians of each round's ratio, with quartiles. The program alone: {:.0} ns for a random read and {:.1} \
+             GB/s, in {} MiB. The shard: {} MiB, {:.0} % full, half GETs and half PUTs of {KV_SIZE} B, {:.1} \
+             million/s alone. It keeps {} of that beside random reads and {} beside sequential ones.",
             if are_siblings(shard_core, program_core) { ", two threads of one core" } else { "" },
             best_latency(0),
             best_bandwidth(0),
@@ -113,12 +113,12 @@ fn measure(context: &mut Context<'_>) -> Findings {
             shard(2),
         ),
         explanation: format!(
-            "The paper's store reaches the host's memory by PCIe, and a program beside it loses 1.6 % of latency and 7.5 % of \
-             bandwidth; ours works on a core, which shares the last cache and the way to memory with the program. Latency \
-             beside the shard × {}, beside arithmetic on that core × {}; bandwidth beside the shard × {}, beside arithmetic \
-             × {}. What differs between shard and arithmetic is lost to the shard's accesses, the rest to a core that works \
-             at all or to other programs. In the least disturbed rounds of each kind latency is × {:.3} beside the shard and \
-             × {:.3} beside arithmetic, bandwidth × {:.3} and × {:.3}.",
+            "The paper's store reaches the host's memory by PCIe, and a program beside it loses 1.6 % of latency and \
+             7.5 % of bandwidth. Ours works on a core, which shares the last cache and the path to memory with the \
+             program. Latency beside the shard × {}, beside arithmetic on that core × {}; bandwidth beside the shard \
+             × {}, beside arithmetic × {}. The difference between shard and arithmetic is lost to the shard's \
+             accesses. The rest is lost to a busy core or to other programs. In the least disturbed rounds of each \
+             kind, latency is × {:.3} beside the shard and × {:.3} beside arithmetic, bandwidth × {:.3} and × {:.3}.",
             latency(2),
             latency(1),
             bandwidth(2),

@@ -68,10 +68,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
              of Table 5."
         ),
         explanation: format!(
-            "The solver agrees. Where l = 1 (r=4 with k=1/1024; r=8 with k up to 1/64) PCIe still has to serve the misses: \
-             possible are {}, not the printed 4 to 8. The running model gains less, down to {lowest:.2} of \
-             the printed figure: popular lines displace each other in a direct-mapped cache, and a miss costs its DRAM two \
-             accesses (look up, fill) where the formula counts one.",
+            "The solver agrees. Where l = 1 (r=4 with k=1/1024; r=8 with k up to 1/64) PCIe still has to serve the \
+             misses: the possible gains are {}, not the printed 4 to 8. The running model gains less, down to \
+             {lowest:.2} of the printed figure. The causes are that popular lines replace each other in a \
+             direct-mapped cache, and that a miss costs two accesses of its DRAM (look up, fill), where the formula \
+             counts one.",
             possible.join(", ")
         ),
     }
