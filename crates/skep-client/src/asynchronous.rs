@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::time::timeout;
 
-use crate::reply;
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
+use crate::reply;
 use crate::responses::Responses;
 use crate::scans::scans;
 

@@ -13,13 +13,13 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 
-use crate::reply;
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::lane::Lane;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
+use crate::reply;
 use crate::responses::Responses;
 use crate::scans::scans;
 

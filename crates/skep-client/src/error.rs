@@ -43,7 +43,9 @@ pub enum ClientError {
         address: SocketAddr,
     },
     /// The bytes from the server cannot be decoded.
-    #[error("the server at {address} sent what this client cannot understand: {source}; are both of one version?")]
+    #[error(
+        "the server at {address} sent bytes that this client cannot decode: {source}; do both have the same version?"
+    )]
     Protocol {
         /// The server's address.
         address: SocketAddr,
@@ -57,7 +59,7 @@ pub enum ClientError {
     #[error("{0}")]
     Operation(#[from] OperationError),
     /// The operation does not have the reply that the server sent.
-    #[error("the server's reply does not fit the operation; are client and server of one version?")]
+    #[error("the server's reply does not fit the operation; do client and server have the same version?")]
     UnexpectedReply,
     /// A request is larger than the longest frame that the server accepts. Nothing was sent.
     #[error("request {index} takes {size} bytes, the server takes {size_max}; send fewer or shorter operands")]
@@ -81,7 +83,7 @@ pub enum NotWelcome {
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
     /// The server closed the connection.
-    #[error("it closed the connection when it was said hello to")]
+    #[error("it closed the connection after the hello")]
     Closed,
     /// The server sent nothing, or too few bytes.
     #[error("it did not reply to a hello within {0:?}")]

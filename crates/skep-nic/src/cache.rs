@@ -128,7 +128,8 @@ mod tests {
                     Lookup::Hit => assert!(held, "seed {seed}"),
                     Lookup::Miss { write_back } => {
                         assert!(!held, "seed {seed}");
-                        let victims: Vec<u64> = cached.keys().copied().filter(|other| other % 32 == line % 32).collect();
+                        let victims: Vec<u64> =
+                            cached.keys().copied().filter(|other| other % 32 == line % 32).collect();
                         assert_eq!(victims.len(), 1, "seed {seed}");
                         let bytes = cached.remove(&victims[0]).unwrap();
                         if let Some(victim) = write_back {

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::time::Time;
-use crate::trace::{Recorder, OpenEvent};
+use crate::trace::{OpenEvent, Recorder};
 
 /// Virtual time and the events that are due.
 #[derive(Debug, Default)]

@@ -212,7 +212,8 @@ impl Dispatcher {
     /// Returns how busy the resources were in a time span that contains all accesses.
     pub fn load(&self, span: Time) -> MemoryLoad {
         let of_links = |part: fn(&LinkBusy) -> Time| {
-            self.paths.iter().map(|path| part(&path.link().busy()).share_of(span)).sum::<f64>() / self.paths.len() as f64
+            self.paths.iter().map(|path| part(&path.link().busy()).share_of(span)).sum::<f64>()
+                / self.paths.len() as f64
         };
         let of_cores = self.paths.iter().map(|path| match path {
             HostPath::Direct(_) => 0.0,
@@ -301,7 +302,7 @@ impl Dispatcher {
                 let old = async {
                     if write_back.is_some() {
                         let _old =
-                            self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were there"));
+                            self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were replaced"));
                         path.write(LINE_BYTES).await;
                     }
                 };

@@ -202,7 +202,7 @@ impl Hardware {
 
     /// Returns the paper's NIC with both of its PCIe links (section 4).
     pub fn kv_direct() -> Self {
-        Hardware::from_toml(KV_DIRECT).expect("the board that comes with the crate is valid")
+        Hardware::from_toml(KV_DIRECT).expect("the board of the crate is valid")
     }
 
     /// Returns the paper's NIC with one link: Figure 3 and section 6.1.
@@ -319,7 +319,7 @@ impl Hardware {
     fn check_together(&self) -> Result<(), HardwareError> {
         let Hardware { server, pcie, nic_dram, host_dram, network, .. } = self;
         if server.memory_nodes > server.nics {
-            let reason = format!("{} of which some have no NIC, there are {}", server.memory_nodes, server.nics);
+            let reason = format!("{} nodes and {} NICs: some nodes have no NIC", server.memory_nodes, server.nics);
             return refuse("server.memory_nodes", reason);
         }
         let payload = pcie.payload_max_bytes;
@@ -333,15 +333,16 @@ impl Hardware {
         let points = &pcie.read_uncached_ns;
         let ends = (points.first().map(|point| point.0), points.last().map(|point| point.0));
         if ends != (Some(0.0), Some(100.0)) {
-            return refuse("pcie.read_uncached_ns", "the percentiles do not go from 0 to 100".to_owned());
+            return refuse("pcie.read_uncached_ns", "the percentiles are not from 0 to 100".to_owned());
         }
         if let Some(pair) = points.windows(2).find(|pair| !(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)) {
-            return refuse("pcie.read_uncached_ns", format!("{:?} does not come before {:?}", pair[0], pair[1]));
+            return refuse("pcie.read_uncached_ns", format!("{:?} is not below {:?}", pair[0], pair[1]));
         }
         let own = self.idle_read_of_the_engine().as_ns();
         let fastest = points[0].1.min(pcie.read_cached_ns);
         if !(fastest > own && points[points.len() - 1].1 <= 1e9) {
-            let reason = format!("{fastest} ns for 64 bytes, of which the link and its engine alone take {own:.1} ns");
+            let reason =
+                format!("{fastest} ns for 64 bytes is too fast: the link and its engine alone take {own:.1} ns");
             return refuse("pcie.read_uncached_ns", reason);
         }
         if pcie.round_trip_ns > fastest {
@@ -355,7 +356,7 @@ impl Hardware {
         let tag_bits = ratio.ceil().log2().ceil() as u32;
         if nic_dram.spare_bits > 16 || tag_bits + 1 > nic_dram.spare_bits {
             let reason = format!(
-                "{} of at most 16, where {tag_bits} bits of tag and a dirty flag are needed",
+                "{} is not possible: {tag_bits} bits of tag and a dirty flag are needed, and 16 bits are the most",
                 nic_dram.spare_bits
             );
             return refuse("nic_dram.spare_bits", reason);
@@ -449,7 +450,7 @@ mod tests {
             ("memory_nodes = 1", "memory_nodes = 2", "server.memory_nodes", "no NIC"),
             ("links = 2", "links = 65", "pcie.links", "and 64"),
             ("read_tags = 64", "read_tags = 70000", "pcie.read_tags", "70000"),
-            ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "does not come before"),
+            ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "is not below"),
             ("header_bytes = 88", "header_bytes = 4294967295", "network.header_bytes", "65536"),
             ("operation_header_bytes = 3", "operation_header_bytes = 1500", "network.packet_max_bytes", "no room"),
             ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
@@ -457,7 +458,7 @@ mod tests {
             ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),
             ("word_bytes = 32", "word_bytes = 512", "pcie.dma_engine.word_bytes", "up to 256"),
             ("[0, 748]", "[1, 748]", "pcie.read_uncached_ns", "from 0 to 100"),
-            ("[10, 836]", "[10, 700]", "pcie.read_uncached_ns", "does not come before"),
+            ("[10, 836]", "[10, 700]", "pcie.read_uncached_ns", "is not below"),
             ("[0, 748], [5, 780]", "[0, 20], [5, 780]", "pcie.read_uncached_ns", "link and its engine"),
             ("round_trip_ns = 500.0", "round_trip_ns = 900.0", "pcie.round_trip_ns", "whole read"),
             ("size_gib = 4.0", "size_gib = 65.0", "nic_dram.size_gib", "host_dram.size_gib"),
@@ -500,7 +501,7 @@ mod tests {
         let board: toml::Table = KV_DIRECT.parse().unwrap();
         let mut all = Vec::new();
         leaves(&board, &mut Vec::new(), &mut all);
-        assert_eq!(all.len(), 40, "a new value is checked, too");
+        assert_eq!(all.len(), 40, "the test checks new values too");
         for (path, value) in all {
             let (field, last) = (path.join("."), path.last().unwrap());
             let with = |value: Option<toml::Value>| {

@@ -207,7 +207,7 @@ impl Link {
             Residence::Cache => sent + self.host_cached,
             Residence::Memory => self.host.reserve(sent, bytes).max(sent + self.uncached()),
         };
-        recorder.add(Track::Nic, "both ways and the host's memory", sent, ready);
+        recorder.add(Track::Nic, "both directions and the host's memory", sent, ready);
         self.clock.until(ready).await;
         let on_link = self.clock.span(|| format!("{bytes} B on the link"));
         let data = bytes + self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes;

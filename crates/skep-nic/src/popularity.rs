@@ -1,7 +1,7 @@
 //! Draws the line of an access: uniform, or with a long tail (Zipf 0.99, KV-Direct, section 5).
 //!
 //! ```text
-//! rank ─▶ permutation of k bits ─▶ line          popular lines lie anywhere, as behind a hash
+//! rank ─▶ permutation of k bits ─▶ line          popular lines are anywhere, as after a hash
 //! ```
 
 use rand::RngExt;

@@ -1,8 +1,8 @@
 //! Cores of the host that gather and scatter for the NIC (KV-Direct, section 6.1, Fig. 18, 19).
 //!
 //! ```text
-//! gather   NIC ─ addresses ─▶ request queue ─▶ core: random reads ─▶ response queue ─ doorbell ─▶ NIC reads it, 256 B a TLP
-//! scatter  NIC ─ addresses and data ─▶ request queue ─▶ core: random writes ─ doorbell ─▶ NIC may use the queue again
+//! gather   NIC ─ addresses ─▶ request queue ─▶ core: random reads ─▶ response queue ─ doorbell ─▶ NIC reads, 256 B a TLP
+//! scatter  NIC ─ addresses and data ─▶ request queue ─▶ core: random writes ─ doorbell ─▶ NIC may reuse the queue
 //! ```
 //!
 //! The cores are between the dispatcher and the link, so they never access a line whose newer copy is in the NIC's

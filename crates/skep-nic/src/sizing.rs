@@ -4,7 +4,7 @@
 //! ```text
 //! size, utilization ─▶ index ratio, inline threshold     the store's own choice, skep_store::hash::Settings
 //! runs of one NIC at several l ─▶ the fastest l          as for the points of Figure 16
-//! a run ─▶ throughput;  runs below it ─▶ latencies;  a run with each resource doubled, and l chosen anew ─▶ what limits it
+//! a run ─▶ throughput;  runs below it ─▶ latencies;  a run with each resource doubled, and l chosen again ─▶ bottleneck
 //! ```
 //!
 //! Of a server with several NICs, one NIC is tuned, with its part of the shared memory node. All other figures are of
@@ -257,8 +257,7 @@ impl<'a> Bench<'a> {
         loaded().ok_or_else(|| {
             let kv_size = demand.kv_bytes as usize;
             let most = Settings::utilization_max(kv_size);
-            let reason =
-                format!("{utilization} leaves no room for pairs of {kv_size} B, which fill less than {most:.2}");
+            let reason = format!("{utilization} is too high for pairs of {kv_size} B, which fill less than {most:.2}");
             SizingError::Demand { field: "utilization", reason }
         })
     }
@@ -340,7 +339,7 @@ impl Demand {
         let Demand { kv_bytes, put_share, skew, .. } = *self;
         let least = KEY_BYTES + 1;
         if !(least..=KV_BYTES_MAX).contains(&kv_bytes) {
-            let reason = format!("{kv_bytes} is not between {least} and {KV_BYTES_MAX} bytes, which the model has");
+            let reason = format!("{kv_bytes} is not between {least} and {KV_BYTES_MAX} bytes, the sizes of the model");
             return refuse("kv-size", reason);
         }
         if !(0.0..=1.0).contains(&put_share) {
@@ -414,7 +413,7 @@ fn busy(name: &str, hardware: &Hardware, demand: &Demand, run: &Run) -> Vec<(&'s
             let (puts, value) = (demand.put_share, demand.kv_bytes - KEY_BYTES);
             vec![
                 ("requests", need(puts, demand.kv_bytes) + need(1.0 - puts, KEY_BYTES)),
-                ("answers", need(puts, 0) + need(1.0 - puts, value)),
+                ("replies", need(puts, 0) + need(1.0 - puts, value)),
             ]
         }
     }

@@ -12,7 +12,7 @@
 
 use skep_store::memory::{Memory, Pointer, RegionError, UNIT_SIZE};
 
-use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_UNIT, SLOTS_PER_LINE, Slot, Values, below, decode, encode, hash};
+use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_LINE, SLOTS_PER_UNIT, Slot, Values, below, decode, encode, hash};
 
 /// Slots of a neighbourhood, FaRM's H.
 pub const NEIGHBOURHOOD: usize = 8;
@@ -25,9 +25,11 @@ pub const SEARCH_MAX: usize = 16;
 pub struct Hopscotch<M> {
     memory: M,
     home_count: u64,
-    /// The unit of the first overflow slot. The next fields are the number of overflow slots, and of those in use.
+    /// The unit of the first overflow slot.
     overflow_unit: u32,
+    /// Number of overflow slots.
     overflow_count: u32,
+    /// Number of overflow slots in use.
     overflow_used: u32,
     values: Values,
     seed: u64,

@@ -8,8 +8,8 @@
 //!
 //! ```text
 //! slot, 16 B   | key 8 B | value 4 B | link 4 B |      value: its number plus one, 0 for a free slot
-//!                                                      link: the key's tag (cuckoo), the chain of this home (hopscotch)
-//! memory       | slots, 4 for each line | overflow slots, a unit each | values, whole units each |
+//!                                                      link: the key's tag (cuckoo), the overflow chain (hopscotch)
+//! memory       | slots, 4 for each line | overflow slots, a unit each | values, a number of units each |
 //! ```
 //!
 //! A pointer of [`Memory`] addresses 32 bytes, so a value or an overflow slot takes at least 32 bytes here. Callers

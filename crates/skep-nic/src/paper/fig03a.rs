@@ -1,6 +1,6 @@
 //! Figure 3a: random DMA requests a second over one link, by payload.
 //!
-//! What runs: random requests of one size on one link. There are always more requests than the DMA engine can carry
+//! Run: random requests of one size on one link. There are always more requests than the DMA engine can carry
 //! out.
 
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Figure 3b: the latency of random DMA reads that miss the processor's cache.
 //!
-//! What runs: one read of 64 bytes after the other on an idle link.
+//! Run: one read of 64 bytes after the other on an idle link.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Figure 6: memory accesses of a GET by utilization, for four inline thresholds.
 //!
-//! The paper publishes neither its mix of pair sizes nor the hash index ratio. What runs: a store with one ratio for
+//! The paper publishes neither its mix of pair sizes nor the hash index ratio. Run: a store with one ratio for
 //! all curves, and a mix of pairs. The share of pairs above each threshold is that at the left end of its curve.
 
 use skep_store::hash::Settings;

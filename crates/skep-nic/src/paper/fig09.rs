@@ -1,7 +1,7 @@
 //! Figure 9: memory accesses of a GET, by hash index ratio (a) and by memory utilization (b). The pair is in its bucket
 //! (inline) or in a slab (offline).
 //!
-//! What runs: stores that are filled up to the point, and reads of every few pairs. The accesses depend on the number
+//! Run: stores that are filled up to the point, and reads of every few pairs. The accesses depend on the number
 //! of pairs for each index bucket, `64 B · utilization / (pair · ratio)`. The drawn bars belong to other settings than
 //! those of the caption. Also, 10 B pairs in slabs of 32 B cannot reach such utilizations. So the settings of the runs
 //! give the number of pairs of the bars.

@@ -1,7 +1,7 @@
 //! Figure 10: how the hash index ratio is chosen. A larger ratio reduces the accesses of a GET, but also the largest
 //! utilization.
 //!
-//! What runs: for each ratio, a store that is filled with 10 B pairs until it refuses one. A second store has the
+//! Run: for each ratio, a store that is filled with 10 B pairs until it refuses one. A second store has the
 //! wanted utilization of 0.6, and its pairs are read.
 
 use skep_store::hash::Settings;

@@ -1,7 +1,7 @@
 //! Figure 11: memory accesses of a GET and of a PUT, for pairs of 10 B (a, b) and 254 B (c, d). The tables are
 //! KV-Direct's chaining, MemC3's bucketed cuckoo hashing and FaRM's chained associative hopscotch hashing.
 //!
-//! What runs: the three tables on counted memory, filled to each utilization. The measured PUTs insert the last new
+//! Run: the three tables on counted memory, filled to each utilization. The measured PUTs insert the last new
 //! keys up to that utilization. For the baselines, keys are inline and values are separate, as the paper assumes.
 
 use skep_store::hash::Settings;
@@ -63,7 +63,7 @@ const TEN: Pairs = Pairs {
     size: 10,
     memory: 4 << 20,
     hash_index_ratio: 0.4,
-    ratio_note: "0.4, at which the bars lie within 0.001, not the best for each utilization as the text says",
+    ratio_note: "0.4, for which ours is within 0.001 of the bars, not the best for each utilization as the text says",
     pair_size: |_| 10,
 };
 

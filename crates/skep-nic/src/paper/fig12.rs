@@ -1,12 +1,13 @@
 //! Figure 12: time to merge free slab slots on 1, 2, … cores, with an allocation bitmap or with radix sort.
 //!
-//! What runs, on the cores of this machine: a vector of free slots in random order, and two methods that find
+//! Run, on the cores of this machine: a vector of free slots in random order, and two methods that find
 //! neighbours in it. Time is measured, so this item differs from run to run.
 //!
 //! ```text
-//! bitmap   all threads set the bits of their entries in one bitmap, in random offsets, then look for pairs of bits
-//! radix    all threads deal their entries into 256 parts by the top byte; then each part is sorted by one thread, byte by
-//!          byte, and swept for neighbours
+//! bitmap   1. all threads set the bits of their entries at random offsets of one bitmap
+//!          2. all threads search it for pairs of bits
+//! radix    1. all threads distribute their entries to 256 parts by the top byte
+//!          2. one thread sorts each part, byte by byte, and searches it for neighbours
 //! ```
 
 use std::sync::Mutex;

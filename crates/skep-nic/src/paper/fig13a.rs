@@ -1,6 +1,6 @@
 //! Figure 13a: atomics on one to five keys, with and without the reservation station, and by RDMA.
 //!
-//! What runs: additions to 8-byte numbers with 8-byte keys, executed by the pipeline with the whole memory. The keys
+//! Run: additions to 8-byte numbers with 8-byte keys, executed by the pipeline with the whole memory. The keys
 //! take turns. One run has the reservation station, and in the other the decoder stalls. Two simple models are
 //! compared. The first is a NIC that executes the atomics on one address one after the other. In the second, each core
 //! behind a NIC serves one key.

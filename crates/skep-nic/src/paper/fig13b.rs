@@ -1,6 +1,6 @@
 //! Figure 13b: the long tail by the share of PUTs, with and without the reservation station.
 //!
-//! What runs: GETs and PUTs of pairs of 10 B. One run has the station. In the other, the decoder stalls when two
+//! Run: GETs and PUTs of pairs of 10 B. One run has the station. In the other, the decoder stalls when two
 //! operations on one key meet and one of them is a PUT. The figure belongs to the measurements of single parts (section
 //! 5.1). Its rate at 100 % PUT is the clock rate, which exceeds the rate of the board's memory in Figure 16b. So the
 //! memory here is never the bound: it has 16 links with the board's latency. The board itself is shown as a separate

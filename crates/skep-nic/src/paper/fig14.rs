@@ -1,6 +1,6 @@
 //! Figure 14: accesses a second with and without the load dispatcher, l = 0.5, by the share of GETs.
 //!
-//! What runs: independent accesses of one line over both links, with a warm cache. GETs are reads and PUTs are writes.
+//! Run: independent accesses of one line over both links, with a warm cache. GETs are reads and PUTs are writes.
 //! The result is the mean over several placements of the popular lines, because a run changes by percents if the first
 //! of them are cacheable.
 

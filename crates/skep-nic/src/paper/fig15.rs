@@ -1,6 +1,6 @@
 //! Figure 15: throughput and latency of the network, with one operation in a packet and with as many as fit.
 //!
-//! What runs: in (a), clients that always have another operation. In (b), clients that have an operation at regular
+//! Run: in (a), clients that always have another operation. In (b), clients that have an operation at regular
 //! times, at the rate that was carried in (a), and fill a packet before they send it. Packets travel in one direction,
 //! from client to decoder.
 

@@ -1,6 +1,6 @@
 //! Figure 16: YCSB's reads and updates by size of the pairs, uniform and long-tail.
 //!
-//! What runs: clients that always have another request, in full packets, and the pipeline with its reservation station.
+//! Run: clients that always have another request, in full packets, and the pipeline with its reservation station.
 //! The store executes its GETs and PUTs over PCIe and the NIC's DRAM. When the wire is free, all waiting replies are
 //! sent in packets. Each point has the load dispatch ratio at which the model is fastest. Other runs use the
 //! assumptions that the paper's points seem to make.
@@ -315,7 +315,7 @@ fn range_of(figures: impl Iterator<Item = f64>, show: fn(f64) -> String) -> Stri
 
 fn describe(kv_bytes: u32, put_share: f64, outcome: &Outcome) -> String {
     format!(
-        "{} of {kv_bytes} B {:.0} million/s, {:.2} lines each, of which the NIC's DRAM had {:.0} % ({:.0} % of those it may \
+        "{} of {kv_bytes} B {:.0} million/s, {:.2} lines each, and the NIC's DRAM had {:.0} % of them ({:.0} % of those it may \
          hold), {:.0} % of operations forwarded",
         if put_share == 0.0 { "GETs" } else { "PUTs" },
         outcome.mops,

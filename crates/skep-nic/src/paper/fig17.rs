@@ -1,6 +1,6 @@
 //! Figure 17: latency under load, by size of the pairs, with and without network batching.
 //!
-//! What runs: Figure 16 with clients that always have another request. The congestion window limits their operations in
+//! Run: Figure 16 with clients that always have another request. The congestion window limits their operations in
 //! flight to at most the 256 of the pipeline. The latency of an operation begins with its credit, ends when its reply
 //! has left the wire, and includes the network. With batching it also includes the delay of Figure 15b's run at this
 //! size: the wait for a full packet, and the packet.

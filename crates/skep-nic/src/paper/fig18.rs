@@ -1,6 +1,6 @@
 //! Figure 18: random reads and writes of the host's memory, by the NIC itself or by cores that gather and scatter.
 //!
-//! What runs: random accesses through the dispatcher of a board that hands its PCIe accesses to cores. Each core has
+//! Run: random accesses through the dispatcher of a board that hands its PCIe accesses to cores. Each core has
 //! four batches of 256 in flight, or two where latency is measured. Also run: direct DMA as in Figure 3a, and the store
 //! on that board with its pipeline.
 

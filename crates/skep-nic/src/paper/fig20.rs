@@ -1,6 +1,6 @@
 //! Figure 20: throughput of several NICs in one server.
 //!
-//! What runs: section 6.2. Each NIC has one link, a region of the host's memory, and a part of the keys, divided by
+//! Run: section 6.2. Each NIC has one link, a region of the host's memory, and a part of the keys, divided by
 //! their hash. The clients draw keys of a long tail, with 256 operations in flight for each NIC, without regard to the
 //! owners of the keys.
 

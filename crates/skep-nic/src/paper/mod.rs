@@ -81,12 +81,12 @@ pub const ITEMS: &[Item] = &[
 
 /// Published figures and tables that are not items, with the reasons.
 pub const NO_ITEMS: &[(&str, &str)] = &[
-    ("Table 1; Figures 1, 2, 4, 5, 7, 8, 19", "they hold no measurements"),
-    ("Table 3, power", "a model has none, and the other systems' rates and delays are not this board's"),
+    ("Table 1; Figures 1, 2, 4, 5, 7, 8, 19", "they have no measurements"),
+    ("Table 3, power", "a model consumes none, and the rates and delays of other systems are not those of this board"),
     (
         "thesis, throughput of a CPU and its random accesses",
-        "they are what the authors' processor does: constants of the board's \
-     host_cpu, and not to be had from another machine, whose own are in docs/performance.md",
+        "they are properties of the authors' processor, and constants of the board's host_cpu; \
+     docs/performance.md has those of another machine",
     ),
     (
         "thesis, congestion avoidance",

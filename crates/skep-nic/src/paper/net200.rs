@@ -1,6 +1,6 @@
 //! Section 6.3.1: tests if a network of 200 Gb/s needs no batching, and finds the bottleneck.
 //!
-//! What runs: Figure 16b with one operation a packet, and a network of another speed. The bottleneck is found by
+//! Run: Figure 16b with one operation a packet, and a network of another speed. The bottleneck is found by
 //! doubling one part of the board after the other. It is the part whose doubling increases the rate most, if any does.
 
 use super::corpus::{Corpus, Workload};

@@ -1,7 +1,7 @@
 //! Table 2: atomic increments of a vector in the store, one key for each element of the vector, and a fetch of the
 //! vector to the client.
 //!
-//! What runs: the store's vector update, an `UPDATE` of one operand on all elements. All updates change the same
+//! Run: the store's vector update, an `UPDATE` of one operand on all elements. All updates change the same
 //! vector, so the reservation station forwards it from one operation to the next. Then λ processes the vector, a line
 //! per cycle, and packets occupy the wire in both directions. With one key per element, the elements of the vector take
 //! turns. One client fetches, with one request in flight.
@@ -109,7 +109,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     curve(1, "one key per element", "vectors anywhere in memory", &|bytes| {
         Run::elements(&hardware, bytes, VECTORS, true, seed).gb_per_s()
     });
-    curve(2, "fetch to client", "many requests under way", &|bytes| Run::fetch(&hardware, bytes, seed).gb_per_s());
+    curve(2, "fetch to client", "many requests in flight", &|bytes| Run::fetch(&hardware, bytes, seed).gb_per_s());
     let from_host = Policy::Dispatch(0.0);
     curve(3, UPDATE, "one vector in the host's memory", &|bytes| {
         Run { policy: from_host, ..Run::update(&hardware, bytes, false, false, seed) }.gb_per_s()
@@ -262,8 +262,7 @@ impl<'a> Run<'a> {
         let mut done: Vec<_> =
             passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.replied, *sent)).collect();
         done.sort_unstable();
-        let waiting: Vec<_> =
-            done.iter().map(|(done, _)| (lambda.reserve(*done, cycles), self.reply_bytes)).collect();
+        let waiting: Vec<_> = done.iter().map(|(done, _)| (lambda.reserve(*done, cycles), self.reply_bytes)).collect();
         done.iter().zip(carry(spec, &waiting)).map(|((_, sent), end)| (*sent, end)).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Table 3, the rows of KV-Direct: the rate and the delay of one NIC with the long tail, and the rate of ten NICs.
 //!
-//! What runs: GETs and PUTs of 5 B, the size of the printed PUT rate, as in Figures 16b and 17a. They are batched,
+//! Run: GETs and PUTs of 5 B, the size of the printed PUT rate, as in Figures 16b and 17a. They are batched,
 //! because otherwise the network does not carry the printed rates (Figure 15a). The operations of the ten NICs are
 //! uniform, because the printed totals are ten times the rates of Figure 16a. The rows of other systems are
 //! measurements of others. Power is not measured, because a model consumes none.
@@ -54,8 +54,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
              section 6.2 one link each. Figure 20 is measured as in section 6.2. Power cannot be measured on a model.",
             sides[2].mops, sides[3].mops, sides[2].mean, sides[3].mean
         ),
-        explanation: "The table's delays, 4.3 and 5.4 µs, lie between the bars of its own Figure 17 for the long tail: 3.8 to 4.1 and \
-            4.7 to 5.1 µs without batching, 4.8 to 5.1 and 5.7 to 6.2 µs with it. Its rates need batching, so ours have it."
+        explanation: "The table's delays, 4.3 and 5.4 µs, are between the bars of its own Figure 17 for the long tail: 3.8 to 4.1 and \
+            4.7 to 5.1 µs without batching, 4.8 to 5.1 and 5.7 to 6.2 µs with it. Its rates need batching, so ours are batched."
             .to_owned(),
     }
 }

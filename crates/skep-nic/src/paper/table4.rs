@@ -1,6 +1,6 @@
 //! Table 4: the loss of memory latency and bandwidth for a program that runs beside the store.
 //!
-//! What runs, on two of this machine's cores, in rounds that alternate:
+//! Run, on two of this machine's cores, in rounds that alternate:
 //!
 //! ```text
 //! core A   asleep           | arithmetic        | a shard: batches of GETs and PUTs on local memory
@@ -26,7 +26,7 @@ use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 
 pub(super) const ITEM: Item = Item {
     name: "table4",
-    title: "What a program beside the store keeps of its memory's latency and bandwidth",
+    title: "Memory latency and bandwidth of a program beside the store",
     paper: include_str!("../../papers/table4-cpu-impact.csv"),
     x: Axis::linear("0: latency, 1: bandwidth"),
     y: Axis::linear("busy over idle"),
@@ -79,7 +79,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
             |row: &super::Reference| Curve::new(format!("{}, published", row.series), vec![(row.x(), row.y)]);
         return Findings {
             curves: ITEM.references().iter().map(published).collect(),
-            setting: "Not measured: there is one core only for this process, and the question takes two.".to_owned(),
+            setting: "Not measured: this process may use only one core, and the measurement needs two.".to_owned(),
             ..Findings::default()
         };
     };
@@ -301,7 +301,7 @@ impl Shard {
         self.processor.execute(&requests, &mut self.replies);
         assert!(
             !matches!(self.replies.get(0), Reply::Failed(_) | Reply::NotFound | Reply::Deferred),
-            "the corpus fits and is there"
+            "the store holds the corpus"
         );
     }
 }
@@ -346,7 +346,7 @@ impl Program {
         let (mut bytes, mut sum, begun) = (0, 0_u32, Instant::now());
         let mut chunks = self.links.chunks(STEPS).cycle();
         while begun.elapsed() < PART {
-            let chunk = chunks.next().expect("it goes round and round");
+            let chunk = chunks.next().expect("the iterator never ends");
             sum = sum.wrapping_add(chunk.iter().fold(0, |sum, number| sum.wrapping_add(*number)));
             bytes += size_of_val(chunk);
         }

@@ -57,13 +57,13 @@ fn measure(context: &mut Context<'_>) -> Findings {
     Findings {
         points,
         setting: format!(
-            "Ours is the solver with n = 10^10; the text's billion keys would be off by up to {with_a_billion:.3}. \
+            "Ours is the solver with n = 10^10; with the text's billion keys it would differ by up to {with_a_billion:.3}. \
              Dashed: the same balance with measured hit rates. {}",
             hit_rates.setting()
         ),
         explanation: format!(
             "The solver agrees. The running cache does not, by up to {distance:.2}: it is direct-mapped, so popular lines \
-             displace each other and it hits less than the formula says, which leaves more to PCIe and asks for a larger l."
+             replace each other and its hit rate is below the formula's. That leaves more to PCIe and requires a larger l."
         ),
         curves,
     }

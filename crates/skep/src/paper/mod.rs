@@ -25,7 +25,7 @@ use crate::failure::{Failure, reason};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What to measure, such as fig03a; `all` for everything.
+    /// Items to measure, such as fig03a; `all` for all of them.
     #[arg(value_name = "ITEM", required_unless_present = "list")]
     items: Vec<String>,
     /// List the items.

@@ -37,9 +37,9 @@ pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String
     for (one, plot) in measured.iter().zip(plots) {
         body += &section(one, plot);
     }
-    body += "<h2>What is published and not here</h2>\n<ul>\n";
-    for (what, why) in NO_ITEMS {
-        body += &format!("<li>{}: {}.</li>\n", escaped(what), escaped(why));
+    body += "<h2>Published figures and tables that are omitted</h2>\n<ul>\n";
+    for (name, reason) in NO_ITEMS {
+        body += &format!("<li>{}: {}.</li>\n", escaped(name), escaped(reason));
     }
     body += "</ul>\n";
     format!(

@@ -1,5 +1,5 @@
 //! An item as an SVG. The paper's points are rings on thin lines, ours are discs on thick lines. Other curves are
-//! dashed, and each further curve of a series has shorter dashes.
+//! dashed: the first curve of a series has long dashes, the next ones have short dashes.
 //!
 //! ```text
 //! title
@@ -88,8 +88,8 @@ impl Scale {
 
     /// Returns the position of a figure on the axis, from 0 to 1.
     fn share(&self, figure: f64) -> f64 {
-        let place = |figure: f64| if self.logarithmic { figure.max(f64::MIN_POSITIVE).ln() } else { figure };
-        (place(figure) - place(self.from)) / (place(self.to) - place(self.from))
+        let scaled = |figure: f64| if self.logarithmic { figure.max(f64::MIN_POSITIVE).ln() } else { figure };
+        (scaled(figure) - scaled(self.from)) / (scaled(self.to) - scaled(self.from))
     }
 }
 
@@ -116,7 +116,7 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
     };
     frame(&area, item, &x, &y, &pixel)?;
 
-    let looks = looks(findings, &series);
+    let looks = curve_styles(findings, &series);
     for (curve, (colour, dash)) in findings.curves.iter().zip(&looks) {
         let path: Vec<Pixel> = curve.points.iter().map(|point| pixel(*point)).collect();
         area.draw(&DashedPathElement::new(path, *dash, 4, colour.stroke_width(2)))?;
@@ -153,16 +153,16 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
 }
 
 /// Returns the colour and the dash length of each curve.
-fn looks(findings: &Findings, series: &[&str]) -> Vec<(RGBColor, u32)> {
-    let look = |place: usize| {
-        let of = &findings.curves[place].series;
-        let before = findings.curves[..place].iter().filter(|curve| curve.series == *of).count();
+fn curve_styles(findings: &Findings, series: &[&str]) -> Vec<(RGBColor, u32)> {
+    let curve_style = |index: usize| {
+        let of = &findings.curves[index].series;
+        let before = findings.curves[..index].iter().filter(|curve| curve.series == *of).count();
         match of.as_deref().and_then(|of| series.iter().position(|series| *series == of)) {
             Some(series) => (SERIES[series % SERIES.len()], if before == 0 { 8 } else { 2 }),
             None => (OTHERS[before % OTHERS.len()], 8),
         }
     };
-    (0..findings.curves.len()).map(look).collect()
+    (0..findings.curves.len()).map(curve_style).collect()
 }
 
 /// Draws title, grid, ticks and names of the axes.
@@ -229,7 +229,7 @@ mod tests {
         let svg = svg(item, &findings).unwrap();
         // A ring and a disc for each point, and for each series in the legend.
         assert_eq!(svg.matches("<circle").count(), 2 * 3 + 2 * 2, "{svg}");
-        assert_eq!(super::looks(&findings, &["a & b", "c"]), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
+        assert_eq!(super::curve_styles(&findings, &["a & b", "c"]), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
         for text in [item.title, item.x.label, item.y.label, "a &amp; b: paper, ours", "closed form", "c, second"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
