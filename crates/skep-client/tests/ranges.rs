@@ -170,7 +170,7 @@ fn every_page_of_a_range_is_within_it() {
     }
 }
 
-/// Regression test: the scan once ended with the floor of the start, which does not have the prefix.
+/// Checks a former error: the scan ended with the floor of the start, which does not have the prefix.
 #[test]
 fn a_prefix_bounds_a_reverse_scan_from_a_floor_on_every_page() {
     let native = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -206,7 +206,7 @@ pub async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>
 mod tests {
     use super::*;
 
-    /// The order also holds if an ended future is woken again.
+    /// Checks that the order also holds if an ended future is woken again.
     #[test]
     fn work_begins_in_its_order() {
         let clock = Clock::default();

@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(nic.size(), LINES * 64);
     }
 
-    /// The store's own drivers have no wakers: they poll every waiting operation.
+    /// Checks the store's own drivers, which have no wakers and poll every waiting operation.
     #[test]
     fn operations_need_no_waker() {
         let (nic, clock) = nic_memory(0.5, 6);

@@ -1,7 +1,7 @@
 //! Cores of the host that gather and scatter for the NIC (KV-Direct, section 6.1, Fig. 18, 19).
 //!
 //! ```text
-//! gather   NIC ─ addresses ─▶ request queue ─▶ core: random reads ─▶ response queue ─ doorbell ─▶ NIC reads, 256 B a TLP
+//! gather   NIC ─ addresses ─▶ request queue ─▶ core: random reads ─▶ reply queue ─ doorbell ─▶ NIC reads, 256 B a TLP
 //! scatter  NIC ─ addresses and data ─▶ request queue ─▶ core: random writes ─ doorbell ─▶ NIC may reuse the queue
 //! ```
 //!

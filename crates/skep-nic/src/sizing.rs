@@ -4,7 +4,7 @@
 //! ```text
 //! size, utilization ─▶ index ratio, inline threshold     the store's own choice, skep_store::hash::Settings
 //! runs of one NIC at several l ─▶ the fastest l          as for the points of Figure 16
-//! a run ─▶ throughput;  runs below it ─▶ latencies;  a run with each resource doubled, and l chosen again ─▶ bottleneck
+//! a run ─▶ throughput;  runs below it ─▶ latencies;  runs with one resource doubled, and l chosen again ─▶ bottleneck
 //! ```
 //!
 //! Of a server with several NICs, one NIC is tuned, with its part of the shared memory node. All other figures are of

@@ -1,8 +1,8 @@
 //! Figure 15: throughput and latency of the network, with one operation in a packet and with as many as fit.
 //!
-//! Run: in (a), clients that always have another operation. In (b), clients that have an operation at regular
-//! times, at the rate that was carried in (a), and fill a packet before they send it. Packets travel in one direction,
-//! from client to decoder.
+//! Run: in (a), clients that always have another operation. In (b), clients have an operation at regular times, at the
+//! rate that was carried in (a). They fill a packet before they send it. Packets travel in one direction, from client
+//! to decoder.
 
 use std::cell::Cell;
 use std::rc::Rc;

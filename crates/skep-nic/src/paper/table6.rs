@@ -2,8 +2,8 @@
 //!
 //! The paper's table is a calculation, and so is ours: [`crate::balance`], as printed. There are two further curves.
 //! The first is the result of the same formulas if PCIe has to serve the misses. The second is the result of the
-//! running model. Its memory has a DRAM of r times the rate of PCIe and k times the size of the host's memory, and the
-//! keys have a Zipf distribution. It runs once dispatched with the l of Table 5, and once partitioned.
+//! running model. Its NIC has a DRAM of r times the rate of PCIe and k times the size of the host's memory. The keys
+//! have a Zipf distribution. The model runs once dispatched with the l of Table 5, and once partitioned.
 
 use super::accesses::Accesses;
 use super::table5::{each, throughput_ratio};
