@@ -5,8 +5,8 @@
 //! | [`operation`] | requests, operations, replies, limits, errors | KV-Direct, Table 1 |
 //! | [`function`] | element types and the functions that run next to the data (λ) | KV-Direct, section 3.2 |
 //!
-//! Nothing here stores, sends or parses anything: engines, `skep-wire` and the clients build on these types. The numbers
-//! that stand for them on the wire belong to `skep-wire`.
+//! This crate stores, sends and parses nothing. Engines, `skep-wire` and the clients build on its types. The codes of
+//! these types on the wire belong to `skep-wire`.
 
 pub mod function;
 pub mod operation;

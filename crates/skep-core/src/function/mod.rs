@@ -1,7 +1,7 @@
 //! λ: the functions that run next to the data (KV-Direct, section 3.2).
 //!
-//! Built-in functions are named on the wire by their code. Each works on a run of elements without help from the
-//! client; integers wrap, elements are little-endian and lie one behind another:
+//! Requests name built-in functions by their code. Each function works on a range of elements without help from the
+//! client. Integers wrap. Elements are little-endian and stored one after another:
 //!
 //! ```text
 //! value           | v0 | v1 | v2 | ...
@@ -11,14 +11,14 @@
 //!                 | expected0 | new0 | expected1 | new1 | ...
 //! ```
 //!
-//! [`update`], [`reduce`] and [`filter`] run on byte slices and allocate nothing of their own. Each can be called
-//! on a value piece by piece, as long as no element is cut in two: large values lie in slabs of 512 bytes.
+//! [`update`], [`reduce`] and [`filter`] work on byte slices and allocate nothing of their own. Each can be called on
+//! the pieces of a value, if no element is cut in two. The stores need this because a value may span several slabs of
+//! 512 bytes.
 //!
-//! Floating point: results are the same bytes on every machine, whichever way the loop was compiled. Sums are
-//! added in the order of the elements, products are rounded before they are added, and an arithmetic result that
-//! is not a number is stored as the one quiet NaN with no payload (`0x7fc00000`, `0x7ff8000000000000`). What only
-//! chooses between values (min, max, swap, compare-and-swap, the bits of a filtered element) leaves their bits
-//! alone.
+//! Floating-point results have the same bytes on every machine, however the loop was compiled. Sums are added in the
+//! order of the elements, and products are rounded before they are added. If an arithmetic result is not a number, the
+//! stored value is the quiet NaN without payload (`0x7fc00000`, `0x7ff8000000000000`). Functions that only choose
+//! between values keep the bits of these values: min, max, swap, compare-and-swap and filters.
 
 mod decimal;
 mod filter;
@@ -51,7 +51,7 @@ pub enum Element {
     F64,
 }
 
-/// λ(v, Δ) → v of an update.
+/// λ(v, Δ) → v: the function of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum UpdateFunction {
@@ -61,9 +61,9 @@ pub enum UpdateFunction {
     Subtract,
     /// `v · Δ`
     Multiply,
-    /// The smaller of `v` and `Δ`: `Δ` if `Δ < v`, else `v`. So `v` stays where one of them is NaN, or both zero.
+    /// The smaller of `v` and `Δ`: `Δ` if `Δ < v`, else `v`. So `v` is kept if one of them is NaN, or if both are zero.
     Min,
-    /// The larger of `v` and `Δ`: `Δ` if `Δ > v`, else `v`. So `v` stays where one of them is NaN, or both zero.
+    /// The larger of `v` and `Δ`: `Δ` if `Δ > v`, else `v`. So `v` is kept if one of them is NaN, or if both are zero.
     Max,
     /// Bitwise and; integers only.
     And,
@@ -75,27 +75,28 @@ pub enum UpdateFunction {
     Swap,
     /// Operands `expected`, `new`: `new` if `v` has the bits of `expected`, else `v`.
     CompareAndSwap,
-    /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. TPC-C's S_QUANTITY
-    /// (clause 2.4.2.2) with `refill` 91: the paper's example of a transaction on a single object. An unsigned
-    /// `v - Δ` below zero counts as less than 10; elsewhere the comparison sees `v - Δ` as the type holds it.
+    /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. With `refill` 91 this is
+    /// TPC-C's S_QUANTITY (clause 2.4.2.2), the paper's example of a transaction on a single object. For unsigned
+    /// types, a `v - Δ` below zero counts as less than 10. For the other types, the comparison uses `v - Δ` as the type
+    /// holds it.
     WrapAround,
 }
 
-/// λ(v, Σ) → Σ of a reduce.
+/// λ(v, Σ) → Σ: the function of a reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fold {
     /// `Σ + v`
     Sum,
-    /// The smaller of `Σ` and `v`: `v` if `v < Σ`, else `Σ`. NaN elements are passed over.
+    /// The smaller of `Σ` and `v`: `v` if `v < Σ`, else `Σ`. NaN elements are skipped.
     Min,
-    /// The larger of `Σ` and `v`: `v` if `v > Σ`, else `Σ`. NaN elements are passed over.
+    /// The larger of `Σ` and `v`: `v` if `v > Σ`, else `Σ`. NaN elements are skipped.
     Max,
     /// `Σ + v · c`, with a constant `c` for each element.
     Dot,
 }
 
-/// λ(v) → bool of a filter.
+/// λ(v) → bool: the predicate of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Predicate {
@@ -124,7 +125,7 @@ impl Element {
         Element::F64,
     ];
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub fn width(self) -> usize {
         match self {
             Element::U8 | Element::I8 => 1,
@@ -134,7 +135,7 @@ impl Element {
         }
     }
 
-    /// Whether the type is a floating-point one.
+    /// Returns true if the type is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Element::F32 | Element::F64)
     }
@@ -156,7 +157,7 @@ impl UpdateFunction {
         UpdateFunction::WrapAround,
     ];
 
-    /// Operands for each element.
+    /// Returns the number of operands for each element.
     pub fn operand_count(self) -> usize {
         match self {
             UpdateFunction::CompareAndSwap | UpdateFunction::WrapAround => 2,
@@ -164,7 +165,7 @@ impl UpdateFunction {
         }
     }
 
-    /// Whether the function is defined on elements of this type.
+    /// Returns true if the function is defined on elements of this type.
     pub fn is_defined_for(self, element: Element) -> bool {
         let bitwise = matches!(self, UpdateFunction::And | UpdateFunction::Or | UpdateFunction::Xor);
         !(bitwise && element.is_float())

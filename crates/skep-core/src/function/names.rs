@@ -1,11 +1,10 @@
-//! The names of element types and functions, as people and RESP clients write them.
+//! The names of element types and functions, as users and RESP clients write them.
 //!
-//! Names are matched without regard to case, as RESP does with its keywords. The short ones in common use are accepted
-//! too.
+//! Names are matched without regard to case, as RESP does with its keywords. Common short names are accepted too.
 
 use super::{Element, Fold, Predicate, UpdateFunction};
 
-/// `from_name` for an enum with `ALL` and `name`; after the enum, other names that are accepted.
+/// Implements `from_name` for an enum with `ALL` and `name`. The names after the enum are accepted too.
 macro_rules! named {
     ($type:ident, $what:literal $(, $alias:literal => $variant:ident)*) => {
         impl $type {
@@ -31,7 +30,7 @@ named!(Fold, "fold");
 named!(Predicate, "predicate", "nonzero" => NonZero, "eq" => Equal, "gt" => Greater, "lt" => Less);
 
 impl Element {
-    /// The name of the type, as in Rust.
+    /// Returns the name of the type, as in Rust.
     pub fn name(self) -> &'static str {
         match self {
             Element::U8 => "u8",
@@ -49,7 +48,7 @@ impl Element {
 }
 
 impl UpdateFunction {
-    /// The name of the function.
+    /// Returns the name of the function.
     pub fn name(self) -> &'static str {
         match self {
             UpdateFunction::Add => "add",
@@ -66,7 +65,7 @@ impl UpdateFunction {
         }
     }
 
-    /// The operands that the function takes, in words.
+    /// Describes the operands that the function takes.
     pub fn operands(self) -> &'static str {
         match self {
             UpdateFunction::CompareAndSwap => "two operands, expected and new, for all elements, or two for each",
@@ -77,7 +76,7 @@ impl UpdateFunction {
 }
 
 impl Fold {
-    /// The name of the fold.
+    /// Returns the name of the fold.
     pub fn name(self) -> &'static str {
         match self {
             Fold::Sum => "sum",
@@ -87,7 +86,7 @@ impl Fold {
         }
     }
 
-    /// The operands that the fold takes, in words.
+    /// Describes the operands that the fold takes.
     pub fn operands(self) -> &'static str {
         match self {
             Fold::Dot => "an initial element and a constant for each element of the value",
@@ -97,7 +96,7 @@ impl Fold {
 }
 
 impl Predicate {
-    /// The name of the predicate.
+    /// Returns the name of the predicate.
     pub fn name(self) -> &'static str {
         match self {
             Predicate::NonZero => "non-zero",
@@ -107,7 +106,7 @@ impl Predicate {
         }
     }
 
-    /// The operands that the predicate takes, in words.
+    /// Describes the operands that the predicate takes.
     pub fn operands(self) -> &'static str {
         match self {
             Predicate::NonZero => "no operand",

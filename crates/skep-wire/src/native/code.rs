@@ -1,13 +1,13 @@
 //! The codes of element types, functions and errors on the wire.
 //!
-//! Each table lists the items in the order of their codes. Appending an item is compatible; moving one is not. Codes of
-//! element types and functions begin with 0, codes of errors with 1.
+//! Each table lists the items in the order of their codes. Appending an item is compatible, but moving one is not.
+//! Codes of element types and functions begin at 0, codes of errors at 1.
 
 use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::OperationError;
 
-/// Implements [`Coded`] by a table. The compiler checks that the table is in the order of the enum, so that encoding takes
-/// no search.
+/// Implements [`Coded`] by a table. The compiler checks that the table has the order of the enum, so encoding needs no
+/// search.
 macro_rules! coded {
     ($type:ident, $first:literal: $($variant:ident)+) => {
         impl Coded for $type {
