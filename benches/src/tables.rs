@@ -1,4 +1,4 @@
-//! Tables of a result and what stands below them: as text for a terminal, and as Markdown for the page.
+//! Tables of a result and the note below them: as text for a terminal, and as Markdown for a page.
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, Table};
@@ -6,14 +6,14 @@ use comfy_table::{CellAlignment, Table};
 /// The tables of a result.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// From above.
+    /// The tables, from top to bottom.
     pub tables: Vec<Table>,
-    /// What was measured with which settings, in sentences.
+    /// A few sentences on the settings of the measurement.
     pub note: String,
 }
 
 impl Tables {
-    /// For a terminal.
+    /// Formats tables and note for a terminal.
     pub fn text(mut self) -> String {
         let tables = self.tables.iter_mut().map(|table| table.load_style(UTF8_FULL_CONDENSED).to_string());
         let mut parts: Vec<String> = tables.collect();
@@ -30,7 +30,7 @@ impl Tables {
     }
 }
 
-/// A table whose columns from `first` on hold numbers.
+/// Returns a table whose columns are right-aligned from `first` on.
 pub fn table(header: &[&str], first: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
     let mut table = Table::new();
     table.set_header(header);

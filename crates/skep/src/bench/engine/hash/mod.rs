@@ -1,5 +1,5 @@
-//! The hash store: its cases, its corpus, and what its reservation station costs. Accesses are counted on a smaller store of
-//! the same utilization.
+//! Measures the hash store: its cases, and the cost of its reservation station. Accesses are counted on a smaller store
+//! of the same utilization.
 
 mod case;
 mod corpus;
@@ -25,14 +25,14 @@ use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
 use crate::failure::Failure;
 
-/// Bytes of a pair unless another size is asked for.
+/// Default size of a pair, in bytes.
 const KV_SIZE: u64 = 10;
-/// Memory of the store on which accesses are counted.
+/// Memory of the store that counts accesses.
 const COUNTED_MEMORY_SIZE: u64 = 32 << 20;
-/// Operations over which accesses are counted.
+/// Number of operations for which accesses are counted.
 const COUNTED_OPERATIONS: usize = 64 << 10;
 
-/// A store with its pairs, and what draws operations.
+/// A store with its pairs, and the generator of its operations.
 struct Hash {
     corpus: Corpus<LocalMemory>,
     draw: Draw,
@@ -73,14 +73,14 @@ impl Hash {
         });
         let mut replies = self.corpus.replies.iter();
         match replies.find(|reply| !matches!(reply, Reply::Done | Reply::Value(_))) {
-            Some(reply) => Err(format!("{}: answered {reply:?}", case.name)),
+            Some(reply) => Err(format!("{}: the reply is {reply:?}", case.name)),
             None => Ok(spent),
         }
     }
 
-    /// Undoes all that a case has done whose keys have run out. This is not measured.
+    /// Undoes the operations of a case whose keys have run out. This is not measured.
     fn undo(&mut self, case: &Case) -> Result<(), String> {
-        let opposite = case.opposite().expect("only fresh keys run out");
+        let opposite = case.opposite().expect("only new keys run out");
         let mut records = Vec::new();
         loop {
             self.draw.batch(&opposite, self.batch, &mut records);
@@ -92,12 +92,12 @@ impl Hash {
     }
 }
 
-/// Loads and measures.
+/// Loads the store and measures all cases.
 pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
     let utilization = arguments.utilization;
     let settings = |memory| {
-        // A few per mille more than the corpus needs, for the pairs that are put and deleted again.
+        // One per cent more than the corpus needs, for the pairs that are put and deleted again.
         Settings::for_utilization(memory, kv_size, utilization + 0.01, 1).filter(|_| utilization > 0.0).ok_or_else(
             || {
                 Failure::Usage(format!(
@@ -112,7 +112,8 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     memory.prefault();
     let shape = |memory| Shape::new(kv_size, memory, utilization);
     let corpus = Corpus::new(memory, &store_settings, shape(arguments.memory.0)).map_err(runtime)?;
-    // Behind the corpus: a host that takes back what lies idle would put it away while the corpus is filled.
+    // The bare loop is created after the corpus. A host that reclaims idle memory would take the loop's memory while
+    // the corpus is filled.
     let mut random = {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
         move || rand::Rng::next_u64(&mut random)
@@ -156,7 +157,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     })
 }
 
-/// Accesses and lines of an operation.
+/// Returns the accesses and lines of an operation.
 fn count<M: Memory>(corpus: &mut Corpus<CountingMemory<M>>, draw: &mut Draw, case: &Case, batch: usize) -> (f64, f64) {
     let mut records = Vec::new();
     let before = corpus.processor.memory().counts();
