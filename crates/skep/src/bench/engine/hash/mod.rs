@@ -20,7 +20,7 @@ pub(super) use self::station::Cost;
 use super::limit::Ideal;
 use super::measure::{Speed, Subject, measure as measure_rounds};
 use super::report::{Figures, Report};
-use super::work::work_beside;
+use super::work::measure_limit_with_work;
 use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
 use crate::failure::Failure;
@@ -126,7 +126,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let mut hash = Hash { corpus, draw, batch: effort.batch, is_inline, kv_size };
     let measured = measure_rounds(&mut hash, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
     let station = station::costs(&mut hash.corpus, &mut hash.draw, effort);
-    let limit_with_work = work_beside(&bare_loop, effort, &mut random);
+    let limit_with_work = measure_limit_with_work(&bare_loop, effort, &mut random);
 
     let counted_settings = settings(COUNTED_MEMORY_SIZE)?;
     let counted_memory = LocalMemory::new(COUNTED_MEMORY_SIZE).map_err(|error| runtime(error.to_string()))?;
