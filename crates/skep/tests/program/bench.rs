@@ -143,7 +143,7 @@ fn a_rate_is_offered() {
     assert_eq!(server.key_counts(), [0, 0]);
     let table =
         output(&["bench", "--addr", &server.native, "--rate", "100000", "--records", "10", "--operations", "100"]);
-    assert!(text(&table.stdout).contains("Offered were 100 000 operations/s."), "{}", text(&table.stdout));
+    assert!(text(&table.stdout).contains("The rate was 100 000 operations/s."), "{}", text(&table.stdout));
     let silent = output(&["bench", "--addr", &server.native, "--resp", "127.0.0.1:1", "--records", "10"]);
     assert_refusal(&silent, 1, &["no RESP server", "127.0.0.1:1"]);
     assert_eq!(server.key_counts(), [0, 0]);
