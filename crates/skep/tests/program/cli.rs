@@ -63,12 +63,12 @@ fn numbers_are_updated_next_to_the_data() {
     expect(&server, &["update", "n", "max", "i64", "41", "--no-return"], "OK\n");
     expect(&server, &["get-vector", "n", "i64"], "41\n");
     expect(&server, &["reduce", "n", "sum", "i64", "1"], "42\n");
-    fail(&server, &["incr", "n"], &["`n`", "not an integer", "8 bytes that are no decimal text", "get-vector"]);
+    fail(&server, &["incr", "n"], &["`n`", "not an integer", "8 bytes that are not decimal text", "get-vector"]);
     fail(&server, &["update", "n", "add", "i64", "1", "2"], &["wrong length", "add takes one operand for all"]);
     expect(&server, &["put", "long", "99999999999999999999"], "OK\n");
     let long = server.cli(&["incr", "long"]);
     assert_refusal(&long, 1, &["`long`", "out of range"]);
-    assert!(!text(&long.stderr).contains("no decimal text"));
+    assert!(!text(&long.stderr).contains("not decimal text"));
     expect(&server, &["put", "f", "abc"], "OK\n");
     fail(&server, &["update", "f", "add", "f64", "1"], &["element width"]);
     fail(&server, &["get-vector", "f", "i16"], &["3 bytes"]);
