@@ -24,10 +24,11 @@ const PLOTS: &str = "plots";
 const HEAD: &str = "\
 # Performance
 
-Every figure of this page was measured by a command of this repository and saved by it; `just plots` writes the page from
-what was saved. Figures are medians with their spread, (largest − smallest) / median, or ± half of it. What is compared was
-measured by turns in one run, each side after a warm-up. A figure whose spread is above 0.25 is not measured. The commands
-want this first:
+Every figure on this page was measured and saved by a command of this repository. `just plots`
+writes the page from the saved results. A figure is a median with its spread, ± half of
+(largest − smallest) / median. A figure with a spread above ±12.5% is shown as not measured. All
+sides of a comparison were measured in turn in one run, each after a warm-up. Build the programs
+first:
 
 ```sh
 cargo build --release -p skep -p skep-benches
@@ -155,10 +156,9 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
 mod tests {
     use std::time::Duration;
 
-    use skep_measure::Figure;
+    use skep_measure::{EngineCase, EngineReport, Figure, LimitWithWork, SPREAD_MAX, StationCost};
 
     use super::*;
-    use crate::engine::{Case, Engine, StationCost, WorkBeside};
 
     const SLICE: Duration = Duration::from_micros(200);
 
@@ -177,7 +177,7 @@ mod tests {
             skep: "0.0.0".to_owned(),
             command: "target/release/engine --save -- --kv-size 62".to_owned(),
         };
-        let case = Case {
+        let case = EngineCase {
             case: "get_uniform".to_owned(),
             ops_per_s: Figure::with_spread(12_340_000.0, 0.11),
             limit_lines_per_s: Figure::with_spread(16_030_000.0, 0.07),
@@ -186,12 +186,17 @@ mod tests {
             accesses: 2.01,
             lines: 2.02,
             bytes_read: None,
+            cycles: None,
         };
-        let engine = Engine {
+        let engine = EngineReport {
+            skep: "0.0.0".to_owned(),
+            machine: "abacus, 2 cores".to_owned(),
             engine: "hash".to_owned(),
             memory: 1 << 30,
             kv_size: 62,
             utilization: 0.3,
+            hash_index_ratio: None,
+            tree: None,
             batch: 256,
             rounds: 9,
             spread_max: 0.25,
@@ -202,13 +207,10 @@ mod tests {
                 case: "get_uniform".to_owned(),
                 time_over_without: Figure::with_spread(1.05, 0.02),
             }],
-            limit_with_work: vec![WorkBeside {
+            limit_with_work: vec![LimitWithWork {
                 nanoseconds: Figure::with_spread(12.6, 0.0),
                 of_limit: Figure::with_spread(0.46, 0.03),
             }],
-            memory_per_raw_byte: None,
-            pairs: None,
-            height: None,
         };
         let report = engine::Report { kind: "engine".to_owned(), origin, engine };
         let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3, slice: SLICE };
@@ -226,6 +228,7 @@ mod tests {
 
         let written = write(&results, &documents).unwrap();
         let page = fs::read_to_string(documents.join(PAGE)).unwrap();
+        assert!(page.contains(&format!("±{}%", 50.0 * SPREAD_MAX)), "the page names the bound: {page}");
         assert_eq!(written.len(), 5);
         assert!(written.iter().all(|path| path.is_file()));
         for part in [

@@ -13,7 +13,7 @@ use plotters::backend::SVGBackend;
 use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
-use skep_measure::{Figure, NOT_MEASURED};
+use skep_measure::{EngineCase, Figure, NOT_MEASURED};
 
 use crate::{engine, maps, ordered, servers, shards};
 
@@ -109,7 +109,7 @@ impl Plot {
     /// Returns the picture of the store and the limit.
     pub fn of_engine(report: &engine::Report) -> Self {
         let engine = &report.engine;
-        let bars = |of: fn(&engine::Case) -> Option<f64>| {
+        let bars = |of: fn(&EngineCase) -> Option<f64>| {
             engine.cases.iter().map(|case| (format!("skep, {}", case.case), of(case))).collect()
         };
         let groups = vec![

@@ -3,6 +3,9 @@
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, Table};
 
+/// The most columns of a line in a page.
+const COLUMNS_MAX: usize = 100;
+
 /// The tables of a result.
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -21,13 +24,30 @@ impl Tables {
         parts.join("\n")
     }
 
-    /// For a page.
+    /// Formats tables and note as Markdown.
     pub fn markdown(mut self) -> String {
         let tables = self.tables.iter_mut().map(|table| table.load_style(ASCII_MARKDOWN).to_string());
         let mut parts: Vec<String> = tables.collect();
-        parts.push(self.note);
+        parts.push(wrapped(&self.note));
         parts.join("\n\n")
     }
+}
+
+/// Wraps a paragraph at [`COLUMNS_MAX`].
+fn wrapped(text: &str) -> String {
+    let (mut out, mut columns) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        let separator = match columns {
+            0 => "",
+            _ if columns + 1 + width > COLUMNS_MAX => "\n",
+            _ => " ",
+        };
+        columns = if separator == " " { columns + 1 + width } else { width };
+        out += separator;
+        out += word;
+    }
+    out
 }
 
 /// Returns a table whose columns are right-aligned from `first` on.
@@ -52,5 +72,15 @@ mod tests {
         let markdown = tables.clone().markdown();
         assert_eq!(markdown, "| name | M/s |\n|------|-----|\n| a    |   1 |\n\nnote");
         assert!(tables.text().ends_with("┘\nnote"));
+    }
+
+    #[test]
+    fn a_paragraph_is_wrapped_between_words() {
+        let text = "a word ".repeat(40);
+        let wrapped = wrapped(&text);
+        assert!(
+            wrapped.lines().all(|line| (94..=COLUMNS_MAX).contains(&line.chars().count()) || wrapped.ends_with(line))
+        );
+        assert_eq!(wrapped.split_whitespace().collect::<String>(), text.split_whitespace().collect::<String>());
     }
 }

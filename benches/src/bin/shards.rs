@@ -43,8 +43,13 @@ fn main() -> ExitCode {
         slice: SLICE,
         utilization: UTILIZATION,
     };
-    let outcome =
-        cores().and_then(|cores| if cores.len() < 2 { Err("two shards need two cores: run on a machine with more cores, or with a wider taskset".to_owned()) } else { Ok(()) });
+    let outcome = cores().and_then(|cores| {
+        if cores.len() < 2 {
+            Err("two shards need two cores: run on a machine with more cores, or with a wider taskset".to_owned())
+        } else {
+            Ok(())
+        }
+    });
     let outcome = outcome.and_then(|()| run(&plan)).and_then(|report| {
         match arguments.json {
             true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),

@@ -131,7 +131,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         contenders.push(contender);
     }
 
-    let work = compare_answers(&mut contenders, plan)?;
+    let work = compare_replies(&mut contenders, plan)?;
     let times = Times::for_slice(plan.slice);
     let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
     for round in 0..plan.rounds {

@@ -305,7 +305,8 @@ mod tests {
         let settings =
             ServerSettings { native: any, resp: Some(any), memory: 16 << 20, shards: 1, ..ServerSettings::default() };
         let server = Server::start(&settings).unwrap();
-        let front_ends = [(server.native_address(), Protocol::Native), (server.resp_address().unwrap(), Protocol::Resp)];
+        let front_ends =
+            [(server.native_address(), Protocol::Native), (server.resp_address().unwrap(), Protocol::Resp)];
         let tally = run(front_ends[0].0, Protocol::Native, Verb::Set, 64, Source::Each(0..KEYS)).unwrap();
         assert_eq!(tally.operations, KEYS.next_multiple_of(64));
         for (address, protocol) in front_ends {

@@ -28,7 +28,14 @@ pub(crate) struct Inserts {
 impl Inserts {
     /// Returns the inserts of client `client` of `client_count`, after `loaded` records were loaded.
     pub(crate) fn new(loaded: u64, client: u64, client_count: u64) -> Self {
-        Inserts { loaded, first: loaded + client, step: client_count, sent: 0, acknowledged: 0, refused: HashSet::new() }
+        Inserts {
+            loaded,
+            first: loaded + client,
+            step: client_count,
+            sent: 0,
+            acknowledged: 0,
+            refused: HashSet::new(),
+        }
     }
 
     /// Returns the next record to insert.

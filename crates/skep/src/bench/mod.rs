@@ -41,7 +41,7 @@ use inserts::Inserts;
 use mix::{Mix, Read};
 use offer::Offerer;
 use report::{Report, machine, microseconds_at};
-use server_delays::{Snapshot, ServerDelays};
+use server_delays::{ServerDelays, Snapshot};
 use target::{BATCH_BYTES_MAX, Target};
 use workload::{Keys, RECORD_BITS, Workload, draw};
 
@@ -279,7 +279,9 @@ fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
         return Err(Failure::Usage("every embedded client needs a record: write more --records".to_owned()));
     }
     if arguments.reads.is_some() && arguments.workload != Workload::Cloud {
-        return Err(Failure::Usage("--reads is for --workload cloud: the other workloads have fixed shares".to_owned()));
+        return Err(Failure::Usage(
+            "--reads is for --workload cloud: the other workloads have fixed shares".to_owned(),
+        ));
     }
     let mix = arguments.workload.mix(arguments.reads.unwrap_or(CLOUD_READS_IN_100));
     if mix.inserts() && arguments.key_size < INSERTED_KEY_SIZE_MIN {

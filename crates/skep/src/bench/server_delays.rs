@@ -125,7 +125,8 @@ fn ask(address: &str) -> io::Result<String> {
     let mut header = String::new();
     reader.by_ref().take(32).read_line(&mut header)?;
     let size: Option<u64> = header.strip_prefix('$').and_then(|size| size.trim().parse().ok());
-    let size = size.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("the reply is {}", header.trim())))?;
+    let size =
+        size.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("the reply is {}", header.trim())))?;
     let mut text = String::new();
     reader.take(size).read_to_string(&mut text)?;
     Ok(text)

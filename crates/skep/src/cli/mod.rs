@@ -317,8 +317,9 @@ fn parse(element: Element, words: &[String]) -> Result<Vec<u8>, Failure> {
 }
 
 fn element(name: &str) -> Result<Element, String> {
-    Element::from_name(name)
-        .ok_or_else(|| format!("`{name}` is not an element type: write one of {}", names(&Element::ALL.map(Element::name))))
+    Element::from_name(name).ok_or_else(|| {
+        format!("`{name}` is not an element type: write one of {}", names(&Element::ALL.map(Element::name)))
+    })
 }
 
 fn function(name: &str) -> Result<UpdateFunction, String> {

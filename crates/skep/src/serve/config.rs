@@ -423,7 +423,9 @@ fn kind_of(value: &toml::Value) -> Kind {
 /// Parses `true` or `false`.
 fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     let value = <toml::Value as serde::Deserialize>::deserialize(deserializer)?;
-    let refusal = || serde::de::Error::custom(format!("`{value}` is neither true nor false: write true or false, without quotes"));
+    let refusal = || {
+        serde::de::Error::custom(format!("`{value}` is neither true nor false: write true or false, without quotes"))
+    };
     value.as_bool().map(Some).ok_or_else(refusal)
 }
 

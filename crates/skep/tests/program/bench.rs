@@ -270,7 +270,7 @@ fn the_ordered_engine_is_measured_against_the_bare_loop() {
     }
     let table =
         output(&["bench", "engine", "--engine", "ordered", "--memory", "4MiB", "--rounds", "1", "--milliseconds", "1"]);
-    for part in ["bytes read", "bytes for each of theirs", "limit, lines/s", "above 0.25 is not measured"] {
+    for part in ["bytes read", "per byte of keys and values", "limit, lines/s", "above 0.25 is not measured"] {
         assert!(text(&table.stdout).contains(part), "{}", text(&table.stdout));
     }
     assert!(lines("cloud_100_uniform") < lines("ycsb_e_uniform"), "{report}");

@@ -3,9 +3,8 @@
 use crate::{Finding, THIS_FILE, Tree, finding, is_written_by_hand};
 
 /// Phrases and identifiers that must not occur in code or prose. Phrases are also found across a line break.
-const BANNED: &[&str] = &[
-    "announce", "at_hand", "look_on", "so many", "whoever", "whatever", "under way", "but for", "nobody", "somebody",
-];
+const BANNED: &[&str] =
+    &["announce", "at_hand", "look_on", "so many", "whoever", "whatever", "under way", "but for", "nobody", "somebody"];
 
 /// Folders and files that still contain a phrase of [`BANNED`]. The table can only shrink: an entry without such a phrase
 /// is a finding.

@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Engine::Hash => hash::measure(arguments)?,
         Engine::Ordered => ordered::measure(arguments)?,
     };
-    let text = if arguments.json { report.json() } else { report.table() };
+    let text = if arguments.json { report::json(&report) } else { report::table(&report) };
     writeln!(io::stdout(), "{text}")?;
     Ok(())
 }

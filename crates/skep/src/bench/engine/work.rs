@@ -12,7 +12,7 @@
 
 use std::convert::Infallible;
 
-use skep_measure::Figure;
+use skep_measure::{Figure, LimitWithWork};
 
 use super::limit::BareLoop;
 use super::measure::Effort;
@@ -22,17 +22,12 @@ const STEPS: [u32; 5] = [4, 8, 16, 32, 64];
 /// Number of lines that stay in the first-level cache.
 const CACHED_LINE_COUNT: u64 = 256;
 
-/// The bare loop with work for each line.
-#[derive(Debug, serde::Serialize)]
-pub(super) struct WorkBeside {
-    /// Nanoseconds that line and work take in the cache.
-    pub(super) nanoseconds: Figure,
-    /// Lines per second with the work over lines per second without it, none in the cache.
-    pub(super) of_limit: Figure,
-}
-
 /// Measures all amounts of work in all rounds.
-pub(super) fn measure_limit_with_work(bare_loop: &BareLoop, effort: Effort, random: &mut impl FnMut() -> u64) -> Vec<WorkBeside> {
+pub(super) fn measure_limit_with_work(
+    bare_loop: &BareLoop,
+    effort: Effort,
+    random: &mut impl FnMut() -> u64,
+) -> Vec<LimitWithWork> {
     let all = bare_loop.line_count();
     let mut rate = |steps, line_count| {
         let run =
@@ -48,7 +43,7 @@ pub(super) fn measure_limit_with_work(bare_loop: &BareLoop, effort: Effort, rand
             cached.push(1e9 / rate(steps, CACHED_LINE_COUNT));
         }
         let [nanoseconds, of_limit] = Figure::row([Figure::of(&cached), Figure::of_ratio(&with, &without)]);
-        WorkBeside { nanoseconds, of_limit }
+        LimitWithWork { nanoseconds, of_limit }
     };
     STEPS.into_iter().map(&mut of_steps).collect()
 }

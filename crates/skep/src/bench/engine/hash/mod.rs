@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::Reply;
-use skep_measure::{SPREAD_MAX, Work};
+use skep_measure::{EngineReport, SPREAD_MAX, Work};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory, Memory};
 
 use self::case::{CASES, Case, Draw, execute};
 use self::corpus::{Corpus, Shape};
-pub(super) use self::station::Cost;
 use super::limit::Ideal;
 use super::measure::{Speed, Subject, measure as measure_rounds};
-use super::report::{Figures, Report};
+use super::report::figures;
 use super::work::measure_limit_with_work;
 use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
@@ -93,7 +92,7 @@ impl Hash {
 }
 
 /// Loads the store and measures all cases.
-pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+pub(super) fn measure(arguments: &Arguments) -> Result<EngineReport, Failure> {
     let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
     let utilization = arguments.utilization;
     let settings = |memory| {
@@ -133,14 +132,14 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let counted_memory = CountingMemory::new(counted_memory);
     let mut counted = Corpus::new(counted_memory, &counted_settings, shape(COUNTED_MEMORY_SIZE)).map_err(runtime)?;
     let mut counted_draw = Draw::new(Xoshiro256PlusPlus::seed_from_u64(3), counted.shape.pair_count);
-    let figures = |(case, speed): (&Case, &Speed)| {
+    let count_and_report = |(case, speed): (&Case, &Speed)| {
         let (accesses, lines) = count(&mut counted, &mut counted_draw, case, effort.batch);
-        Figures::new(case.name, *speed, accesses, lines)
+        figures(case.name, *speed, accesses, lines)
     };
-    Ok(Report {
-        skep: env!("CARGO_PKG_VERSION"),
+    Ok(EngineReport {
+        skep: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine(),
-        engine: "hash",
+        engine: "hash".to_owned(),
         memory: arguments.memory.0,
         kv_size: kv_size as u64,
         utilization,
@@ -151,8 +150,8 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         spread_max: SPREAD_MAX,
         limit_read: measured.reads,
         limit_rmw: measured.writes,
-        cases: cases.iter().zip(&measured.cases).map(figures).collect(),
-        station: Some(station),
+        cases: cases.iter().zip(&measured.cases).map(count_and_report).collect(),
+        station,
         limit_with_work,
     })
 }

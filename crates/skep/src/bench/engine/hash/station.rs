@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use skep_measure::{Figure, Work};
+use skep_measure::{Figure, StationCost, Work};
 use skep_store::memory::LocalMemory;
 
 use super::case::{CASES, Case, Draw, execute};
@@ -35,16 +35,8 @@ const COMPARISONS: [(&str, Comparison); 5] = [
     ("fetch_add_one_key", Comparison::Stalling),
 ];
 
-/// The cost of the station in a case.
-#[derive(Debug, serde::Serialize)]
-pub(in super::super) struct Cost {
-    pub(in super::super) case: &'static str,
-    /// Time with the station divided by time without it; below one the station gains.
-    pub(in super::super) time_over_without: Figure,
-}
-
 /// Compares the time with and without the station in each case.
-pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<Cost> {
+pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<StationCost> {
     let case_named = |name| CASES.into_iter().find(|case| case.name == name).expect("a case of this name");
     let cost = |(name, comparison): (&'static str, Comparison)| {
         let case = case_named(name);
@@ -59,7 +51,7 @@ pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: E
             }
         }
         let [with, without] = &rates;
-        Cost { case: name, time_over_without: Figure::of_ratio(without, with) }
+        StationCost { case: name.to_owned(), time_over_without: Figure::of_ratio(without, with) }
     };
     COMPARISONS.into_iter().map(cost).collect()
 }

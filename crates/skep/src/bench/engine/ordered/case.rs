@@ -183,7 +183,9 @@ impl Draw {
         for _ in 0..size {
             operations.push(match case.kind {
                 Kind::Insert => self.insert(),
-                Kind::Delete => (self.next_inserted().expect("the batch is not larger than their number"), Operation::Delete),
+                Kind::Delete => {
+                    (self.next_inserted().expect("the batch is not larger than their number"), Operation::Delete)
+                }
                 Kind::Mix(mix) if self.random.random_range(0..100) < mix.writes_in_100 => match mix.write {
                     Write::Insert => self.insert(),
                     Write::Update => (self.record(case, &known), Operation::Put),

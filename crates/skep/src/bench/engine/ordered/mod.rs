@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{SPREAD_MAX, Work};
+use skep_measure::{EngineCase, EngineReport, SPREAD_MAX, TreeStatistics, Work};
 use skep_store::memory::LINE_SIZE;
 use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Trace};
 
@@ -19,7 +19,7 @@ use self::case::{CASES, Case, Draw, Operation};
 use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
 use super::limit::Ideal;
 use super::measure::{Subject, measure as measure_rounds};
-use super::report::{Figures, Report, TreeStatistics};
+use super::report::figures;
 use super::work::measure_limit_with_work;
 use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
@@ -87,7 +87,7 @@ impl<T: Trace> Subject for Ordered<'_, T> {
 }
 
 /// Loads the store and measures all cases.
-pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+pub(super) fn measure(arguments: &Arguments) -> Result<EngineReport, Failure> {
     let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
     let utilization = arguments.utilization;
     if kv_size < KV_SIZE_MIN {
@@ -128,16 +128,16 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let session = store.session().expect("the first session");
     let corpus = Corpus::new(session, shape, || _ = store.trace().take()).map_err(runtime)?;
     let mut counted = Ordered { corpus, draw: draw(3), batch: 1 };
-    let mut figures = Vec::new();
+    let mut reported = Vec::new();
     for (case, speed) in cases.iter().zip(&measured.cases) {
         let (accesses, lines) = count(&mut counted, store.trace(), case).map_err(runtime)?;
         let bytes_read = Some(lines * LINE_SIZE as f64);
-        figures.push(Figures { bytes_read, ..Figures::new(case.name, *speed, accesses, lines) });
+        reported.push(EngineCase { bytes_read, ..figures(case.name, *speed, accesses, lines) });
     }
-    Ok(Report {
-        skep: env!("CARGO_PKG_VERSION"),
+    Ok(EngineReport {
+        skep: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine(),
-        engine: "ordered",
+        engine: "ordered".to_owned(),
         memory: arguments.memory.0,
         kv_size: kv_size as u64,
         utilization,
@@ -148,8 +148,8 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         spread_max: SPREAD_MAX,
         limit_read: measured.reads,
         limit_rmw: measured.writes,
-        cases: figures,
-        station: None,
+        cases: reported,
+        station: Vec::new(),
         limit_with_work,
     })
 }
