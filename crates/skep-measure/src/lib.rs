@@ -14,10 +14,12 @@
 //!
 //! The crate depends on no other crate of Skep, and no crate that serves users depends on it.
 
+mod engine;
 mod figure;
 mod slice;
 mod steady;
 
+pub use engine::{EngineCase, EngineReport, LimitWithWork, StationCost, TreeStatistics};
 pub use figure::{Figure, NOT_MEASURED, SPREAD_MAX};
 pub use slice::{SLICE, Times, Work};
 pub use steady::{is_steady, median};

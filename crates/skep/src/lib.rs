@@ -1,11 +1,11 @@
 //! Skep, an in-memory key-value store for state that many programs share and change at memory speed.
 //!
-//! This library is for programs that want the store inside themselves, or want to talk to a server. It names what
-//! they need from the crates of the workspace; what it does not name is not meant for them.
+//! This library is for programs that embed the store or connect to a server. It exports what they need from the crates
+//! of the workspace. Names that it does not export are internal.
 //!
 //! # A store inside the program
 //!
-//! A [`Store`] is one shard: one thread at a time works on it, and it works best on many operations at once.
+//! A [`Store`] is one shard. One thread at a time uses it, and it is fastest with large batches.
 //!
 //! ```
 //! use skep::{Element, Operation, PutCondition, Replies, Reply, Request, Shape, Store, StoreSettings, Update, UpdateFunction};
@@ -26,7 +26,7 @@
 //!     Request { key: b"hits", operation: add_five },
 //!     Request { key: b"hits", operation: add_five },
 //!     Request { key: b"hits", operation: Operation::Get },
-//!     Request { key: b"nobody", operation: Operation::Get },
+//!     Request { key: b"missing", operation: Operation::Get },
 //! ];
 //! let mut replies = Replies::with_budget(1 << 20);
 //! store.execute(&batch, &mut replies);
@@ -68,8 +68,8 @@
 //!
 //! # A client of a server
 //!
-//! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each key to the shard that owns it, and take
-//! batches of any length.
+//! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each operation to the shard that owns its key, and
+//! accept batches of any length.
 //!
 //! ```no_run
 //! let mut client = skep::Client::connect("127.0.0.1:7379", skep::HASH_SPACE)?;
@@ -78,7 +78,7 @@
 //! # Ok::<(), skep::ClientError>(())
 //! ```
 //!
-//! The keys of the ordered space can be gone through in their order. A scan shows one moment, however many pages it takes.
+//! The ordered space returns keys in order. A scan shows the state at one moment, however many pages it takes.
 //!
 //! ```no_run
 //! use skep::KeyRange;
@@ -115,7 +115,7 @@ pub mod ordered {
     pub use skep_store::ordered::{End, OrderedSettings, OrderedStatistics, OrderedStore, Range, Session, Start};
 }
 
-/// What the store takes at most.
+/// The limits of keys and values.
 pub mod limits {
     pub use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 }
