@@ -183,12 +183,8 @@ impl Configuration {
         }
     }
 
-<<<<<<< HEAD
-    /// The settings of the server, with the defaults for what is not said. The number of shards follows from `core_count`.
-=======
-    /// Returns the settings of the server, with defaults for those that are not given. The default of `shards` is
+    /// Returns the settings of the server, with defaults for those that are not given. The number of shards follows from
     /// `core_count`.
->>>>>>> f-words3
     pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
         let complete = self.or(Self::embedded());
         let given = "the embedded configuration has this setting";
@@ -217,7 +213,6 @@ impl Configuration {
     }
 }
 
-<<<<<<< HEAD
 /// Returns the number of shards for a machine of this many cores. The kernel's network work, the threads that merge slabs and
 /// clients on the same machine need the rest: with a shard on each of two cores, every request for the other shard's keys waits
 /// for a thread to be woken and scheduled.
@@ -225,10 +220,7 @@ fn default_shards(core_count: usize) -> u16 {
     u16::try_from(core_count * 3 / 4).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX)
 }
 
-/// Every shard has rings to every other; this many is what the server allows.
-=======
 /// Every shard has a ring to every other one; the server allows this many shards.
->>>>>>> f-words3
 const SHARD_COUNT_MAX: u16 = 256;
 /// No process has this many file descriptors.
 const CLIENT_COUNT_MAX: usize = 1 << 30;
@@ -468,17 +460,13 @@ mod tests {
         assert!(!settings.pin_threads);
     }
 
-<<<<<<< HEAD
     #[test]
     fn shards_leave_a_quarter_of_the_cores() {
         let shards = [1, 2, 3, 4, 8, 16, 64, 1000].map(super::default_shards);
         assert_eq!(shards, [1, 1, 2, 3, 6, 12, 48, 256]);
     }
 
-    /// What is commented out in the embedded file must be accepted as well.
-=======
     /// Checks that the settings which are commented out in the embedded file are valid too.
->>>>>>> f-words3
     #[test]
     fn the_examples_in_the_embedded_configuration_are_valid() {
         let uncommented: String = super::DEFAULT_CONFIGURATION
