@@ -229,6 +229,7 @@ mod tests {
         let written = write(&results, &documents).unwrap();
         let page = fs::read_to_string(documents.join(PAGE)).unwrap();
         assert!(page.contains(&format!("±{}%", 50.0 * SPREAD_MAX)), "the page names the bound: {page}");
+        let unwrapped = page.replace('\n', " ");
         assert_eq!(written.len(), 5);
         assert!(written.iter().all(|path| path.is_file()));
         for part in [
@@ -250,7 +251,7 @@ mod tests {
             "## Honeycomb's Figure 17: log block size",
             "(plots/0-honeycomb-fig17.svg)",
         ] {
-            assert!(page.contains(part), "{part}: {page}");
+            assert!(page.contains(part) || unwrapped.contains(part), "{part}: {page}");
         }
         assert!(page.find("memory's limit") < page.find("Rust's maps"), "{page}");
 

@@ -108,7 +108,7 @@ impl Setting {
         let memory = ((self.keys * MEMCACHED_PAIR_SIZE) >> 20).max(MEMORY_MIN);
         let mut command = Command::new(find_program("memcached").unwrap_or_default());
         command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-U", "0", "-t", "1"]);
-        // It refuses to run as root without being told so.
+        // memcached runs as root only with this option.
         command.args(["-u", "root", "-m", &memory.to_string()]);
         self.start("memcached", command, vec![(Protocol::Memcached, address)])
     }

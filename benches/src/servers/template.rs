@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All keys have one size, and so have all values. The encoded batch therefore has a fixed size, and so have its
-//! replies if all keys exist. memcached gets many keys with one `get`, which is its fastest command, and sets them with
-//! one command each.
+//! replies if all keys exist. The batch for memcached gets all its keys with one `get`, which is the fastest command of
+//! memcached. It sets each key with its own command.
 
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::{ReplyFrameWriter, RequestFrameWriter};

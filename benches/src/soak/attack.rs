@@ -24,7 +24,7 @@ const NICENESS: i32 = 10;
 /// Pause after a turn that failed.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 /// Most wrong replies that are reported in words.
-const WRONG_TOLD: usize = 5;
+const WRONG_SHOWN: usize = 5;
 /// The key whose value is 1 MiB.
 pub(super) const LARGE_KEY: &[u8] = b"large";
 /// The key whose value is 200 B.
@@ -126,7 +126,7 @@ impl Tally {
     pub(super) fn wrong(&self, description: String) {
         self.wrong_count.fetch_add(1, Ordering::Relaxed);
         let mut wrong = self.wrong.lock().expect("a thread that panics ends the soak");
-        if wrong.len() < WRONG_TOLD {
+        if wrong.len() < WRONG_SHOWN {
             wrong.push(description);
         }
     }

@@ -29,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Intended time between two operations, in microseconds. See [`Findings::over_time`].
 const INTERVAL_MICROS: u64 = 2000;
 /// Most errors that are reported in words.
-const ERRORS_TOLD: usize = 5;
+const ERRORS_SHOWN: usize = 5;
 /// Most slow operations that are reported in words.
-const SLOW_TOLD: usize = 40;
+const SLOW_SHOWN: usize = 40;
 /// An operation is slow from this latency on.
 const SLOW: Duration = Duration::from_millis(100);
 /// The longest latency that the histograms hold, in microseconds.
@@ -274,7 +274,7 @@ pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &
         }
         if is_reply {
             findings.operations += 1;
-            if begun.elapsed() >= SLOW && findings.slow.len() < SLOW_TOLD {
+            if begun.elapsed() >= SLOW && findings.slow.len() < SLOW_SHOWN {
                 let (at, waited) = (begun - signals.begun, begun.elapsed());
                 findings.slow.push(format!("at {at:.1?}, space {space}: {} waited {waited:.1?}", step.name()));
             }
@@ -322,7 +322,7 @@ fn draw(random: &mut Xoshiro256PlusPlus, is_ordered: bool) -> Step {
 impl Findings {
     fn error(&mut self, description: String) {
         self.error_count += 1;
-        if self.errors.len() < ERRORS_TOLD {
+        if self.errors.len() < ERRORS_SHOWN {
             self.errors.push(description);
         }
     }

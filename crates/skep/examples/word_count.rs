@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     if arguments.files.is_empty() {
-        return Err("no text files: cargo run --release --example word_count -- FILE...".to_owned());
+        return Err("no text files given: run cargo run --release --example word_count -- FILE...".to_owned());
     }
     let mut text = Vec::new();
     for file in &arguments.files {

@@ -1,7 +1,7 @@
 //! Failures of the program: one line on standard error that says what to do, and an exit code.
 //!
-//! The exit code is 2 if the command line or the configuration file must change, and 1 for everything else: a port, the
-//! memory of the machine, a server that does not reply, a key that does not exist.
+//! The exit code is 2 if the command line or the configuration file must change. It is 1 for everything else, such as a
+//! port in use, a lack of memory, a server that does not reply, or a key that does not exist.
 
 use std::error::Error;
 use std::process::ExitCode;

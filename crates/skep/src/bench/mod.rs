@@ -81,7 +81,7 @@ pub(crate) struct Arguments {
     /// Seconds to run, instead of a number of operations.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Operations to send per second, all clients together, without waiting for earlier replies; latencies then begin
+    /// Operations to send per second, all clients together, without waiting for earlier replies. Latencies then begin
     /// when an operation is due [default: a batch is sent after all replies to the last one].
     #[arg(long, value_name = "N", conflicts_with = "embedded", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,

@@ -252,9 +252,9 @@ mod tests {
             // All scan lengths are equally frequent.
             let kinds = f64::from(pair_counts.end() - pair_counts.start() + 1);
             for pair_count in pair_counts {
-                let met = draws.iter().filter(|draw| !draw.is_write() && draw.pair_count() == pair_count).count();
-                let share = met as f64 / (100_000 - writes) as f64;
-                assert!((share * kinds - 1.0).abs() < 0.2, "{workload:?}: {pair_count} pairs {met} times (seed 7)");
+                let count = draws.iter().filter(|draw| !draw.is_write() && draw.pair_count() == pair_count).count();
+                let share = count as f64 / (100_000 - writes) as f64;
+                assert!((share * kinds - 1.0).abs() < 0.2, "{workload:?}: {pair_count} pairs {count} times (seed 7)");
             }
         }
     }

@@ -58,8 +58,8 @@ pub(crate) struct Configuration {
     /// Most concurrent connections; each needs 16KiB of --connection-memory [default: 10000].
     #[arg(long, value_name = "N")]
     pub(crate) max_clients: Option<ClientCount>,
-    /// Longest time from the read of a request to its reply, 1ms to 60s: operations that would take longer while other
-    /// clients wait are refused as BUSY; off: no operation is refused as BUSY, and clients wait [default: off].
+    /// Longest time from the read of a request to its reply, 1ms to 60s. Operations that would take longer while other
+    /// clients wait are refused as BUSY. With off no operation is refused as BUSY, and clients wait [default: off].
     #[arg(long, value_name = "TIME|off")]
     pub(crate) delay_max: Option<DelayMax>,
     /// Touch all memory at the start: the start is slower, and there are no page faults afterwards [default: false].

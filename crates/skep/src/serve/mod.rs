@@ -103,9 +103,13 @@ fn explain(error: &StartError) -> String {
             MemorySize(*connection_memory),
             MemorySize(ServerSettings::connection_memory_min(*connections_max))
         ),
-        StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
-        StartError::Listen { door, address, source } => {
-            format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))
+        StartError::AddressInUse { door: front_end, .. } => format!("{error} with {}", flag_of(front_end)),
+        StartError::Listen { door: front_end, address, source } => {
+            format!(
+                "cannot listen on {address}: {}: choose another address with {}",
+                reason(source),
+                flag_of(front_end)
+            )
         }
         StartError::Cores { shards, cores } => format!(
             "--pin-threads: {shards} shards have no core each, because the process may use {cores}: choose fewer --shards, \
@@ -116,8 +120,8 @@ fn explain(error: &StartError) -> String {
 }
 
 /// Returns the flag for the address of a front end.
-fn flag_of(door: &str) -> &'static str {
-    if door.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
+fn flag_of(front_end: &str) -> &'static str {
+    if front_end.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
 }
 
 /// The instruction if there is no file descriptor left for the signals.

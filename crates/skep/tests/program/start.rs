@@ -83,8 +83,8 @@ struct Program(PathBuf);
 impl Program {
     fn copy() -> Program {
         let path = std::env::temp_dir().join(format!("skep-test-{}", std::process::id()));
-        // Another process makes the copy. Otherwise a child process that another test forks meanwhile could hold the
-        // file open for writing, and a file that is open for writing cannot be executed.
+        // Another process makes the copy, because a file that is open for writing cannot be executed. If this process
+        // wrote it, a child process that another test forks meanwhile could still have it open.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_skep")).arg(&path).status().expect("there is cp");
         assert!(copied.success(), "the program can be copied");
         Program(path)

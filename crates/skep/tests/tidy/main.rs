@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::code::{code_of, has_word};
-use crate::plain::{check_columns, check_phrases};
+use crate::plain::{LINES_THAT_CANNOT_BE_WRAPPED, LONG_LINES, check_columns, check_phrases};
 
 /// The modules that may contain `unsafe`. CONTRIBUTING.md lists the same ones, each with its reason.
 const UNSAFE: &[&str] = &[
@@ -196,34 +196,8 @@ const RULES: &[Rule] = &[
         name: "columns",
         why: "a line of at most 100 columns can be read, and compared, in every window",
         check: check_columns,
-        caught: &[
-            (
-                "a.md",
-                "A line of prose in a page, which goes on and on until it is longer than the width that every window shows.",
-            ),
-            (
-                "docs/a.md",
-                "```sh\nls\n```\n- a long item of a list that cannot be seen as a whole in the window of a reader, who must scroll it\n",
-            ),
-        ],
-        spared: &[
-            (
-                "a.md",
-                "```text\na line of a block, which is wide because the program that prints it does not know the window of a reader\n```\n",
-            ),
-            (
-                "a.md",
-                "| a row of a table | which is wide | because its cells are wide | and cannot be wrapped in Markdown |\n",
-            ),
-            (
-                "a.md",
-                "![a picture](plots/2026-11-22-amd-epyc-family-26-model-2-2-cores-servers-and-more-words-for-its-name.svg)",
-            ),
-            (
-                "a.rs",
-                "//! A line of a source file, which rustfmt wraps at a width of its own, is none of the business of this rule.",
-            ),
-        ],
+        caught: LONG_LINES,
+        spared: LINES_THAT_CANNOT_BE_WRAPPED,
     },
     Rule {
         name: "left-overs",

@@ -16,6 +16,39 @@ const THESE_FILES: &str = "crates/skep/tests/tidy/";
 /// The most columns of a line in Markdown.
 const COLUMNS_MAX: usize = 100;
 
+/// Pages with a line that is too long.
+pub(crate) const LONG_LINES: &[(&str, &str)] = &[
+    (
+        "a.md",
+        "A line of prose that is longer than the width of the window in which its readers compare two versions of it.",
+    ),
+    (
+        "docs/a.md",
+        "```sh\nls\n```\n- An item of a list after a block of code that is longer than the width of the window, too.\n\
+                   - An item of a list after a block of code that is much longer than the width of the window of its readers.\n",
+    ),
+];
+
+/// Pages with long lines that cannot be wrapped, and another kind of file.
+pub(crate) const LINES_THAT_CANNOT_BE_WRAPPED: &[(&str, &str)] = &[
+    (
+        "a.md",
+        "```text\nA line of a block of code, which is as wide as the program that prints it makes it in every terminal.\n```\n",
+    ),
+    (
+        "a.md",
+        "| a row of a table | which is wide because its cells are wide | and which cannot be wrapped in Markdown |\n",
+    ),
+    (
+        "a.md",
+        "![a picture](plots/2026-11-22-amd-epyc-family-26-model-2-2-cores-servers-and-some-words-for-its-length.svg)",
+    ),
+    (
+        "a.rs",
+        "//! A line of a source file. The rule does not check it, because rustfmt.toml has a width for source files.",
+    ),
+];
+
 /// Finds banned phrases, and entries of [`NOT_YET_PLAIN`] that are no longer needed.
 pub(crate) fn check_phrases(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

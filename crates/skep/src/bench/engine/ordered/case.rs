@@ -168,8 +168,8 @@ impl Draw {
         Draw { random, zipf, latest, pair_count, inserted: pair_count..pair_count }
     }
 
-    /// Draws the records and operations of a batch. The batch is smaller in two cases: when inserts have added one new
-    /// pair for a hundred old ones, and when no key is left to delete.
+    /// Draws the records and operations of a batch. The batch is smaller when inserts have added one
+    /// new pair for a hundred old ones, or when no key is left to delete.
     pub(super) fn batch(&mut self, case: &Case, size: usize, operations: &mut Vec<(u64, Operation)>) {
         let inserted_count = self.inserted.end - self.inserted.start;
         let size = match case.kind {
