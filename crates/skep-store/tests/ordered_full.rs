@@ -248,13 +248,106 @@ fn a_full_store_of_several_sizes_is_overwritten_and_emptied() {
     }
 }
 
+/// Overwrites of several sizes leave fewer free blocks than growth must leave. Deletes give memory back all the same.
+#[test]
+fn deletes_give_memory_back_though_few_blocks_are_free() {
+    let seed = seed();
+    println!("seed {seed}");
+    for (case, sizes) in [&[8000, 40, 3000][..], &[469, 40, 300, 200], &[700, 16]].into_iter().enumerate() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(8 * MIB);
+        let mut session = store.session().unwrap();
+        let mut sizes_of = BTreeMap::new();
+        let mut refused = 0;
+        while refused < 60 {
+            let (key, size) = (random.random::<Key>(), sizes[random.random_range(0..sizes.len())]);
+            match put(&mut session, &key, &vec![1; size]) {
+                true => _ = sizes_of.insert(key, size),
+                false => refused += 1,
+            }
+        }
+        let mut keys: Vec<Key> = sizes_of.keys().copied().collect();
+        for round in 0..50_000 {
+            let key = keys[random.random_range(0..keys.len())];
+            assert!(put(&mut session, &key, &vec![round as u8; sizes_of[&key]]), "seed {seed}, case {case}");
+        }
+        // Not the large values, which would make blocks free.
+        keys.retain(|key| sizes_of[key] < 470);
+        keys.shuffle(&mut random);
+        let used_before = store.figures().space.used_bytes;
+        keys.truncate(keys.len() / 8 * 7);
+        delete_all(&mut session, &keys, &format!("seed {seed}, case {case}"));
+        let freed = used_before - session.check().frame_bytes;
+        let deleted: usize = keys.iter().map(|key| key.len() + sizes_of[key]).sum();
+        println!("case {case}: {deleted} bytes of pairs were deleted, {freed} bytes are free for it");
+        assert!(freed * 3 > deleted as u64, "seed {seed}, case {case}: {freed} of {deleted} bytes");
+    }
+}
+
+/// A smaller value can make a leaf larger: pairs of one size take less than pairs of several. Such puts may be refused. They
+/// must not use up the memory that is kept back for deletes and for overwrites of the same size.
+#[test]
+fn smaller_values_leave_what_deletes_of_a_full_store_need() {
+    let seed = seed();
+    println!("seed {seed}");
+    for (key_size, size) in [(8, 8), (8, 100), (16, 400), (16, 3000)] {
+        let context = format!("seed {seed}, keys of {key_size}, values of {size}");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(4 * MIB);
+        let mut session = store.session().unwrap();
+        let mut put = |key: &Key, value: &[u8]| {
+            let reply = session.put(&key[..key_size], value, PutCondition::Always);
+            assert!(reply == Reply::Done || reply == FULL, "{context}: {reply:?}");
+            reply == Reply::Done
+        };
+        let (mut map, mut refused) = (BTreeMap::new(), 0);
+        while refused < 1000 {
+            let (key, value) = (random.random::<Key>(), vec![7; size]);
+            match put(&key, &value) {
+                true => _ = map.insert(key, value),
+                false => refused += 1,
+            }
+        }
+        let mut keys: Vec<Key> = map.keys().copied().collect();
+        let (mut smaller_refused, mut same_refused) = (0, 0);
+        for round in 0..6_u8 {
+            keys.shuffle(&mut random);
+            for (place, key) in keys.iter().enumerate() {
+                let before = map[key].len();
+                let size = if place % 4 == 0 { before } else { before - random.random_range(0..=before.min(3)) };
+                let value = vec![round; size];
+                match put(key, &value) {
+                    true => _ = map.insert(*key, value),
+                    // Each has waited a second.
+                    false if size == before && same_refused == 9 => panic!("{context}: 10 of the same size refused"),
+                    false if size == before => same_refused += 1,
+                    false => smaller_refused += 1,
+                }
+            }
+        }
+        println!(
+            "{context}: {} keys, {smaller_refused} smaller values refused, {same_refused} of the same size",
+            keys.len()
+        );
+        assert_eq!(same_refused, 0, "{context}");
+        let mut found = Vec::new();
+        for (key, value) in &map {
+            found.clear();
+            assert!(session.get(&key[..key_size], &mut found) && found == *value, "{context}");
+        }
+        assert_eq!(session.check().pairs, keys.len() as u64);
+        let refused = keys.iter().filter(|key| session.delete(&key[..key_size]) != Reply::Done).count();
+        assert_eq!((refused, session.check().pairs), (0, 0), "{context}: deletes refused, of {}", keys.len());
+    }
+}
+
 /// What each of several threads writes to a full store, against a map: puts may be refused, nothing else. Others read.
 #[test]
 fn threads_on_a_full_store_lose_nothing() {
     const WRITERS: u64 = 3;
     let seed = seed();
     println!("seed {seed}");
-    for (memory, mvcc) in [(4 * MIB, true), (4 * MIB, false)] {
+    for (memory, mvcc) in [(4 * MIB, true), (4 * MIB, false), (16 * MIB, true)] {
         let store = OrderedStore::new(&OrderedSettings { mvcc, ..OrderedSettings::new(memory) }).unwrap();
         let is_done = AtomicBool::new(false);
         let write = |writer: u64| {
@@ -263,7 +356,7 @@ fn threads_on_a_full_store_lose_nothing() {
             let mut map: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
             let (mut refused, mut found) = (0, Vec::new());
             let key_count = memory / 200;
-            for round in 0..30_000_u64 {
+            for round in 0..120_000_u64 {
                 let mut key = [writer as u8; 16];
                 key[..8].copy_from_slice(
                     &random.random_range(0..key_count).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(),

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -132,8 +133,56 @@ fn a_write_is_refused_when_no_garbage_was_freed_for_a_second() {
             // It is known by now that waiting does not help, whichever key is written.
             assert_ne!(replies.get(0), Reply::Deferred);
         }
-        writer.execute(&[put(&key(waiting))], &mut replies, later);
+        let growing = Operation::Put { value: &[8; 17], condition: PutCondition::Always };
+        writer.execute(&[Request { key: &key(waiting), operation: growing }], &mut replies, later);
         assert_eq!(replies.get(0), FULL);
+    });
+}
+
+#[test]
+fn a_write_that_must_not_fail_waits_though_others_were_refused_before_it() {
+    let store = store_with_pairs();
+    let mut writer = store.session().unwrap();
+    let now = Instant::now();
+    during_a_scan(&store, || {
+        let first = key(write_until_deferred(&mut writer, now));
+        let [later, almost, latest] = [1000, 1999, 2000].map(|time| now + Duration::from_millis(time));
+        let growing = Operation::Put { value: &[8; 17], condition: PutCondition::Always };
+        let mut replies = replies();
+        let mut execute = |requests: &[Request<'_>], time: Instant| {
+            writer.execute(requests, &mut replies, time);
+            [Reply::Deferred, FULL].map(|kind| replies.iter().filter(|reply| *reply == kind).count())
+        };
+        let mut others = (0..).map(key).filter(|key| *key != first);
+        let second = others.find(|key| execute(&[put(key)], now) == [1, 0]).unwrap();
+        assert_eq!(execute(&[Request { key: &first, operation: growing }], later), [0, 1]);
+        assert_eq!(execute(&[get(&first)], later), [0, 0], "no write waits any more");
+        let both = [put(&first), put(&second)];
+        let ends = [later, almost, latest].map(|time| execute(&both, time));
+        assert_eq!(ends, [[2, 0], [2, 0], [0, 2]], "both wait a second, one beside the other");
+    });
+}
+
+#[test]
+fn a_single_write_that_must_not_fail_waits_though_others_were_refused_before_it() {
+    let store = store_with_pairs();
+    let mut writer = store.session().unwrap();
+    let (is_full, was_full) = mpsc::channel::<()>();
+    let scan = |until: mpsc::Receiver<()>, is_there: mpsc::Sender<()>| {
+        during_a_scan(&store, || {
+            is_there.send(()).unwrap();
+            until.recv().unwrap();
+            thread::sleep(Duration::from_millis(200));
+        });
+    };
+    thread::scope(|scope| {
+        let (is_there, was_there) = mpsc::channel();
+        scope.spawn(|| scan(was_full, is_there));
+        was_there.recv().unwrap();
+        let waiting = (0..).find(|number| overwrite(&mut writer, *number) == FULL).unwrap();
+        assert_eq!(overwrite(&mut writer, waiting), FULL, "no garbage was freed");
+        is_full.send(()).unwrap();
+        assert_eq!(overwrite(&mut writer, waiting), Reply::Done, "the scan ends soon");
     });
 }
 

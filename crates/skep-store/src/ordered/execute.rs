@@ -107,9 +107,10 @@ impl<T: Trace> Session<'_, T> {
     /// the time for leases and for waiting.
     ///
     /// Requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a key is, so are all later ones of the same
-    /// key. This happens when the reply budget is used up, or too much of large values was read or written for one batch, and to
-    /// a write for which there is no memory as long as garbage is being freed: submit it again, so that it is carried out
-    /// or, when no garbage was freed for a second, refused. Writes of other keys may overtake it.
+    /// key, except scans that begin above it. This happens when the reply budget is used up, or too much of large values was
+    /// read or written for one batch, and to a write for which there is no memory as long as garbage is being freed: submit
+    /// it again, so that it is carried out or, when no garbage was freed for a second, refused. Writes of other keys may
+    /// overtake it.
     pub fn execute_for(&mut self, owners: &[OwnerRun], requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
         self.store.reclaimer.leases.expire_due(&self.store.reclaimer.epochs, now);
         replies.reset(requests.len());

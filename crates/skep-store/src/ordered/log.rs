@@ -72,6 +72,11 @@ impl LogBlock {
         state.log_count() < self.entry_count_max() && LINE_SIZE + state.log_size() + entry_size <= self.room(leaf)
     }
 
+    /// Returns true if this many entries of this size in all fit a block, where the frame has room for it.
+    pub(super) fn may_hold(self, entry_count: usize, log_size: usize) -> bool {
+        entry_count <= self.entry_count_max() && LINE_SIZE + log_size <= usize::from(self.size_max)
+    }
+
     /// Whether another entry as large as those that a leaf has would find no room.
     pub(super) fn is_full<T: Trace>(self, leaf: Node<'_, T>) -> bool {
         let (count, size) = (leaf.state().log_count(), leaf.state().log_size());

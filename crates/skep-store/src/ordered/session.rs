@@ -238,8 +238,8 @@ impl<'s, T: Trace> Session<'s, T> {
                 end = self.store.reclaimer.counts().handed_over;
             }
             if before >= end && self.writer.must_succeed {
-                // What is kept back for it is in use, and may be given back without becoming garbage.
-                if !pause(&mut step) {
+                // What is kept back for it is in use by others, who give it back, some of it as garbage of later writes.
+                if self.store.reclaimer.make_room() == 0 && !pause(&mut step) {
                     return None;
                 }
             } else if before >= end || !self.wait_for_garbage(before) {
@@ -257,8 +257,8 @@ impl<'s, T: Trace> Session<'s, T> {
             if reclaimer.make_room() > 0 || reclaimer.counts().freed > before {
                 return true;
             }
-            // The call before has waited for the same already.
-            if self.given_up_at == Some(before) || !pause(&mut step) {
+            // The call before has waited for the same already. A write that must not fail waits all the same.
+            if (!self.writer.must_succeed && self.given_up_at == Some(before)) || !pause(&mut step) {
                 self.given_up_at = Some(before);
                 return false;
             }

@@ -7,6 +7,8 @@
 //!    of later writes could go on without end.
 //! 2. No garbage was freed for a second. Then an operation under way does not end, such as a scan that is paused.
 //!
+//! A write that must not fail, see [`Claim`](super::space::Claim), is refused only if it has waited a second itself.
+//!
 //! In batches time is an argument, and the write is deferred: its thread does other work. A single call waits in its thread,
 //! in steps that are counted.
 
@@ -30,6 +32,8 @@ pub(super) struct Shortage {
     end: Option<u64>,
     /// How many were freed when the session last saw garbage wait, and when it first saw that number.
     seen: Option<(u64, Instant)>,
+    /// Since when writes wait that must not fail.
+    must_succeed_since: Option<Instant>,
 }
 
 impl Shortage {
@@ -44,6 +48,9 @@ impl Shortage {
             _ => now,
         };
         self.seen = Some((before.freed, since));
+        // It waits a second of its own, since others that were refused have not waited for it. Those that wait beside it are
+        // refused with it, or many would be refused one by one, each after a second.
+        let since = if must_succeed { since.max(*self.must_succeed_since.get_or_insert(now)) } else { since };
         now.saturating_duration_since(since) >= MEMORY_WAIT
     }
 
@@ -55,6 +62,7 @@ impl Shortage {
     /// Notes that no write waits any more. Since when no garbage was freed is remembered.
     pub(super) fn end(&mut self) {
         self.end = None;
+        self.must_succeed_since = None;
     }
 }
 

@@ -8,20 +8,23 @@
 //!
 //! A merge leaves room for another log, and what its entries become may take more than they took in the log. If each delete
 //! took a granule more than it gave back, what is kept back would end long before the deletes do. So the leaf gets a frame of
-//! the size that it has. If all of its pairs fit that, it has less room for a log, or none. If not, the sorted block loses what
-//! is removed and gets what replaces values of the same sizes; all other entries stay in the log, each key's newest only. For
-//! every entry that stays there was one as large, so they fit.
+//! the size that it has, or a smaller one if that holds its pairs and another log. If its pairs fit and little more, it has
+//! less room for a log, or none. If they do not fit, the sorted block loses what is removed and gets what replaces values of
+//! the same sizes; all other entries stay in the log, each key's newest only.
+//!
+//! A delete adds no entry, and an overwrite of the same size adds one only in the place of one as large: what stays fits. A
+//! smaller value may add an entry to a log that is full. Then there is no such frame, and the write is refused.
 
 use super::edit::{Edit, Edits};
 use super::epoch::Guard;
-use super::frame::{GRANULE_SIZE, LockedNode, Node, SealedFrame};
+use super::frame::{GRANULE_MAX, GRANULE_SIZE, LockedNode, Node, SealedFrame};
 use super::garbage::Garbage;
 use super::leaf;
 use super::log::{self, BackPointer, DirectoryWord, Flags, LogBlock};
 use super::merge::pairs_with;
 use super::segment::{Item, Segment};
 use super::shortcut::Shortcuts;
-use super::sorted::{LeafPlan, Sorted};
+use super::sorted::{self, LeafPlan, Sorted};
 use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
@@ -30,7 +33,7 @@ use super::write::{Attempt, NewEntry, Terms};
 use crate::memory::LINE_SIZE;
 
 impl<T: Trace> OrderedStore<T> {
-    /// Merges log and sorted block and the new entry into a frame of the leaf's size. None if that cannot be.
+    /// Merges log and sorted block and the new entry into a frame of the leaf's size at most. None if that cannot be.
     pub(super) fn merge_in_its_size(
         &self,
         leaf: Node<'_, T>,
@@ -52,6 +55,10 @@ impl<T: Trace> OrderedStore<T> {
             edits.into_iter().partition(|edit| edit.item.is_some() && edit.over.is_none());
         let items: Vec<Item<'_>> = stay.iter().filter_map(|edit| edit.item).collect();
         let log_size: usize = items.iter().map(|item| log::entry_size(item.key, item.value.bytes)).sum();
+        // A value of another size than the sorted block has adds an entry: the log may have been full before it.
+        if !self.log_block.may_hold(items.len(), log_size) {
+            return None;
+        }
         let plan = plan_with(leaf, &edits)?;
         if plan.size() + LINE_SIZE + log_size > leaf.frame_size() {
             return None;
@@ -63,7 +70,7 @@ impl<T: Trace> OrderedStore<T> {
         Some(self.replace_with_log(locked, &plan, &items, &terms, guard, replaced))
     }
 
-    /// Gives a leaf a frame of its size, with a sorted block as planned and these items in its log.
+    /// Gives a leaf a frame of its size at most, with a sorted block as planned and these items in its log.
     fn replace_with_log(
         &self,
         locked: LockedNode<'_, T>,
@@ -81,7 +88,9 @@ impl<T: Trace> OrderedStore<T> {
             items.iter().for_each(|item| self.append_to_sealed(&sealed, item, guard));
             sealed
         };
-        self.replace_frame(locked, leaf.frame_size() / GRANULE_SIZE, build, terms, replaced)
+        // As a merge with growth does. The frame that is freed is as large, so it serves the next that needs as much.
+        let needed = if items.is_empty() { sorted::granules(plan.size(), self.log_block) } else { GRANULE_MAX };
+        self.replace_frame(locked, needed.min(leaf.frame_size() / GRANULE_SIZE), build, terms, replaced)
     }
 
     /// Appends an entry to the log of a leaf that nobody can reach yet. It is as old as the leaf.

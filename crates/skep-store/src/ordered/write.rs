@@ -1,5 +1,7 @@
 //! Writes: append to the log of a leaf, or merge log and sorted block (Honeycomb, sections 3.4 and 3.5).
 
+use std::cmp::Ordering;
+
 use super::change::{Change, Decision, Draft};
 use super::cursor::LeafCursor;
 use super::edit::Edits;
@@ -85,6 +87,18 @@ pub(super) struct Terms {
     pub(super) claim: Claim,
     /// Parts of values that nothing refers to after it.
     pub(super) dropped: Vec<Part>,
+}
+
+/// Whether the merge of a write may make a leaf larger when only the memory is left that is kept back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// No, nor may it use that memory: the write adds bytes, and may fail.
+    IfUnreserved,
+    /// No: its value is smaller than the one before. A leaf of pairs of several sizes may take more than one of pairs of one
+    /// size, so puts of smaller values without end would use up the memory that deletes need.
+    No,
+    /// Yes: it is a delete or has a value of the same size, and must not fail. It seldom needs more than the leaf has.
+    AsNeeded,
 }
 
 /// What a write puts into a leaf.
@@ -218,9 +232,12 @@ impl<T: Trace> OrderedStore<T> {
         if can_append && !must_free() {
             return self.append(leaf, entry, back, is_exact);
         }
-        let fits_old = |value: Value<'_>| old().is_some_and(|old| outside::size_of(value) <= outside::size_of(old));
-        let claim = if value.is_none_or(fits_old) { Claim::Upkeep } else { Claim::Growth };
-        match self.merge(leaf, entry, (back, is_exact), claim, guard, replaced) {
+        let growth = match value.map(|value| old().map(|old| outside::size_of(value).cmp(&outside::size_of(old)))) {
+            None | Some(Some(Ordering::Equal)) => Growth::AsNeeded,
+            Some(Some(Ordering::Less)) => Growth::No,
+            Some(_) => Growth::IfUnreserved,
+        };
+        match self.merge(leaf, entry, (back, is_exact), growth, guard, replaced) {
             Attempt::NoMemory(_) if can_append => self.append(leaf, entry, back, is_exact),
             attempt => attempt,
         }
@@ -244,23 +261,25 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Merges log and sorted block and the new entry into another frame. If they need two leaves, or too small a part of one,
-    /// the leaf is split, or joined with another, without the new entry. A write that must not fail takes of what is kept
-    /// back, unless it can do with no more than the leaf has.
+    /// the leaf is split, or joined with another, without the new entry.
     fn merge(
         &self,
         leaf: Node<'_, T>,
         new: &NewEntry<'_>,
         place: (BackPointer, bool),
-        claim: Claim,
+        growth: Growth,
         guard: &Guard<'_>,
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let attempt = self.merge_with(leaf, new, place, Claim::Growth, guard, replaced);
-        if !matches!(attempt, Attempt::NoMemory(_)) || claim == Claim::Growth {
+        if !matches!(attempt, Attempt::NoMemory(_)) || growth == Growth::IfUnreserved {
             return attempt;
         }
-        let attempt = self.merge_in_its_size(leaf, new, place, guard, replaced);
-        attempt.unwrap_or_else(|| self.merge_with(leaf, new, place, claim, guard, replaced))
+        let in_its_size = self.merge_in_its_size(leaf, new, place, guard, replaced);
+        in_its_size.unwrap_or_else(|| match growth {
+            Growth::AsNeeded => self.merge_with(leaf, new, place, Claim::Upkeep, guard, replaced),
+            Growth::No | Growth::IfUnreserved => attempt,
+        })
     }
 
     fn merge_with(
