@@ -32,7 +32,7 @@ const KV_BYTES: u32 = 10;
 const RATIO: f64 = 0.5;
 /// Keys of the paper's corpus.
 const KEYS: f64 = 1e9;
-/// Number of links. With so many, no operation waits for a link.
+/// Number of links. With this number, no operation waits for a link.
 const LINKS: u32 = 16;
 const PUT_PERCENTS: [f64; 5] = [0.0, 1.0, 10.0, 50.0, 100.0];
 

@@ -96,7 +96,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         ),
         explanation: format!(
             "Between 2 and 10 NICs, the paper's GETs fall from 139.5 to 122.2 million/s a NIC, and its PUTs do not. \
-             The model shows this where the memory of a NIC allows so many GETs that the clock of the busiest NIC \
+             The model shows this where the memory of a NIC allows enough GETs that the clock of the busiest NIC \
              becomes the bound. With l = {HIGH_RATIO}, it reaches {:.1} million/s a NIC with 2, {:.1} with 6, and \
              {:.1} with 10. The busiest of the 10 decodes in {:.0} % of its cycles, while the clients' operations \
              wait for it and the others are idle. The same run reaches {:.1} with a host memory of a thousand times \

@@ -32,7 +32,7 @@ fn board(gb_per_s: f64) -> Hardware {
     let mut hardware = Hardware::kv_direct();
     let network = &mut hardware.network;
     network.bandwidth_gb_per_s = gb_per_s / 8.0;
-    // There is no room for a second operation. The first is sent whatever its size.
+    // There is no room for a second operation. The first is sent at any size.
     network.packet_max_bytes = network.header_bytes + network.operation_header_bytes + 1;
     hardware
 }

@@ -262,7 +262,7 @@ struct LongTail {
     head: f64,
 }
 
-/// Number of keys that have their full-size shares, if the corpus has so many.
+/// Number of keys that have their full-size shares, if the corpus has that many.
 const HEAD_MAX: f64 = 1000.0;
 
 impl LongTail {
@@ -297,7 +297,7 @@ pub(super) fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3]
     let shares = (0..DIVISIONS).map(|division| {
         let mut of_nics = vec![0; nics as usize];
         for _ in 0..DRAWS {
-            // Beyond 2^32, ranks wrap around. Such keys are so many that each NIC gets its part of them in any case.
+            // Beyond 2^32, ranks wrap around. There are enough of such keys for each NIC to get its part of them.
             of_nics[owner(zipf.sample(&mut random) as u64 as u32, seed.wrapping_add(division), nics) as usize] += 1;
         }
         let most: usize = of_nics.into_iter().max().expect("a server has a NIC");
