@@ -274,7 +274,7 @@ fn deletes_give_memory_back_though_few_blocks_are_free() {
         // Not the large values, which would make blocks free.
         keys.retain(|key| sizes_of[key] < 470);
         keys.shuffle(&mut random);
-        let used_before = store.figures().space.used_bytes;
+        let used_before = store.statistics().space.used_bytes;
         keys.truncate(keys.len() / 8 * 7);
         delete_all(&mut session, &keys, &format!("seed {seed}, case {case}"));
         let freed = used_before - session.check().frame_bytes;
