@@ -94,6 +94,8 @@ pub(crate) struct Connection {
     work: usize,
     /// Bytes of memory that it held when its shard last counted them.
     held: usize,
+    /// Bytes of its output when its shard last counted them.
+    held_output: usize,
     /// Whether a step needs more memory than it may hold.
     starved: bool,
     /// Whether a request needs more memory than it may hold.
@@ -161,6 +163,7 @@ impl Connection {
             quota: usize::MAX,
             work: 0,
             held: 0,
+            held_output: 0,
             starved: false,
             wants_room: false,
             is_senior: false,
@@ -277,7 +280,7 @@ impl Connection {
                 self.memory_needed = size + SHARE_FOR_REPLIES;
                 // As a rule it is there, and the next turn goes on with it.
                 if purse.secure(held, self.is_senior, self.memory_needed) < self.memory_needed {
-                    self.want_memory(size, metrics, purse);
+                    self.want_memory(self.memory_needed, metrics, purse);
                 }
             }
             Ok(Decoded::NoHello) => self.exhausted = true,
@@ -418,7 +421,9 @@ impl Connection {
         purse: &Purse,
     ) -> usize {
         let before = self.chunk.operations_left(&self.round);
-        let room = if purse.is_overdrawn() { SHARE_FOR_REPLIES } else { purse.room(self.held, false).min(ENCODED_MAX) };
+        let room = if purse.is_overdrawn() { 0 } else { purse.room(self.held, false).min(ENCODED_MAX) };
+        // The share covers a few small ones: beside a senior, there is no room for a connection that has borrowed.
+        let room = room.max(SHARE_FOR_REPLIES);
         if purse.is_exhausted() {
             self.starved = true;
         } else if self.has_room() {

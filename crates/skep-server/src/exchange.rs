@@ -45,6 +45,8 @@ pub(crate) struct Parcel {
     pub(crate) answers: Answers,
     /// Bytes for which it was counted among the memory of connections.
     pub(crate) counted: usize,
+    /// Whether nothing was answered, because there is no memory for the replies.
+    pub(crate) is_for_room: bool,
 }
 
 impl Parcel {
@@ -135,6 +137,7 @@ impl Peer {
     pub(crate) fn put_back(&mut self, mut parcel: Parcel) {
         parcel.requests.clear();
         parcel.answers.clear();
+        parcel.is_for_room = false;
         self.places += 1;
         if self.spare.len() < SPARES_MAX {
             self.spare.push(parcel);

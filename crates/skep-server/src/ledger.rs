@@ -12,9 +12,12 @@
 //! 2. After each step its shard counts what it holds now ([`Purse::settle`]).
 //! 3. A shard takes the common part in pieces of [`PIECE`], so that settling touches no atomic as a rule.
 //!
-//! A sixteenth of the common part is kept for replies and for small sums. Of the rest, a connection may borrow at most twice what
-//! is left free, and hold at most half of the budget. So one that is alone gets two thirds of the common part, n that grow together get 2 of 2n + 1 parts each, and a third of what
-//! was left is always left for the next one. This is the dynamic threshold of shared-memory switches (Choudhury and Hahne, 1998).
+//! A sixteenth of the common part is kept for replies and for small sums, and requests are lent nothing of the last replies
+//! of one turn. So only replies can use these up, and their clients take them or are closed: requests never hold the memory
+//! that their own replies need. Of the rest, a connection may borrow at most twice what is left free, and hold at most half of
+//! the budget. So one that is alone gets two thirds of it, n that grow together get 2 of 2n + 1 parts each, and a third of
+//! what was left is always left for the next one. This is the dynamic threshold of shared-memory switches (Choudhury and
+//! Hahne, 1998).
 //!
 //! Incomplete requests that wait for each other's memory would each get a little of what is released, and none would be
 //! completed. So one connection at a time is the *senior*: it may borrow all that is free, and the others a little. It
@@ -37,13 +40,16 @@ pub(crate) const SHARE_FOR_REPLIES: usize = 3 << 10;
 pub(crate) const SHARD_RESERVE: usize = 8 << 20;
 /// The smallest budget: half of it holds the largest value twice.
 pub(crate) const BUDGET_MIN: usize = 8 << 20;
-/// A shard takes and returns this many bytes at a time.
+/// A shard takes this many bytes at a time, or less where the budget is small.
 const PIECE: usize = 64 << 10;
-/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value. What is more is covered by the reserve.
-const TURN_MAX: isize = 2 << 20;
+/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. What is more is covered by the reserve.
+const TURN_MAX: usize = 2 << 20;
 /// While less than half of the common part is free, the large replies of a turn may take this part of what is free: two shards
 /// may reply in both spaces at a time, into buffers that have doubled.
 const ROOM_PART: usize = 8;
+/// While the reserve is in use, they may take this part of what is left of its first half, and at most so many bytes.
+const RESERVE_PART: usize = 64;
+const RESERVE_ROOM_MAX: usize = 64 << 10;
 /// Words that are no connection's number: there is no senior, and there may be a next one.
 const NOBODY: u64 = 0;
 const NEXT: u64 = u64::MAX;
@@ -51,7 +57,7 @@ const NEXT: u64 = u64::MAX;
 const JUNIOR_MAX: usize = 64 << 10;
 /// This part of the common part is lent only in sums of [`JUNIOR_MAX`], and for replies: those who hold much leave it to others.
 const KEPT_PART: usize = 16;
-/// Pieces that a shard keeps when nothing is lent.
+/// Pieces that a shard keeps when nothing is lent; less where the budget is small for the number of shards.
 const PIECES_KEPT: usize = 4;
 
 /// The common part of the budget.
@@ -61,11 +67,16 @@ pub(crate) struct Ledger {
     one_max: usize,
     /// Bytes of the common part.
     common: usize,
+    /// Bytes that a shard keeps when nothing is lent, and takes at a time.
+    shard_kept: usize,
+    piece: usize,
     /// Those that no shard has taken.
     free: AtomicUsize,
     /// Bytes in use, and the most there were, as shards have published them.
     used: AtomicIsize,
     used_max: AtomicIsize,
+    /// Bytes of replies that clients have not taken, as shards have published them.
+    outputs: AtomicIsize,
     /// Connections that wait for memory.
     waiting: AtomicUsize,
     /// The number of the connection that may borrow all that is free, or [`NOBODY`], or [`NEXT`].
@@ -73,19 +84,22 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A budget for at most this many connections, whose shares take at most half of it.
-    pub(crate) fn new(budget: usize, connections_max: usize) -> Ledger {
+    /// A budget for at most this many connections, whose shares take at most half of it, and for this many shards.
+    pub(crate) fn new(budget: usize, connections_max: usize, shards: usize) -> Ledger {
         let common = budget.saturating_sub(connections_max.saturating_mul(SHARE));
         // What it may borrow alone: twice what is left.
-        let one_max = (budget / 2).min((common - common / KEPT_PART) / 3 * 2);
+        let one_max = (budget / 2).min((common - kept(common)) / 3 * 2);
+        // All shards together keep a quarter of what is kept for replies, or up to half for a moment.
+        let shard_kept = (PIECES_KEPT * PIECE).min(turn_max(common) / (4 * shards.max(1)));
+        let piece = PIECE.min(shard_kept).max(1);
         let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(NOBODY));
-        let (used, used_max) = (AtomicIsize::new(0), AtomicIsize::new(0));
-        Ledger { one_max, common, free, used, used_max, waiting, senior }
+        let (used, used_max, outputs) = (AtomicIsize::new(0), AtomicIsize::new(0), AtomicIsize::new(0));
+        Ledger { one_max, common, shard_kept, piece, free, used, used_max, outputs, waiting, senior }
     }
 
     /// Takes whole pieces, at least `size` bytes if there are as many; returns how many bytes it took.
     fn take(&self, size: usize) -> usize {
-        let wanted = size.next_multiple_of(PIECE);
+        let wanted = size.next_multiple_of(self.piece);
         let mut taken = 0;
         let reduce = |free: usize| {
             taken = wanted.min(free);
@@ -150,15 +164,25 @@ impl Ledger {
         self.free.load(Ordering::Relaxed) < self.common / 4
     }
 
-    /// Bytes that the large replies of a turn may take; less where the budget is small.
-    fn turn_max(&self) -> isize {
-        TURN_MAX.min((self.common / 8).cast_signed())
+    /// Returns true while clients have taken nearly all replies: what is lent is lent to requests.
+    fn has_few_outputs(&self) -> bool {
+        self.outputs.load(Ordering::Relaxed) < turn_max(self.common).cast_signed() / 2
     }
 
     /// Returns true while memory is tight and a connection waits for it.
     pub(crate) fn is_scarce(&self) -> bool {
         self.waiting() > 0 && self.is_tight()
     }
+}
+
+/// Bytes that the large replies of a turn take as a rule, of a common part of this size: less where the budget is small.
+fn turn_max(common: usize) -> usize {
+    TURN_MAX.min(common / 8)
+}
+
+/// Bytes of a common part of this size that are lent only in small sums, and for replies.
+fn kept(common: usize) -> usize {
+    turn_max(common).max(common / KEPT_PART)
 }
 
 /// A shard's part of the ledger.
@@ -173,6 +197,9 @@ pub(crate) struct Purse {
     published: isize,
     /// Bytes that connections hold beyond their shares.
     borrowed: usize,
+    /// Bytes of replies that the clients of this shard have not taken, and those when they were last published.
+    outputs: usize,
+    outputs_published: usize,
     /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
     /// so one shard's number may be negative. The sum of all shards is right.
     batches: isize,
@@ -185,7 +212,18 @@ pub(crate) struct Purse {
 impl Purse {
     /// A purse without pieces.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Purse {
-        Purse { ledger, taken: 0, held: 0, published: 0, borrowed: 0, batches: 0, seen: (0, NOBODY), released: false }
+        Purse {
+            ledger,
+            taken: 0,
+            held: 0,
+            published: 0,
+            borrowed: 0,
+            outputs: 0,
+            outputs_published: 0,
+            batches: 0,
+            seen: (0, NOBODY),
+            released: false,
+        }
     }
 
     /// The ledger of the server.
@@ -213,9 +251,16 @@ impl Purse {
         self.taken - self.borrowed.cast_signed() - self.batches
     }
 
-    /// Returns true if the large replies of a turn might not fit what is free.
+    /// Returns true if the large replies of a turn might not fit what is free. Requests alone cannot make this true: they
+    /// leave twice as much.
+    pub(crate) fn is_low(&self) -> bool {
+        let turn_max = turn_max(self.ledger.common).cast_signed();
+        self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare() < turn_max / 2
+    }
+
+    /// Returns true if that is so and clients have to take replies first.
     pub(crate) fn is_short(&self) -> bool {
-        self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare() < self.ledger.turn_max()
+        self.is_low() && !self.ledger.has_few_outputs()
     }
 
     /// Returns true if the reserve is in use: only steps that shares cover are safe.
@@ -223,15 +268,24 @@ impl Purse {
         self.spare() < 0
     }
 
-    /// Returns how many bytes the large replies of each space may take in a turn: all that they ask for while half of the common
-    /// part is free, then a part of what is free, so that a client that asks for less than the others is served however many
-    /// these are. While the reserve is in use, what the share of one connection covers.
+    /// Returns how many bytes the large replies of each space may take in a turn:
+    ///
+    /// 1. All that they ask for while half of the common part is free.
+    /// 2. As many as a turn has as a rule while clients have taken nearly all replies, also from the first half of the reserve.
+    ///    Else requests, and replies that are kept after a deferred one, would hold the memory that they wait for.
+    /// 3. Otherwise a part of what is free, so that a client that asks for less than the others is served however many these
+    ///    are. While the reserve is in use, a part of its first half; after that, what the share of one connection covers.
     pub(crate) fn reply_room(&self) -> usize {
-        if self.is_overdrawn() {
-            return SHARE_FOR_REPLIES;
+        let spare = self.spare();
+        let free = self.ledger.free.load(Ordering::Relaxed).saturating_add_signed(spare);
+        if spare >= 0 && free >= self.ledger.common / 2 {
+            return usize::MAX;
         }
-        let free = self.ledger.free.load(Ordering::Relaxed).saturating_add_signed(self.spare());
-        if free >= self.ledger.common / 2 { usize::MAX } else { free / ROOM_PART }
+        let left = (SHARD_RESERVE / 2).saturating_add_signed(spare.min(0));
+        if left > 0 && self.ledger.has_few_outputs() {
+            return TURN_MAX;
+        }
+        if spare >= 0 { free / ROOM_PART } else { (left / RESERVE_PART).clamp(SHARE_FOR_REPLIES, RESERVE_ROOM_MAX) }
     }
 
     /// Returns true if the reserve is used up: nothing may grow.
@@ -243,8 +297,8 @@ impl Purse {
     pub(crate) fn room(&self, held: usize, is_senior: bool) -> usize {
         let lent = held.saturating_sub(SHARE);
         let free = self.ledger.free.load(Ordering::Relaxed) + self.spare().max(0).cast_unsigned();
-        let little = JUNIOR_MAX.saturating_sub(lent).min(free / 2);
-        let free = free.saturating_sub(self.ledger.common / KEPT_PART);
+        let little = JUNIOR_MAX.saturating_sub(lent).min(free.saturating_sub(turn_max(self.ledger.common)) / 2);
+        let free = free.saturating_sub(kept(self.ledger.common));
         let borrowed = match self.ledger.senior.load(Ordering::Relaxed) {
             NOBODY => (2 * free).saturating_sub(lent) / 3,
             _ if is_senior => free,
@@ -267,11 +321,23 @@ impl Purse {
 
     /// Counts a connection that held `before` bytes and holds `after`.
     pub(crate) fn settle(&mut self, before: usize, after: usize) {
-        if before != after {
-            self.held = self.held - before + after;
-            self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
-            self.released |= after < before;
-            self.balance();
+        self.held = self.held - before + after;
+        self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
+        self.released |= after < before;
+        // Also what was secured for a step that did not use it.
+        self.balance();
+    }
+
+    /// Counts the replies of a connection that its client has not taken: `before` bytes until now, `after` from now on.
+    pub(crate) fn settle_output(&mut self, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        self.outputs = self.outputs - before + after;
+        if self.outputs == 0 || self.outputs.abs_diff(self.outputs_published) >= PIECE {
+            let change = self.outputs.cast_signed() - self.outputs_published.cast_signed();
+            self.ledger.outputs.fetch_add(change, Ordering::Relaxed);
+            self.outputs_published = self.outputs;
         }
     }
 
@@ -282,7 +348,7 @@ impl Purse {
     }
 
     /// Takes pieces for what is lent, or returns those that are not.
-    fn balance(&mut self) {
+    pub(crate) fn balance(&mut self) {
         let used = self.held.cast_signed() + self.batches;
         if used.abs_diff(self.published) >= PIECE {
             self.ledger.publish(used - self.published);
@@ -291,8 +357,8 @@ impl Purse {
         let spare = self.spare();
         if spare < 0 {
             self.taken += self.ledger.take(spare.unsigned_abs()).cast_signed();
-        } else if spare.cast_unsigned() > 2 * PIECES_KEPT * PIECE {
-            let surplus = spare.cast_unsigned() - PIECES_KEPT * PIECE;
+        } else if spare.cast_unsigned() > 2 * self.ledger.shard_kept {
+            let surplus = spare.cast_unsigned() - self.ledger.shard_kept;
             self.taken -= surplus.cast_signed();
             self.ledger.give_back(surplus);
         }
@@ -316,7 +382,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    use super::{KEPT_PART, Ledger, PIECE, PIECES_KEPT, Purse, SHARD_RESERVE, SHARE};
+    use super::{Ledger, PIECE, PIECES_KEPT, Purse, SHARD_RESERVE, SHARE, TURN_MAX, kept, turn_max};
 
     const BUDGET: usize = 64 << 20;
 
@@ -337,9 +403,9 @@ mod tests {
     #[test]
     fn connections_get_as_much_as_others_leave() {
         let common = BUDGET - 100 * SHARE;
-        let common = common - common / KEPT_PART;
+        let common = common - kept(common);
         for count in [1, 2, 10, 50] {
-            let mut purse = Purse::new(Arc::new(Ledger::new(BUDGET, 100)));
+            let mut purse = Purse::new(Arc::new(Ledger::new(BUDGET, 100, 1)));
             let mut held = vec![0; count];
             grow(&mut purse, &mut held, 1000);
             let fair = (2 * common / (2 * count + 1)).min(BUDGET / 2);
@@ -359,10 +425,11 @@ mod tests {
 
     #[test]
     fn a_shard_that_is_short_keeps_the_shares() {
-        let ledger = Arc::new(Ledger::new(BUDGET, 100));
+        let ledger = Arc::new(Ledger::new(BUDGET, 100, 1));
         let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
         // Replies of a turn, more than is left.
         one.settle(0, BUDGET);
+        one.settle_output(0, BUDGET);
         assert!(one.is_short() && !one.is_exhausted() && other.is_short());
         assert_eq!(one.secure(0, false, 1 << 20), SHARE);
         assert_eq!(other.secure(SHARE - 1, false, 1 << 20), 1);
@@ -370,12 +437,46 @@ mod tests {
         one.settle(0, SHARD_RESERVE + SHARE);
         assert!(one.is_exhausted());
         one.settle(BUDGET, 0);
+        one.settle_output(BUDGET, 0);
         assert!(!one.is_short() && other.secure(SHARE, false, 1 << 20) == 1 << 20);
     }
 
     #[test]
+    fn requests_leave_the_replies_of_a_turn() {
+        for (budget, connections) in [(8 << 20, 512), (BUDGET, 100), (256 << 20, 10_000)] {
+            let mut purse = Purse::new(Arc::new(Ledger::new(budget, connections, 1)));
+            let turn_max = turn_max(purse.ledger.common);
+            grow(&mut purse, &mut vec![0; connections], 1000);
+            let left = purse.ledger.free.load(Ordering::Relaxed).cast_signed() + purse.spare();
+            assert!(left >= turn_max.cast_signed() && !purse.is_short(), "{left} of {turn_max}");
+            assert!(purse.reply_room() >= TURN_MAX, "no client has to take a reply first");
+            purse.settle_output(0, turn_max);
+            assert!(purse.reply_room() < turn_max);
+            purse.settle_output(turn_max, 0);
+            assert!(purse.reply_room() >= TURN_MAX);
+        }
+    }
+
+    #[test]
+    fn idle_shards_leave_their_memory_to_others() {
+        const SHARDS: usize = 16;
+        let ledger = Arc::new(Ledger::new(8 << 20, 512, SHARDS));
+        let mut purses: Vec<Purse> = (0..SHARDS).map(|_| Purse::new(ledger.clone())).collect();
+        for purse in &mut purses {
+            assert!(purse.secure(0, false, 1 << 20) > 1 << 20);
+            // Used once by this one, and by the next one not at all.
+            purse.settle(0, 1 << 20);
+            purse.settle(1 << 20, 0);
+            purse.secure(0, false, 1 << 20);
+            purse.settle(0, 0);
+        }
+        let free = ledger.free.load(Ordering::Relaxed);
+        assert!(free >= ledger.common - turn_max(ledger.common) / 2, "{free} of {}", ledger.common);
+    }
+
+    #[test]
     fn a_batch_may_be_settled_by_another_shard() {
-        let ledger = Arc::new(Ledger::new(BUDGET, 100));
+        let ledger = Arc::new(Ledger::new(BUDGET, 100, 1));
         let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
         one.settle_batch(0, 10 << 20);
         other.settle_batch(10 << 20, 20 << 20);

@@ -71,7 +71,7 @@ impl Shared {
     ) -> Self {
         let shard_count = usize::from(settings.shards);
         let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
-        let ledger = Arc::new(Ledger::new(budget, settings.connections_max));
+        let ledger = Arc::new(Ledger::new(budget, settings.connections_max, shard_count));
         Shared {
             settings,
             ordered,

@@ -25,12 +25,15 @@ impl Connection {
         let held = self.memory();
         purse.settle(self.held, held);
         self.held = held;
+        let output = self.output.waiting();
+        purse.settle_output(std::mem::replace(&mut self.held_output, output), output);
     }
 
     /// Counts nothing any more: the connection ends, or goes to another shard.
     pub(crate) fn leave(&mut self, purse: &mut Purse) {
         self.resign(purse);
         purse.settle(std::mem::take(&mut self.held), 0);
+        purse.settle_output(std::mem::take(&mut self.held_output), 0);
     }
 
     /// Stops being the senior.
@@ -61,6 +64,11 @@ impl Connection {
         if self.memory() + size <= purse.one_max() {
             (self.starved, self.wants_room) = (true, true);
             self.is_senior = self.is_senior || purse.ledger().become_senior(self.number);
+            return;
+        }
+        if self.output.waiting() > 0 && self.memory() - self.output.capacity() + size <= purse.one_max() {
+            // It fits when the client has taken its replies. Until then, it must not keep others from borrowing.
+            self.starved = true;
             return;
         }
         self.end_with_error("the request takes more than half of the memory for connections", metrics);

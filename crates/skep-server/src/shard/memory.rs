@@ -11,8 +11,8 @@
 //! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
 //! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
 //!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
-//! 4. If there is none, memory is scarce, and incomplete requests hold most of what is lent, they wait for each other's
-//!    memory. The one that holds most, except the senior, is closed, so that the others go on.
+//! 4. If there is none and memory is scarce, stalled connections that wait for memory wait for each other's. The one that
+//!    holds most is closed, so that the others go on; the senior only if there is no other one.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ impl Shard {
             let mut stalled = Vec::new();
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
-                if connection.waits_for_client() {
+                if connection.waits_for_client() || silent >= STALL && !connection.wants_room() {
                     // The others may borrow little beside a senior, and its client may never send the rest of its request.
                     connection.resign(&self.purse);
                 }
@@ -98,24 +98,20 @@ impl Shard {
     /// Closes stalled connections, the longest stalled first, as far as memory is needed.
     fn close_stalled(&mut self, stalled: &[(Instant, Token)], now: Instant) {
         let mut is_one_closed = false;
-        let (mut largest, mut held) = (None, 0);
+        let mut largest = None;
         for &(_, token) in stalled {
             let Some(connection) = self.connections.get_mut(token) else { continue };
             let waits_for_client = connection.waits_for_client();
-            if connection.wants_room() && !waits_for_client {
-                held += connection.held();
-                if !connection.is_senior() {
-                    largest = largest.max(Some((connection.held(), token.to_u64())));
-                }
+            if connection.is_starved() && !waits_for_client {
+                largest = largest.max(Some((!connection.is_senior(), connection.held(), token.to_u64())));
             }
             if waits_for_client && (connection.is_starved() || self.purse.ledger().is_scarce()) {
                 self.close_one_stalled(token, now);
                 is_one_closed = true;
             }
         }
-        if let Some((_, word)) = largest
+        if let Some((.., word)) = largest
             && !is_one_closed
-            && held >= self.purse.borrowed() / 2
             && self.purse.ledger().is_scarce()
         {
             self.close_one_stalled(Token::from_u64(word), now);

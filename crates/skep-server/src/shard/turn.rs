@@ -41,8 +41,8 @@ use crate::window::LIMIT_MIN;
 /// Bytes that a turn reads and decodes, submits, and writes, before it leaves the rest to the next one.
 pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 
-/// Operations of a connection in a batch while the reserve is in use. The replies of as many small ones fit a share.
-const SHORT_OPERATIONS_MAX: usize = 4;
+/// Operations of a connection in a batch while nearly nothing is free. The reply of one is not kept after a deferred one.
+const SHORT_OPERATIONS_MAX: usize = 1;
 
 /// Stuck connections that are tried in a turn.
 const STUCK_MAX: usize = LIMIT_MIN;
@@ -68,6 +68,8 @@ pub(super) struct Arrival {
     submitted: usize,
     /// Whether they had their chance and were deferred: only the first one is tried.
     is_stuck: bool,
+    /// Whether there is no memory for replies to so many: they are sent back.
+    is_refused: bool,
 }
 
 /// What one connection sends to one other shard.
@@ -118,7 +120,14 @@ impl Shard {
             if let Some(parcel) = parcel {
                 empty = 0;
                 operations += parcel.requests.len();
-                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_stuck: false });
+                self.inbox.push_back(Arrival {
+                    shard,
+                    parcel,
+                    first: 0,
+                    submitted: 0,
+                    is_stuck: false,
+                    is_refused: false,
+                });
                 has_room = operations < self.window.limit();
             } else {
                 empty += 1;
@@ -133,7 +142,7 @@ impl Shard {
         self.window.returned(parcel.requests.len());
         self.metrics().operations_forwarded.add(parcel.answers.done_count());
         self.purse.settle_batch(parcel.counted, 0);
-        let (token, is_deferred) = (parcel.connection, parcel.answers.done_count() == 0);
+        let (token, is_for_room) = (parcel.connection, parcel.is_for_room);
         if let Some(connection) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &parcel.answers);
             connection.settle(&mut self.purse);
@@ -142,7 +151,7 @@ impl Shard {
             peer.put_back(parcel);
         }
         // What the owner has no memory for is sent again at the next tick.
-        if is_deferred { self.starve(token) } else { self.queue(token) }
+        if is_for_room { self.starve(token) } else { self.queue(token) }
     }
 
     /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
@@ -204,11 +213,18 @@ impl Shard {
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
+        // Another shard may have returned what this one lacks.
+        self.purse.balance();
         self.replies.set_room(self.purse.reply_room());
         let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
-        let mut arrivals = inbox.iter_mut();
+        // Also if another shard's reserve is in use, and not this one's.
+        let is_low = purse.is_low();
+        for arrival in inbox.iter_mut() {
+            arrival.is_refused = is_low && arrival.parcel.requests.len() > SHORT_OPERATIONS_MAX;
+        }
+        let mut arrivals = inbox.iter_mut().filter(|arrival| !arrival.is_refused);
         let mut requests = std::mem::take(&mut self.requests).recycle();
         if inbox_goes_first {
             submit_arrivals(arrivals.by_ref(), operations_max, &mut requests);
@@ -226,7 +242,7 @@ impl Shard {
             let start = places.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
-            let count_max = connection.submission_max(if purse.is_overdrawn() { SHORT_OPERATIONS_MAX } else { share });
+            let count_max = connection.submission_max(if is_low { SHORT_OPERATIONS_MAX } else { share });
             size += connection.visit(count_max, TURN_SIZE_MAX - size, is_late, |space, operation| {
                 let request = match operation {
                     Ok(request) => request,
@@ -312,9 +328,11 @@ impl Shard {
                 }
                 continue;
             }
-            if answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index))) {
-                // There is no memory for its replies. Its connection waits for memory where that is counted.
+            let is_for_room = answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index)));
+            if is_for_room || arrival.is_refused {
+                // There is no memory for its replies. Its connection waits for memory where that is counted, or sends less.
                 let Arrival { shard, mut parcel, .. } = arrival;
+                parcel.is_for_room = is_for_room;
                 (0..parcel.requests.len()).for_each(|_| parcel.answers.push(Reply::Deferred));
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_answers(parcel);
