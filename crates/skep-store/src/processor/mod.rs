@@ -34,7 +34,7 @@ use std::collections::HashSet;
 
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::resident::Stages;
+use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{HashTable, Home, Settings};
@@ -246,8 +246,17 @@ impl<M: Memory> Processor<M> {
         }
         let mut arrivals = self.station.begin();
         if all_valid && self.deferred_keys.is_empty() {
-            for (place, home) in homes.iter().enumerate() {
-                arrivals.admit(place, admission(home));
+            let execute_short = ExecuteShort {
+                table: &self.table,
+                requests,
+                homes,
+                answers: replies.entries_mut(first_reply, requests.len()),
+                arrivals: &mut arrivals,
+                admission: &admission,
+            };
+            match self.table.search().run(execute_short) {
+                Some(hits) => self.hits += hits,
+                None => homes.iter().enumerate().for_each(|(place, home)| arrivals.admit(place, admission(home))),
             }
         } else {
             for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {

@@ -141,12 +141,6 @@ impl Station {
         Waiting(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get().into())
     }
 
-    /// Whether another request is behind this one.
-    #[inline(always)]
-    pub(super) fn has_more(&self, request: Waiting) -> bool {
-        self.lists.next[request.index() % IN_FLIGHT_MAX].get() != NONE
-    }
-
     /// The chains, in the order of their first requests.
     pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> {
         (0..self.chain_count as u16).map(ChainIndex)
@@ -162,6 +156,16 @@ pub(super) struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
+    /// Returns true if a request with this admission would depend on one that was admitted.
+    #[inline(always)]
+    pub(super) fn is_blocked(&self, admission: Admission) -> bool {
+        match admission {
+            Admission::Alone => false,
+            // Numbers of batches only grow until the slots are emptied.
+            Admission::To(bucket) => self.lists.slots[bucket.0 as usize % SLOT_COUNT] >= self.batch,
+        }
+    }
+
     /// Lets a request wait behind those that it depends on.
     #[inline(always)]
     pub(super) fn admit(&mut self, place: usize, admission: Admission) {
