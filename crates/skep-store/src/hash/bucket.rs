@@ -108,7 +108,7 @@ pub struct SlabSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlinePair {
     /// The byte of the line at which it begins.
-    offset: usize,
+    pub(super) offset: usize,
     /// Bytes of its key.
     pub key_size: usize,
     /// Bytes of its value.

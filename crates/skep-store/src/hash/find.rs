@@ -143,29 +143,40 @@ fn candidates(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Candidates {
     Candidates(SLOT_STARTS & lanes.bytes_equal(line, *first) & ends)
 }
 
-/// Returns the position of the value of the inline pair with this key, if the key has at most 16 bytes, the value one to
-/// eight, and the pair is the first candidate, as it nearly always is. `None` says nothing: the rest takes a probe.
+/// The result of [`find_short_value`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QuickProbe {
+    /// The position of the value of the inline pair.
+    Short(ShortValue),
+    /// There is no inline pair with this key.
+    NoPair,
+    /// It takes a [`probe`].
+    Unclear,
+}
+
+/// Searches a bucket for the inline pair with this key. Finds it if the key has at most 16 bytes, the value one to eight, and
+/// the pair is the first candidate, as it nearly always is.
 ///
 /// It neither loops nor calls, so that a loop over a batch keeps its state in registers.
 #[inline(always)]
-pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Option<ShortValue> {
+pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> QuickProbe {
     let key_end = key.len().wrapping_sub(1);
     if key_end >= 2 * SHORT_SIZE_MAX {
-        return None;
+        return QuickProbe::Unclear;
     }
     let (line, marks) = (bucket.as_line(), bucket.marks_of_bytes());
     let mut candidates = ((lanes.bytes_equal(line, key[key_end]) & marks) >> key_end) & SLOT_STARTS;
     if candidates & candidates.wrapping_sub(1) != 0 {
         candidates &= lanes.bytes_equal(line, key[0]);
     }
-    let offset = Candidates(candidates).next()?;
+    let Some(offset) = Candidates(candidates).next() else { return QuickProbe::NoPair };
     // The first mark is the last byte of the key, the second one that of the value, unless it is of another pair.
     let marks = marks >> offset;
     let first_mark = marks.trailing_zeros() as usize;
     let value_end = (marks & marks.wrapping_sub(1)).trailing_zeros() as usize;
     let value_size = value_end.wrapping_sub(key_end);
     if first_mark != key_end || value_end >= bucket.pair_slots_size(offset) || value_size > SHORT_SIZE_MAX {
-        return None;
+        return QuickProbe::Unclear;
     }
     // SAFETY: marks are bits of a number of 64, so both ends are in the line. A slot begins at `offset`, so they are at
     // least `SLOTS_OFFSET`.
@@ -177,7 +188,10 @@ pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -
         }
         _ => words_end_in_line(key_end) >> ((64 - 8 * key.len()) & 63) == load_short(key),
     };
-    is_key.then_some(ShortValue { end: (offset + value_end + 1) as u8, size: value_size as u8 })
+    if !is_key {
+        return QuickProbe::Unclear;
+    }
+    QuickProbe::Short(ShortValue { end: (offset + value_end + 1) as u8, size: value_size as u8 })
 }
 
 /// The position of a value of one to eight bytes in its bucket.
@@ -197,6 +211,12 @@ impl ShortValue {
     #[inline(always)]
     pub(crate) fn size(self) -> usize {
         self.size.into()
+    }
+
+    /// Returns the pair that it belongs to, whose key has `key_size` bytes.
+    #[inline(always)]
+    pub(crate) fn pair(self, key_size: usize) -> InlinePair {
+        InlinePair { offset: usize::from(self.end) - self.size() - key_size, key_size, value_size: self.size() }
     }
 
     /// Returns the value as a number.
@@ -220,7 +240,7 @@ impl ShortValue {
     /// Bits before it in the eight bytes that end with it.
     #[inline(always)]
     fn shift(self) -> u32 {
-        (64 - 8 * u32::from(self.size)) & 63
+        (8 * u32::from(self.size)).wrapping_neg() & 63
     }
 }
 
@@ -287,9 +307,15 @@ pub(super) fn find_slab(
 /// Searches a bucket for a key.
 #[inline(always)]
 pub(crate) fn probe(lanes: impl Lanes, bucket: &Bucket, key: &[u8], secondary: SecondaryHash) -> Probe {
-    if let Some(pair) = find_pair(lanes, bucket, key) {
-        return Probe::Pair(pair);
+    match find_pair(lanes, bucket, key) {
+        Some(pair) => Probe::Pair(pair),
+        None => probe_slabs(lanes, bucket, secondary),
     }
+}
+
+/// Searches a bucket that has no inline pair with a key for a slab that may.
+#[inline(always)]
+pub(crate) fn probe_slabs(lanes: impl Lanes, bucket: &Bucket, secondary: SecondaryHash) -> Probe {
     match find_slab(lanes, bucket, secondary, 0) {
         Some((_, slab)) => Probe::Slab(slab),
         None => Probe::Absent,

@@ -16,7 +16,7 @@ pub use table::HashTable;
 
 pub(crate) use bucket::{SecondaryHash, SlabSlot};
 pub(crate) use edit::NotStored;
-pub(crate) use find::{Lanes, Probe, WithLanes, find_short_value, probe};
+pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe, probe_slabs};
 pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX};
 pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, Location, Visit};

@@ -12,10 +12,12 @@
 //! 1. [`ExecuteShort`] takes the requests in their order. It completes each whose key has an inline pair with a value of one
 //!    to eight bytes, if it leaves the size as it is. All others go to the reservation station, and so do later requests of
 //!    the same slot. So the order of a key's requests is kept, and a completed request never was in the station.
-//! 2. [`Batch::run_resident`] works on the front of every dependency queue: it probes its home bucket, then its slab or the
-//!    chained buckets. Prefetches are adjacent, so that their page walks overlap.
+//! 2. [`Batch::run_resident`] works on the front of every dependency queue: on its home bucket, then on its slab or the
+//!    chained buckets. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so that their page walks overlap.
 //! 3. The rest goes through the same searches and edits as a future: allocations, and edits of more than one bucket. So does
 //!    everything on a memory that has nothing resident.
+
+use std::hint::cold_path;
 
 use super::chain::{Batch, creates, edit_of};
 use super::execution::{Short, execute_short};
@@ -23,7 +25,8 @@ use super::interleaver::IN_FLIGHT_MAX;
 use super::replies::{Entry, Replies};
 use super::station::{Admission, Arrivals, ChainIndex};
 use crate::hash::{
-    FirstLine, HashTable, Home, Lanes, Probe, SecondaryHash, SlabSlot, Visit, WithLanes, find_short_value, probe,
+    FirstLine, HashTable, Home, Lanes, Probe, QuickProbe, SecondaryHash, SlabSlot, Visit, WithLanes, find_short_value,
+    probe, probe_slabs,
 };
 use crate::memory::{Effect, Memory, Pointer};
 use skep_core::operation::{Operation, Request};
@@ -66,6 +69,7 @@ pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
     pub(super) homes: &'a [Home],
     pub(super) answers: &'a mut [Entry],
     pub(super) arrivals: &'a mut Arrivals<'s>,
+    pub(super) stages: &'a mut Stages,
     pub(super) admission: A,
 }
 
@@ -74,30 +78,43 @@ impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Self::Output {
-        let ExecuteShort { table, requests, homes, answers, arrivals, admission } = self;
+        let ExecuteShort { table, requests, homes, answers, arrivals, stages, admission } = self;
         let mut hits = 0;
         let all = requests.iter().zip(homes).zip(answers).enumerate();
         let buckets =
             all.map(|(place, ((request, home), answer))| (home.bucket.pointer(), (place, request, home, answer)));
         let is_resident = table.with_resident_buckets(buckets, |bucket, (place, request, home, answer)| {
             let admission = admission(home);
-            if !arrivals.is_blocked(admission)
-                && let Some(position) = find_short_value(lanes, bucket, request.key)
-            {
-                let value = position.load(bucket);
-                if let Operation::Get = request.operation {
-                    hits += 1;
-                    *answer = Entry::short(Some(value), position.size());
-                    return Effect::Unchanged;
-                }
-                if let Some(Short { answer: reply, left }) = execute_short(&request.operation, value, position.size()) {
-                    *answer = Entry::short(reply, position.size());
-                    let Some(left) = left else { return Effect::Unchanged };
-                    position.store(bucket, left);
-                    return Effect::Changed;
+            let mut quick = QuickProbe::Unclear;
+            if !arrivals.is_blocked(admission) {
+                quick = find_short_value(lanes, bucket, request.key);
+                if let QuickProbe::Short(position) = quick {
+                    let value = position.load(bucket);
+                    if let Operation::Get = request.operation {
+                        hits += 1;
+                        *answer = Entry::short(Some(value), position.size());
+                        return Effect::Unchanged;
+                    }
+                    if let Some(Short { answer: reply, left }) =
+                        execute_short(&request.operation, value, position.size())
+                    {
+                        *answer = Entry::short(reply, position.size());
+                        let Some(left) = left else { return Effect::Unchanged };
+                        position.store(bucket, left);
+                        return Effect::Changed;
+                    }
                 }
             }
-            arrivals.admit(place, admission);
+            cold_path();
+            if let Some(chain) = arrivals.admit(place, admission) {
+                let secondary = SecondaryHash::from_hash(home.hash.0);
+                let probe = match quick {
+                    QuickProbe::NoPair => probe_slabs(lanes, bucket, secondary),
+                    QuickProbe::Short(position) => Probe::Pair(position.pair(request.key.len())),
+                    QuickProbe::Unclear => probe(lanes, bucket, request.key, secondary),
+                };
+                stages.enter(chain, probe, bucket.chain());
+            }
             Effect::Unchanged
         });
         is_resident.then_some(hits)
@@ -116,24 +133,49 @@ impl<M: Memory> WithLanes for ProbeHomes<'_, '_, M> {
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> bool {
         let ProbeHomes { batch, stages } = self;
-        let Stages { active, probed, slabs, chained, .. } = stages;
+        let active = std::mem::take(&mut stages.active);
         let buckets = active.iter().map(|chain| {
             let first = batch.station.first(*chain).index();
             let home = batch.homes[first];
             (home.bucket.pointer(), (*chain, batch.requests[first].key, home.hash.0))
         });
         let is_resident = batch.table.with_resident_buckets(buckets, |bucket, (chain, key, hash)| {
-            match (probe(lanes, bucket, key, SecondaryHash::from_hash(hash)), bucket.chain()) {
-                (Probe::Slab(slab), _) => slabs.push((chain, slab)),
-                (Probe::Absent, Some(next)) => chained.push((chain, next)),
-                (probe, _) => probed.push((chain, probe)),
-            }
+            stages.enter(chain, probe(lanes, bucket, key, SecondaryHash::from_hash(hash)), bucket.chain());
             Effect::Unchanged
         });
+        stages.active = active;
         if is_resident {
-            active.clear();
+            stages.active.clear();
         }
         is_resident
+    }
+}
+
+impl Stages {
+    /// Puts a queue into the list of what its front needs after a probe of its home bucket, which has this next one.
+    #[inline(always)]
+    fn enter(&mut self, chain: ChainIndex, probe: Probe, next: Option<Pointer>) {
+        match (probe, next) {
+            (Probe::Slab(slab), _) => self.slabs.push((chain, slab)),
+            (Probe::Absent, Some(next)) => self.chained.push((chain, next)),
+            (probe, _) => self.probed.push((chain, probe)),
+        }
+    }
+
+    /// Empties all lists. They are empty already, unless a batch has panicked.
+    pub(super) fn clear(&mut self) {
+        let Stages { active, probed, slabs, chained, chained_next, waiting } = self;
+        active.clear();
+        probed.clear();
+        slabs.clear();
+        chained.clear();
+        chained_next.clear();
+        waiting.clear();
+    }
+
+    /// Lets queues begin with a probe of their home buckets.
+    pub(super) fn activate(&mut self, chains: impl Iterator<Item = ChainIndex>) {
+        self.active.extend(chains);
     }
 }
 
@@ -142,16 +184,17 @@ impl<M: Memory> Batch<'_, M> {
     #[inline(never)]
     pub(super) fn run_resident(&self, stages: &mut Stages) {
         let mut replies = self.replies.borrow_mut();
-        stages.waiting.clear();
-        stages.active.extend(self.station.chains());
-        while !stages.active.is_empty() {
+        loop {
+            self.access_homes(stages, &mut replies);
+            self.access_chained(stages, &mut replies);
+            self.access_slabs(stages, &mut replies);
+            if stages.active.is_empty() {
+                break;
+            }
             if !self.table.search().run(ProbeHomes { batch: self, stages }) {
                 stages.waiting.append(&mut stages.active);
                 break;
             }
-            self.access_homes(stages, &mut replies);
-            self.access_chained(stages, &mut replies);
-            self.access_slabs(stages, &mut replies);
         }
     }
 
