@@ -144,7 +144,7 @@ fn candidates(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Candidates {
 }
 
 /// The result of [`find_short_value`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuickProbe {
     /// The position of the value of the inline pair.
     Short(ShortValue),
@@ -197,8 +197,8 @@ pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -
 /// The position of a value of one to eight bytes in its bucket.
 ///
 /// It is read and written with the eight bytes that end where it ends. They are all in the line, because the slots begin
-/// more than eight bytes after it.
-#[derive(Clone, Copy, Debug)]
+/// more than eight bytes after the line does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortValue {
     /// The byte after it, from [`SLOTS_OFFSET`] to [`LINE_SIZE`].
     end: u8,
@@ -477,7 +477,7 @@ mod tests {
     fn a_search_finds_what_a_walk_over_the_entries_finds() {
         let seed = 6;
         let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (mut pairs, mut slabs) = (0, 0);
+        let (mut pairs, mut quick_pairs, mut slabs) = (0, 0, 0);
         for round in 0..50_000 {
             let mut bucket = Bucket::EMPTY;
             let bytes = |random: &mut rand_xoshiro::Xoshiro256PlusPlus, size: usize| -> Vec<u8> {
@@ -511,8 +511,29 @@ mod tests {
             assert_eq!(find_slab(Scalar, &bucket, secondary, from), slab, "{context}");
             assert_eq!(Search::new().inline_pair(&bucket, &key), pair, "{context}");
             assert_eq!(Search::new().slab(&bucket, secondary, from), slab, "{context}");
+            let quick = find_short_value(Scalar, &bucket, &key);
+            match quick {
+                QuickProbe::Short(position) => {
+                    let pair = position.pair(key.len());
+                    assert_eq!(Some(pair), find_pair(Scalar, &bucket, &key), "{context}");
+                    let mut changed = bucket;
+                    assert_eq!(position.load(&bucket), load_short(changed.inline_value_mut(pair)), "{context}");
+                    let mut expected = bucket;
+                    expected.inline_value_mut(pair).fill(0xa5);
+                    position.store(&mut changed, u64::from_le_bytes([0xa5; 8]));
+                    assert_eq!(changed, expected, "{context}");
+                    quick_pairs += 1;
+                }
+                QuickProbe::NoPair => assert_eq!(pair, None, "{context}"),
+                QuickProbe::Unclear => {}
+            }
+            #[cfg(target_arch = "x86_64")]
+            if let Some(avx2) = Avx2::detect() {
+                assert_eq!(find_short_value(avx2, &bucket, &key), quick, "{context}");
+            }
             (pairs, slabs) = (pairs + u32::from(pair.is_some()), slabs + u32::from(slab.is_some()));
         }
-        assert!(pairs > 1000 && slabs > 1000, "both were found: {pairs} pairs, {slabs} slabs");
+        let found = [pairs, quick_pairs, slabs];
+        assert!(found.iter().all(|count| *count > 500), "all were found: {found:?}");
     }
 }
