@@ -45,6 +45,10 @@ bench *arguments:
 micro *arguments:
     cargo bench -p skep-benches --bench micro -- {{arguments}}
 
+# Count the instructions of one operation of the hash store with callgrind (apt-get install valgrind).
+instructions:
+    cargo run --release -p skep-benches --bin instructions
+
 # Compare the store with Rust's maps: just maps --pairs 20000000 --save
 maps *arguments:
     cargo run --release -p skep-benches --bin maps -- {{arguments}}

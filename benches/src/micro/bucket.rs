@@ -63,7 +63,7 @@ fn find_inline(buckets: &[Bucket], keys: impl Iterator<Item = [u8; 8]>) -> Box<d
     let search = Search::new();
     Box::new(move || {
         searches.iter().fold(0, |hash, (bucket, key)| {
-            fold(hash, search.inline_pair(bucket, key).map_or(ABSENT, |pair| u64::from(pair.slot)))
+            fold(hash, search.inline_pair(bucket, key).map_or(ABSENT, |pair| pair.slot() as u64))
         })
     })
 }

@@ -31,10 +31,11 @@ pub(crate) use replies::Grant;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::hint::cold_path;
 
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::resident::Stages;
+use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{HashTable, Home, Settings};
@@ -235,30 +236,48 @@ impl<M: Memory> Processor<M> {
         let homes = &mut self.homes[..requests.len()];
         let (mut all_valid, mut deferred) = (true, 0);
         for (request, home) in requests.iter().zip(homes.iter_mut()) {
-            let is_valid = request.validate_unordered().is_ok();
-            *home = if is_valid { self.table.locate(request.key) } else { Home::INVALID };
-            all_valid &= is_valid;
+            if request.validate_unordered().is_err() {
+                cold_path();
+                all_valid = false;
+                *home = Home::INVALID;
+                continue;
+            }
+            *home = self.table.locate(request.key);
         }
         // Nothing but prefetches: one that misses the TLB keeps what follows from retiring, so page walks overlap only if
         // they stand within one window of the processor. What has no place is prefetched too, which does no harm.
         for home in homes.iter() {
             self.table.prefetch(home.bucket);
         }
+        self.stages.clear();
         let mut arrivals = self.station.begin();
         if all_valid && self.deferred_keys.is_empty() {
-            for (place, home) in homes.iter().enumerate() {
-                arrivals.admit(place, admission(home));
+            let execute_short = ExecuteShort {
+                table: &self.table,
+                requests,
+                homes,
+                answers: replies.entries_mut(first_reply, requests.len()),
+                arrivals: &mut arrivals,
+                stages: &mut self.stages,
+                admission: &admission,
+            };
+            match self.table.search().run(execute_short) {
+                Some(hits) => self.hits += hits,
+                None => {
+                    let chains =
+                        homes.iter().enumerate().filter_map(|(place, home)| arrivals.admit(place, admission(home)));
+                    self.stages.activate(chains);
+                }
             }
         } else {
             for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {
                 match request.validate_unordered() {
                     Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
-                    Ok(()) => arrivals.admit(place, admission(home)),
+                    Ok(()) => self.stages.activate(arrivals.admit(place, admission(home)).into_iter()),
                     Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
                 }
             }
         }
-        arrivals.end();
         deferred
     }
 }

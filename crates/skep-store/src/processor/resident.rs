@@ -1,40 +1,50 @@
-//! What a batch does at once, where the memory has lines resident: tight stages over the whole part instead of futures.
+//! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of futures.
 //!
 //! ```text
-//! prefetched at    active     first look:        the same key        other first lines,     visit
-//! admission  ───▶ chains ──▶ short values ────▶ behind it? ───────▶ prefetch slabs ──────▶ slabs
-//!                   ▲                                                  │ what has to wait    │ other key in it
-//!                   │                                                  └──────▶ futures ◀────┤
-//!                   └───────────────── chains that are not empty ◀───────────────────────────┘
+//! prefetched at    short values       dependency    probe of the       what is left of them
+//! admission  ───▶  of inline pairs ─▶ queues  ────▶ home bucket  ────▶ ─┬─▶ the pair in its bucket, or an edit of it
+//!                  (most requests)      ▲                               ├─▶ prefetch slabs, access them
+//!                                       │                               ├─▶ prefetch chained buckets, probe them
+//!                                       └── queues that are not empty ──┤
+//!                                                                       └─▶ futures
 //! ```
 //!
-//! A first look, with what it does to a value of up to eight bytes, is one loop without a call. Prefetches of slabs stand
-//! close together, so that their page walks overlap. What waits goes through the same searches and edits as a future, and
-//! so does everything on a memory that has nothing resident.
+//! 1. [`ExecuteShort`] takes the requests in their order. It completes each whose key has an inline pair with a value of one
+//!    to eight bytes, if it leaves the size as it is. All others go to the reservation station, and so do later requests of
+//!    the same slot. So the order of a key's requests is kept, and a completed request never was in the station.
+//! 2. [`Batch::run_resident`] works on the front of every dependency queue: on its home bucket, then on its slab or the
+//!    chained buckets. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so that their page walks overlap.
+//! 3. The rest goes through the same searches and edits as a future: allocations, and edits of more than one bucket. So does
+//!    everything on a memory that has nothing resident.
 
-use super::chain::{Batch, edit_of};
+use std::hint::cold_path;
+
+use super::chain::{Batch, creates, edit_of};
 use super::execution::{Short, execute_short};
 use super::interleaver::IN_FLIGHT_MAX;
 use super::replies::{Entry, Replies};
-use super::station::{ChainIndex, Chains};
-use crate::hash::{FirstLine, Lanes, ShortValue, Sighting, SlabSlot, WithLanes, is_same_key};
-use crate::memory::{Effect, Memory};
-use skep_core::operation::Operation;
+use super::station::{Admission, Arrivals, ChainIndex};
+use crate::hash::{
+    FirstLine, HashTable, Home, Lanes, Probe, QuickProbe, SecondaryHash, SlabSlot, Visit, WithLanes, find_short_value,
+    probe, probe_slabs,
+};
+use crate::memory::{Effect, Memory, Pointer};
+use skep_core::operation::{Operation, Request};
 
-/// The lists between the stages, kept from batch to batch.
+/// The lists between the stages, kept from batch to batch. Each has a queue with what its front needs next.
 #[derive(Debug)]
 pub(super) struct Stages {
-    /// Chains that are not empty.
+    /// A probe of its home bucket.
     active: Vec<ChainIndex>,
-    /// Chains with more behind a front that was answered from a short value, which is here: the first so many.
-    short: Box<[(ChainIndex, [u8; 2]); IN_FLIGHT_MAX]>,
-    short_count: usize,
-    /// Chains with a front that was not, and what its first line showed: the first so many.
-    sighted: Box<[(ChainIndex, Sighting); IN_FLIGHT_MAX]>,
-    sighted_count: usize,
-    /// Chains with a front that may lie in this slab.
+    /// What its home bucket allows, which was probed.
+    probed: Vec<(ChainIndex, Probe)>,
+    /// This slab, which may hold its pair.
     slabs: Vec<(ChainIndex, SlabSlot)>,
-    /// Chains that have to wait, after [`Batch::run_resident`].
+    /// A probe of this bucket of the chain.
+    chained: Vec<(ChainIndex, Pointer)>,
+    /// The same, while `chained` is worked on.
+    chained_next: Vec<(ChainIndex, Pointer)>,
+    /// A future, after [`Batch::run_resident`].
     pub(super) waiting: Vec<ChainIndex>,
 }
 
@@ -42,108 +52,223 @@ impl Default for Stages {
     fn default() -> Self {
         Stages {
             active: Vec::with_capacity(IN_FLIGHT_MAX),
-            short: Box::new([(ChainIndex::at(0), [0; 2]); IN_FLIGHT_MAX]),
-            short_count: 0,
-            sighted: Box::new([(ChainIndex::at(0), Sighting::Nothing); IN_FLIGHT_MAX]),
-            sighted_count: 0,
+            probed: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
+            chained: Vec::with_capacity(IN_FLIGHT_MAX),
+            chained_next: Vec::with_capacity(IN_FLIGHT_MAX),
             waiting: Vec::with_capacity(IN_FLIGHT_MAX),
         }
     }
 }
 
-impl<M: Memory> Batch<'_, M> {
-    /// Works off all chains as far as that can be done at once.
-    #[inline(never)]
-    pub(super) fn run_resident(&self, stages: &mut Stages) {
-        let mut replies = self.replies.borrow_mut();
-        stages.waiting.clear();
-        stages.active.extend(self.station.chains());
-        while !stages.active.is_empty() {
-            let first_looks = FirstLooks { batch: self, stages, replies: &mut replies };
-            if !self.table.search().run(first_looks) {
-                stages.waiting.append(&mut stages.active);
-                break;
+/// Executes requests on short values of inline pairs, in order, if the memory has lines resident; `None` if it has not.
+/// Admits all others to the station. The output is the number of GETs that found their key.
+pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
+    pub(super) table: &'a HashTable<M>,
+    pub(super) requests: &'a [Request<'k>],
+    pub(super) homes: &'a [Home],
+    pub(super) answers: &'a mut [Entry],
+    pub(super) arrivals: &'a mut Arrivals<'s>,
+    pub(super) stages: &'a mut Stages,
+    pub(super) admission: A,
+}
+
+impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_, M, A> {
+    type Output = Option<u64>;
+
+    #[inline(always)]
+    fn run(self, lanes: impl Lanes) -> Self::Output {
+        let ExecuteShort { table, requests, homes, answers, arrivals, stages, admission } = self;
+        let mut hits = 0;
+        let all = requests.iter().zip(homes).zip(answers).enumerate();
+        let buckets =
+            all.map(|(place, ((request, home), answer))| (home.bucket.pointer(), (place, request, home, answer)));
+        let is_resident = table.with_resident_buckets(buckets, |bucket, (place, request, home, answer)| {
+            let admission = admission(home);
+            let mut quick = QuickProbe::Unclear;
+            if !arrivals.is_blocked(admission) {
+                quick = find_short_value(lanes, bucket, request.key);
+                if let QuickProbe::Short(position) = quick {
+                    let value = position.load(bucket);
+                    if let Operation::Get = request.operation {
+                        hits += 1;
+                        *answer = Entry::short(Some(value), position.size());
+                        return Effect::Unchanged;
+                    }
+                    if let Some(Short { answer: reply, left }) =
+                        execute_short(&request.operation, value, position.size())
+                    {
+                        *answer = Entry::short(reply, position.size());
+                        let Some(left) = left else { return Effect::Unchanged };
+                        position.store(bucket, left);
+                        return Effect::Changed;
+                    }
+                }
             }
-            self.forward_short(stages, &mut replies);
-            self.look_again(stages, &mut replies);
-            self.visit_slabs(stages, &mut replies);
+            cold_path();
+            if let Some(chain) = arrivals.admit(place, admission) {
+                let secondary = SecondaryHash::from_hash(home.hash.0);
+                let probe = match quick {
+                    QuickProbe::NoPair => probe_slabs(lanes, bucket, secondary),
+                    QuickProbe::Short(position) => Probe::Pair(position.pair(request.key.len())),
+                    QuickProbe::Unclear => probe(lanes, bucket, request.key, secondary),
+                };
+                stages.enter(chain, probe, bucket.chain());
+            }
+            Effect::Unchanged
+        });
+        is_resident.then_some(hits)
+    }
+}
+
+/// Probes the home buckets of the fronts of all active queues, if the memory has them resident; returns true if it has.
+struct ProbeHomes<'a, 'b, M> {
+    batch: &'a Batch<'b, M>,
+    stages: &'a mut Stages,
+}
+
+impl<M: Memory> WithLanes for ProbeHomes<'_, '_, M> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self, lanes: impl Lanes) -> bool {
+        let ProbeHomes { batch, stages } = self;
+        let active = std::mem::take(&mut stages.active);
+        let buckets = active.iter().map(|chain| {
+            let first = batch.station.first(*chain).index();
+            let home = batch.homes[first];
+            (home.bucket.pointer(), (*chain, batch.requests[first].key, home.hash.0))
+        });
+        let is_resident = batch.table.with_resident_buckets(buckets, |bucket, (chain, key, hash)| {
+            stages.enter(chain, probe(lanes, bucket, key, SecondaryHash::from_hash(hash)), bucket.chain());
+            Effect::Unchanged
+        });
+        stages.active = active;
+        if is_resident {
+            stages.active.clear();
+        }
+        is_resident
+    }
+}
+
+impl Stages {
+    /// Puts a queue into the list of what its front needs after a probe of its home bucket, which has this next one.
+    #[inline(always)]
+    fn enter(&mut self, chain: ChainIndex, probe: Probe, next: Option<Pointer>) {
+        match (probe, next) {
+            (Probe::Slab(slab), _) => self.slabs.push((chain, slab)),
+            (Probe::Absent, Some(next)) => self.chained.push((chain, next)),
+            (probe, _) => self.probed.push((chain, probe)),
         }
     }
 
-    /// Executes what waits behind a request that was answered from a short value, and has the same key.
-    #[inline(never)]
-    fn forward_short(&self, stages: &mut Stages, replies: &mut Replies) {
-        let Stages { active, short, short_count, .. } = stages;
-        let answers = replies.entries_mut(self.first_reply, self.requests.len());
-        let mut hits = 0;
-        let homes = short[..*short_count].iter().copied().map(|(chain, place)| {
-            let first = self.station.first(chain);
-            (self.homes[first.index()], (chain, first, ShortValue::unpack(place)))
-        });
-        self.table.second_looks(homes, |bucket, (chain, first, place)| {
-            let key = self.requests[first.index()].key;
-            let mut value = bucket.short_value(place);
-            let mut effect = Effect::Unchanged;
-            self.station.retire(chain, None, first);
-            let (mut before, mut at) = (None, self.front(chain));
-            while let Some(waiting) = at {
-                at = self.station.after(waiting);
-                let request = &self.requests[waiting.index()];
-                if !is_same_key(request.key, key) {
-                    before = Some(waiting);
-                    continue;
-                }
-                let Some(Short { answer, left }) = execute_short(&request.operation, value, place.size()) else {
-                    break;
-                };
-                answers[waiting.index()] = Entry::short(answer, place.size());
-                if let Some(left) = left {
-                    (value, effect) = (left, Effect::Changed);
-                }
-                hits += u64::from(matches!(request.operation, Operation::Get));
-                self.station.retire(chain, before, waiting);
-            }
-            if effect == Effect::Changed {
-                bucket.set_short_value(place, value);
-            }
-            if self.front(chain).is_some() {
-                active.push(chain);
-            }
-            effect
-        });
-        self.hits.set(self.hits.get() + hits);
+    /// Empties all lists. They are empty already, unless a batch has panicked.
+    pub(super) fn clear(&mut self) {
+        let Stages { active, probed, slabs, chained, chained_next, waiting } = self;
+        active.clear();
+        probed.clear();
+        slabs.clear();
+        chained.clear();
+        chained_next.clear();
+        waiting.clear();
     }
 
-    /// Works off the front of each chain that a first look was not enough for, and what has the same key behind it.
+    /// Lets queues begin with a probe of their home buckets.
+    pub(super) fn activate(&mut self, chains: impl Iterator<Item = ChainIndex>) {
+        self.active.extend(chains);
+    }
+}
+
+impl<M: Memory> Batch<'_, M> {
+    /// Works on all dependency queues as far as that needs no future.
     #[inline(never)]
-    fn look_again(&self, stages: &mut Stages, replies: &mut Replies) {
-        let Stages { sighted, sighted_count, active, slabs, waiting, .. } = stages;
-        let homes = sighted[..*sighted_count].iter().copied().map(|(chain, sighting)| {
+    pub(super) fn run_resident(&self, stages: &mut Stages) {
+        let mut replies = self.replies.borrow_mut();
+        loop {
+            self.access_homes(stages, &mut replies);
+            self.access_chained(stages, &mut replies);
+            self.access_slabs(stages, &mut replies);
+            if stages.active.is_empty() {
+                break;
+            }
+            if !self.table.search().run(ProbeHomes { batch: self, stages }) {
+                stages.waiting.append(&mut stages.active);
+                break;
+            }
+        }
+    }
+
+    /// Executes the front of each queue whose home bucket has its pair or shows that there is none, and what has the same key
+    /// in the queue.
+    #[inline(never)]
+    fn access_homes(&self, stages: &mut Stages, replies: &mut Replies) {
+        let Stages { probed, active, waiting, .. } = stages;
+        let buckets = probed.drain(..).map(|(chain, probe)| {
             let first = self.station.first(chain);
-            (self.homes[first.index()], (chain, first, sighting))
+            (self.homes[first.index()].bucket.pointer(), (chain, first, probe))
         });
-        self.table.second_looks(homes, |bucket, (chain, first, sighting)| {
+        self.table.with_resident_buckets(buckets, |bucket, (chain, first, probe)| {
             let request = &self.requests[first.index()];
-            let home = self.homes[first.index()];
             let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
             let edit = |found| edit_of(request, found);
-            let (effect, line) = self.table.look_on(bucket, sighting, request.key, home, visit, edit);
-            match line {
-                FirstLine::Slab(slab) => slabs.push((chain, slab)),
-                FirstLine::Visited if self.front(chain).is_none() => {}
-                FirstLine::Visited => active.push(chain),
-                other if !self.answer_first_line(chain, first, &other, replies) => waiting.push(chain),
-                _ if self.front(chain).is_none() => {}
-                _ => active.push(chain),
+            let (effect, line) = self.table.access_probed(bucket, probe, request.key, visit, edit);
+            if self.answer_first_line(chain, first, &line, replies) {
+                self.activate(active, chain);
+            } else {
+                waiting.push(chain);
             }
             effect
         });
     }
 
-    /// Looks for the key of each front in a slab.
+    /// Searches the chained buckets for the key of each front.
     #[inline(never)]
-    fn visit_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
+    fn access_chained(&self, stages: &mut Stages, replies: &mut Replies) {
+        while !stages.chained.is_empty() {
+            let Stages { active, slabs, chained, chained_next, waiting, .. } = stages;
+            for (_, at) in chained.iter() {
+                self.table.memory().prefetch_line(*at);
+            }
+            let buckets = chained.drain(..).map(|(chain, at)| (at, chain));
+            self.table.with_resident_buckets(buckets, |bucket, chain| {
+                let first = self.station.first(chain);
+                let request = &self.requests[first.index()];
+                match (self.table.probe(bucket, request.key, self.homes[first.index()]), bucket.chain()) {
+                    (Probe::Slab(slab), _) => slabs.push((chain, slab)),
+                    (Probe::Absent, Some(next)) => chained_next.push((chain, next)),
+                    (Probe::Absent, None) if creates(request) => waiting.push(chain),
+                    (Probe::Absent, None) => {
+                        self.answer_first_line(chain, first, &FirstLine::Absent, replies);
+                        self.activate(active, chain);
+                    }
+                    (Probe::Pair(pair), _) => {
+                        let value = bucket.inline_value_mut(pair);
+                        match self.forward(chain, first, request, value, &mut None, replies) {
+                            Visit::Left => waiting.push(chain),
+                            Visit::Done(effect) => {
+                                self.activate(active, chain);
+                                return effect;
+                            }
+                        }
+                    }
+                }
+                Effect::Unchanged
+            });
+            std::mem::swap(chained, chained_next);
+        }
+    }
+
+    /// Lets a queue begin again, if it is not empty.
+    #[inline]
+    fn activate(&self, active: &mut Vec<ChainIndex>, chain: ChainIndex) {
+        if self.front(chain).is_some() {
+            active.push(chain);
+        }
+    }
+
+    /// Searches a slab for the key of each front.
+    #[inline(never)]
+    fn access_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
         let Stages { active, slabs, waiting, .. } = stages;
         for (_, slab) in slabs.iter() {
             self.table.prefetch_slab(*slab);
@@ -152,78 +277,11 @@ impl<M: Memory> Batch<'_, M> {
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
             let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            if !self.table.access_resident_slab(slab, request.key, visit) {
+            if self.table.access_resident_slab(slab, request.key, visit) {
+                self.activate(active, chain);
+            } else {
                 waiting.push(chain);
-            } else if self.front(chain).is_some() {
-                active.push(chain);
             }
         }
-    }
-}
-
-/// A first look for the front of each active chain, if the memory has lines resident; whether it has. What can be done
-/// with a short value is done, without a call: so nothing has to be saved for one.
-struct FirstLooks<'a, 'b, M> {
-    batch: &'a Batch<'b, M>,
-    stages: &'a mut Stages,
-    replies: &'a mut Replies,
-}
-
-impl<M: Memory> WithLanes for FirstLooks<'_, '_, M> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run(self, lanes: impl Lanes) -> bool {
-        let FirstLooks { batch, stages, replies } = self;
-        let (table, requests, station) = (batch.table, batch.requests, batch.station);
-        // A future's batch may be longer, but then nothing is resident.
-        let Some(homes) = batch.homes.first_chunk::<IN_FLIGHT_MAX>() else { return false };
-        let answers = replies.entries_mut(batch.first_reply, requests.len());
-        let Stages { active, short, sighted, slabs, .. } = stages;
-        let (mut short_count, mut sighted_count, mut hits) = (0, 0, 0);
-        let sought = active.iter().map(|chain| {
-            let first = station.first(*chain).index();
-            (requests[first].key, homes[first % IN_FLIGHT_MAX], *chain)
-        });
-        let is_resident = table.first_looks(
-            lanes,
-            sought,
-            |bucket, pair, chain| {
-                let first = station.first(chain);
-                let place = pair.short_value()?;
-                let value = bucket.short_value(place);
-                let mut effect = Effect::Unchanged;
-                match &requests[first.index()].operation {
-                    Operation::Get => {
-                        answers[first.index()] = Entry::short(Some(value), place.size());
-                        hits += 1;
-                    }
-                    operation => {
-                        let Short { answer, left } = execute_short(operation, value, place.size())?;
-                        answers[first.index()] = Entry::short(answer, place.size());
-                        if let Some(left) = left {
-                            bucket.set_short_value(place, left);
-                            effect = Effect::Changed;
-                        }
-                    }
-                }
-                short[short_count % IN_FLIGHT_MAX] = (chain, place.pack());
-                short_count += usize::from(station.has_more(first));
-                Some(effect)
-            },
-            |sighting, chain| match sighting {
-                Sighting::Slab(slab) => slabs.push((chain, slab)),
-                sighting => {
-                    sighted[sighted_count % IN_FLIGHT_MAX] = (chain, sighting);
-                    sighted_count += 1;
-                }
-            },
-        );
-        if is_resident {
-            active.clear();
-        }
-        (stages.short_count, stages.sighted_count) = (short_count, sighted_count);
-        batch.hits.set(batch.hits.get() + hits);
-        is_resident
     }
 }
