@@ -183,7 +183,9 @@ impl Connection {
     }
 
     /// Takes note of what epoll says.
-    pub(crate) fn notice(&mut self, readable: bool, writable: bool, finished: bool) {
+    pub(crate) fn notice(&mut self, readable: bool, writable: bool, finished: bool, is_over: bool) {
+        // Both directions are closed, or there was an error: one that waits for memory would not find out by itself.
+        self.broken |= is_over;
         self.readable |= readable;
         self.writable |= writable;
         self.peer_finished |= finished;

@@ -44,7 +44,7 @@ pub(crate) const BUDGET_MIN: usize = 8 << 20;
 const PIECE: usize = 64 << 10;
 /// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. What is more is covered by the reserve.
 const TURN_MAX: usize = 2 << 20;
-/// While less than half of the common part is free, the large replies of a turn may take this part of what is free: two shards
+/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free: two shards
 /// may reply in both spaces at a time, into buffers that have doubled.
 const ROOM_PART: usize = 8;
 /// While the reserve is in use, they may take this part of what is left of its first half, and at most so many bytes.
@@ -79,6 +79,8 @@ pub(crate) struct Ledger {
     outputs: AtomicIsize,
     /// Connections that wait for memory.
     waiting: AtomicUsize,
+    /// Those of them that a request lacks memory for, as shards have published them.
+    wanting: AtomicUsize,
     /// The number of the connection that may borrow all that is free, or [`NOBODY`], or [`NEXT`].
     senior: AtomicU64,
 }
@@ -93,8 +95,9 @@ impl Ledger {
         let shard_kept = (PIECES_KEPT * PIECE).min(turn_max(common) / (4 * shards.max(1)));
         let piece = PIECE.min(shard_kept).max(1);
         let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(NOBODY));
+        let wanting = AtomicUsize::new(0);
         let (used, used_max, outputs) = (AtomicIsize::new(0), AtomicIsize::new(0), AtomicIsize::new(0));
-        Ledger { one_max, common, shard_kept, piece, free, used, used_max, outputs, waiting, senior }
+        Ledger { one_max, common, shard_kept, piece, free, used, used_max, outputs, waiting, wanting, senior }
     }
 
     /// Takes whole pieces, at least `size` bytes if there are as many; returns how many bytes it took.
@@ -169,6 +172,11 @@ impl Ledger {
         self.outputs.load(Ordering::Relaxed) < turn_max(self.common).cast_signed() / 2
     }
 
+    /// Returns true while a request lacks memory that others hold, however much is free.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanting.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns true while memory is tight and a connection waits for it.
     pub(crate) fn is_scarce(&self) -> bool {
         self.waiting() > 0 && self.is_tight()
@@ -200,6 +208,8 @@ pub(crate) struct Purse {
     /// Bytes of replies that the clients of this shard have not taken, and those when they were last published.
     outputs: usize,
     outputs_published: usize,
+    /// Connections of this shard that a request lacks memory for.
+    wanting: usize,
     /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
     /// so one shard's number may be negative. The sum of all shards is right.
     batches: isize,
@@ -220,6 +230,7 @@ impl Purse {
             borrowed: 0,
             outputs: 0,
             outputs_published: 0,
+            wanting: 0,
             batches: 0,
             seen: (0, NOBODY),
             released: false,
@@ -270,7 +281,7 @@ impl Purse {
 
     /// Returns how many bytes the large replies of each space may take in a turn:
     ///
-    /// 1. All that they ask for while half of the common part is free.
+    /// 1. All that they ask for while a quarter of the common part is free: stalled connections are closed until it is.
     /// 2. As many as a turn has as a rule while clients have taken nearly all replies, also from the first half of the reserve.
     ///    Else requests, and replies that are kept after a deferred one, would hold the memory that they wait for.
     /// 3. Otherwise a part of what is free, so that a client that asks for less than the others is served however many these
@@ -278,7 +289,7 @@ impl Purse {
     pub(crate) fn reply_room(&self) -> usize {
         let spare = self.spare();
         let free = self.ledger.free.load(Ordering::Relaxed).saturating_add_signed(spare);
-        if spare >= 0 && free >= self.ledger.common / 2 {
+        if spare >= 0 && free >= self.ledger.common / 4 {
             return usize::MAX;
         }
         let left = (SHARD_RESERVE / 2).saturating_add_signed(spare.min(0));
@@ -339,6 +350,20 @@ impl Purse {
             self.ledger.outputs.fetch_add(change, Ordering::Relaxed);
             self.outputs_published = self.outputs;
         }
+    }
+
+    /// Publishes how many connections of this shard a request lacks memory for.
+    pub(crate) fn publish_wanting(&mut self, wanting: usize) {
+        let before = std::mem::replace(&mut self.wanting, wanting);
+        if before != wanting {
+            // Wraps if it is less.
+            self.ledger.wanting.fetch_add(wanting.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if the last published number was not 0.
+    pub(crate) fn has_wanting(&self) -> bool {
+        self.wanting > 0
     }
 
     /// Counts a forwarded batch that held `before` bytes and holds `after`; it has no share.

@@ -255,7 +255,7 @@ impl Shard {
                     let over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
                     let finished = flags.contains(EventFlags::RDHUP) || over;
                     let readable = flags.contains(EventFlags::IN) || finished;
-                    connection.notice(readable, flags.contains(EventFlags::OUT) || over, finished);
+                    connection.notice(readable, flags.contains(EventFlags::OUT) || over, finished, over);
                     self.queue(token);
                 }
             }

@@ -116,6 +116,11 @@ impl Connection {
         }
     }
 
+    /// Returns true if it waits for memory and its client has closed its side.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_starved() && self.peer_finished
+    }
+
     /// Bytes of memory that it held when they were last counted.
     pub(crate) fn held(&self) -> usize {
         self.held

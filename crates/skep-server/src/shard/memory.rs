@@ -8,10 +8,12 @@
 //!
 //! 1. Empty buffers of connections that were silent for a second are returned, and a senior that waits for its client
 //!    stops being it.
+//!    A starved connection is closed if its client has closed its side and it was silent for [`STALL`].
 //! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
 //! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
 //!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.
-//! 4. If there is none and memory is scarce, stalled connections that wait for memory wait for each other's. The one that
+//!    One is also closed if a request lacks memory although some is free.
+//! 4. If there is none and memory is scarce or lacking, stalled connections that wait for memory wait for each other's. The one that
 //!    holds most is closed, so that the others go on; the senior only if there is no other one.
 
 use std::time::{Duration, Instant};
@@ -39,7 +41,7 @@ impl Shard {
 
     /// Returns true if memory is to be looked after from time to time, also while nothing else happens.
     pub(super) fn watches_memory(&self) -> bool {
-        self.purse.borrowed() > 0 || !self.starved.is_empty()
+        self.purse.borrowed() > 0 || !self.starved.is_empty() || self.purse.has_wanting()
     }
 
     /// Tries starved connections again if memory was released.
@@ -64,30 +66,35 @@ impl Shard {
     /// Tries starved connections again, returns what silent connections do not need, and closes stalled ones.
     pub(super) fn scan_memory(&mut self, now: Instant) {
         let is_due = now >= self.next_memory_scan;
+        let wants_room = |token: &Token| self.connections.get(*token).is_some_and(Connection::wants_room);
+        let wanting = self.starved.iter().filter(|token| wants_room(token)).count();
+        self.purse.publish_wanting(wanting);
         if is_due {
             self.next_memory_scan = now + SCAN;
         }
-        if is_due && self.purse.borrowed() > 0 {
-            let mut stalled = Vec::new();
+        if is_due && self.watches_memory() {
+            let (mut stalled, mut left) = (Vec::new(), Vec::new());
             for (token, connection) in self.connections.iter_mut() {
                 let silent = now.saturating_duration_since(connection.progress_at());
                 if connection.waits_for_client() || silent >= STALL && !connection.wants_room() {
                     // The others may borrow little beside a senior, and its client may never send the rest of its request.
                     connection.resign(&self.purse);
                 }
-                if connection.borrows() && silent >= SCAN {
+                if connection.is_left() && silent >= STALL {
+                    left.push(token);
+                } else if connection.borrows() && silent >= SCAN {
                     connection.release(&mut self.purse);
                     if connection.borrows() && silent >= STALL {
                         stalled.push((connection.progress_at(), token));
                     }
                 }
             }
+            left.into_iter().for_each(|token| self.close(token));
             stalled.sort_unstable_by_key(|(progress_at, _)| *progress_at);
             self.close_stalled(&stalled, now);
             self.metrics().publish_memory(&self.purse);
         }
-        let wants_room = |token: &Token| self.connections.get(*token).is_some_and(Connection::wants_room);
-        if !self.starved.iter().any(wants_room) {
+        if wanting == 0 {
             self.purse.ledger().end_seniority();
         }
         if self.purse.take_change() || is_due {
@@ -105,14 +112,16 @@ impl Shard {
             if connection.is_starved() && !waits_for_client {
                 largest = largest.max(Some((!connection.is_senior(), connection.held(), token.to_u64())));
             }
-            if waits_for_client && (connection.is_starved() || self.purse.ledger().is_scarce()) {
+            let ledger = self.purse.ledger();
+            let is_needed = ledger.is_scarce() || ledger.is_wanted() && !is_one_closed;
+            if waits_for_client && (connection.is_starved() || is_needed) {
                 self.close_one_stalled(token, now);
                 is_one_closed = true;
             }
         }
         if let Some((.., word)) = largest
             && !is_one_closed
-            && self.purse.ledger().is_scarce()
+            && (self.purse.ledger().is_scarce() || self.purse.ledger().is_wanted())
         {
             self.close_one_stalled(Token::from_u64(word), now);
         }

@@ -17,6 +17,7 @@ use crate::chunk::Chunk;
 use crate::connection::Connection;
 use crate::delays::DelayCounts;
 use crate::exchange::connect_shards;
+use crate::ledger::Purse;
 use crate::native_chunk::NativeChunk;
 use crate::resp_chunk::RespChunk;
 use crate::settings::ServerSettings;
@@ -471,6 +472,65 @@ fn a_client_with_unread_replies_may_send_a_request_that_fits_without_them() {
         }
         bench.send(&mut client, &request[sent..]);
         bench.ask(&mut client, b"", unread * ((1 << 20) + 12) + 4);
+    }
+}
+
+#[test]
+fn a_silent_client_does_not_keep_a_request_from_memory_though_some_is_free() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let mut silent: Vec<Client> = (0..2).map(|_| bench.resp(0)).collect();
+    let half = long_command(b"EXISTS", b"missing", 60_000);
+    silent.iter_mut().for_each(|client| bench.send(client, &half[..half.len() - 1]));
+    while bench.turn(0) {}
+    for seconds in 0..30 {
+        // A request at another shard lacks memory.
+        let mut other = Purse::new(bench.shared.ledger.clone());
+        other.publish_wanting(usize::from(seconds >= 20));
+        bench.now += Duration::from_secs(1);
+        bench.shards[0].shard.tick(bench.now);
+        other.publish_wanting(0);
+        assert!(!bench.shared.ledger.is_tight());
+        let closed = bench.shared.metrics(0).connections_closed_for_memory.get();
+        assert_eq!(
+            closed,
+            match seconds {
+                0..20 => 0,
+                20 => 1,
+                _ => 2,
+            },
+            "one in a second, after {seconds} s"
+        );
+    }
+}
+
+#[test]
+fn a_starved_connection_whose_client_is_gone_is_closed() {
+    for is_reset in [false, true] {
+        let mut bench = Bench::new(1, &with_little_memory());
+        let mut client = bench.resp(0);
+        bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+        // All memory is held.
+        let held = bench.shared.ledger.clone();
+        let mut other = Purse::new(held);
+        other.settle(0, 8 << 20);
+        other.settle_output(0, 8 << 20);
+        bench.send(&mut client, &command(&[b"GET", b"large"]));
+        while bench.turn(0) {}
+        assert_eq!(bench.shards[0].shard.starved.len(), 1);
+        if is_reset {
+            rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
+        }
+        drop(client);
+        // At once after a reset; a client that has finished may still read.
+        let seconds = if is_reset { 0 } else { 12 };
+        (0..3).for_each(|_| _ = bench.turn(0));
+        for _ in 0..seconds {
+            bench.now += Duration::from_secs(1);
+            bench.shards[0].shard.tick(bench.now);
+            bench.turn(0);
+        }
+        assert!(bench.shards[0].shard.connections.is_empty(), "closed, reset: {is_reset}");
+        other.settle(8 << 20, 0);
     }
 }
 
