@@ -44,9 +44,9 @@ pub(crate) const BUDGET_MIN: usize = 8 << 20;
 const PIECE: usize = 64 << 10;
 /// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. What is more is covered by the reserve.
 const TURN_MAX: usize = 2 << 20;
-/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free: two shards
-/// may reply in both spaces at a time, into buffers that have doubled.
-const ROOM_PART: usize = 8;
+/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free. A client
+/// that takes a reply of a mebibyte gets the next one before clients that take none have used up what it returned.
+const ROOM_PART: usize = 2;
 /// While the reserve is in use, they may take this part of what is left of its first half, and at most so many bytes.
 const RESERVE_PART: usize = 64;
 const RESERVE_ROOM_MAX: usize = 64 << 10;
