@@ -9,10 +9,10 @@
 //! ```
 //!
 //! 1. The server starts as a child on free ports of the loopback; attacks and witnesses start.
-//! Until the time is over, its resident memory is recorded every second. If the server exits, or does not reply to a
-//! witness for 30 s, the soak ends early.
-//! The witnesses stop after their last reply. SIGTERM is sent while the attacks continue. Then all threads end and the
-//! report is made.
+//! 2. Until the time is over, its resident memory is recorded every second. If the server exits, or does not reply to a
+//!    witness for 30 s, the soak ends early.
+//! 3. The witnesses stop after their last reply. SIGTERM is sent while the attacks continue. Then all threads end and the
+//!    report is made.
 //!
 //! Everything is bounded: threads, connections, the bytes of each connection, and all waits.
 
