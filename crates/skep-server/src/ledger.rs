@@ -476,7 +476,7 @@ mod tests {
             assert!(left >= turn_max.cast_signed() && !purse.is_short(), "{left} of {turn_max}");
             assert!(purse.reply_room() >= TURN_MAX, "no client has to take a reply first");
             purse.settle_output(0, turn_max);
-            assert!(purse.reply_room() < turn_max);
+            assert!(purse.reply_room() < turn_max || !purse.ledger.is_tight());
             purse.settle_output(turn_max, 0);
             assert!(purse.reply_room() >= TURN_MAX);
         }

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use skep::OperationError;
 
 /// The reason why the program ends without the requested result.
 #[derive(Debug)]
@@ -56,6 +57,15 @@ pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
     match text.split_once(" (os error ") {
         Some((reason, rest)) => reason.to_owned() + rest.split_once(')').map_or("", |(_, after)| after),
         None => text,
+    }
+}
+
+/// Returns the error of an operation, and the options of the server that help if its memory is full.
+pub(crate) fn with_options(error: OperationError) -> String {
+    match error {
+        OperationError::IndexFull | OperationError::SlabFull => format!("{error} (--memory, --kv-size)"),
+        OperationError::NodesFull => format!("{error} (--ordered-memory)"),
+        error => error.to_string(),
     }
 }
 

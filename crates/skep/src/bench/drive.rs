@@ -15,6 +15,7 @@ use super::inserts::Inserts;
 use super::mix::{Mix, Read, Write, widest_element};
 use super::target::Target;
 use super::workload::{Draw, Keys, Values, operation};
+use crate::failure::with_options;
 
 /// The settings that all clients of a run share.
 #[derive(Clone, Copy, Debug)]
@@ -295,7 +296,7 @@ pub(crate) fn drive(
 
 fn describe(reply: Result<Reply<'_>, WireError>) -> String {
     match reply {
-        Ok(Reply::Failed(error)) => error.to_string(),
+        Ok(Reply::Failed(error)) => with_options(error),
         Ok(Reply::NotFound) => "a record that was loaded does not exist".to_owned(),
         Ok(Reply::Value(value)) => format!("a reply of {} bytes, which is not the expected size", value.len()),
         Ok(Reply::Done | Reply::Exists | Reply::Deferred) => "a reply to another operation".to_owned(),

@@ -5,6 +5,8 @@ use skep::{
     UpdateFunction,
 };
 
+use crate::failure::with_options;
+
 /// A command. Operands are elements, little-endian.
 pub(super) enum Command {
     Get {
@@ -120,12 +122,12 @@ impl Command {
             Command::Update { function, .. } => (function.name(), function.operands()),
             Command::Reduce { fold, .. } => (fold.name(), fold.operands()),
             Command::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
-            _ => return error.to_string(),
+            _ => return with_options(error),
         };
         if error == OperationError::OperandLength {
             format!("{error}: {name} takes {operands}")
         } else {
-            error.to_string()
+            with_options(error)
         }
     }
 
