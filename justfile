@@ -1,4 +1,4 @@
-# The commands of this repository. `just` only names them: each can be typed without it.
+# The commands of this repository. Each can also be typed without `just`.
 
 # List the commands.
 default:
@@ -8,7 +8,7 @@ default:
 build:
     cargo build --workspace --all-targets
 
-# Run the tests that need nothing but the toolchain.
+# Run the tests that need only the toolchain.
 test:
     cargo test --workspace
 
@@ -16,7 +16,7 @@ test:
 full:
     SKEP_FULL=1 cargo test --workspace --test 'full_*'
 
-# Check the lints, warnings included.
+# Check the lints; warnings are errors.
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
 
@@ -29,27 +29,31 @@ fmt:
 deny:
     cargo deny --locked check bans licenses sources
 
-# Check all that is checked before a change is taken.
+# Run all checks that a change must pass.
 ci:
     .ci/run
 
-# Start the server; arguments go to it: just serve --memory 2GiB
+# Start the server with these arguments: just serve --memory 2GiB
 serve *arguments:
     cargo run --release -- serve {{arguments}}
 
-# Measure with YCSB; arguments go to it: just bench --embedded
+# Measure with YCSB: just bench --embedded
 bench *arguments:
     cargo run --release -- bench {{arguments}}
 
-# Time the parts of the store and the codecs alone; a word chooses some: just micro bucket
+# Time the parts of the store and the codecs by themselves; a word selects some of them: just micro bucket
 micro *arguments:
     cargo bench -p skep-benches --bench micro -- {{arguments}}
 
-# Measure the store beside Rust's maps: just maps --pairs 20000000 --save
+# Count the instructions of one operation of the hash store with callgrind (apt-get install valgrind).
+instructions:
+    cargo run --release -p skep-benches --bin instructions
+
+# Compare the store with Rust's maps: just maps --pairs 20000000 --save
 maps *arguments:
     cargo run --release -p skep-benches --bin maps -- {{arguments}}
 
-# Measure the server beside redis-server, memcached and a bare echo, which must be installed: just servers --save
+# Compare the server with redis-server, memcached (both must be installed) and a bare echo: just servers --save
 servers *arguments:
     cargo build --release -p skep -p skep-benches
     target/release/servers {{arguments}}
@@ -59,12 +63,12 @@ shards *arguments:
     cargo build --release -p skep-benches
     target/release/shards {{arguments}}
 
-# Attack a server in all ways at once for ten minutes, and watch two well-behaved clients: just soak 30
+# Run all attacks against a server at once, by default for ten minutes, and check two well-behaved clients: just soak 30
 soak seconds="600":
     cargo build --release -p skep -p skep-benches
     target/release/soak --judge --seconds {{seconds}}
 
-# Measure the ordered store beside Rust's ordered maps: just ordered --save
+# Compare the ordered store with Rust's ordered maps: just ordered --save
 ordered *arguments:
     cargo build --release -p skep-benches
     target/release/ordered {{arguments}}
@@ -74,12 +78,12 @@ honeycomb *arguments:
     cargo build --release -p skep-benches
     target/release/honeycomb {{arguments}}
 
-# Keep what `skep bench engine` prints: just engine --save -- --kv-size 62
+# Save the report of `skep bench engine`: just engine --save -- --kv-size 62
 engine *arguments:
     cargo build --release -p skep -p skep-benches
     target/release/engine {{arguments}}
 
-# Write docs/performance.md and its pictures from the results that were saved.
+# Write docs/performance.md and its pictures from the saved results.
 plots:
     cargo run -p skep-benches --bin plots
 

@@ -1,4 +1,4 @@
-//! The parts alone, timed by criterion: `cargo bench -p skep-benches`, or with the beginning of a name behind it.
+//! Times the parts alone with criterion: `cargo bench -p skep-benches`, optionally followed by the beginning of a name.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use skep_benches::micro::workloads;

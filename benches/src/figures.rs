@@ -1,23 +1,23 @@
-//! Figures as people read them.
+//! The figures as text.
 
 use skep_measure::Figure;
 
-/// Returns a figure's median as this text and half of its spread; of one that is withheld, that it was not measured.
+/// Formats the median with this function and appends half of the spread; a withheld median becomes "not measured".
 pub fn cell(figure: &Figure, number: impl FnOnce(f64) -> String) -> String {
     format!("{} ±{}", figure.text(number), percent(figure.spread() / 2.0))
 }
 
-/// Returns a ratio with two digits behind the point, or that it was not measured.
+/// Formats a ratio with two decimals, or returns that it was not measured.
 pub fn ratio(figure: &Figure) -> String {
     figure.text(|ratio| format!("{ratio:.2}"))
 }
 
-/// Millions with two digits behind the point.
+/// Formats a number in millions with two decimals.
 pub fn millions(number: f64) -> String {
     format!("{:.2}", number / 1e6)
 }
 
-/// A share as a whole percentage.
+/// Formats a share as a whole percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }

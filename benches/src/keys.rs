@@ -1,11 +1,12 @@
-//! The pairs of all comparisons: random keys of 8 bytes, values of 2, both a function of the record's number.
+//! The pairs of all comparisons: random keys of 8 bytes and values of 2 bytes, both computed from the number of the
+//! record.
 //!
 //! ```text
 //! record ─▶ 48 bits, mixed ─▶ 8 characters of 6 bits each      no two records have the same key
 //! ```
 //!
-//! The keys are printable because memcached's text protocol takes no others; the same keys go to everyone.
-//! redis-benchmark makes its own keys, of 16 bytes, out of a number: [`PairForm::RedisBenchmark`] are those.
+//! The keys are printable because memcached's text protocol accepts no others. All contenders get the same keys.
+//! redis-benchmark makes its own keys of 16 bytes; [`PairForm::RedisBenchmark`] computes the same ones.
 
 use rand::RngExt;
 use rand_distr::{Distribution as _, Zipf};
@@ -13,7 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The skew of YCSB.
 pub const THETA: f64 = 0.99;
-/// No more records have keys of their own.
+/// The most records that have different keys.
 pub const RECORD_COUNT_MAX: u64 = 1 << KEY_BITS;
 /// The longest key of any form, in bytes.
 pub const KEY_SIZE_MAX: usize = 16;
@@ -25,7 +26,7 @@ const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 /// Coprime to every number of records that is no multiple of it, so multiplying by it scatters ranks over records.
 const SCATTER: u64 = 2_654_435_761;
 
-/// Two characters for each number of twelve bits.
+/// The two characters for each number of twelve bits.
 static PAIRS: [[u8; 2]; 4096] = {
     let mut pairs = [[0; 2]; 4096];
     let mut number = 0;
@@ -36,17 +37,17 @@ static PAIRS: [[u8; 2]; 4096] = {
     pairs
 };
 
-/// What keys and values look like.
+/// The sizes and contents of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairForm {
     /// Random keys of 8 bytes, values of 2.
     Random,
-    /// `key:000000000017`, and values of 3 bytes, as redis-benchmark has them.
+    /// Keys such as `key:000000000017` and values of 3 bytes, as redis-benchmark makes them.
     RedisBenchmark,
 }
 
 impl PairForm {
-    /// Bytes of a key.
+    /// Returns the bytes of a key.
     pub fn key_size(self) -> usize {
         match self {
             PairForm::Random => 8,
@@ -54,7 +55,7 @@ impl PairForm {
         }
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     pub fn value_size(self) -> usize {
         match self {
             PairForm::Random => 2,
@@ -62,7 +63,7 @@ impl PairForm {
         }
     }
 
-    /// Writes the key of a record to bytes of its size.
+    /// Writes the key of a record into a buffer of its size.
     #[inline]
     pub fn write_key(self, record: u64, key: &mut [u8]) {
         match self {
@@ -78,7 +79,7 @@ impl PairForm {
         }
     }
 
-    /// Writes the value of a record to bytes of its size.
+    /// Writes the value of a record into a buffer of its size.
     #[inline]
     pub fn write_value(self, record: u64, value: &mut [u8]) {
         match self {
@@ -88,24 +89,25 @@ impl PairForm {
     }
 }
 
-/// The key of a record below [`RECORD_COUNT_MAX`].
+/// Returns the key of a record below [`RECORD_COUNT_MAX`].
 #[inline]
 pub fn random_key(record: u64) -> [u8; 8] {
     let mixed = mix(record) as usize;
     let mut key = [0; 8];
-    for (place, pair) in key.chunks_exact_mut(2).enumerate() {
-        pair.copy_from_slice(&PAIRS[mixed >> (12 * place) & 4095]);
+    for (index, pair) in key.chunks_exact_mut(2).enumerate() {
+        pair.copy_from_slice(&PAIRS[mixed >> (12 * index) & 4095]);
     }
     key
 }
 
-/// The value of a record.
+/// Returns the value of a record.
 #[inline]
 pub fn random_value(record: u64) -> [u8; 2] {
     ((record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u16).to_le_bytes()
 }
 
-/// Each step can be undone: multiplying by an odd number, and folding upper bits into lower ones.
+/// Mixes the bits of a record number. Both kinds of steps are invertible: multiplying by an odd number, and folding
+/// upper bits into lower ones.
 #[inline]
 fn mix(record: u64) -> u64 {
     const MASK: u64 = RECORD_COUNT_MAX - 1;
@@ -115,13 +117,13 @@ fn mix(record: u64) -> u64 {
     bits ^ bits >> 24
 }
 
-/// The record that is so popular, the most popular one being of rank 0.
+/// Returns the record of a popularity rank; rank 0 is the most popular.
 #[inline]
 pub fn record_of_rank(rank: u64, record_count: u64) -> u64 {
     (u128::from(rank) * u128::from(SCATTER) % u128::from(record_count)) as u64
 }
 
-/// Draws records, all alike or by Zipf's law.
+/// Draws records, uniformly or by Zipf's law.
 #[derive(Clone, Debug)]
 pub struct Draw {
     random: Xoshiro256PlusPlus,
@@ -130,24 +132,24 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// All records alike.
+    /// Draws all records with the same probability.
     pub fn uniform(random: Xoshiro256PlusPlus, record_count: u64) -> Self {
         Draw { random, record_count, zipf: None }
     }
 
-    /// The record of rank `i` with probability proportional to `1 / i^`[`THETA`]. Ranks are scattered over the records,
-    /// or neighbours in the order of the fill would be popular together.
+    /// Draws the record of rank `i` with probability proportional to `1 / i^`[`THETA`]. Ranks are scattered over the
+    /// records; otherwise neighbours in the order of the fill would be popular together.
     pub fn zipf(random: Xoshiro256PlusPlus, record_count: u64) -> Self {
         let zipf = Zipf::new(record_count as f64, THETA).expect("there is at least one record");
         Draw { random, record_count, zipf: Some(zipf) }
     }
 
-    /// Draws so many records.
+    /// Draws `count` records.
     pub fn records(&mut self, count: usize) -> Vec<u64> {
         (0..count).map(|_| self.next_record()).collect()
     }
 
-    /// The next record.
+    /// Draws the next record.
     #[inline]
     pub fn next_record(&mut self) -> u64 {
         match self.zipf {

@@ -1,27 +1,29 @@
-//! Measures Skep, and beside it what a user would take instead, in one run on one machine.
+//! Measures Skep and its alternatives in one run on one machine.
 //!
 //! | command | what it measures |
 //! |---|---|
-//! | `cargo bench -p skep-benches` | the parts alone: bucket, slabs, station, codecs, functions |
-//! | `cargo run --release -p skep-benches --bin maps` | the store beside Rust's maps: speed, and memory from the same fill |
-//! | `cargo run --release -p skep-benches --bin ordered` | the ordered store beside Rust's ordered maps, on one thread and on two |
+//! | `cargo bench -p skep-benches` | each part by itself: bucket, slabs, station, codecs, functions |
+//! | `cargo run --release -p skep-benches --bin maps` | the store and Rust's maps: speed, and memory from the same fill |
+//! | `cargo run --release -p skep-benches --bin ordered` | the ordered store and Rust's ordered maps, on one thread and on two |
 //! | `cargo run --release -p skep-benches --bin honeycomb -- fig17` | a figure of Honeycomb's evaluation on the ordered store |
-//! | `cargo run --release -p skep-benches --bin servers` | both doors of the server beside redis-server, memcached and a bare echo |
-//! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and how hot the hottest is |
+//! | `cargo run --release -p skep-benches --bin servers` | both front ends of the server, redis-server, memcached and a bare echo |
+//! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and the load of the hottest shard |
 //! | `cargo run --release -p skep-benches --bin soak` | nothing: it attacks a server in all ways at once and watches two clients |
-//! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, to keep what it prints |
+//! | `cargo run --release -p skep-benches --bin instructions` | instructions of one operation of the hash store, counted by callgrind |
+//! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, and saves its report |
 //! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
 //!
-//! Every workload also runs in the tests, tiny, and is held to a hash of its work, so that none of them rots. A figure
-//! is the median of several rounds in which all contenders take turns, each warmed up until its rate is steady; its spread is
-//! (largest − smallest) / median, and beyond a bound it is withheld (`skep_measure`).
-//! Results that are kept lie in `benches/results`, named by date and machine.
+//! Every workload also runs in the tests with tiny settings, and a hash of its work is compared, so that no workload
+//! stops working unnoticed. A figure is the median of several rounds in which all contenders take turns. Each contender
+//! is warmed up until its rate is steady. The spread of a figure is (largest − smallest) / median; a figure with too
+//! large a spread is withheld (`skep_measure`). Saved results are in `benches/results`, named by date and machine.
 //!
-//! This crate is apart from the others so that none of them depends on a peer.
+//! This crate is separate from the others, so that none of them depends on a peer.
 
 pub mod engine;
 pub mod figures;
 pub mod honeycomb;
+pub mod instructions;
 pub mod keys;
 pub mod maps;
 pub mod micro;

@@ -1,4 +1,4 @@
-//! Bars of a saved result, as an SVG of text and rectangles.
+//! Draws a saved result as bars, in an SVG of text and rectangles.
 //!
 //! ```text
 //! title
@@ -13,7 +13,7 @@ use plotters::backend::SVGBackend;
 use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
-use skep_measure::{Figure, NOT_MEASURED};
+use skep_measure::{EngineCase, Figure, NOT_MEASURED};
 
 use crate::{engine, maps, ordered, servers, shards};
 
@@ -22,9 +22,9 @@ const MARGIN: i32 = 24;
 const TITLE: i32 = 34;
 const BAR: i32 = 18;
 const GROUP_GAP: i32 = 36;
-/// Where bars begin; names stand to the left.
+/// Left end of the bars; names are to the left of it.
 const BAR_START: i32 = 220;
-/// Room for the number behind the longest bar.
+/// Width of the number to the right of the longest bar.
 const NUMBER: i32 = 70;
 const OURS: RGBColor = RGBColor(0xc2, 0x6a, 0x00);
 const OTHERS: RGBColor = RGBColor(0x8a, 0x9a, 0xa8);
@@ -33,25 +33,25 @@ const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 /// A picture of bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// What it shows.
+    /// Title of the picture.
     pub title: String,
-    /// What it was measured on.
+    /// The machine and the date.
     pub note: String,
-    /// The groups from above.
+    /// The groups, from top to bottom.
     pub groups: Vec<Group>,
 }
 
-/// Bars that are compared.
+/// Bars that are compared with each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// What was measured, with its unit.
+    /// The measured quantity, with its unit.
     pub name: String,
-    /// Who, and how much; none if it was not measured.
+    /// Name and length of each bar; no length if it was not measured.
     pub bars: Vec<(String, Option<f64>)>,
 }
 
 impl Plot {
-    /// The picture of a comparison with maps.
+    /// Returns the picture of a comparison with maps.
     pub fn of_maps(report: &maps::Report) -> Self {
         let names = ["get, uniform", "put, existing", "fetch-add", "get, Zipf"];
         let of_case = |(case, name): (usize, &str)| Group {
@@ -68,7 +68,7 @@ impl Plot {
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 
-    /// The picture of a comparison with ordered maps.
+    /// Returns the picture of a comparison with ordered maps.
     pub fn of_ordered(report: &ordered::Report) -> Self {
         let of_case = |(case, name): (usize, &String)| Group {
             name: format!("{name} (million/s)"),
@@ -84,7 +84,7 @@ impl Plot {
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 
-    /// The picture of a comparison with servers.
+    /// Returns the picture of a comparison with servers.
     pub fn of_servers(report: &servers::Report) -> Self {
         let mut groups = Vec::new();
         for verb in [servers::Verb::Get, servers::Verb::Set] {
@@ -106,10 +106,10 @@ impl Plot {
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 
-    /// The picture of the store against the limit.
+    /// Returns the picture of the store and the limit.
     pub fn of_engine(report: &engine::Report) -> Self {
         let engine = &report.engine;
-        let bars = |of: fn(&engine::Case) -> Option<f64>| {
+        let bars = |of: fn(&EngineCase) -> Option<f64>| {
             engine.cases.iter().map(|case| (format!("skep, {}", case.case), of(case))).collect()
         };
         let groups = vec![
@@ -125,7 +125,7 @@ impl Plot {
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 
-    /// The picture of one and two shards.
+    /// Returns the picture of one and two shards.
     pub fn of_shards(report: &shards::Report) -> Self {
         let names = ["skep, 1 shard", "skep, 2 shards"];
         let mut groups = Vec::new();
@@ -143,7 +143,7 @@ impl Plot {
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 
-    /// Draws it.
+    /// Draws the picture into a file.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         self.draw(path).map_err(|error| format!("cannot draw {}: {error}", path.display()))
     }
@@ -160,7 +160,7 @@ impl Plot {
             area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(17)))?;
             y += GROUP_GAP - 8;
             let largest = group.bars.iter().filter_map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
-            for (place, (name, number)) in group.bars.iter().enumerate() {
+            for (index, (name, number)) in group.bars.iter().enumerate() {
                 let length = number.unwrap_or(0.0) / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN);
                 let length = length as i32;
                 let colour = if name.starts_with("skep") { OURS } else { OTHERS };
@@ -173,7 +173,7 @@ impl Plot {
                 });
                 area.draw(&Text::new(text, (BAR_START + length + 6, y + 3), style(15)))?;
                 y += BAR;
-                if place + 1 == group.bars.len() {
+                if index + 1 == group.bars.len() {
                     y += 8;
                 }
             }
@@ -184,7 +184,7 @@ impl Plot {
     }
 }
 
-/// A rate in millions, if it was measured.
+/// Returns a rate in millions, if it was measured.
 fn in_millions(figure: &Figure) -> Option<f64> {
     figure.median().map(|rate| rate / 1e6)
 }
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// What was saved is read back, and every case has a bar for everyone.
+    /// Draws a result that was saved and read back: every case has a bar for each contender.
     #[test]
     fn a_saved_result_can_be_drawn() {
         let plan = maps::Plan {

@@ -1,79 +1,79 @@
-//! What the kernel says about processes: resident memory, huge pages, processor time; and which core they run on.
+//! Asks the kernel about processes: resident memory, huge pages, processor time, and the cores that they run on.
 
 use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Bytes that this process has resident.
+/// Returns the resident bytes of this process.
 pub fn resident_size() -> u64 {
     resident_size_of("self")
 }
 
-/// Bytes that a process has resident; 0 if there is no such process.
+/// Returns the resident bytes of a process; 0 if it does not exist.
 pub fn resident_size_of(process: &str) -> u64 {
     let pages = fs::read_to_string(format!("/proc/{process}/statm")).ok().and_then(|text| nth_number(&text, 1));
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// Bytes of this process that lie in huge pages.
+/// Returns the bytes of this process in huge pages.
 pub fn huge_page_size() -> u64 {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = rollup.lines().find(|line| line.starts_with("AnonHugePages:"));
     line.and_then(|line| nth_number(line, 1)).unwrap_or(0) * 1024
 }
 
-/// Bytes of memory that the machine has to spare.
+/// Returns the bytes of memory that the machine has available.
 pub fn available_size() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     Some(nth_number(text.lines().find(|line| line.starts_with("MemAvailable:"))?, 1)? * 1024)
 }
 
-/// Seconds of processor time that a process has taken, all its threads together.
+/// Returns the seconds of processor time of all threads of a process.
 pub fn processor_seconds_of(process: &str) -> f64 {
     seconds(&format!("/proc/{process}/stat"), [13, 14])
 }
 
-/// Seconds of processor time that this thread has taken.
+/// Returns the seconds of processor time of this thread.
 pub fn processor_seconds_of_thread() -> f64 {
     seconds("/proc/thread-self/stat", [13, 14])
 }
 
-/// Seconds of processor time that children of this process have taken which have ended and were waited for.
+/// Returns the seconds of processor time of those child processes that have ended and were waited for.
 pub fn processor_seconds_of_children() -> f64 {
     seconds("/proc/self/stat", [15, 16])
 }
 
-/// The kernel's wish for huge pages: `always`, `madvise` or `never`.
+/// Returns the kernel's setting for huge pages: `always`, `madvise` or `never`.
 pub fn huge_page_policy() -> String {
     let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let chosen = text.split('[').nth(1).and_then(|rest| rest.split(']').next());
     chosen.unwrap_or("unknown").to_owned()
 }
 
-/// Moves this thread, and what it starts from now on, to one core.
+/// Pins this thread, and the threads and processes that it starts later, to one core.
 pub fn pin_to(core: usize) -> Result<(), String> {
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(None, &cores).map_err(|error| format!("cannot run on core {core}: {error}"))
 }
 
-/// The cores that this thread may run on.
+/// Returns the cores that this thread may run on.
 pub fn cores() -> Result<Vec<usize>, String> {
     let cores = sched_getaffinity(None).map_err(|error| format!("cannot ask for the cores: {error}"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&core| cores.is_set(core)).collect())
 }
 
-/// The sum of two fields of a `stat` file, counted from 0, in seconds.
+/// Returns the sum of two fields of a `stat` file in seconds. Fields are counted from 0.
 fn seconds(path: &str, fields: [usize; 2]) -> f64 {
     let text = fs::read_to_string(path).unwrap_or_default();
-    // The second field is a name in brackets, which may hold spaces.
+    // The second field is a name in parentheses, which may contain spaces.
     let Some((_, rest)) = text.rsplit_once(") ") else { return 0.0 };
     let ticks: u64 = fields.iter().filter_map(|field| nth_number(rest, field - 2)).sum();
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-fn nth_number(text: &str, place: usize) -> Option<u64> {
-    text.split_whitespace().nth(place)?.parse().ok()
+fn nth_number(text: &str, index: usize) -> Option<u64> {
+    text.split_whitespace().nth(index)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_touched_becomes_resident() {
+    fn touched_memory_becomes_resident() {
         let before = resident_size();
         let bytes = std::hint::black_box(vec![1u8; 32 << 20]);
         assert!(resident_size() >= before + (24 << 20));

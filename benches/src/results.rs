@@ -1,24 +1,24 @@
-//! Where results are kept, and what every one of them says: the date, and the machine.
+//! The folder of saved results, and the date and machine that each result records.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// When and where something was measured.
+/// Date, machine and command of a measurement.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Origin {
     /// Year, month and day, UTC.
     pub date: String,
-    /// Model of the processor and how many cores there are.
+    /// Model of the processor and number of cores.
     pub machine: String,
     /// Version of Skep.
     pub skep: String,
-    /// The command that measured it.
+    /// The command that measured the result.
     pub command: String,
 }
 
 impl Origin {
-    /// Now and here.
+    /// Returns the origin of a measurement made here and now.
     pub fn here() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Origin {
@@ -29,7 +29,7 @@ impl Origin {
         }
     }
 
-    /// Writes a result to `benches/results/<date>-<machine>-<kind>.json` and answers the path.
+    /// Writes a result to `benches/results/<date>-<machine>-<kind>.json` and returns the path.
     pub fn save(&self, kind: &str, result: &impl serde::Serialize) -> Result<PathBuf, String> {
         let machine: String = self.machine.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let machine: Vec<&str> = machine.split('-').filter(|part| !part.is_empty()).collect();
@@ -48,12 +48,12 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The folder of the results that are kept.
+/// Returns the folder of saved results.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("results")
 }
 
-/// A command as one types it, wherever the program lies.
+/// Returns a command as a user types it, regardless of the folder of the program.
 fn command_of(mut arguments: impl Iterator<Item = String>) -> String {
     let program = arguments.next().unwrap_or_default();
     let name = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -73,13 +73,14 @@ fn machine() -> String {
             text.lines().filter_map(|line| line.split_once(':')).find(|(field, _)| field.trim() == name)?;
         Some(value.trim())
     };
-    // Virtual machines hide the model's name, but not its number.
+    // Virtual machines hide the name of the model, but not its number.
     let number = field("cpu family").zip(field("model"));
     let number = number.map_or(String::new(), |(family, model)| format!(" family {family} model {model}"));
     format!("{}{number}, {cores} cores", field("model name").unwrap_or(std::env::consts::ARCH))
 }
 
-/// The day of the Gregorian calendar, by whole eras of 400 years that begin in March, so that a leap day is a last day.
+/// Computes a date of the Gregorian calendar. Eras of 400 years begin in March, so that a leap day is the last day of a
+/// year.
 fn date_of(seconds: u64) -> String {
     let days = seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

@@ -1,13 +1,13 @@
-//! Several shards in one process: what they do together, and how unequal their loads are.
+//! Measures several shards in one process, and computes how unequal their loads are.
 //!
 //! ```text
-//! keys ─ public partition hash ─▶ shard 0: thread, core, store      every thread works off its own operations,
+//! keys ─ public partition hash ─▶ shard 0: thread, core, store      every thread executes its own operations,
 //!                               └▶ shard 1: thread, core, store      drawn and divided before the clock runs
 //! ```
 //!
-//! The rate is that of all operations until the last shard has ended, so a hot shard costs what it costs. How hot it is
-//! follows from the hash alone: the probabilities of all keys by Zipf's law, summed up for each shard. KV-Direct
-//! (section 6.2) names 1.5 times the average for ten NICs under a long tail.
+//! The rate counts all operations until the last shard has ended, so a hot shard lowers it. The load of the hottest
+//! shard is computed, not measured: the probabilities of all keys by Zipf's law are summed up for each shard. KV-Direct
+//! (section 6.2) reports 1.5 times the average for ten NICs under a long tail.
 
 use std::sync::Barrier;
 use std::thread;
@@ -27,31 +27,31 @@ use crate::tables::{Tables, table};
 
 /// Numbers of shards that are measured.
 const SHARD_COUNTS: [u16; 2] = [1, 2];
-/// Numbers of shards whose loads are compared.
+/// Numbers of shards for which loads are computed.
 const LOAD_SHARD_COUNTS: [u16; 3] = [2, 4, 10];
-/// Seeds of the partition hash; a server draws its own.
+/// Number of seeds of the partition hash; a server draws its own.
 const SEED_COUNT: u64 = 9;
-/// Pairs of one step of the fill.
+/// Pairs in one step of the fill.
 const FILL_STEP: u64 = 1 << 16;
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Pairs, all shards together.
+    /// Pairs in all shards together.
     pub pairs: usize,
-    /// Operations of a batch.
+    /// Operations in a batch.
     pub batch: usize,
-    /// Rounds, at least one.
+    /// Number of rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case for which the answers of one shard and of two are compared, before the rounds.
+    /// Operations of each case whose replies are compared between one shard and two, before the rounds.
     pub operations: usize,
-    /// Share of the stores' memory that the pairs are.
+    /// Share of the stores' memory that holds the pairs.
     pub utilization: f64,
-    /// What is measured of a case in a round, after a warm-up.
+    /// Measured time of a case in a round, after a warm-up.
     pub slice: Duration,
 }
 
-/// Cases: gets or puts of existing keys, uniform or by Zipf's law.
+/// The cases: name, true for puts, true for Zipf's law. All keys exist.
 const CASES: [(&str, bool, bool); 4] = [
     ("get, uniform", false, false),
     ("put, uniform", true, false),
@@ -59,51 +59,51 @@ const CASES: [(&str, bool, bool); 4] = [
     ("put, Zipf", true, true),
 ];
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Always `shards`.
     pub kind: String,
-    /// When and where.
+    /// Date and machine.
     #[serde(flatten)]
     pub origin: Origin,
-    /// As in [`Plan`].
+    /// See [`Plan::pairs`].
     pub pairs: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::batch`].
     pub batch: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::rounds`].
     pub rounds: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::utilization`].
     pub utilization: f64,
-    /// One for each case.
+    /// One row for each case.
     pub rows: Vec<Row>,
-    /// The hottest shard under Zipf's law.
+    /// The loads of the hottest shard under Zipf's law.
     pub hottest: Vec<Hottest>,
     /// A hash of the work that was done: the same for the same plan.
     pub work: u64,
 }
 
-/// The figures of a case.
+/// The figures of one case.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Row {
-    /// Which.
+    /// Name of the case.
     pub case: String,
-    /// Operations a second, all shards together: of one shard, and of two.
+    /// Operations per second of all shards together: with one shard, and with two.
     pub ops_per_s: [Figure; 2],
-    /// Two shards over one, round by round.
+    /// The rate of two shards divided by that of one, round by round.
     pub speedup: Figure,
 }
 
-/// How unequal the loads are.
+/// The load of the hottest of several shards.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Hottest {
     /// Number of shards.
     pub shards: u16,
-    /// Load of the hottest over the average, by several seeds of the partition hash.
+    /// Load of the hottest shard divided by the average, for several seeds of the partition hash.
     pub over_average: Seeds,
 }
 
-/// A number that follows from the seed of a hash. It is computed, not measured, so it is never withheld.
+/// A number that depends on the seed of a hash. It is computed, not measured, so it is never withheld.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Seeds {
     /// The median of the seeds.
@@ -118,7 +118,7 @@ impl Seeds {
     }
 }
 
-/// Fills the stores and measures them. Where there are fewer cores than shards, shards share them.
+/// Fills the stores and measures them. If there are fewer cores than shards, shards share cores.
 pub fn run(plan: &Plan) -> Result<Report, String> {
     let cores = cores()?;
     let mut groups = Vec::new();
@@ -138,7 +138,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
             .map(|group| Ok(group.execute(&records, is_put, plan.batch, &cores)?.0))
             .collect::<Result<_, String>>()?;
         if sums[0] != sums[1] {
-            return Err("one shard and two have answered differently".to_owned());
+            return Err("one shard and two shards reply differently".to_owned());
         }
         work = work.rotate_left(9) ^ sums[0];
     }
@@ -175,17 +175,17 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
     })
 }
 
-/// The shards of one server, without the server.
+/// The stores of one server's shards, without the server.
 struct Group {
     partition: Partition,
     stores: Vec<Store>,
 }
 
 impl Group {
-    /// Stores that hold all pairs.
+    /// Opens the stores and puts all pairs.
     fn new(plan: &Plan, shard_count: u16) -> Result<Self, String> {
         let partition = Partition::new(1, shard_count);
-        // Shares differ by chance: a hundredth more room keeps the fuller one from running over.
+        // Shares differ by chance. One per cent more memory is enough for the largest.
         let pairs = plan.pairs.div_ceil(usize::from(shard_count)) + plan.pairs / 100;
         let stores = (0..shard_count).map(|_| Store::new(pairs, plan.utilization)).collect::<Result<_, _>>()?;
         let mut group = Group { partition, stores };
@@ -200,7 +200,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The keys of these records, by shard.
+    /// Returns the keys of these records, grouped by shard.
     fn partition_keys(&self, records: &[u64]) -> Vec<Vec<[u8; 8]>> {
         let mut keys = vec![Vec::new(); self.stores.len()];
         for record in records {
@@ -210,7 +210,8 @@ impl Group {
         keys
     }
 
-    /// Every shard works off its operations; the sum of all answers, and the time until the last has ended.
+    /// Executes each operation on its shard. Returns the sum of all replies, and the time until the last shard has
+    /// ended.
     fn execute(&mut self, records: &[u64], is_put: bool, batch: usize, cores: &[usize]) -> Result<(u64, Work), String> {
         let keys = self.partition_keys(records);
         let barrier = Barrier::new(self.stores.len());
@@ -246,12 +247,12 @@ impl Group {
     }
 }
 
-/// The keys, and their values: the first two bytes of each.
+/// Returns the keys as slices, and their values: the first two bytes of each key.
 fn slices(keys: &[[u8; 8]]) -> [Vec<&[u8]>; 2] {
     [keys.iter().map(|key| &key[..]).collect(), keys.iter().map(|key| &key[..2]).collect()]
 }
 
-/// The load of the hottest shard under Zipf's law, all probabilities summed up.
+/// Returns the loads of the hottest shard under Zipf's law: all probabilities are summed up.
 fn hottest(pairs: u64) -> Vec<Hottest> {
     let partitions: Vec<Vec<Partition>> = LOAD_SHARD_COUNTS
         .iter()
@@ -276,7 +277,7 @@ fn hottest(pairs: u64) -> Vec<Hottest> {
 }
 
 impl Report {
-    /// The tables, and below them what they were measured with.
+    /// Returns the tables and a note on their settings.
     pub fn tables(&self) -> Tables {
         let two_digits = |number: f64| format!("{number:.2}");
         let rows = self.rows.iter().map(|row| {
@@ -309,7 +310,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// One shard and two answer alike, and do what they did when this was written.
+    /// Checks that one shard and two reply alike, and that the work has not changed since this was written.
     #[test]
     fn the_comparison_runs() {
         let plan = Plan {
@@ -325,7 +326,8 @@ mod tests {
         assert!(report.tables().text().contains("2 shards"));
     }
 
-    /// The most popular of 100 000 keys has 8% of the load, and its shard of ten a tenth of the rest.
+    /// Checks the share of the most popular of 100 000 keys: it has 8% of the load, and its shard has a tenth of the
+    /// rest.
     #[test]
     fn the_hottest_shard_has_the_most_popular_key() {
         let over_average: Vec<f64> = hottest(100_000).iter().map(|hottest| hottest.over_average.median).collect();

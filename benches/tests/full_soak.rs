@@ -1,8 +1,8 @@
-//! Half a minute of the soak: no witness meets a wrong reply or an error, and the server ends when it is told to. How fast
-//! it is, is not judged here.
+//! Runs the soak for half a minute: no witness gets a wrong reply or an error, and the server ends after SIGTERM.
+//! Latencies are not checked here.
 //!
-//! It takes the program that `cargo test --workspace` has built beside it, with the checks of the development profile. Run
-//! alone (`-p skep-benches`), it wants `cargo build -p skep` first.
+//! The test uses the program that `cargo test --workspace` has built next to it, with the checks of the development
+//! profile. If only this package is tested (`-p skep-benches`), run `cargo build -p skep` first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use skep_benches::soak::{Plan, run};
 
 #[test]
-fn witnesses_do_not_notice_the_attacks() {
+fn attacks_do_not_affect_the_witnesses() {
     if std::env::var_os("SKEP_FULL").is_none() {
-        println!("left out: set SKEP_FULL=1 to run the soak");
+        println!("skipped: set SKEP_FULL=1 to run the soak");
         return;
     }
     let plan = Plan { skep: built(), time: Duration::from_secs(30), interrupted: Arc::default() };
@@ -23,7 +23,7 @@ fn witnesses_do_not_notice_the_attacks() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The program beside the folder of the tests.
+/// Returns the program in the parent folder of the tests.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let skep = test.parent().and_then(Path::parent).expect("target/debug/deps").join("skep");

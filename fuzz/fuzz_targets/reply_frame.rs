@@ -1,13 +1,16 @@
-//! The bytes that a server sends on the native port; a client must not trust them either.
+//! Fuzzes the bytes that a server sends on the native port. A client must not trust them either.
 //!
-//! Looked for: a panic, a frame that is larger than the bytes it came in, more answers than the announced number, and a
-//! frame that is read differently after it was written again from what was read, and a page of a scan that holds not what
-//! it announces.
+//! Looks for five faults:
+//! 1. a panic
+//! 2. a frame that is larger than its bytes
+//! 3. more replies than the count of the frame
+//! 4. a frame that is decoded differently after it was decoded and encoded again
+//! 5. a page of a scan whose content contradicts its header
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skep_store::operation::{Page, Reply, ScanAnswer};
+use skep_core::operation::{Page, Reply, ScanAnswer};
 use skep_wire::native::{REPLY_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter, Response, Welcome};
 
 fuzz_target!(|input: &[u8]| {
@@ -27,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A value may be the page of a scan: what it announces is there.
+/// Checks the content of a value that is the page of a scan.
 fn check_page(response: &Response<'_>) {
     if let Ok(Reply::Value(bytes)) = response
         && let Some(page) = Page::decode(bytes)
@@ -38,7 +41,7 @@ fn check_page(response: &Response<'_>) {
     }
 }
 
-/// Writes the answers of a frame again and reads them back.
+/// Encodes the replies of a frame again and decodes them.
 fn check_written(frame: &ReplyFrame<'_>, responses: &[Response<'_>]) {
     let mut written = Vec::new();
     let mut writer = ReplyFrameWriter::new(&mut written, frame.sequence);

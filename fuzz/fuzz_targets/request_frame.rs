@@ -1,12 +1,15 @@
-//! The bytes that a client sends on the native port.
+//! Fuzzes the bytes that a client sends on the native port.
 //!
-//! Looked for: a panic, a frame that is larger than the bytes it came in or than its limit, a number of operations
-//! that is not the announced one, and a frame that is read differently after it was written again from what was read.
+//! Looks for four faults:
+//! 1. a panic
+//! 2. a frame that is larger than its bytes or than its limit
+//! 3. a number of operations that differs from the count of the frame
+//! 4. a frame that is decoded differently after it was decoded and encoded again
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skep_store::operation::{Operation, Request};
+use skep_core::operation::{Operation, Request};
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, RequestFrame, RequestFrameWriter, WireError};
 
 fuzz_target!(|input: &[u8]| {
@@ -23,9 +26,9 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Writes the operations of a frame again and reads them back.
+/// Encodes the operations of a frame again and decodes them.
 fn check_written(frame: &RequestFrame<'_>, operations: &[Result<Request<'_>, WireError>]) {
-    // A fold whose Σ is not one element can be read, so that it gets its error, but not written.
+    // A fold whose Σ is not one element can be decoded, so that it gets an error reply, but not encoded.
     let writable = |request: &Request<'_>| match &request.operation {
         Operation::Reduce(reduce) => reduce.initial.len() == reduce.element.width(),
         _ => true,
@@ -35,7 +38,7 @@ fn check_written(frame: &RequestFrame<'_>, operations: &[Result<Request<'_>, Wir
     let mut written = Vec::new();
     let mut writer = RequestFrameWriter::new(&mut written, frame.sequence, frame.space);
     for operation in &readable {
-        // What came in one frame fits into one: the writer sets the copy flags wherever they help.
+        // The operations of one frame fit one frame again: the writer sets the copy flags wherever they save bytes.
         assert!(writer.push(operation), "{operation:?} does not fit");
     }
     writer.finish();

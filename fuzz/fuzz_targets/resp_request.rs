@@ -1,8 +1,10 @@
-//! RESP requests from a stranger, in pieces of a stranger's choice.
+//! Fuzzes RESP requests that arrive in pieces.
 //!
-//! The first byte says how large the pieces are in which the rest arrives. Looked for: a panic, an argument outside of
-//! its request, more arguments than its bytes can hold, and a request that is read differently when it arrives in
-//! pieces than when it arrives at once.
+//! The first byte is the size of the pieces in which the rest arrives. Looks for four faults:
+//! 1. a panic
+//! 2. an argument outside its request
+//! 3. more arguments than the bytes can hold
+//! 4. a request that is parsed differently in pieces than in one part
 
 #![no_main]
 
@@ -16,7 +18,8 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(at_once, in_pieces);
 });
 
-/// All requests in the bytes, which arrive so many at a time, and the error that ended them.
+/// Parses all requests in the bytes, which arrive in pieces of `piece_size`. Returns them with the error that ended
+/// parsing.
 fn parse(bytes: &[u8], piece_size: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
     let mut received = bytes.to_vec();
     let mut parser = RequestParser::default();

@@ -1,25 +1,28 @@
-//! Batches of operations on a small store, against the naive one.
+//! Fuzzes batches of operations on a small store, and compares it with the naive store.
 //!
-//! The bytes are read as settings, then as batches. Where the tests' generator draws from a seed, each choice here is
-//! a byte that the fuzzer can turn by itself. There are few keys, so that operations of one batch meet on a key, and the
-//! memory is small, so that chains grow and the store fills up. What values hold is not read from the bytes, only their
-//! sizes: where they have room matters more. Looked for: a panic, an answer that the naive store does not give, a
-//! refused operation that changed something, a pair that is lost.
+//! The bytes are decoded as settings, then as batches. The tests' generator draws choices from a seed. Here each choice
+//! is one byte that the fuzzer can change alone. There are few keys, so that operations of one batch use the same key.
+//! The memory is small, so that chains grow and the store becomes full. The bytes only decide the sizes of values, not
+//! their contents, because the sizes decide where they are stored. Looks for four faults:
+//! 1. a panic
+//! 2. a reply that differs from that of the naive store
+//! 3. a refused operation that changed something
+//! 4. a lost pair
 
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_store::hash::Settings;
 use skep_store::naive::{NaiveStore, OwnedOperation, OwnedRequest};
-use skep_store::operation::{KEY_SIZE_MAX, PutCondition, Reply, Request, Shape, VALUE_SIZE_MAX};
+use skep_core::operation::{KEY_SIZE_MAX, PutCondition, Reply, Request, Shape, VALUE_SIZE_MAX};
 use skep_store::processor::{Processor, Replies};
 
-/// Different keys of a run.
+/// Number of different keys in a run.
 const KEY_COUNT: u16 = 600;
 
-/// The store under test, and the one that is right.
+/// The tested store and the naive store.
 struct Pair {
     processor: Processor,
     replies: Replies,
@@ -27,7 +30,7 @@ struct Pair {
 }
 
 fuzz_target!(|input: &[u8]| {
-    // Bytes that end early end the run.
+    // The run ends when the bytes end.
     let _ = run(&mut Unstructured::new(input));
 });
 
@@ -51,7 +54,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
 }
 
 impl Pair {
-    /// Runs a batch, and again what of it was deferred.
+    /// Runs a batch, and then its deferred requests again.
     fn execute(&mut self, requests: &[OwnedRequest]) {
         let mut batch: Vec<Request<'_>> = requests.iter().map(OwnedRequest::as_request).collect();
         while !batch.is_empty() {
@@ -72,12 +75,12 @@ impl Pair {
 }
 
 fn request(input: &mut Unstructured<'_>) -> Result<OwnedRequest> {
-    // Most operations are on a few keys, so that they meet.
+    // Most operations use a few keys, so that several operations use the same key.
     let number = match input.arbitrary::<u16>()? {
         rare if rare.is_multiple_of(4) => rare / 4 % KEY_COUNT,
         hot => hot % 48,
     };
-    // Operations on a key mostly agree on what it holds; every eighth key holds decimal text.
+    // Operations on a key mostly agree on the type of its value. Every eighth key holds decimal text.
     let home = Element::ALL[usize::from(number) % Element::ALL.len()];
     let element = if input.ratio(1, 16)? { *input.choose(&Element::ALL)? } else { home };
     let operation = match input.int_in_range(0..=11)? {
@@ -126,14 +129,14 @@ fn filter(input: &mut Unstructured<'_>, element: Element) -> Result<OwnedOperati
     Ok(OwnedOperation::Filter { predicate, element, operand })
 }
 
-/// One element; one time in sixteen it is cut.
+/// Returns one element. It is truncated with a probability of 1/16.
 fn scalar(input: &mut Unstructured<'_>, element: Element) -> Result<Vec<u8>> {
     let size = if input.ratio(1, 16)? { element.width() - 1 } else { element.width() };
     Ok(bytes(size, input.arbitrary()?))
 }
 
-/// Elements; one time in sixteen the last is cut. Sizes lie around the bounds of slots, slab classes and the kinds of
-/// values.
+/// Returns elements. The last is truncated with a probability of 1/16. Sizes are near the bounds of slots, slab classes
+/// and the kinds of values.
 fn vector(input: &mut Unstructured<'_>, element: Element) -> Result<Vec<u8>> {
     let size = match input.arbitrary::<u8>()? {
         small @ 0..=199 => usize::from(small) / 4,
@@ -146,12 +149,12 @@ fn vector(input: &mut Unstructured<'_>, element: Element) -> Result<Vec<u8>> {
     Ok(bytes(if input.ratio(1, 16)? { size } else { whole }, input.arbitrary()?))
 }
 
-/// Bytes that differ from those of other fills and from their neighbours, or zeros.
+/// Returns bytes that differ from their neighbours and from those of other fills, or zeros.
 fn bytes(size: usize, fill: u8) -> Vec<u8> {
     (0..size).map(|at| (at as u8).wrapping_mul(31).wrapping_add(1).wrapping_mul(fill)).collect()
 }
 
-/// The key with this number: mostly short, some long, the last two not allowed.
+/// Returns the key with this number. Most keys are short, some are long, and the last two are not allowed.
 fn key(number: u16) -> Vec<u8> {
     let size = match KEY_COUNT - number {
         1 => 0,

@@ -1,4 +1,4 @@
-//! `engine`: runs `skep bench engine` and keeps what it prints.
+//! `engine`: runs `skep bench engine` and saves the report that it prints.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use skep_benches::engine::run;
 
-/// Runs `skep bench engine` and keeps what it prints.
+/// Runs `skep bench engine` and saves the report that it prints.
 #[derive(Parser)]
 struct Arguments {
     /// The program skep.
@@ -15,7 +15,7 @@ struct Arguments {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Keep the result in benches/results.
+    /// Save the result in benches/results.
     #[arg(long)]
     save: bool,
     /// Arguments of `skep bench engine`, such as --kv-size 62.

@@ -1,7 +1,7 @@
 //! `honeycomb`: Honeycomb's Figures 10, 11, 13, 14, 15 and 17 on the running store.
 //!
-//! Maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program starts
-//! itself again with it.
+//! The maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set. The program
+//! therefore executes itself again with that variable.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -13,30 +13,30 @@ use skep_measure::SLICE;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The variable by which mimalloc is told to use huge pages.
+/// The variable that tells mimalloc to use huge pages.
 const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
 
 /// Measures a figure of Honeycomb's evaluation on the running store.
 #[derive(Parser)]
 struct Arguments {
-    /// The figure, such as fig17; each takes a minute or two. Without it they are listed.
+    /// The figure, such as fig17; each takes a minute or two. Without a figure, all are listed.
     figure: Option<String>,
-    /// Pairs that every store holds at first.
+    /// Pairs in every store at the start.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(100..=200_000_000))]
     pairs: u64,
-    /// Operations of a batch.
+    /// Operations in a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     batch: u64,
     /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case for which all answers are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Keep the result in benches/results.
+    /// Save the result in benches/results.
     #[arg(long)]
     save: bool,
 }
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     };
     if std::env::var_os(HUGE_PAGES).is_none() {
         let program = std::env::current_exe().unwrap_or_else(|_| "honeycomb".into());
-        // Comes back only if it fails.
+        // Returns only if it fails.
         let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
         eprintln!("cannot start again with {HUGE_PAGES}: {error}");
         return ExitCode::FAILURE;

@@ -1,7 +1,8 @@
-//! `maps`: the store beside hashbrown, dashmap and papaya, on one thread of one process.
+//! `maps`: the store compared with hashbrown, dashmap and papaya, on one thread of one process.
 //!
-//! The maps allocate with mimalloc, which packs small boxes tightly (the C library takes 32 bytes at least for each) and
-//! asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program starts itself again with it.
+//! The maps allocate with mimalloc, which packs small boxes tightly; the C library takes at least 32 bytes for each. It
+//! asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set. The program therefore executes itself again with
+//! that variable.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -13,31 +14,31 @@ use skep_measure::SLICE;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The variable by which mimalloc is told to use huge pages.
+/// The variable that tells mimalloc to use huge pages.
 const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
 
-/// Measures the store beside Rust's maps.
+/// Compares the store with Rust's maps.
 #[derive(Parser)]
 struct Arguments {
-    /// Pairs of 8 + 2 bytes that every contender holds.
+    /// Pairs of 8 + 2 bytes in every contender.
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
     pairs: u64,
-    /// Operations of a batch.
+    /// Operations in a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     batch: u64,
     /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case for which all answers are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
-    /// Share of the store's memory that keys and values are.
+    /// Share of the store's memory that holds keys and values.
     #[arg(long, default_value_t = 0.3)]
     utilization: f64,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Keep the result in benches/results.
+    /// Save the result in benches/results.
     #[arg(long)]
     save: bool,
 }
@@ -46,14 +47,14 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if std::env::var_os(HUGE_PAGES).is_none() {
         let program = std::env::current_exe().unwrap_or_else(|_| "maps".into());
-        // Comes back only if it fails.
+        // Returns only if it fails.
         let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
         eprintln!("cannot start again with {HUGE_PAGES}: {error}");
         return ExitCode::FAILURE;
     }
     if !(arguments.utilization > 0.0 && arguments.utilization <= 0.6) {
         eprintln!(
-            "--utilization lies above 0 and up to 0.6: five pairs of 10 bytes and their bucket's header are 64 bytes"
+            "--utilization is above 0 and at most 0.6: five pairs of 10 bytes and their bucket's header are 64 bytes"
         );
         return ExitCode::FAILURE;
     }

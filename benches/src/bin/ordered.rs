@@ -1,8 +1,8 @@
-//! `ordered`: the ordered store beside BTreeMap, masstree, scc's TreeIndex and crossbeam's SkipMap, in one process, on one
-//! thread and on two.
+//! `ordered`: the ordered store compared with BTreeMap, masstree, scc's TreeIndex and crossbeam's SkipMap, in one
+//! process, on one thread and on two.
 //!
-//! The maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set: the program
-//! starts itself again with it.
+//! The maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set. The program
+//! therefore executes itself again with that variable.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -14,31 +14,31 @@ use skep_measure::SLICE;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The variable by which mimalloc is told to use huge pages.
+/// The variable that tells mimalloc to use huge pages.
 const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
 
-/// Measures the ordered store beside Rust's ordered maps.
+/// Compares the ordered store with Rust's ordered maps.
 #[derive(Parser)]
 struct Arguments {
-    /// Pairs of 16 + 16 bytes that every contender holds.
+    /// Pairs of 16 + 16 bytes in every contender.
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
     pairs: u64,
-    /// Operations of a batch.
+    /// Operations in a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(2..=65_536))]
     batch: u64,
-    /// Pairs of a scan.
+    /// Pairs in a scan.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scan: u64,
     /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case for which all answers are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
-    /// Keep the result in benches/results.
+    /// Save the result in benches/results.
     #[arg(long)]
     save: bool,
 }
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if std::env::var_os(HUGE_PAGES).is_none() {
         let program = std::env::current_exe().unwrap_or_else(|_| "ordered".into());
-        // Comes back only if it fails.
+        // Returns only if it fails.
         let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
         eprintln!("cannot start again with {HUGE_PAGES}: {error}");
         return ExitCode::FAILURE;

@@ -1,4 +1,4 @@
-//! `plots`: writes `docs/performance.md` from the saved results of `benches/results`, and to `docs/plots` one SVG for each.
+//! `plots`: writes `docs/performance.md` and one SVG for each saved result into `docs/plots`.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! `servers`: Skep's server beside redis-server, memcached and a bare echo, with the same client on the same cores.
+//! `servers`: compares Skep's server with redis-server, memcached and a bare echo, using one client program and the
+//! same cores.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -7,19 +8,19 @@ use std::process::ExitCode;
 use clap::Parser;
 use skep_benches::servers::{Plan, run, serve_echo};
 
-/// Measures the server beside redis-server, memcached and a bare echo.
+/// Compares the server with redis-server, memcached and a bare echo.
 #[derive(Parser)]
 struct Arguments {
-    /// Pairs of 8 + 2 bytes that every server holds.
+    /// Pairs of 8 + 2 bytes in every server.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     keys: u64,
-    /// Requests of a batch, where servers are compared at one depth.
+    /// Requests in a batch, for the figures that compare all servers at one depth.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024))]
     depth: u64,
     /// Connections of the client.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
     connections: u64,
-    /// Seconds of a case, all its rounds together.
+    /// Seconds for a case, all its rounds together.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// The program skep.
@@ -28,10 +29,10 @@ struct Arguments {
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
-    /// Keep the result in benches/results.
+    /// Save the result in benches/results.
     #[arg(long)]
     save: bool,
-    // The child of a comparison that is the echo.
+    // Set for the child process that serves the echo.
     #[arg(long, hide = true)]
     echo: Option<SocketAddr>,
 }
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 
 fn compare(arguments: &Arguments) -> Result<(), String> {
     if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
-        return Err("--seconds lies above 0 and up to 3600".to_owned());
+        return Err("--seconds is above 0 and at most 3600".to_owned());
     }
     let plan = Plan {
         keys: arguments.keys,

@@ -1,4 +1,4 @@
-//! `shards`: one and two shards in one process, and how unequal the loads of more would be.
+//! `shards`: measures one and two shards in one process, and computes how unequal the loads of more shards would be.
 
 use std::process::ExitCode;
 
@@ -10,27 +10,27 @@ use skep_measure::SLICE;
 /// Measures one and two shards in one process.
 #[derive(Parser)]
 struct Arguments {
-    /// Pairs of 8 + 2 bytes, all shards together.
+    /// Pairs of 8 + 2 bytes in all shards together.
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=200_000_000))]
     pairs: u64,
-    /// Operations of a batch.
+    /// Operations in a batch.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     batch: u64,
     /// Rounds of every case, each after a warm-up.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=101))]
     rounds: u64,
-    /// Operations of a case for which all answers are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
-    /// Keep the result in benches/results.
+    /// Save the result in benches/results.
     #[arg(long)]
     save: bool,
 }
 
-/// Share of the memory that the pairs are.
+/// Share of the memory that holds the pairs.
 const UTILIZATION: f64 = 0.3;
 
 fn main() -> ExitCode {
@@ -43,8 +43,13 @@ fn main() -> ExitCode {
         slice: SLICE,
         utilization: UTILIZATION,
     };
-    let outcome =
-        cores().and_then(|cores| if cores.len() < 2 { Err("two shards want two cores".to_owned()) } else { Ok(()) });
+    let outcome = cores().and_then(|cores| {
+        if cores.len() < 2 {
+            Err("two shards need two cores: run on a machine with more cores, or with a wider taskset".to_owned())
+        } else {
+            Ok(())
+        }
+    });
     let outcome = outcome.and_then(|()| run(&plan)).and_then(|report| {
         match arguments.json {
             true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),

@@ -1,4 +1,5 @@
-//! `soak`: the server under all attacks at once, with two witnesses that must not notice.
+//! `soak`: runs all attacks against one server at once, while two well-behaved clients (the witnesses) check that they
+//! are not affected.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +11,10 @@ use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use skep_benches::soak::{Plan, run};
 
-/// Attacks a server in all ways at once and watches two well-behaved clients.
+/// Runs all attacks against one server at once and checks two well-behaved clients.
 #[derive(Parser)]
 struct Arguments {
-    /// How long.
+    /// Duration of the soak.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// The program skep.
@@ -26,7 +27,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // The server has to end with this program.
+    // Stops the server before this program ends.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&interrupted)) {

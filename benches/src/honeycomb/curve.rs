@@ -1,9 +1,9 @@
-//! Curves of a figure, as an SVG: ours as discs on lines, the paper's points as rings of the same colour.
+//! Draws the curves of a figure as an SVG: ours as discs on lines, the paper's points as rings of the same colour.
 //!
 //! ```text
 //! title
 //! y ┤    ○ ≥ 2.3
-//!   │ ●──●──●        places stand side by side, as far from each other as from the next
+//!   │ ●──●──●        labels at equal distances along x
 //!   └─────────── x
 //! ● ours   ○ the paper
 //! ```
@@ -28,7 +28,7 @@ const BELOW_PLOT: i32 = 60;
 const LEGEND_LINE: i32 = 22;
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const GRID: RGBColor = RGBColor(0xe2, 0xe4, 0xe6);
-/// Of the curves, in their order; told apart by people who see few colours, too.
+/// Colours of the curves, in their order. Colour-blind readers can tell them apart.
 const CURVES: [RGBColor; 2] = [RGBColor(0xc2, 0x6a, 0x00), RGBColor(0x00, 0x6b, 0xa6)];
 
 pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -47,8 +47,8 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::erro
     let step = tick_step(largest);
     let top = (largest / step).ceil() * step;
     let y_of = |y: f64| TOP + PLOT_HEIGHT - (y / top * f64::from(PLOT_HEIGHT)).round() as i32;
-    let x_of = |place: usize| {
-        LEFT + 30 + (place as i32 * (WIDTH - LEFT - RIGHT - 60)) / (report.places.len() as i32 - 1).max(1)
+    let x_of = |position: usize| {
+        LEFT + 30 + (position as i32 * (WIDTH - LEFT - RIGHT - 60)) / (report.labels.len() as i32 - 1).max(1)
     };
     for tick in 0..=(top / step).round() as i32 {
         let y = y_of(f64::from(tick) * step);
@@ -56,9 +56,9 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::erro
         let digits = usize::from(step < 1.0) + usize::from(step < 0.1);
         area.draw(&Text::new(format!("{:.digits$}", f64::from(tick) * step), (LEFT - 50, y - 7), style(14)))?;
     }
-    for (place, name) in report.places.iter().enumerate() {
-        let x = x_of(place) - 4 * name.chars().count() as i32;
-        area.draw(&Text::new(name.clone(), (x, TOP + PLOT_HEIGHT + 8), style(14)))?;
+    for (position, label) in report.labels.iter().enumerate() {
+        let x = x_of(position) - 4 * label.chars().count() as i32;
+        area.draw(&Text::new(label.clone(), (x, TOP + PLOT_HEIGHT + 8), style(14)))?;
     }
     area.draw(&Text::new(report.x.clone(), (WIDTH / 2 - 60, TOP + PLOT_HEIGHT + 30), style(14)))?;
 
@@ -66,14 +66,14 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::erro
     for (curve, colour) in report.curves.iter().zip(CURVES.iter().cycle()) {
         let figures = curve.figures.iter().enumerate();
         let path: Vec<(i32, i32)> =
-            figures.filter_map(|(place, figure)| Some((x_of(place), y_of(figure.as_ref()?.median()?)))).collect();
+            figures.filter_map(|(position, figure)| Some((x_of(position), y_of(figure.as_ref()?.median()?)))).collect();
         area.draw(&PathElement::new(path.clone(), colour.stroke_width(2)))?;
-        for place in path {
-            area.draw(&Circle::new(place, 4, colour.filled()))?;
+        for point in path {
+            area.draw(&Circle::new(point, 4, colour.filled()))?;
         }
         for point in report.points.iter().filter(|point| point.curve == curve.name) {
-            let place = report.places.iter().position(|place| *place == point.place).unwrap_or_default();
-            let (x, y) = (x_of(place), y_of(point.y));
+            let position = report.labels.iter().position(|label| *label == point.label).unwrap_or_default();
+            let (x, y) = (x_of(position), y_of(point.y));
             area.draw(&Circle::new((x, y), 7, colour.stroke_width(2)))?;
             if point.bound != Bound::Exact {
                 area.draw(&Text::new(point.text(), (x + 12, y - 8), style(14)))?;
@@ -94,7 +94,7 @@ pub(super) fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::erro
     Ok(())
 }
 
-/// Between four and ten steps from zero to the largest figure.
+/// Returns the distance of the grid lines: between four and ten of them up to the largest figure.
 fn tick_step(largest: f64) -> f64 {
     let power = 10_f64.powf((largest / 10.0).log10().ceil());
     [power / 2.0, power / 4.0].into_iter().find(|step| largest / step >= 4.0 && largest / step <= 10.0).unwrap_or(power)
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_enough_steps_and_not_too_many() {
+    fn the_number_of_grid_lines_is_bounded() {
         for largest in [0.01, 0.9, 1.0, 1.16, 2.0, 3.3, 4.1, 7.0, 10.0, 24.0, 99.0, 1e6] {
             let steps = largest / tick_step(largest);
             assert!((1.0..=10.5).contains(&steps), "{largest}: {steps}");

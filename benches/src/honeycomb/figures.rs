@@ -1,4 +1,4 @@
-//! The figures: what each varies, and what the paper says.
+//! The figures: which setting each varies, and the points that the paper publishes.
 
 use skep_store::ordered::{LogBlock, OrderedSettings};
 
@@ -10,9 +10,9 @@ use skep_measure::Figure as Rounds;
 
 /// A figure of the paper.
 pub struct Figure {
-    /// What it is called here.
+    /// Name on the command line and in the saved result.
     pub name: &'static str,
-    /// What it shows.
+    /// Title of the figure.
     pub title: &'static str,
     x: &'static str,
     y: &'static str,
@@ -21,9 +21,9 @@ pub struct Figure {
     run: fn(&Plan) -> Result<Found, String>,
 }
 
-/// Places and curves.
+/// The labels along x, and a figure for each of them.
 struct Found {
-    places: Vec<String>,
+    labels: Vec<String>,
     curves: Vec<Curve>,
     rates: Vec<Curve>,
 }
@@ -34,7 +34,7 @@ const OVER_MASSTREE: &str = "operations a second, Skep over masstree";
 const MASSTREE_NOTE: &str = "Ours is one thread of this machine over the masstree crate, without a network; the paper's is \
                              ten threads and an FPGA over eRPC-Masstree: the shapes can be compared, not the heights.";
 
-/// All of them, in the order of the paper.
+/// All figures, in the order of the paper.
 pub const FIGURES: [Figure; 6] = [
     Figure {
         name: "fig10",
@@ -110,12 +110,12 @@ pub const FIGURES: [Figure; 6] = [
     },
 ];
 
-/// Measures one.
+/// Measures one figure of the paper.
 pub fn measure(figure: &Figure, plan: &Plan) -> Result<Report, String> {
-    let Found { places, curves, rates } = (figure.run)(plan)?;
-    let point = |(curve, place, y, bound): &(&str, &str, f64, Bound)| PaperPoint {
+    let Found { labels, curves, rates } = (figure.run)(plan)?;
+    let point = |(curve, label, y, bound): &(&str, &str, f64, Bound)| PaperPoint {
         curve: (*curve).to_owned(),
-        place: (*place).to_owned(),
+        label: (*label).to_owned(),
         y: *y,
         bound: *bound,
     };
@@ -131,7 +131,7 @@ pub fn measure(figure: &Figure, plan: &Plan) -> Result<Report, String> {
         x: figure.x.to_owned(),
         y: figure.y.to_owned(),
         note,
-        places,
+        labels,
         curves,
         points: figure.points.iter().map(point).collect(),
         rates,
@@ -142,26 +142,27 @@ fn curve(name: &str, figures: Vec<Option<Rounds>>) -> Curve {
     Curve { name: name.to_owned(), figures }
 }
 
-fn texts<T: ToString>(places: &[T]) -> Vec<String> {
-    places.iter().map(T::to_string).collect()
+fn texts<T: ToString>(values: &[T]) -> Vec<String> {
+    values.iter().map(T::to_string).collect()
 }
 
-/// Skep and masstree, in this order.
+/// Returns Skep and masstree, in this order.
 fn beside_masstree<const N: usize>(pairs: usize) -> Result<Vec<Box<dyn Contender<N>>>, String> {
     Ok(vec![Box::new(Skep::new::<N>(pairs)?), Box::new(Masstree::default())])
 }
 
-/// The rates of both in cases that come twice: first all uniform ones, then all others.
-fn found_beside_masstree(places: Vec<String>, rates: &Rates, names: &[&str]) -> Found {
-    let count = places.len();
+/// Returns the ratios and rates of both stores. The cases of one set of labels follow each other: first all uniform
+/// ones, then all others.
+fn found_beside_masstree(labels: Vec<String>, rates: &Rates, names: &[&str]) -> Found {
+    let count = labels.len();
     let part = |figures: Vec<Option<Rounds>>, number: usize| figures[number * count..][..count].to_vec();
     let of_name = |(number, name): (usize, &&str)| curve(name, part(over(rates, 0, 1), number));
     let curves = names.iter().enumerate().map(of_name).collect();
     let rates_of = |(number, name): (usize, &&str)| {
-        let of = |store, place| curve(&format!("{store}, {name}"), part(of(rates, place), number));
+        let of = |store, index| curve(&format!("{store}, {name}"), part(of(rates, index), number));
         [of("skep", 0), of("masstree", 1)]
     };
-    Found { places, curves, rates: names.iter().enumerate().flat_map(rates_of).collect() }
+    Found { labels, curves, rates: names.iter().enumerate().flat_map(rates_of).collect() }
 }
 
 fn fig10(plan: &Plan) -> Result<Found, String> {
@@ -181,15 +182,15 @@ fn fig10(plan: &Plan) -> Result<Found, String> {
     Ok(found_beside_masstree(texts(&["A", "B", "C", "D", "E", "F"]), &rates, &[UNIFORM, ZIPF]))
 }
 
-/// What a slice inserts at most until it is removed: twice as much as any store does in half a second.
+/// The most pairs that a slice inserts before they are removed: twice as many as any store inserts in half a second.
 const SLICE_INSERTS_MAX: usize = 4_000_000;
 
-/// Pairs of a store in which all that the cases put is new.
+/// Returns the number of pairs in a store if every put of the cases inserts a new one.
 fn pairs_max(plan: &Plan, cases: &[Case]) -> usize {
     plan.pairs + cases.len() * plan.operations + SLICE_INSERTS_MAX
 }
 
-/// The cloud-storage mix with these shares of reads, in percent.
+/// Returns the cloud-storage mixes with these shares of reads, in percent.
 fn cloud(reads: &[u32], keys: Keys) -> Vec<Case> {
     let case = |reads: &u32| Case::inserts("cloud storage", Read::Scan(3, 4), f64::from(100 - reads) / 100.0, keys);
     reads.iter().map(case).collect()
@@ -218,7 +219,7 @@ fn fig14(plan: &Plan) -> Result<Found, String> {
     let of_sizes = [with::<8>(plan)?, with::<16>(plan)?, with::<32>(plan)?, with::<64>(plan)?, with::<128>(plan)?];
     let names = ["skep", "masstree"];
     let over_smallest = |store: usize| {
-        // Stores of different sizes are not there at the same time, so a ratio spreads as much as both rates together.
+        // Stores of different sizes do not exist at the same time, so the spread of a ratio is the sum of both spreads.
         let smallest = Rounds::of(&of_sizes[0][store]);
         let figure = |rounds: &[Vec<f64>; 2]| {
             let rate = Rounds::of(&rounds[store]);
@@ -232,7 +233,7 @@ fn fig14(plan: &Plan) -> Result<Found, String> {
         curve(names[store], figures.collect())
     };
     let (curves, rates) = ([0, 1].map(over_smallest).to_vec(), [0, 1].map(rates).to_vec());
-    Ok(Found { places: texts(&[8, 16, 32, 64, 128]), curves, rates })
+    Ok(Found { labels: texts(&[8, 16, 32, 64, 128]), curves, rates })
 }
 
 fn fig15(plan: &Plan) -> Result<Found, String> {
@@ -243,7 +244,7 @@ fn fig15(plan: &Plan) -> Result<Found, String> {
     let stores: Vec<Box<dyn Contender<16>>> = vec![Box::new(with(false)?), Box::new(with(true)?)];
     let rates = by_turns(stores, &cases, plan, Threads::AllCores)?;
     let both = vec![curve("versions off", of(&rates, 0)), curve("versions on", of(&rates, 1))];
-    Ok(Found { places: texts(&reads), curves: vec![curve(UNIFORM, over(&rates, 0, 1))], rates: both })
+    Ok(Found { labels: texts(&reads), curves: vec![curve(UNIFORM, over(&rates, 0, 1))], rates: both })
 }
 
 fn fig17(plan: &Plan) -> Result<Found, String> {
@@ -252,7 +253,7 @@ fn fig17(plan: &Plan) -> Result<Found, String> {
     let cases = [Case::reads(names[0], Read::Scan(1, 1)), Case::inserts(names[1], Read::Get, 1.0, Keys::Uniform)];
     let pairs = pairs_max(plan, &cases);
     let store = |size: &usize| -> Result<Box<dyn Contender<16>>, String> {
-        let log_block = LogBlock::new(*size, LogBlock::ENTRY_COUNT_MAX).ok_or("there is no such log block")?;
+        let log_block = LogBlock::new(*size, LogBlock::ENTRY_COUNT_MAX).ok_or("a log block cannot have this size")?;
         Ok(Box::new(Skep::with::<16>(pairs, |settings| OrderedSettings { log_block, ..settings })?))
     };
     let stores = sizes.iter().map(store).collect::<Result<Vec<_>, String>>()?;
@@ -265,7 +266,7 @@ fn fig17(plan: &Plan) -> Result<Found, String> {
         let figures = rates.iter().map(|store| Some(Rounds::of(&store[case])));
         curve(names[case], figures.collect())
     };
-    Ok(Found { places: texts(&sizes), curves: vec![over_none(0), over_none(1)], rates: vec![absolute(0), absolute(1)] })
+    Ok(Found { labels: texts(&sizes), curves: vec![over_none(0), over_none(1)], rates: vec![absolute(0), absolute(1)] })
 }
 
 #[cfg(test)]
@@ -274,29 +275,30 @@ mod tests {
 
     use super::*;
 
-    /// Every figure, tiny: a figure of each curve for each place, and every point of the paper beside one.
+    /// Measures every figure with tiny settings: each curve has a figure for each label, and each point of the paper
+    /// has a curve.
     #[test]
     fn all_figures_are_measured_and_drawn() {
         let plan = Plan { pairs: 2_000, batch: 32, rounds: 1, operations: 300, slice: Duration::from_micros(200) };
         for figure in &FIGURES {
             let report = measure(figure, &plan).unwrap();
             for curve in report.curves.iter().chain(&report.rates) {
-                assert_eq!(curve.figures.len(), report.places.len(), "{} {}", figure.name, curve.name);
+                assert_eq!(curve.figures.len(), report.labels.len(), "{} {}", figure.name, curve.name);
             }
             for point in &report.points {
-                assert!(report.places.contains(&point.place), "{} {point:?}", figure.name);
+                assert!(report.labels.contains(&point.label), "{} {point:?}", figure.name);
                 assert!(report.curves.iter().any(|curve| curve.name == point.curve), "{} {point:?}", figure.name);
             }
             let path = std::env::temp_dir().join(format!("skep-{}-{}.svg", figure.name, std::process::id()));
             report.write_picture(&path).unwrap();
             let svg = std::fs::read_to_string(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
-            // A disc for each figure of ours, a ring for each of the paper's, and those of the legend.
+            // One disc for each of our figures, one ring for each of the paper's, and those of the legend.
             let discs: usize = report.curves.iter().map(|curve| curve.figures.iter().flatten().count() + 1).sum();
             let with_points = |curve: &&Curve| report.points.iter().any(|point| point.curve == curve.name);
             let rings = report.points.len() + report.curves.iter().filter(with_points).count();
             assert_eq!(svg.matches("<circle").count(), discs + rings, "{}", figure.name);
-            assert!(report.tables().markdown().contains(&report.places[0]), "{}", figure.name);
+            assert!(report.tables().markdown().contains(&report.labels[0]), "{}", figure.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Stores side by side: filled, then measured case by case, all by turns.
+//! Fills all stores, then measures each case on all stores in turn.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use skep_measure::{Figure, Times};
 use crate::ordered::{Batch, Case, Contender, Draw, execute, execute_on, fill, rate};
 use crate::process::cores;
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Pairs that each store holds at first.
+    /// Pairs in each store at the start.
     pub pairs: usize,
-    /// Operations of a batch.
+    /// Operations in a batch.
     pub batch: usize,
-    /// Rounds, at least one.
+    /// Number of rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case for which the answers of all stores are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     pub operations: usize,
-    /// What is measured of a case in a round, after a warm-up.
+    /// Measured time of a case in a round, after a warm-up.
     pub slice: Duration,
 }
 
-/// Where operations run.
+/// The threads that execute operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// On the thread that asks.
+    /// The calling thread.
     One,
-    /// On every core that there is.
+    /// One thread on every core.
     AllCores,
 }
 
-/// Operations a second: for each contender and case, those of the rounds.
+/// Operations per second: for each contender and case, one number for each round.
 pub(super) type Rates = Vec<Vec<Vec<f64>>>;
 
-/// Fills the contenders, compares their answers in all cases, and measures all cases on all of them, round by round. What a
-/// slice inserts is removed after it.
+/// Fills the contenders, compares their replies in all cases, and measures all cases on all of them, round by round.
+/// The keys that a slice inserts are removed after it.
 pub(super) fn by_turns<const N: usize>(
     mut contenders: Vec<Box<dyn Contender<N>>>,
     cases: &[Case],
@@ -57,33 +57,34 @@ pub(super) fn by_turns<const N: usize>(
                 Threads::AllCores => execute_on(&**contender, case, &batches, cores)?.0,
             });
         }
-        // What one thread reads of another's puts is a matter of time.
-        let is_decided = threads == Threads::One || case.puts == 0.0;
-        if is_decided && sums.iter().any(|sum| *sum != sums[0]) {
-            return Err(format!("the stores answer differently in {}: {sums:?}", case.name));
+        // A read of one thread may or may not see a put of another, so replies are compared only where they are
+        // determined.
+        let is_determined = threads == Threads::One || case.puts == 0.0;
+        if is_determined && sums.iter().any(|sum| *sum != sums[0]) {
+            return Err(format!("the stores reply differently in {}: {sums:?}", case.name));
         }
     }
     let times = Times::for_slice(plan.slice);
     let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
     for round in 0..plan.rounds {
-        for (place, case) in cases.iter().enumerate() {
+        for (index, case) in cases.iter().enumerate() {
             for turn in 0..contenders.len() {
                 let turn = (turn + round) % contenders.len();
                 let mut draw = draw.restarted(round as u64 + 2);
-                rates[turn][place].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, cores)?);
+                rates[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, cores)?);
             }
         }
     }
     Ok(rates)
 }
 
-/// For each case, one contender's rate over another's, round by round.
+/// Returns one contender's rate over another's for each case, round by round.
 pub(super) fn over(rates: &Rates, one: usize, other: usize) -> Vec<Option<Figure>> {
     let cases = rates[one].iter().zip(&rates[other]);
     cases.map(|(one, other)| Some(Figure::of_ratio(one, other))).collect()
 }
 
-/// For each case, a contender's rate.
+/// Returns a contender's rate for each case.
 pub(super) fn of(rates: &Rates, contender: usize) -> Vec<Option<Figure>> {
     rates[contender].iter().map(|rounds| Some(Figure::of(rounds))).collect()
 }

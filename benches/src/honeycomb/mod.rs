@@ -1,7 +1,7 @@
-//! Honeycomb's evaluation (section 6) on the running store, its published figures beside ours.
+//! Runs Honeycomb's evaluation (section 6) on this machine and shows its published figures next to ours.
 //!
-//! They are here, and not among the items of `skep paper`, because they run on the cores of this machine and beside
-//! masstree: the same seed does not give the same figures again.
+//! These figures are separate from `skep paper`, because they run on the cores of this machine together with masstree.
+//! Two runs with the same seed give different figures.
 //!
 //! ```text
 //! figure 10, 11, 13    over masstree, one thread           the paper: over eRPC-Masstree, ten threads and an FPGA
@@ -10,7 +10,8 @@
 //!        17            over no log block, one thread       the paper: the FPGA's scans
 //! ```
 //!
-//! What is compared is measured by turns in one process, on pairs of 16 + 16 bytes unless the figure is about their size.
+//! Stores that are compared are measured in turn in one process. Pairs have 16 + 16 bytes, except in the figure that
+//! varies their size.
 
 mod curve;
 mod figures;
@@ -27,70 +28,72 @@ use crate::figures::{cell, millions};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
-/// What was found.
+/// The result of one figure.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Always `honeycomb`.
     pub kind: String,
-    /// When and where.
+    /// Date and machine.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Which figure, such as `fig17`.
+    /// Name of the figure, such as `fig17`.
     pub figure: String,
-    /// What it shows.
+    /// Title of the figure.
     pub title: String,
-    /// What is varied.
+    /// The setting that is varied.
     pub x: String,
-    /// What the curves say.
+    /// The unit of the curves.
     pub y: String,
-    /// How it was measured, and how the paper's points are to be read.
+    /// How the figure was measured, and how to read the paper's points.
     pub note: String,
-    /// The places along x.
-    pub places: Vec<String>,
-    /// Ours.
+    /// Labels along x.
+    #[serde(rename = "places")]
+    pub labels: Vec<String>,
+    /// Our curves.
     pub curves: Vec<Curve>,
-    /// The paper's.
+    /// The paper's points.
     pub points: Vec<PaperPoint>,
-    /// What the curves were made from, in operations a second.
+    /// The rates from which the curves are computed, in operations per second.
     pub rates: Vec<Curve>,
 }
 
-/// A figure for each place.
+/// One figure for each label.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Curve {
-    /// What it is of.
+    /// Name of the curve.
     pub name: String,
-    /// In the order of the places; none where there is nothing to measure.
+    /// In the order of the labels; `None` if there is nothing to measure.
     pub figures: Vec<Option<Figure>>,
 }
 
 /// A published figure.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PaperPoint {
-    /// The name of the curve of ours that it stands beside.
+    /// Name of our curve that it is compared with.
     pub curve: String,
-    /// The place.
-    pub place: String,
-    /// What was published.
+    /// Label along x.
+    #[serde(rename = "place")]
+    pub label: String,
+    /// The published number.
     pub y: f64,
-    /// Whether that is the figure, or the least or most that it is.
+    /// How the number bounds the figure.
     pub bound: Bound,
 }
 
-/// How a published figure is meant.
+/// How a published number bounds the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// As it stands.
+    /// The figure itself.
     Exact,
-    /// At least.
+    /// A lower bound.
     Least,
-    /// At most.
+    /// An upper bound.
     Most,
 }
 
 impl PaperPoint {
-    /// As text.
+    /// Formats the number with its bound.
     fn text(&self) -> String {
         let sign = match self.bound {
             Bound::Exact => "",
@@ -102,22 +105,22 @@ impl PaperPoint {
 }
 
 impl Report {
-    /// The tables: a row for each place.
+    /// Returns the tables, with a row for each label.
     pub fn tables(&self) -> Tables {
         let has_points = |curve: &&Curve| self.points.iter().any(|point| point.curve == curve.name);
         let of_paper: Vec<&Curve> = self.curves.iter().filter(has_points).collect();
         let cell = |figure: Option<&Figure>, text: fn(f64) -> String| {
             figure.map_or(String::new(), |figure| cell(figure, text))
         };
-        let rows = self.places.iter().enumerate().map(|(number, place)| {
-            let ours = self.curves.iter().map(|curve| cell(curve.figures[number].as_ref(), |y| format!("{y:.2}")));
+        let rows = self.labels.iter().enumerate().map(|(index, label)| {
+            let ours = self.curves.iter().map(|curve| cell(curve.figures[index].as_ref(), |y| format!("{y:.2}")));
             let paper = of_paper.iter().map(|curve| {
                 let mut points = self.points.iter();
-                let point = points.find(|point| point.curve == curve.name && point.place == *place);
+                let point = points.find(|point| point.curve == curve.name && point.label == *label);
                 point.map_or(String::new(), PaperPoint::text)
             });
-            let rates = self.rates.iter().map(|curve| cell(curve.figures[number].as_ref(), millions));
-            std::iter::once(place.clone()).chain(ours).chain(paper).chain(rates).collect()
+            let rates = self.rates.iter().map(|curve| cell(curve.figures[index].as_ref(), millions));
+            std::iter::once(label.clone()).chain(ours).chain(paper).chain(rates).collect()
         });
         let ours = self.curves.iter().map(|curve| curve.name.clone());
         let paper = of_paper.iter().map(|curve| format!("paper, {}", curve.name));
@@ -127,13 +130,13 @@ impl Report {
         Tables { tables: vec![table(&header, 1, rows)], note: format!("{} {}", sentence(&self.y), self.note) }
     }
 
-    /// Draws it.
+    /// Draws the picture.
     pub fn write_picture(&self, path: &Path) -> Result<(), String> {
         curve::draw(self, path).map_err(|error| format!("cannot draw {}: {error}", path.display()))
     }
 }
 
-/// With a capital letter and a stop.
+/// Capitalises the text and ends it with a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))

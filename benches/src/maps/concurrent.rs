@@ -1,7 +1,6 @@
-//! The two maps that many threads may share, here used by one, as each thread of a program would use them.
+//! Two maps for many threads, used here by one thread.
 //!
-//! papaya's values cannot be changed where they are: an update makes a new one. Its guard is taken once for a batch, so
-//! a batch is what it has to amortise it over.
+//! papaya's values cannot be changed in place: an update makes a new one. Its guard is taken once for each batch.
 
 use dashmap::DashMap;
 use papaya::HashMap;
@@ -13,7 +12,7 @@ use super::{Contender, add, number, replace, weigh};
 pub(super) struct Dash(DashMap<Box<[u8]>, Box<[u8]>, RandomState>);
 
 impl Dash {
-    /// An empty map for so many pairs.
+    /// Returns an empty map with capacity for `pairs` pairs.
     pub(super) fn new(pairs: usize) -> Self {
         Dash(DashMap::with_capacity_and_hasher(pairs, RandomState::new()))
     }
@@ -38,11 +37,11 @@ impl Contender for Dash {
     }
 }
 
-/// papaya: no locks; memory is given back when no guard can see it.
+/// papaya: no locks; memory is freed when no guard can see it.
 pub(super) struct Papaya(HashMap<Box<[u8]>, Box<[u8]>, RandomState>);
 
 impl Papaya {
-    /// An empty map for so many pairs.
+    /// Returns an empty map with capacity for `pairs` pairs.
     pub(super) fn new(pairs: usize) -> Self {
         Papaya(HashMap::with_capacity_and_hasher(pairs, RandomState::new()))
     }

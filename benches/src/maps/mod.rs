@@ -1,17 +1,17 @@
-//! The store beside Rust's maps, in one process, on one thread.
+//! The store compared with Rust's maps, in one process, on one thread.
 //!
-//! All hold the same pairs and get the same operations in the same batches, on keys that were drawn before the clock
-//! runs. Keys and values reach them as slices whose length the compiler does not know. The maps hash with rapidhash, as
-//! the store does, and are made for as many pairs as they will hold.
+//! All contenders hold the same pairs and execute the same operations in the same batches. The keys are drawn before
+//! the clock runs. Keys and values are slices whose length the compiler does not know. The maps hash with rapidhash, as
+//! the store does, and are created with capacity for all pairs.
 //!
 //! ```text
-//! fill ─ one after another: growth of resident memory
-//! compare ─ for each case: the same operations for all, whose answers must agree
-//! round ─ for each case: every contender, first one turn about: warm up, slice      five or more rounds
+//! fill      one contender after another: growth of resident memory
+//! compare   for each case: the same operations for all, whose replies must agree
+//! round     for each case: every contender in turn: warm up, slice; the first one changes from round to round
 //! ```
 //!
-//! What an answer holds goes into a sum, and the sums of all contenders must agree: who answers wrong is not measured. How
-//! long they are warmed up and measured is `skep_measure`'s.
+//! Each contender adds up the contents of its replies. The sums of all contenders must agree before anything is
+//! measured. `skep_measure` decides how long the warm-up and the slice take.
 
 mod concurrent;
 mod run;
@@ -21,28 +21,28 @@ mod store;
 pub use run::{Case, Plan, Report, Row, run};
 pub(crate) use store::Store;
 
-/// One that holds pairs. Batches are slices of equal length; every key is there once [`Contender::put`] has filled it.
+/// A store of pairs. The slices of a call have equal length. All keys exist after [`Contender::put`] has filled it.
 pub trait Contender {
-    /// Looks all keys up; the sum, over the values found, of the length and the number that each is.
+    /// Finds all keys. Returns the sum, over the values found, of their lengths and the numbers that they encode.
     fn get(&mut self, keys: &[&[u8]], batch: usize) -> u64;
 
-    /// Puts a pair for every key, whether it exists or not.
+    /// Puts a pair for every key.
     fn put(&mut self, keys: &[&[u8]], values: &[&[u8]], batch: usize);
 
-    /// Adds `delta` to every key's value, two bytes taken as a number; the sum of the old values' weights.
+    /// Adds `delta` to every key's value, a number of two bytes. Returns the sum of the old values' weights.
     fn fetch_add(&mut self, keys: &[&[u8]], delta: u16, batch: usize) -> u64;
 
-    /// Share of its memory that is keys and values, if it was given a memory.
+    /// Returns the share of its memory that holds keys and values, if its memory has a fixed size.
     fn utilization(&self) -> Option<f64> {
         None
     }
 }
 
-/// What a contender is called and how it is made.
+/// The name and the constructor of a contender.
 pub struct Kind {
-    /// The name in the table.
+    /// Name in the table.
     pub name: &'static str,
-    /// Whether it takes keys and values of any length, as the store does.
+    /// True if it takes keys and values of any length, as the store does.
     pub is_variable: bool,
     /// Makes an empty one for the pairs of a plan.
     pub new: fn(&Plan) -> Result<Box<dyn Contender>, String>,
@@ -70,19 +70,19 @@ pub const KINDS: [Kind; 6] = [
     },
 ];
 
-/// What a value adds to the sum of answers.
+/// Returns the amount that a value adds to the sum of replies.
 #[inline]
 fn weigh(value: &[u8]) -> u64 {
     value.len() as u64 + u64::from(number(value))
 }
 
-/// A value of two bytes as a number.
+/// Returns a value of two bytes as a number.
 #[inline]
 fn number(value: &[u8]) -> u16 {
     value.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes))
 }
 
-/// Adds to a value of two bytes; its weight before.
+/// Adds to a value of two bytes. Returns its weight before the addition.
 #[inline]
 fn add(value: &mut [u8], delta: u16) -> u64 {
     let weight = weigh(value);

@@ -1,4 +1,4 @@
-//! The fill, the rounds, and the report.
+//! Fills the contenders, measures them in rounds, and reports the result.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +13,29 @@ use crate::process::{available_size, huge_page_policy, huge_page_size, resident_
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
-/// Pairs of one step of the fill.
+/// Pairs in one step of the fill.
 const FILL_STEP: usize = 1 << 16;
-/// What all contenders together take for a pair, in bytes, at the worst size of the tables.
+/// Bytes that all contenders together take for a pair, at the most unfavourable capacity of the tables.
 const PAIR_MEMORY_MAX: u64 = 420;
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Plan {
-    /// Pairs that every contender holds.
+    /// Pairs in every contender.
     pub pairs: usize,
-    /// Operations of a batch.
+    /// Operations in a batch.
     pub batch: usize,
-    /// Rounds, at least one.
+    /// Number of rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case for which the answers of all contenders are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     pub operations: usize,
-    /// Share of the store's memory that the pairs are.
+    /// Share of the store's memory that holds the pairs.
     pub utilization: f64,
-    /// What is measured of a case in a round, after a warm-up.
+    /// Measured time of a case in a round, after a warm-up.
     pub slice: Duration,
 }
 
-/// What is measured.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Case {
@@ -43,7 +43,7 @@ pub enum Case {
     GetUniform,
     /// Puts to keys that exist, values of the same size.
     PutExisting,
-    /// Additions that answer the old value.
+    /// Additions that return the old value.
     FetchAdd,
     /// Gets by Zipf's law.
     GetZipf,
@@ -54,50 +54,50 @@ impl Case {
     pub const ALL: [Case; 4] = [Case::GetUniform, Case::PutExisting, Case::FetchAdd, Case::GetZipf];
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Always `maps`.
     pub kind: String,
-    /// When and where.
+    /// Date and machine.
     #[serde(flatten)]
     pub origin: Origin,
-    /// As in [`Plan`].
+    /// See [`Plan::pairs`].
     pub pairs: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::batch`].
     pub batch: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::rounds`].
     pub rounds: usize,
-    /// The allocator of the maps, and how huge pages were asked for.
+    /// The allocator of the maps and its settings for huge pages.
     pub allocator: String,
-    /// Share of the store's memory that is keys and values.
+    /// Share of the store's memory that holds keys and values.
     pub utilization: f64,
-    /// One for each contender, the store first.
+    /// One row for each contender, the store first.
     pub rows: Vec<Row>,
-    /// For each case, the store's speed over that of the fastest map that takes pairs of any size.
+    /// For each case, the store's speed divided by that of the fastest map that takes pairs of any size.
     pub over_best: Vec<Figure>,
-    /// Bytes that the leanest such map takes for a pair over those that the store takes.
+    /// Bytes per pair of the smallest such map, divided by those of the store.
     pub memory_over_ours: f64,
     /// A hash of the work that was done: the same for the same plan.
     pub work: u64,
 }
 
-/// A contender's figures.
+/// The figures of one contender.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Row {
-    /// Which one.
+    /// Name of the contender.
     pub name: String,
-    /// Whether it takes pairs of any size.
+    /// True if it takes pairs of any size.
     pub is_variable: bool,
-    /// Growth of resident memory during the fill, for a pair.
+    /// Growth of resident memory during the fill, per pair.
     pub bytes_per_pair: f64,
-    /// Share of that in huge pages.
+    /// Share of that growth in huge pages.
     pub huge_pages: f64,
-    /// Operations a second for each case, in the order of [`Case::ALL`].
+    /// Operations per second of each case, in the order of [`Case::ALL`].
     pub ops_per_s: Vec<Figure>,
 }
 
-/// The keys and values of a case, drawn before it is timed.
+/// Keys and values of a case, drawn before the clock runs.
 struct Drawn {
     keys: Vec<[u8; 8]>,
     values: Vec<[u8; 2]>,
@@ -131,14 +131,14 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         contenders.push(contender);
     }
 
-    let work = compare_answers(&mut contenders, plan)?;
+    let work = compare_replies(&mut contenders, plan)?;
     let times = Times::for_slice(plan.slice);
     let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
     for round in 0..plan.rounds {
         for (case_index, case) in Case::ALL.into_iter().enumerate() {
             for turn in 0..contenders.len() {
                 let turn = (turn + round) % contenders.len();
-                // The same keys for everyone, as far as each comes.
+                // All contenders get the same sequence of keys; a faster one uses more of it.
                 let mut draw = draw(case, round as u64 + 2, plan);
                 let contender = &mut *contenders[turn];
                 let work = times.measure(|at_least| {
@@ -157,7 +157,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     }
     let peers: Vec<usize> = (1..rows.len()).filter(|&peer| rows[peer].is_variable).collect();
     let over_best = |case: usize| {
-        // One whose own figure is withheld can still be the fastest.
+        // A contender whose own figure is withheld can still be the fastest.
         let speed = |peer: usize| rates[peer][case].iter().sum::<f64>();
         let best = peers.iter().copied().max_by(|&a, &b| speed(a).total_cmp(&speed(b)));
         Figure::of_ratio(&rates[0][case], &rates[best.expect("there are peers")][case])
@@ -178,22 +178,22 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     })
 }
 
-/// All contenders do the same operations of each case; the hash of their answers, which must agree.
-fn compare_answers(contenders: &mut [Box<dyn Contender>], plan: &Plan) -> Result<u64, String> {
+/// Runs the same operations of each case on all contenders. Returns the hash of their replies, which must agree.
+fn compare_replies(contenders: &mut [Box<dyn Contender>], plan: &Plan) -> Result<u64, String> {
     let mut work = 0u64;
     for case in Case::ALL {
         let drawn = Drawn::new(&mut draw(case, 1, plan), 0, plan.operations);
         let sums: Vec<u64> =
             contenders.iter_mut().map(|contender| time(&mut **contender, case, &drawn, plan.batch).0).collect();
         if let Some(wrong) = sums.iter().position(|sum| *sum != sums[0]) {
-            return Err(format!("{} and {} answered {case:?} differently", KINDS[0].name, KINDS[wrong].name));
+            return Err(format!("{} and {} reply differently to {case:?}", KINDS[0].name, KINDS[wrong].name));
         }
         work = work.rotate_left(9) ^ sums[0];
     }
     Ok(work)
 }
 
-/// Draws the records of a case.
+/// Returns the generator of a case's records.
 fn draw(case: Case, seed: u64, plan: &Plan) -> Draw {
     let random = Xoshiro256PlusPlus::seed_from_u64(seed);
     if case == Case::GetZipf { Draw::zipf(random, plan.pairs as u64) } else { Draw::uniform(random, plan.pairs as u64) }
@@ -208,7 +208,7 @@ fn fill(contender: &mut dyn Contender, plan: &Plan) {
     }
 }
 
-/// Does the work of a case; its sum, and the time that it took.
+/// Runs the operations of a case. Returns the sum of their replies and the time that they took.
 fn time(contender: &mut dyn Contender, case: Case, drawn: &Drawn, batch: usize) -> (u64, Work) {
     let (keys, values) = (slices(&drawn.keys), slices(&drawn.values));
     let (keys, batch) = std::hint::black_box((&keys[..], batch));
@@ -231,13 +231,13 @@ fn slices<const SIZE: usize>(arrays: &[[u8; SIZE]]) -> Vec<&[u8]> {
 impl Drawn {
     fn new(draw: &mut Draw, round: u64, count: usize) -> Self {
         let keys = (0..count).map(|_| random_key(draw.next_record())).collect();
-        let values = (0..count as u64).map(|place| random_value(place ^ round << 32)).collect();
+        let values = (0..count as u64).map(|index| random_value(index ^ round << 32)).collect();
         Drawn { keys, values }
     }
 }
 
 impl Report {
-    /// The table, and below it what it was measured with.
+    /// Returns the table and a note on its settings.
     pub fn tables(&self) -> Tables {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for row in &self.rows {
@@ -269,7 +269,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// All contenders answer alike, and do what they did when this was written.
+    /// Checks that all contenders reply alike, and that the work has not changed since this was written.
     #[test]
     fn the_comparison_runs() {
         let plan = Plan {

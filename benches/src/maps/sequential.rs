@@ -6,8 +6,8 @@
 //! Arrays      control byte │ 8 B key │ 2 B value                                none, and no other lengths
 //! ```
 //!
-//! The first is what most would write; the second is the compact form that still takes any pair, up to keys of 255
-//! bytes; the third shows what fixed lengths save, and does not do what the others do.
+//! Most programs would use the first. The second is the compact form that still takes any pair, with keys of at most
+//! 255 bytes. The third shows how much fixed lengths save; it cannot do the work of the others.
 
 use std::hash::BuildHasher;
 
@@ -20,7 +20,7 @@ use super::{Contender, add, replace, weigh};
 pub(super) struct Boxes(HashMap<Box<[u8]>, Box<[u8]>, RandomState>);
 
 impl Boxes {
-    /// An empty map for so many pairs.
+    /// Returns an empty map with capacity for `pairs` pairs.
     pub(super) fn new(pairs: usize) -> Self {
         Boxes(HashMap::with_capacity_and_hasher(pairs, RandomState::new()))
     }
@@ -45,19 +45,19 @@ impl Contender for Boxes {
     }
 }
 
-/// A table of boxes that hold a pair each.
+/// A table of boxes with one pair each.
 pub(super) struct PairBoxes {
     table: HashTable<Box<[u8]>>,
     state: RandomState,
 }
 
 impl PairBoxes {
-    /// An empty table for so many pairs.
+    /// Returns an empty table with capacity for `pairs` pairs.
     pub(super) fn new(pairs: usize) -> Self {
         PairBoxes { table: HashTable::with_capacity(pairs), state: RandomState::new() }
     }
 
-    /// The value of a key, which can be changed.
+    /// Returns the value of a key for writing.
     #[inline]
     fn value_mut(&mut self, key: &[u8]) -> Option<&mut [u8]> {
         let pair = self.table.find_mut(self.state.hash_one(key), |pair| key_of(pair) == key)?;
@@ -65,7 +65,7 @@ impl PairBoxes {
     }
 }
 
-/// The key in a box that holds a pair.
+/// Returns the key in a box with a pair.
 #[inline]
 fn key_of(pair: &[u8]) -> &[u8] {
     &pair[1..1 + usize::from(pair[0])]
@@ -82,11 +82,11 @@ impl Contender for PairBoxes {
             match self.value_mut(key) {
                 Some(old) if old.len() == value.len() => old.copy_from_slice(value),
                 found => {
-                    let is_there = found.is_some();
+                    let exists = found.is_some();
                     let key_size = u8::try_from(key.len()).expect("a key of at most 255 bytes");
                     let pair: Box<[u8]> = [&[key_size], *key, value].concat().into();
                     let hash = self.state.hash_one(*key);
-                    if is_there {
+                    if exists {
                         let old = self.table.find_mut(hash, |pair| key_of(pair) == *key);
                         *old.expect("it was found before") = pair;
                     } else {
@@ -106,13 +106,13 @@ impl Contender for PairBoxes {
 pub(super) struct Arrays(HashMap<[u8; 8], [u8; 2], RandomState>);
 
 impl Arrays {
-    /// An empty map for so many pairs.
+    /// Returns an empty map with capacity for `pairs` pairs.
     pub(super) fn new(pairs: usize) -> Self {
         Arrays(HashMap::with_capacity_and_hasher(pairs, RandomState::new()))
     }
 }
 
-/// A slice as an array of its length.
+/// Copies a slice into an array of its length.
 #[inline]
 fn array<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
     *bytes.first_chunk().expect("all pairs have one size")

@@ -1,17 +1,17 @@
-//! Skep's processor as a contender: what a program that embeds the store does.
+//! Skep's processor as a contender: the work of a program that embeds the store.
 //!
-//! Requests are put together and answers read within the measured time, as a user has to.
+//! Building requests and reading replies are part of the measured time, since every user has to do both.
 
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
 use super::{Contender, weigh};
 
 /// Bytes of a pair.
 const KV_SIZE: usize = 10;
-/// Smallest memory worth having.
+/// The smallest useful memory.
 const MEMORY_SIZE_MIN: u64 = 1 << 20;
 
 /// The store.
@@ -21,7 +21,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store with a memory of which so many pairs are the share `utilization`.
+    /// Opens an empty store whose memory is filled to `utilization` by `pairs` pairs.
     pub(crate) fn new(pairs: usize, utilization: f64) -> Result<Self, String> {
         let memory = ((pairs * KV_SIZE) as f64 / utilization) as u64;
         let settings = Settings::for_kv_size(memory.max(MEMORY_SIZE_MIN), KV_SIZE, 1);
@@ -29,23 +29,24 @@ impl Store {
         Ok(Store { processor, replies: Replies::with_budget(usize::MAX) })
     }
 
-    /// Executes an operation on every key; the sum of the answers' weights. `operation` is told the place of the key.
+    /// Executes an operation on every key. Returns the sum of the replies' weights. `operation` gets the index of the
+    /// key.
     fn execute<'a>(&mut self, keys: &[&'a [u8]], batch: usize, operation: impl Fn(usize) -> Operation<'a>) -> u64 {
         let mut requests = Vec::with_capacity(batch);
         let mut sum = 0;
-        let mut place = 0;
+        let mut index = 0;
         for keys in keys.chunks(batch) {
             requests.clear();
             for key in keys {
-                requests.push(Request { key, operation: operation(place) });
-                place += 1;
+                requests.push(Request { key, operation: operation(index) });
+                index += 1;
             }
             self.processor.execute(&requests, &mut self.replies);
             for reply in self.replies.iter() {
                 match reply {
                     Reply::Value(value) => sum += weigh(value),
                     Reply::Done => {}
-                    other => panic!("the store answered {other:?}"),
+                    other => panic!("the store replied {other:?}"),
                 }
             }
         }
@@ -59,7 +60,7 @@ impl Contender for Store {
     }
 
     fn put(&mut self, keys: &[&[u8]], values: &[&[u8]], batch: usize) {
-        self.execute(keys, batch, |place| Operation::Put { value: values[place], condition: PutCondition::Always });
+        self.execute(keys, batch, |index| Operation::Put { value: values[index], condition: PutCondition::Always });
     }
 
     fn fetch_add(&mut self, keys: &[&[u8]], delta: u16, batch: usize) -> u64 {

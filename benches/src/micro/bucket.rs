@@ -1,4 +1,4 @@
-//! A bucket: finding keys in it, and its entries coming and going (KV-Direct, section 3.3.1).
+//! A bucket: finding keys, adding entries and removing them (KV-Direct, section 3.3.1).
 
 use skep_store::hash::Search;
 use skep_store::hash::bucket::{Bucket, SecondaryHash, SlabSlot};
@@ -8,13 +8,13 @@ use skep_store::memory::Pointer;
 use super::{Workload, fold};
 use crate::keys::{random_key, random_value};
 
-/// Buckets of a run. They differ, so that branches are as hard to predict as in a table.
+/// Number of buckets in a run. The buckets differ, so that branches are as hard to predict as in a table.
 const BUCKETS: u64 = 256;
-/// Pairs of 10 bytes that fill a bucket.
+/// Number of pairs of 10 bytes that fill a bucket.
 const PAIRS: u64 = 5;
-/// Slab slots that fill a bucket.
+/// Number of slab slots that fill a bucket.
 const SLABS: u64 = 10;
-/// What stands in a hash for a key that was not found.
+/// Number hashed for a key that was not found.
 const ABSENT: u64 = 99;
 
 pub(super) fn workloads() -> Vec<Workload> {
@@ -57,19 +57,19 @@ pub(super) fn workloads() -> Vec<Workload> {
     ]
 }
 
-/// Looks a key up in each bucket; a hash of the slots.
+/// Finds a key in each bucket. Returns a hash of the slots.
 fn find_inline(buckets: &[Bucket], keys: impl Iterator<Item = [u8; 8]>) -> Box<dyn FnMut() -> u64> {
-    let places: Vec<(Bucket, [u8; 8])> = buckets.iter().copied().zip(keys).collect();
+    let searches: Vec<(Bucket, [u8; 8])> = buckets.iter().copied().zip(keys).collect();
     let search = Search::new();
     Box::new(move || {
-        places.iter().fold(0, |hash, (bucket, key)| {
-            fold(hash, search.inline_pair(bucket, key).map_or(ABSENT, |pair| u64::from(pair.slot)))
+        searches.iter().fold(0, |hash, (bucket, key)| {
+            fold(hash, search.inline_pair(bucket, key).map_or(ABSENT, |pair| pair.slot() as u64))
         })
     })
 }
 
-/// Takes the first pair out of each bucket and puts it back as the last, so that all take their turn; a hash of the
-/// slots that are free in between.
+/// Removes the first pair of each bucket and appends it again as the last, so that every pair is removed once. Returns
+/// a hash of the number of free slots after each removal.
 fn remove_push(mut buckets: Vec<Bucket>) -> Box<dyn FnMut() -> u64> {
     let pairs: Vec<_> = (0..BUCKETS * PAIRS).map(|record| (random_key(record), random_value(record))).collect();
     let mut turn = 0;
@@ -86,25 +86,25 @@ fn remove_push(mut buckets: Vec<Bucket>) -> Box<dyn FnMut() -> u64> {
     })
 }
 
-fn inline_bucket(number: u64) -> Bucket {
+fn inline_bucket(index: u64) -> Bucket {
     let mut bucket = Bucket::EMPTY;
-    for record in number * PAIRS..(number + 1) * PAIRS {
+    for record in index * PAIRS..(index + 1) * PAIRS {
         bucket.push_inline(&random_key(record), &random_value(record));
     }
     bucket
 }
 
-fn slab_bucket(number: u64) -> Bucket {
+fn slab_bucket(index: u64) -> Bucket {
     let mut bucket = Bucket::EMPTY;
     for slot in 0..SLABS {
         let class = SlabClass::for_size(64).expect("there are slabs of 64 bytes");
-        let pointer = Pointer::new((2 * (number * SLABS + slot)) as u32);
-        bucket.push_slab(SlabSlot { class, pointer, secondary: secondary(number, slot) });
+        let pointer = Pointer::new((2 * (index * SLABS + slot)) as u32);
+        bucket.push_slab(SlabSlot { class, pointer, secondary: secondary(index, slot) });
     }
     bucket
 }
 
-/// Differs from slot to slot of a bucket.
+/// Returns a secondary hash that differs between the slots of a bucket.
 fn secondary(bucket: u64, slot: u64) -> SecondaryHash {
     SecondaryHash::from_hash(bucket * 131 + slot * 37)
 }

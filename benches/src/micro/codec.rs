@@ -1,23 +1,23 @@
 //! The two wire formats, and λ on a vector.
 
-use skep_store::function::{Element, UpdateFunction, update};
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape};
+use skep_core::function::{Element, UpdateFunction, update};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape};
 use skep_wire::native::{ReplyFrame, ReplyFrameWriter, RequestFrame, RequestFrameWriter};
 use skep_wire::resp::{Parsed, RequestParser};
 
 use super::{Workload, fold, fold_bytes};
 use crate::keys::{random_key, random_value};
 
-/// Operations of a frame, and requests of a pipeline.
+/// Number of operations in a frame, and of requests in a pipeline.
 const DEPTH: u64 = 64;
-/// Elements of the vector: 1 KiB of `i64`.
+/// Number of elements in the vector: 1 KiB of `i64`.
 const ELEMENTS: u64 = 128;
 
 /// A key and a value.
 type Pair = ([u8; 8], [u8; 2]);
 
 pub(super) fn workloads() -> Vec<Workload> {
-    // If a run computed them, the compiler could know them beforehand.
+    // The pairs are computed before the run. Otherwise the compiler could evaluate the run at compile time.
     let pairs: Vec<Pair> = (0..DEPTH).map(|record| (random_key(record), random_value(record))).collect();
     let reply_pairs = pairs.clone();
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
@@ -50,13 +50,13 @@ pub(super) fn workloads() -> Vec<Workload> {
     ]
 }
 
-/// A frame of gets and puts by turns.
+/// Encodes a frame in which gets and puts alternate.
 fn encode_requests(pairs: &[Pair], frame: &mut Vec<u8>) -> u64 {
     frame.clear();
     let mut writer = RequestFrameWriter::new(frame, 7, 0);
-    for (place, (key, value)) in pairs.iter().enumerate() {
+    for (index, (key, value)) in pairs.iter().enumerate() {
         let put = Operation::Put { value, condition: PutCondition::Always };
-        let operation = if place % 2 == 0 { Operation::Get } else { put };
+        let operation = if index % 2 == 0 { Operation::Get } else { put };
         assert!(writer.push(&Request { key, operation }), "the frame holds them");
     }
     writer.finish();
@@ -64,7 +64,7 @@ fn encode_requests(pairs: &[Pair], frame: &mut Vec<u8>) -> u64 {
 }
 
 fn decode_requests(frame: &[u8]) -> u64 {
-    let (frame, _) = RequestFrame::decode(frame).ok().flatten().expect("a whole frame");
+    let (frame, _) = RequestFrame::decode(frame).ok().flatten().expect("a complete frame");
     frame.operations().fold(0, |hash, operation| {
         let request = operation.expect("a valid operation");
         let value_size = if let Operation::Put { value, .. } = request.operation { value.len() } else { 0 };
@@ -75,23 +75,23 @@ fn decode_requests(frame: &[u8]) -> u64 {
 fn encode_replies(pairs: &[Pair], frame: &mut Vec<u8>) -> u64 {
     frame.clear();
     let mut writer = ReplyFrameWriter::new(frame, 7);
-    for (place, (_, value)) in pairs.iter().enumerate() {
-        writer.push(Ok(if place % 2 == 0 { Reply::Value(value) } else { Reply::Done }));
+    for (index, (_, value)) in pairs.iter().enumerate() {
+        writer.push(Ok(if index % 2 == 0 { Reply::Value(value) } else { Reply::Done }));
     }
     writer.finish();
     fold_bytes(0, frame)
 }
 
 fn decode_replies(frame: &[u8]) -> u64 {
-    let (frame, _) = ReplyFrame::decode(frame).ok().flatten().expect("a whole frame");
-    frame.replies().fold(0, |hash, response| match response {
+    let (frame, _) = ReplyFrame::decode(frame).ok().flatten().expect("a complete frame");
+    frame.replies().fold(0, |hash, reply| match reply {
         Ok(Ok(Reply::Value(value))) => fold(hash, u64::from(value[0])),
         Ok(Ok(Reply::Done)) => fold(hash, 1 << 8),
         _ => fold(hash, 1 << 9),
     })
 }
 
-/// A pipeline of gets and sets by turns.
+/// Parses a pipeline in which gets and sets alternate.
 fn parse_requests() -> Box<dyn FnMut() -> u64> {
     let mut pipeline = Vec::new();
     for record in 0..DEPTH {
@@ -109,7 +109,7 @@ fn parse_requests() -> Box<dyn FnMut() -> u64> {
         while start < pipeline.len() {
             let input = &mut pipeline[start..];
             arguments.clear();
-            let Ok(Parsed::Complete(size)) = parser.parse(input, &mut arguments) else { panic!("a whole request") };
+            let Ok(Parsed::Complete(size)) = parser.parse(input, &mut arguments) else { panic!("a complete request") };
             let key = arguments[1].range();
             hash = fold(hash, u64::from(input[key.end - 1]) << 8 | arguments.len() as u64);
             start += size;
@@ -118,13 +118,13 @@ fn parse_requests() -> Box<dyn FnMut() -> u64> {
     })
 }
 
-/// Adds a number to every element. The vector is as new for every run, or its hash would differ.
+/// Adds a number to every element. Every run begins with the same vector, so that its hash is the same.
 fn vector_add() -> Box<dyn FnMut() -> u64> {
-    let fresh: Vec<u8> = (0..ELEMENTS).flat_map(|element| (element * element).to_le_bytes()).collect();
+    let original: Vec<u8> = (0..ELEMENTS).flat_map(|element| (element * element).to_le_bytes()).collect();
     let delta = 5i64.to_le_bytes();
-    let mut vector = fresh.clone();
+    let mut vector = original.clone();
     Box::new(move || {
-        vector.copy_from_slice(&fresh);
+        vector.copy_from_slice(&original);
         update(UpdateFunction::Add, Element::I64, Shape::ScalarToVector, &delta, &mut vector);
         fold_bytes(0, &vector)
     })

@@ -1,7 +1,8 @@
-//! The parts alone, each on data that stays in the first caches: what an operation costs when memory costs nothing.
+//! Times each part by itself, on data that stays in the first-level caches: the cost of an operation without the cost
+//! of memory.
 //!
-//! A workload is a name, a piece of work that can be repeated, and the hash of what its first run does. The hash follows
-//! from answers and bytes on the wire, not from how they come about, so a faster implementation keeps it.
+//! A workload has a name, a piece of work that can be repeated, and a hash of the results of its first run. The hash
+//! depends on replies and on bytes on the wire, so an optimised implementation keeps it.
 
 mod bucket;
 mod codec;
@@ -9,28 +10,28 @@ mod store;
 
 /// Work that can be repeated.
 pub struct Workload {
-    /// Its part and what is done with it.
+    /// The part, and the operation on it.
     pub name: &'static str,
-    /// Operations of one run.
+    /// Number of operations in one run.
     pub operations: u64,
     /// The hash of the first run.
     pub hash: u64,
-    /// One run; a hash of what it did.
+    /// Runs the work once and returns a hash of its results.
     pub run: Box<dyn FnMut() -> u64>,
 }
 
-/// All workloads, fresh.
+/// Returns all workloads in their initial state.
 pub fn workloads() -> Vec<Workload> {
     [bucket::workloads(), store::workloads(), codec::workloads()].into_iter().flatten().collect()
 }
 
-/// Takes one more number into a hash.
+/// Adds a number to a hash.
 #[inline]
 fn fold(hash: u64, number: u64) -> u64 {
     (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// Takes bytes into a hash.
+/// Adds bytes to a hash.
 fn fold_bytes(hash: u64, bytes: &[u8]) -> u64 {
     fold(hash, rapidhash::v3::rapidhash_v3(bytes))
 }

@@ -1,17 +1,17 @@
-//! The slab allocator (KV-Direct, section 3.3.2) and the reservation station (section 3.3.3), the latter through the
-//! processor: batches of keys that all differ beside batches in which keys repeat.
+//! The slab allocator (KV-Direct, section 3.3.2) and the reservation station (section 3.3.3). The station is measured
+//! through the processor: batches of distinct keys are compared with batches in which keys repeat.
 
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
 use skep_store::hash::slab::{SlabAllocator, SlabClass};
 use skep_store::memory::Pointer;
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
 use super::{Workload, fold};
 use crate::keys::{random_key, random_value};
 
-/// Operations of a batch: as many as may be under way.
+/// Number of operations in a batch: the most that can be in flight.
 const BATCH: u64 = 256;
 /// Memory of the allocator and of the store, in bytes.
 const MEMORY: u64 = 1 << 20;
@@ -37,25 +37,25 @@ const ADD: Operation<'static> = Operation::Update(Update {
     return_old: true,
 });
 
-/// Takes a batch of slabs and gives every `step`-th back at once, the others at the end.
+/// Allocates a batch of slabs and frees them, in `step` passes over every `step`-th slab.
 fn slab(name: &'static str, size: usize, step: usize, hash: u64) -> Workload {
     let mut allocator = SlabAllocator::new(Pointer::new(0), Pointer::to_line(MEMORY / 64));
     let class = SlabClass::for_size(size).expect("there is a class of this size");
-    let mut taken = Vec::with_capacity(BATCH as usize);
+    let mut allocated = Vec::with_capacity(BATCH as usize);
     let run = move || {
-        taken.extend((0..BATCH).map_while(|_| allocator.allocate(class)));
-        let hash = fold(taken.len() as u64, allocator.free_size());
-        // Neighbours do not come back one behind the other.
+        allocated.extend((0..BATCH).map_while(|_| allocator.allocate(class)));
+        let hash = fold(allocated.len() as u64, allocator.free_size());
+        // Neighbouring slabs are not freed one after the other.
         for first in (0..step).rev() {
-            taken.iter().skip(first).step_by(step).for_each(|pointer| allocator.release(class, *pointer));
+            allocated.iter().skip(first).step_by(step).for_each(|pointer| allocator.release(class, *pointer));
         }
-        taken.clear();
+        allocated.clear();
         fold(hash, allocator.free_size())
     };
     Workload { name, operations: BATCH, hash, run: Box::new(run) }
 }
 
-/// Batches of one operation on so many keys in turn.
+/// Executes batches of one operation that cycle through `key_count` keys.
 fn station(name: &'static str, operation: Operation<'static>, key_count: u64, hash: u64) -> Workload {
     let mut processor = Processor::new(&Settings::for_kv_size(MEMORY, 10, 1)).expect("a small memory can be had");
     let mut replies = Replies::with_budget(usize::MAX);
@@ -70,10 +70,10 @@ fn station(name: &'static str, operation: Operation<'static>, key_count: u64, ha
     };
     let puts: Vec<Request<'_>> = keys.iter().zip(&values).map(put).collect();
     processor.execute(&puts, &mut replies);
-    let keys: Vec<[u8; 8]> = (0..BATCH).map(|place| random_key(place % key_count)).collect();
+    let keys: Vec<[u8; 8]> = (0..BATCH).map(|index| random_key(index % key_count)).collect();
     let run = move || {
         let requests: [Request<'_>; BATCH as usize] =
-            std::array::from_fn(|place| Request { key: &keys[place], operation });
+            std::array::from_fn(|index| Request { key: &keys[index], operation });
         processor.execute(&requests, &mut replies);
         replies.iter().fold(0, |hash, reply| match reply {
             Reply::Value(value) => fold(hash, u64::from(value[0]) | u64::from(value[1]) << 8),

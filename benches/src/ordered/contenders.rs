@@ -8,18 +8,18 @@ use crossbeam_skiplist::SkipMap;
 use masstree::{MassTree15, RangeBound};
 use parking_lot::RwLock;
 use scc::{Guard, TreeIndex};
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use skep_store::processor::Replies;
 
 use super::{Contender, Pair, weight};
 
-/// What the store's region may take for a byte of keys and values.
+/// The most bytes of the store's region for each byte of keys and values.
 const MEMORY_PER_RAW_BYTE_MAX: u64 = 4;
-/// Bytes that a batch of updates may answer: more than any does.
+/// Reply bytes of a batch of updates: more than any batch needs.
 const REPLY_BUDGET: usize = 1 << 30;
-/// Pairs that the store is given together.
+/// Pairs that the store gets in one call.
 const PUT_BATCH: usize = 32;
 
 /// The ordered store, with one session.
@@ -30,19 +30,19 @@ pub struct Skep {
 }
 
 impl Skep {
-    /// An empty store with room for so many pairs of N + N bytes.
+    /// Opens an empty store for `pairs` pairs of N + N bytes.
     pub fn new<const N: usize>(pairs: usize) -> Result<Self, String> {
         Self::with::<N>(pairs, |settings| settings)
     }
 
-    /// The same with other settings.
+    /// Opens an empty store with changed settings.
     pub fn with<const N: usize>(
         pairs: usize,
         change: impl FnOnce(OrderedSettings) -> OrderedSettings,
     ) -> Result<Self, String> {
         let memory = (2 * N * pairs) as u64 * MEMORY_PER_RAW_BYTE_MAX + (64 << 20);
         let store = OrderedStore::new(&change(OrderedSettings::new(memory))).map_err(|error| error.to_string())?;
-        // It lives as long as the measurement, which is as long as the process.
+        // The store is leaked: it is needed until the process ends.
         Self::on(Box::leak(Box::new(store)))
     }
 
@@ -71,9 +71,9 @@ impl<const N: usize> Contender<N> for Skep {
         }
     }
 
-    fn get(&mut self, keys: &[[u8; N]], together: bool) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], is_batched: bool) -> u64 {
         let mut sum = 0_u64;
-        if !together {
+        if !is_batched {
             let mut value = Vec::with_capacity(N);
             for key in keys {
                 value.clear();
@@ -88,9 +88,9 @@ impl<const N: usize> Contender<N> for Skep {
         sum
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], together: bool) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], is_batched: bool) -> u64 {
         let mut sum = 0_u64;
-        if together {
+        if is_batched {
             let ranges: Vec<Range<'_>> = scans.iter().map(range).collect();
             self.session.scan_batch(&ranges, |_, key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
@@ -116,22 +116,22 @@ impl<const N: usize> Contender<N> for Skep {
         })
     }
 
-    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+    fn handle(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Skep::on(self.store)?))
     }
 
     fn memory(&self) -> Option<u64> {
-        let space = self.store.figures().space;
+        let space = self.store.statistics().space;
         Some(space.touched_bytes + space.lids * size_of::<u32>() as u64)
     }
 }
 
-/// So many pairs from a key on.
+/// Returns the range of the first `pair_count` pairs at or above a key.
 fn range<const N: usize>((key, pair_count): &([u8; N], usize)) -> Range<'_> {
     Range::new(Start::AtOrAbove(key), End::Last).limit(*pair_count)
 }
 
-/// The atomic update that answers the old value and leaves this one.
+/// Returns the atomic update that stores this value and returns the old one.
 fn swap<'a, const N: usize>(key: &'a [u8; N], value: &'a [u8; N]) -> Request<'a> {
     let update = Update {
         function: UpdateFunction::Swap,
@@ -144,7 +144,7 @@ fn swap<'a, const N: usize>(key: &'a [u8; N], value: &'a [u8; N]) -> Request<'a>
     Request { key, operation: Operation::Update(update) }
 }
 
-/// The standard library's tree behind a lock.
+/// The standard library's tree with a lock around it.
 #[derive(Default)]
 pub(super) struct Locked<const N: usize>(Arc<RwLock<BTreeMap<[u8; N], [u8; N]>>>);
 
@@ -155,7 +155,7 @@ impl<const N: usize> Contender<N> for Locked<N> {
         }
     }
 
-    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+    fn handle(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Locked(Arc::clone(&self.0))))
     }
 
@@ -165,11 +165,11 @@ impl<const N: usize> Contender<N> for Locked<N> {
         }
     }
 
-    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _is_batched: bool) -> u64 {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.read().get(key).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
             for (key, value) in self.0.read().range(*key..).take(*pair_count) {
@@ -180,7 +180,7 @@ impl<const N: usize> Contender<N> for Locked<N> {
     }
 }
 
-/// Masstree in Rust. Values of 16 bytes lie outside its leaves.
+/// Masstree in Rust. It stores values of 16 bytes outside its leaves.
 #[derive(Default)]
 pub struct Masstree<const N: usize>(Arc<MassTree15<[u8; N]>>);
 
@@ -192,7 +192,7 @@ impl<const N: usize> Contender<N> for Masstree<N> {
         }
     }
 
-    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+    fn handle(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Masstree(Arc::clone(&self.0))))
     }
 
@@ -203,22 +203,22 @@ impl<const N: usize> Contender<N> for Masstree<N> {
         }
     }
 
-    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _is_batched: bool) -> u64 {
         let guard = self.0.guard();
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get_ref(key, &guard).map_or(0, |value| weight(&*value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
         let guard = self.0.guard();
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
             let mut count = 0;
-            let visit = |key: &[u8], value: masstree::ValuePtr<[u8; N]>| {
+            let add = |key: &[u8], value: masstree::ValuePtr<[u8; N]>| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(&*value));
                 count += 1;
                 count < *pair_count
             };
-            self.0.scan(RangeBound::Included(key), RangeBound::Unbounded, visit, &guard);
+            self.0.scan(RangeBound::Included(key), RangeBound::Unbounded, add, &guard);
         }
         sum
     }
@@ -235,25 +235,25 @@ impl<const N: usize> Contender<N> for Scc<N> {
         }
     }
 
-    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+    fn handle(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Scc(Arc::clone(&self.0))))
     }
 
     fn put(&mut self, pairs: &[Pair<N>]) {
         for (key, value) in pairs {
-            // It has no way to replace, and another thread may come between.
+            // It has no operation that replaces a value, and another thread may insert the key in between.
             while self.0.insert_sync(*key, *value).is_err() {
                 self.0.remove_sync(key);
             }
         }
     }
 
-    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _is_batched: bool) -> u64 {
         let guard = Guard::new();
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.peek(key, &guard).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
         let guard = Guard::new();
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
@@ -276,7 +276,7 @@ impl<const N: usize> Contender<N> for Skiplist<N> {
         }
     }
 
-    fn beside(&self) -> Result<Box<dyn Contender<N>>, String> {
+    fn handle(&self) -> Result<Box<dyn Contender<N>>, String> {
         Ok(Box::new(Skiplist(Arc::clone(&self.0))))
     }
 
@@ -286,11 +286,11 @@ impl<const N: usize> Contender<N> for Skiplist<N> {
         }
     }
 
-    fn get(&mut self, keys: &[[u8; N]], _together: bool) -> u64 {
+    fn get(&mut self, keys: &[[u8; N]], _is_batched: bool) -> u64 {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get(key).map_or(0, |entry| weight(entry.value()))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _together: bool) -> u64 {
+    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
         let mut sum = 0_u64;
         for (key, pair_count) in scans {
             for entry in self.0.range(*key..).take(*pair_count) {

@@ -1,4 +1,4 @@
-//! The rate of one contender in one case: warmed up, measured, and left as it was.
+//! Measures the rate of one contender in one case and restores its contents.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use skep_measure::{Times, Work};
 
 use super::{Batch, Case, Contender, Draw, execute, execute_on, pair};
 
-/// Measures the operations per second of a contender: on a thread for each of these cores, or on this thread if there are
-/// none. What the operations insert is removed again; this is not measured.
+/// Measures the operations per second of a contender: on one thread for each of these cores, or on this thread if there
+/// are none. The keys that the operations insert are removed again; the removal is not measured.
 pub fn rate<const N: usize>(
     contender: &mut dyn Contender<N>,
     case: &Case,

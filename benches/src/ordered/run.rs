@@ -1,4 +1,4 @@
-//! The fill, the rounds, and the report.
+//! Fills the contenders, measures them in rounds, and reports the result.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use crate::process::{cores, huge_page_size, resident_size};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Pairs that every contender holds.
+    /// Pairs in every contender.
     pub pairs: usize,
-    /// Operations of a batch.
+    /// Operations in a batch.
     pub batch: usize,
-    /// Pairs of a scan.
+    /// Pairs in a scan.
     pub scan: usize,
-    /// Rounds, at least one.
+    /// Number of rounds, at least one.
     pub rounds: usize,
-    /// Operations of a case for which the answers of all contenders are compared, before the rounds.
+    /// Operations of each case whose replies are compared before the rounds.
     pub operations: usize,
-    /// What is measured of a case in a round, after a warm-up.
+    /// Measured time of a case in a round, after a warm-up.
     pub slice: Duration,
 }
 
-/// The cases on one thread; the paper's mixes, but for the scans of this length.
+/// Returns the cases on one thread: the paper's mixes, and scans of this length.
 fn cases(scan: usize) -> Vec<Case> {
     let ycsb_e = Read::Scan(1, 100);
     let short = Read::Scan(3, 4);
@@ -55,7 +55,7 @@ fn cases(scan: usize) -> Vec<Case> {
     ]
 }
 
-/// Those of them that two threads share, by their names.
+/// Names of the cases that also run on two threads.
 const ON_TWO_THREADS: [&str; 6] = [
     "GET in batches (YCSB C, uniform)",
     "GET, one at a time",
@@ -65,61 +65,61 @@ const ON_TWO_THREADS: [&str; 6] = [
     "cloud storage, 80% scans, uniform",
 ];
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Always `ordered`.
     pub kind: String,
-    /// When and where.
+    /// Date and machine.
     #[serde(flatten)]
     pub origin: Origin,
-    /// As in [`Plan`].
+    /// See [`Plan::pairs`].
     pub pairs: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::batch`].
     pub batch: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::scan`].
     pub scan: usize,
-    /// As in [`Plan`].
+    /// See [`Plan::rounds`].
     pub rounds: usize,
-    /// The allocator of the maps, and how huge pages were asked for.
+    /// The allocator of the maps and its settings for huge pages.
     pub allocator: String,
-    /// The cases.
+    /// Names of the cases.
     pub cases: Vec<String>,
-    /// One for each contender, the store first.
+    /// One row for each contender, the store first.
     pub rows: Vec<Row>,
-    /// For each case, the store's speed over that of the fastest peer.
+    /// For each case, the store's speed divided by that of the fastest peer.
     pub over_best: Vec<Figure>,
-    /// Nanoseconds of an insert into the fastest peer while it was filled, over the store's.
+    /// Time of an insert into the fastest peer during the fill, divided by the store's.
     pub insert_over_best: f64,
-    /// Two threads, if there are two cores.
+    /// Figures of two threads, if there are two cores.
     pub threads: Vec<Threads>,
-    /// The sum of all answers: the same for the same plan.
+    /// The sum of all replies: the same for the same plan.
     pub work: u64,
 }
 
-/// A contender's figures.
+/// The figures of one contender.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Row {
-    /// Which one.
+    /// Name of the contender.
     pub name: String,
-    /// Memory after the fill, for a byte of keys and values.
+    /// Memory after the fill, per byte of keys and values.
     pub memory_per_raw_byte: f64,
     /// Share of the growth of resident memory in huge pages.
     pub huge_pages: f64,
-    /// Nanoseconds of an insert, while it was filled.
+    /// Nanoseconds of an insert during the fill.
     pub insert_ns: f64,
-    /// Operations a second for each case.
+    /// Operations per second of each case.
     pub ops_per_s: Vec<Figure>,
 }
 
-/// What two threads do together.
+/// The figures of two threads that work on the same pairs.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Threads {
-    /// The case.
+    /// Name of the case.
     pub case: String,
-    /// For each contender, their operations a second over those of one thread.
+    /// For each contender, the rate of two threads divided by that of one.
     pub over_one: Vec<Figure>,
-    /// The store's operations a second over those of the fastest peer, two threads each.
+    /// The store's rate divided by that of the fastest peer, both with two threads.
     pub over_best: Figure,
 }
 
@@ -146,29 +146,30 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let mut draw = Draw::new(plan.pairs);
     let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
     let cores = cores()?;
-    let place_of = |name: &&str| cases.iter().position(|case| case.name == *name).expect("the name of a case");
+    let index_of = |name: &&str| cases.iter().position(|case| case.name == *name).expect("the name of a case");
     let on_two: &[&str] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
-    let shared: Vec<usize> = on_two.iter().map(place_of).collect();
+    let shared: Vec<usize> = on_two.iter().map(index_of).collect();
     let mut two_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
-    let work = compare_answers(&mut contenders, &mut draw, &cases, &shared, plan, &cores)?;
+    let work = compare_replies(&mut contenders, &mut draw, &cases, &shared, plan, &cores)?;
     let times = Times::for_slice(plan.slice);
     for round in 0..plan.rounds {
-        // All draw the same operations, as far as each comes; what they insert is removed again.
+        // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are
+        // removed again.
         let seed = round as u64 + 2;
         let order = |turn| (turn + round) % KINDS.len();
-        for (place, case) in cases.iter().enumerate() {
+        for (index, case) in cases.iter().enumerate() {
             for turn in (0..contenders.len()).map(order) {
                 let mut draw = draw.restarted(seed);
-                rates[turn][place].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
+                rates[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
             }
         }
-        for (place, rates) in shared.iter().zip(&mut two_threads) {
+        for (index, rates) in shared.iter().zip(&mut two_threads) {
             for turn in (0..contenders.len()).map(order) {
                 for (threads, rates) in rates[turn].iter_mut().enumerate() {
                     let mut draw = draw.restarted(seed);
                     let cores = &cores[..=threads];
                     let contender = &mut *contenders[turn];
-                    rates.push(rate(contender, &cases[*place], &mut draw, plan.batch, times, cores)?);
+                    rates.push(rate(contender, &cases[*index], &mut draw, plan.batch, times, cores)?);
                 }
             }
         }
@@ -178,8 +179,8 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         Figure::of_ratio(rates[0], &(0..plan.rounds).map(best_of).collect::<Vec<_>>())
     };
     let of_case = |case: usize| rates.iter().map(|rates| &rates[case]).collect::<Vec<_>>();
-    let threads = |(place, rates): (&usize, &Vec<[Vec<f64>; 2]>)| Threads {
-        case: cases[*place].name.to_owned(),
+    let threads = |(index, rates): (&usize, &Vec<[Vec<f64>; 2]>)| Threads {
+        case: cases[*index].name.to_owned(),
         over_one: rates.iter().map(|[one, two]| Figure::of_ratio(two, one)).collect(),
         over_best: over_best(&rates.iter().map(|[_, two]| two).collect::<Vec<_>>()),
     };
@@ -207,9 +208,9 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     })
 }
 
-/// All contenders do the same operations of each case, and those of the shared ones on one thread and on two; the hash of
-/// their answers, which must agree.
-fn compare_answers(
+/// Runs the same operations of each case on all contenders, those of the shared cases on one thread and on two. Returns
+/// the hash of their replies, which must agree.
+fn compare_replies(
     contenders: &mut [Box<dyn Contender<16>>],
     draw: &mut Draw,
     cases: &[Case],
@@ -223,14 +224,14 @@ fn compare_answers(
         let sums: Vec<u64> = contenders.iter_mut().map(|contender| execute(&mut **contender, case, &batches)).collect();
         work = work.rotate_left(7) ^ agreed(&sums, case)?;
     }
-    for case in shared.iter().map(|place| &cases[*place]) {
+    for case in shared.iter().map(|index| &cases[*index]) {
         for threads in 1..=2 {
             let batches = draw.batches(case, plan.operations, plan.batch);
             let sums = contenders
                 .iter()
                 .map(|contender| Ok(execute_on(&**contender, case, &batches, &cores[..threads])?.0))
                 .collect::<Result<Vec<_>, String>>()?;
-            // What one thread reads of the other's puts is a matter of time: scc's map removes and inserts.
+            // A read of one thread may or may not see a put of the other: scc's map removes and inserts.
             if case.puts == 0.0 {
                 work = work.rotate_left(7) ^ agreed(&sums, case)?;
             }
@@ -239,22 +240,22 @@ fn compare_answers(
     Ok(work)
 }
 
-/// The sum of all contenders' answers, if it is one.
+/// Returns the sum of the replies if all contenders have the same one.
 fn agreed(sums: &[u64], case: &Case) -> Result<u64, String> {
     match sums {
         [] => Ok(0),
         [first, rest @ ..] if rest.iter().all(|sum| sum == first) => Ok(*first),
-        _ => Err(format!("the contenders answer differently in {}: {sums:?}", case.name)),
+        _ => Err(format!("the contenders reply differently in {}: {sums:?}", case.name)),
     }
 }
 
 impl Report {
-    /// The report as tables.
+    /// Returns the tables and a note on their settings.
     pub fn tables(&self) -> Tables {
         let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
-        let rates = self.cases.iter().enumerate().map(|(place, case)| {
-            let of_row = |row: &Row| cell(&row.ops_per_s[place], millions);
-            let over_best = ratio(&self.over_best[place]);
+        let rates = self.cases.iter().enumerate().map(|(index, case)| {
+            let of_row = |row: &Row| cell(&row.ops_per_s[index], millions);
+            let over_best = ratio(&self.over_best[index]);
             [vec![case.clone()], self.rows.iter().map(of_row).collect(), vec![over_best]].concat()
         });
         let fill = self.rows.iter().map(|row| {
@@ -275,18 +276,18 @@ impl Report {
             tables.push(table(&header("two threads / one"), 1, threads));
         }
         let note = format!(
-            "{} pairs of 16 + 16 B, batches of {}, medians of {} rounds; Zipf 0.99. Of a batch, gets come first, then scans, \
-             then puts; the others do one after the other, since none of them offers more. Scans have {} pairs, those of \
-             YCSB E 1 to 100, those of cloud storage 3 or 4; what they and YCSB D put are new keys. A read-modify-write \
-             of YCSB F is one atomic update of the store, and a get and a put of the others. Inserts while filling: {:.2} times \
-             as fast as the best of the others. Allocator of the others: {}.{} Work {:016x}.",
+            "{} pairs of 16 + 16 B, batches of {}, medians of {} rounds; Zipf 0.99. A batch has its gets first, then its scans, \
+             then its puts; the others execute one operation after the other, since none offers batches. Scans have {} pairs, those of \
+             YCSB E 1 to 100, those of cloud storage 3 or 4; these mixes and YCSB D put new keys. A read-modify-write \
+             of YCSB F is one atomic update of the store, a get and a put of the others. Inserts during the fill: {:.2} times \
+             as fast as the fastest of the others. Allocator of the others: {}.{} Work {:016x}.",
             self.pairs,
             self.batch,
             self.rounds,
             self.scan,
             self.insert_over_best,
             self.allocator,
-            if self.threads.is_empty() { "" } else { " The two threads have the first two cores of the machine." },
+            if self.threads.is_empty() { "" } else { " The two threads run on the first two cores of the machine." },
             self.work,
         );
         Tables { tables, note }

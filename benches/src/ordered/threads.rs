@@ -1,4 +1,4 @@
-//! The same batches on one thread or on several, each on a core of its own.
+//! Executes the same batches on one thread or on several, each on its own core.
 
 use std::sync::Barrier;
 use std::thread;
@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::{Batch, Case, Contender, execute};
 use crate::process::pin_to;
 
-/// Carries batches out on so many of these cores, a share on each. The sum of all answers, and the seconds until the last
-/// thread has ended.
+/// Executes batches on one thread for each of these cores, an equal share on each. Returns the sum of all replies, and
+/// the seconds until the last thread has ended.
 pub fn execute_on<const N: usize>(
     contender: &dyn Contender<N>,
     case: &Case,
@@ -18,7 +18,7 @@ pub fn execute_on<const N: usize>(
     let barrier = Barrier::new(cores.len());
     let share = batches.len().div_ceil(cores.len()).max(1);
     let shares = batches.chunks(share).chain(std::iter::repeat(&[][..]));
-    let handles = cores.iter().map(|_| contender.beside()).collect::<Result<Vec<_>, String>>()?;
+    let handles = cores.iter().map(|_| contender.handle()).collect::<Result<Vec<_>, String>>()?;
     let outcomes: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = handles
             .into_iter()

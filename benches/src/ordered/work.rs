@@ -1,4 +1,4 @@
-//! Which operations a case has, and carrying them out.
+//! The operations of a case, and their execution.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
@@ -7,68 +7,69 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::{Contender, Pair};
 use crate::keys::{THETA, record_of_rank};
 
-/// Pairs of one step of a fill.
+/// Pairs in one step of a fill.
 const FILL_STEP: usize = 1 << 16;
 
 /// A mix of reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
-    /// The name in the table.
+    /// Name in the table.
     pub name: &'static str,
-    /// How it reads.
+    /// The kind of reads.
     pub read: Read,
     /// Share of the operations that put a pair.
     pub puts: f64,
-    /// Whether these have new keys.
+    /// True if the puts insert new keys.
     pub inserts: bool,
-    /// Which keys are popular with readers, and with writers that do not insert.
+    /// The keys that readers prefer, and writers that do not insert.
     pub keys: Keys,
 }
 
-/// A read.
+/// A kind of read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// Of one key, one after the other.
+    /// Gets of one key, one after the other.
     GetSingle,
-    /// Of one key, in batches where that can be had.
+    /// Gets of one key, in batches if the contender can.
     Get,
-    /// From a key on, so many pairs: any number from the first to the second. In batches where that can be had.
+    /// Scans from a key, of a random number of pairs between the first and the second number. In batches if the
+    /// contender can.
     Scan(usize, usize),
-    /// From a key on, so many pairs, one scan after the other.
+    /// Scans from a key, of this number of pairs, one after the other.
     ScanSingle(usize),
-    /// Of one key, in batches; YCSB F's share of puts is read-modify-writes.
+    /// Gets of one key, in batches; the puts are YCSB F's read-modify-writes.
     GetOrModify,
 }
 
-/// Which records are popular.
+/// The distribution of popularity over the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// All alike.
+    /// All records are equally popular.
     Uniform,
-    /// A few by far, scattered.
+    /// A few scattered records are far more popular than the others.
     Zipf,
-    /// Those inserted last.
+    /// The records inserted last are the most popular.
     Latest,
 }
 
 impl Case {
-    /// Reads alone, of uniform keys.
+    /// Returns a case of reads alone, of uniform keys.
     pub const fn reads(name: &'static str, read: Read) -> Self {
         Case { name, read, puts: 0.0, inserts: false, keys: Keys::Uniform }
     }
 
-    /// Reads, and puts to keys that exist.
+    /// Returns a case of reads, and of puts to keys that exist.
     pub const fn updates(name: &'static str, read: Read, puts: f64, keys: Keys) -> Self {
         Case { name, read, puts, inserts: false, keys }
     }
 
-    /// Reads, and puts of new keys.
+    /// Returns a case of reads, and of puts of new keys.
     pub const fn inserts(name: &'static str, read: Read, puts: f64, keys: Keys) -> Self {
         Case { name, read, puts, inserts: true, keys }
     }
 }
 
-/// Operations that are carried out together: gets, then scans, then puts, then read-modify-writes.
+/// Operations that are executed together: gets, then scans, then puts, then read-modify-writes.
 #[derive(Clone, Debug, Default)]
 pub struct Batch<const N: usize> {
     gets: Vec<[u8; N]>,
@@ -83,32 +84,32 @@ pub struct Draw {
     random: Xoshiro256PlusPlus,
     zipf: Zipf<f64>,
     loaded: usize,
-    /// Records that exist, those inserted by earlier batches included.
+    /// Number of records that exist, with those inserted by earlier batches.
     records: usize,
-    /// Those of them that stay.
-    kept: usize,
+    /// Number of records that are not removed after a slice.
+    permanent: usize,
 }
 
 impl Draw {
-    /// After a fill with so many records.
+    /// Returns the generator for a store that was filled with `loaded` records.
     pub fn new(loaded: usize) -> Self {
         let zipf = Zipf::new(loaded as f64, THETA).expect("there is a record");
-        Draw { random: Xoshiro256PlusPlus::seed_from_u64(1), zipf, loaded, records: loaded, kept: loaded }
+        Draw { random: Xoshiro256PlusPlus::seed_from_u64(1), zipf, loaded, records: loaded, permanent: loaded }
     }
 
-    /// Draws anew after the same records, with another seed. All that was inserted up to here stays.
+    /// Returns a generator over the same records with another seed. All records inserted so far become permanent.
     pub fn restarted(&self, seed: u64) -> Self {
-        Draw { random: Xoshiro256PlusPlus::seed_from_u64(seed), kept: self.records, ..*self }
+        Draw { random: Xoshiro256PlusPlus::seed_from_u64(seed), permanent: self.records, ..*self }
     }
 
-    /// Returns the records that were inserted and do not stay. They are new again.
+    /// Returns the records that were inserted and are not permanent. They can then be inserted again.
     pub fn take_inserted(&mut self) -> std::ops::Range<usize> {
-        let inserted = self.kept..self.records;
-        self.records = self.kept;
+        let inserted = self.permanent..self.records;
+        self.records = self.permanent;
         inserted
     }
 
-    /// So many operations, in batches.
+    /// Draws `operations` operations, in batches.
     pub fn batches<const N: usize>(&mut self, case: &Case, operations: usize, batch: usize) -> Vec<Batch<N>> {
         let sizes = (0..operations).step_by(batch).map(|first| batch.min(operations - first));
         sizes.map(|size| self.batch(case, size)).collect()
@@ -150,7 +151,7 @@ impl Draw {
     }
 }
 
-/// The pair of a record. Records are inserted in this order, which is random for their keys.
+/// Returns the pair of a record. Records are inserted in the order of their numbers; their keys are random.
 pub fn pair<const N: usize>(record: usize) -> Pair<N> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(record as u64);
     let (mut key, mut value) = ([0; N], [0; N]);
@@ -159,16 +160,16 @@ pub fn pair<const N: usize>(record: usize) -> Pair<N> {
     (key, value)
 }
 
-/// Carries batches out. The sum of all answers.
+/// Executes batches. Returns the sum of all replies.
 pub fn execute<const N: usize>(contender: &mut dyn Contender<N>, case: &Case, batches: &[Batch<N>]) -> u64 {
-    let together = !matches!(case.read, Read::GetSingle | Read::ScanSingle(_));
+    let is_batched = !matches!(case.read, Read::GetSingle | Read::ScanSingle(_));
     let mut sum = 0_u64;
     for batch in batches {
         if !batch.gets.is_empty() {
-            sum = sum.wrapping_add(contender.get(&batch.gets, together));
+            sum = sum.wrapping_add(contender.get(&batch.gets, is_batched));
         }
         if !batch.scans.is_empty() {
-            sum = sum.wrapping_add(contender.scan(&batch.scans, together));
+            sum = sum.wrapping_add(contender.scan(&batch.scans, is_batched));
         }
         if !batch.puts.is_empty() {
             contender.put(&batch.puts);
@@ -180,7 +181,7 @@ pub fn execute<const N: usize>(contender: &mut dyn Contender<N>, case: &Case, ba
     sum
 }
 
-/// Inserts the first records. The seconds that it took, without the drawing.
+/// Inserts the first `pairs` records. Returns the seconds that the puts took, without drawing the pairs.
 pub fn fill<const N: usize>(contender: &mut dyn Contender<N>, pairs: usize) -> f64 {
     let mut seconds = 0.0;
     for first in (0..pairs).step_by(FILL_STEP) {

@@ -1,13 +1,13 @@
-//! The servers: how each is started, on the first core, and that each ends with its value here.
+//! Starts the servers on the first core and stops each one when its value is dropped.
 //!
 //! ```text
-//! skep           one shard, memory for the pairs at half to full use, both doors
+//! skep           one shard, memory for the pairs at half to full use, both front ends
 //! redis-server   no snapshots, no append-only file; otherwise as Debian's package runs it: one thread
-//! memcached      one thread, memory enough that it evicts nothing
+//! memcached      one thread, so much memory that it evicts nothing
 //! echo           this program with --echo
 //! ```
 //!
-//! All have the huge pages that a user gets: Skep asks for them itself; Redis and memcached do not.
+//! All servers have the huge pages that a user gets: Skep requests them itself; Redis and memcached do not.
 
 use std::env;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,16 +20,17 @@ use super::template::Protocol;
 use crate::keys::PairForm;
 use crate::process::{pin_to, processor_seconds_of, resident_size_of};
 
-/// A server may take so long to start.
+/// The longest time that a server may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Bytes of memory for a pair that memcached is given: it takes about 64, and evicts when it has no more.
+/// Bytes of memory per pair for memcached. It uses about 64 and evicts when it has no more.
 const MEMCACHED_PAIR_SIZE: u64 = 160;
-/// Pairs of the random form take 20 bytes of Skep's memory at half use, those of redis-benchmark 50.
+/// Share of Skep's memory that holds pairs, for each form. Pairs of the random form take 20 bytes at half use, those of
+/// redis-benchmark 50.
 const SKEP_UTILIZATION: [f64; 2] = [0.5, 0.38];
-/// Smallest memory that any server is given, in MiB.
+/// The smallest memory of any server, in MiB.
 const MEMORY_MIN: u64 = 64;
 
-/// Where the programs are and where they run.
+/// The programs and the cores that they run on.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     /// The program `skep`.
@@ -38,20 +39,20 @@ pub(super) struct Setting {
     pub(super) server_core: usize,
     /// The core of the client.
     pub(super) client_core: usize,
-    /// Pairs that a server will hold.
+    /// Pairs in each server.
     pub(super) keys: u64,
 }
 
-/// A server that runs.
+/// A running server.
 pub(super) struct Server {
     pub(super) name: &'static str,
     child: Child,
-    /// Where it is asked, and in which protocol; its favourite first.
-    pub(super) doors: Vec<(Protocol, SocketAddr)>,
+    /// Protocols and addresses of its front ends, the fastest protocol first.
+    pub(super) front_ends: Vec<(Protocol, SocketAddr)>,
 }
 
 impl Setting {
-    /// Whether all programs are there; the message names those that are not.
+    /// Checks that all programs exist. The error names the missing ones.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut missing = Vec::new();
         if !self.skep.is_file() {
@@ -107,7 +108,7 @@ impl Setting {
         let memory = ((self.keys * MEMCACHED_PAIR_SIZE) >> 20).max(MEMORY_MIN);
         let mut command = Command::new(find_program("memcached").unwrap_or_default());
         command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-U", "0", "-t", "1"]);
-        // It refuses to run as root without being told so.
+        // memcached runs as root only with this option.
         command.args(["-u", "root", "-m", &memory.to_string()]);
         self.start("memcached", command, vec![(Protocol::Memcached, address)])
     }
@@ -126,16 +127,16 @@ impl Setting {
         &self,
         name: &'static str,
         mut command: Command,
-        doors: Vec<(Protocol, SocketAddr)>,
+        front_ends: Vec<(Protocol, SocketAddr)>,
     ) -> Result<Server, String> {
-        // What a thread starts inherits its core.
+        // A child process inherits the core of the thread that starts it.
         pin_to(self.server_core)?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         pin_to(self.client_core)?;
         let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
-        let mut server = Server { name, child, doors };
+        let mut server = Server { name, child, front_ends };
         let begun = Instant::now();
-        for (_, address) in &server.doors {
+        for (_, address) in &server.front_ends {
             while TcpStream::connect(address).is_err() {
                 if let Ok(Some(status)) = server.child.try_wait() {
                     return Err(format!("{name} ended at its start: {status}"));
@@ -151,19 +152,19 @@ impl Setting {
 }
 
 impl Server {
-    /// Seconds of processor time so far.
+    /// Returns the seconds of processor time that it has used.
     pub(super) fn processor_seconds(&self) -> f64 {
         processor_seconds_of(&self.child.id().to_string())
     }
 
-    /// Bytes of its resident memory.
+    /// Returns the bytes of its resident memory.
     pub(super) fn resident_size(&self) -> u64 {
         resident_size_of(&self.child.id().to_string())
     }
 
-    /// Its address for a protocol.
+    /// Returns its address for a protocol.
     pub(super) fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
-        self.doors.iter().find(|door| door.0 == protocol).map(|door| door.1)
+        self.front_ends.iter().find(|front_end| front_end.0 == protocol).map(|front_end| front_end.1)
     }
 }
 
@@ -174,13 +175,13 @@ impl Drop for Server {
     }
 }
 
-/// A program that can be run.
+/// Finds a program in `PATH`.
 pub(super) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|program| Path::is_file(program))
 }
 
-/// An address that nobody listens on.
+/// Returns an address that is free.
 fn free_address() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no free port: {error}"))?;
     listener.local_addr().map_err(|error| format!("no free port: {error}"))

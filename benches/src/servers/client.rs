@@ -1,11 +1,11 @@
-//! The client: one thread, many connections, one batch under way on each.
+//! The client: one thread, many connections, one batch in flight on each.
 //!
 //! ```text
-//! connection   send batch ─▶ count reply bytes until all are there ─▶ send the next
+//! connection   send batch ─▶ count reply bytes until all have arrived ─▶ send the next
 //! ```
 //!
-//! It polls rather than sleeps, so that waking up, which is dear in a virtual machine, is nobody's cost. The time
-//! between a poll that found nothing and the next that found something is time it waited.
+//! The client polls instead of sleeping, because waking up is slow in a virtual machine and would be measured too. The
+//! time between a poll that found nothing and the next one that found something counts as waiting.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,37 +22,37 @@ use super::template::{Protocol, Template};
 use crate::keys::Draw;
 use crate::process::processor_seconds_of_thread;
 
-/// Of so many batches of a connection, the answers to one are compared byte by byte.
+/// One of this many batches of a connection is compared byte by byte.
 const SAMPLED_IN: u64 = 64;
-/// Most bytes that are read at once.
+/// The most bytes in one read.
 const BUFFER_SIZE: usize = 64 << 10;
-/// A server that says nothing for so long does not answer any more.
+/// A server that sends nothing for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an answer that an error shows.
+/// Bytes of a reply that an error shows.
 const SHOWN: usize = 120;
 
-/// Which records are asked for.
+/// The records of the requests.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// Without end.
+    /// Random records, without end.
     Drawn(Draw),
-    /// Each once; the last batch is filled up with the last record.
+    /// Each record once; the last batch is filled up with the last record.
     Each(Range<u64>),
 }
 
-/// When a run ends: with its source, or after some time.
+/// The end of a run: after this time, or `None` for the end of the source.
 pub(super) type Limit = Option<Duration>;
 
-/// What a run has done.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tally {
-    /// Requests that were answered.
+    /// Number of requests with a reply.
     pub(super) operations: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub(super) seconds: f64,
-    /// Processor time of the client over that time.
+    /// Processor time of the client, divided by the duration.
     pub(super) client_cpu: f64,
-    /// Share of the time in which no answer was there.
+    /// Share of the time in which no reply was available.
     pub(super) waiting: f64,
 }
 
@@ -66,28 +66,28 @@ pub(super) struct Client {
 
 struct Connection {
     stream: TcpStream,
-    /// Whether a batch is under way.
+    /// True if a batch is in flight.
     is_waiting: bool,
-    /// Bytes of its answers that have arrived.
+    /// Bytes of the current replies that have arrived.
     received: usize,
     batches: u64,
-    /// What has arrived of native answers.
+    /// Bytes of native replies that have arrived.
     frames: Vec<u8>,
-    /// What the answers must be, and what has arrived of them, for a batch that is compared.
+    /// For a batch that is compared: the expected replies, and the bytes that have arrived.
     sample: Option<(Vec<u8>, Vec<u8>)>,
-    /// The first bytes that arrived, for an error to show.
+    /// The first bytes that arrived, for error messages.
     head: Vec<u8>,
 }
 
 impl Client {
-    /// Connects, and says what the protocol wants said first.
+    /// Connects and performs the handshake of the protocol.
     pub(super) fn connect(address: SocketAddr, template: Template, count: usize) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {address}: {error}");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed(&error))?;
         let mut connections = Vec::new();
-        for place in 0..count {
-            let stream = greet(address, &template).map_err(|error| failed(&error))?;
-            let data = epoll::EventData::new_u64(place as u64);
+        for index in 0..count {
+            let stream = handshake(address, &template).map_err(|error| failed(&error))?;
+            let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(|error| failed(&error))?;
             let head = Vec::with_capacity(SHOWN);
             let (is_waiting, received, batches, frames, sample) = (false, 0, 0, Vec::new(), None);
@@ -96,19 +96,19 @@ impl Client {
         Ok(Client { epoll, connections, template, records: Vec::new() })
     }
 
-    /// Sends batches until the limit or the end of the source, and waits for all answers.
+    /// Sends batches until the limit or the end of the source, and waits for all replies.
     pub(super) fn run(&mut self, source: &mut Source, limit: Limit) -> Result<Tally, String> {
         let begun = Instant::now();
         let processor_begun = processor_seconds_of_thread();
         let mut operations = 0;
-        let mut under_way = 0;
-        for place in 0..self.connections.len() {
-            under_way += usize::from(self.send(place, source)?);
+        let mut in_flight = 0;
+        for index in 0..self.connections.len() {
+            in_flight += usize::from(self.send(index, source)?);
         }
         let mut buffer = vec![0; BUFFER_SIZE];
         let mut events = Vec::with_capacity(self.connections.len());
         let (mut waited, mut waiting_since) = (Duration::ZERO, None);
-        while under_way > 0 {
+        while in_flight > 0 {
             events.clear();
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&at_once)) {
@@ -118,7 +118,7 @@ impl Client {
             if events.is_empty() {
                 let since = *waiting_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > PATIENCE {
-                    return Err(self.describe("no more answers"));
+                    return Err(self.describe("no more replies"));
                 }
                 continue;
             }
@@ -128,11 +128,11 @@ impl Client {
             }
             let is_over = limit.is_some_and(|limit| now - begun >= limit);
             for event in &events {
-                let place = event.data.u64() as usize;
-                if self.receive(place, &mut buffer)? {
+                let index = event.data.u64() as usize;
+                if self.receive(index, &mut buffer)? {
                     operations += self.template.depth() as u64;
-                    if is_over || !self.send(place, source)? {
-                        under_way -= 1;
+                    if is_over || !self.send(index, source)? {
+                        in_flight -= 1;
                     }
                 }
             }
@@ -146,8 +146,8 @@ impl Client {
         })
     }
 
-    /// Sends a batch; whether there was one to send.
-    fn send(&mut self, place: usize, source: &mut Source) -> Result<bool, String> {
+    /// Sends a batch. Returns false if the source has no more records.
+    fn send(&mut self, index: usize, source: &mut Source) -> Result<bool, String> {
         self.records.clear();
         match source {
             Source::Drawn(draw) => self.records.extend((0..self.template.depth()).map(|_| draw.next_record())),
@@ -157,7 +157,7 @@ impl Client {
                 self.records.extend((0..self.template.depth()).map(|_| range.next().unwrap_or(last)));
             }
         }
-        let connection = &mut self.connections[place];
+        let connection = &mut self.connections[index];
         if connection.batches.is_multiple_of(SAMPLED_IN) {
             connection.sample = Some((self.template.reply(&self.records), Vec::new()));
         }
@@ -169,9 +169,9 @@ impl Client {
         Ok(true)
     }
 
-    /// Reads what has arrived; whether the answers to a batch are complete.
-    fn receive(&mut self, place: usize, buffer: &mut [u8]) -> Result<bool, String> {
-        let connection = &mut self.connections[place];
+    /// Reads the bytes that have arrived. Returns true if the replies to a batch are complete.
+    fn receive(&mut self, index: usize, buffer: &mut [u8]) -> Result<bool, String> {
+        let connection = &mut self.connections[index];
         let size = match connection.stream.read(buffer) {
             Ok(0) => return Err(self.describe("the server closed a connection")),
             Ok(size) => size,
@@ -203,13 +203,13 @@ impl Client {
             connection.received == self.template.reply_size && is_same
         };
         if !is_right {
-            return Err(self.describe("wrong answers"));
+            return Err(self.describe("wrong replies"));
         }
         connection.is_waiting = false;
         Ok(true)
     }
 
-    /// What is wrong, and what the first connection that waits has got.
+    /// Describes an error, with the first bytes that the first waiting connection has received.
     fn describe(&self, what: &str) -> String {
         let waiting = self.connections.iter().find(|connection| connection.is_waiting);
         let seen = waiting.map_or(String::new(), |connection| {
@@ -220,7 +220,7 @@ impl Client {
     }
 }
 
-/// The reply frames that have arrived.
+/// Decodes the reply frames that have arrived.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = ReplyFrame<'_>> {
     std::iter::from_fn(move || {
         let (frame, size) = ReplyFrame::decode(bytes).ok()??;
@@ -229,21 +229,21 @@ fn frames(mut bytes: &[u8]) -> impl Iterator<Item = ReplyFrame<'_>> {
     })
 }
 
-/// Whether complete native answers are as they should be: of this size if they are in one frame, which they need not be;
-/// and, if the batch is compared, those that are expected.
+/// Returns true if complete native replies are right. Replies in one frame must have `reply_size` bytes; a server may
+/// split them into several frames. If the batch is compared, the replies must equal the expected ones.
 fn is_right(arrived: &[u8], reply_size: usize, expected: Option<&[u8]>) -> bool {
-    let answers = || frames(arrived).flat_map(|frame| frame.replies());
+    let replies = || frames(arrived).flat_map(|frame| frame.replies());
     match expected {
-        Some(expected) => answers().eq(frames(expected).flat_map(|frame| frame.replies())),
+        Some(expected) => replies().eq(frames(expected).flat_map(|frame| frame.replies())),
         None => {
             arrived.len() == reply_size
-                || frames(arrived).count() > 1 && answers().all(|answer| matches!(answer, Ok(Ok(_))))
+                || frames(arrived).count() > 1 && replies().all(|reply| matches!(reply, Ok(Ok(_))))
         }
     }
 }
 
-/// Connects and does what comes before the first request.
-fn greet(address: SocketAddr, template: &Template) -> std::io::Result<TcpStream> {
+/// Connects and performs the handshake of the protocol.
+fn handshake(address: SocketAddr, template: &Template) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     match template.protocol {
@@ -265,7 +265,7 @@ fn greet(address: SocketAddr, template: &Template) -> std::io::Result<TcpStream>
     Ok(stream)
 }
 
-/// Writes everything. Batches are smaller than a socket's buffer, so this waits next to never.
+/// Writes all bytes. Batches are smaller than a socket's buffer, so this rarely waits.
 fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
@@ -300,15 +300,16 @@ mod tests {
     }
 
     #[test]
-    fn both_doors_of_the_server_answer_what_is_expected() {
+    fn both_front_ends_send_the_expected_replies() {
         let any = "127.0.0.1:0".parse().unwrap();
         let settings =
             ServerSettings { native: any, resp: Some(any), memory: 16 << 20, shards: 1, ..ServerSettings::default() };
         let server = Server::start(&settings).unwrap();
-        let doors = [(server.native_address(), Protocol::Native), (server.resp_address().unwrap(), Protocol::Resp)];
-        let tally = run(doors[0].0, Protocol::Native, Verb::Set, 64, Source::Each(0..KEYS)).unwrap();
+        let front_ends =
+            [(server.native_address(), Protocol::Native), (server.resp_address().unwrap(), Protocol::Resp)];
+        let tally = run(front_ends[0].0, Protocol::Native, Verb::Set, 64, Source::Each(0..KEYS)).unwrap();
         assert_eq!(tally.operations, KEYS.next_multiple_of(64));
-        for (address, protocol) in doors {
+        for (address, protocol) in front_ends {
             for (verb, depth) in [(Verb::Get, 1), (Verb::Set, 7), (Verb::Get, 1000)] {
                 let tally = run(address, protocol, verb, depth, drawn()).unwrap();
                 assert!(tally.operations >= depth as u64 && tally.operations.is_multiple_of(depth as u64));
@@ -318,16 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_noticed() {
+    fn a_wrong_reply_is_an_error() {
         let any = "127.0.0.1:0".parse().unwrap();
         let settings =
             ServerSettings { native: any, resp: None, memory: 16 << 20, shards: 1, ..ServerSettings::default() };
         let server = Server::start(&settings).unwrap();
         let address = server.native_address();
-        // Values of other records: the bytes are as many, but not the same.
+        // Puts values of other records: the same number of bytes, but different ones.
         let put = |key: u64, value: [u8; 2]| {
             let mut template = Template::new(Protocol::Native, Verb::Set, PairForm::Random, 1);
-            let mut stream = greet(address, &template).unwrap();
+            let mut stream = handshake(address, &template).unwrap();
             let mut bytes = template.fill(&[key]).to_vec();
             let end = bytes.len();
             bytes[end - 2..].copy_from_slice(&value);
@@ -337,12 +338,12 @@ mod tests {
         };
         (0..4).for_each(|key| put(key, *b"??"));
         let error = run(address, Protocol::Native, Verb::Get, 4, Source::Each(0..4)).unwrap_err();
-        assert!(error.contains("wrong answers"), "{error}");
+        assert!(error.contains("wrong replies"), "{error}");
         server.stop();
     }
 
     #[test]
-    fn the_echo_answers() {
+    fn the_echo_replies() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || crate::servers::serve_echo(&listener));

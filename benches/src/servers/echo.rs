@@ -1,10 +1,10 @@
-//! A server that does nothing: it reads requests of one size and sends answers of another, all zeros.
+//! A server that executes nothing: it reads requests of one size and sends replies of another, all zeros.
 //!
 //! ```text
 //! client ─▶ request size, reply size (u32, little-endian) │ bytes …
 //! ```
 //!
-//! It polls while there is work and for a millisecond after, then it sleeps.
+//! It polls while requests arrive and for one millisecond after the last one, then it sleeps.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-/// Bytes of what a client says first.
+/// Bytes of the preface, which a client sends first.
 pub(super) const PREFACE_SIZE: usize = 8;
 
-/// How long it polls for more after the last event.
+/// Time to poll after the last event.
 const POLLING: Duration = Duration::from_millis(1);
-/// Most bytes that are read or written at once.
+/// The most bytes in one read or write.
 const BUFFER_SIZE: usize = 64 << 10;
-/// What is sent.
+/// The bytes of all replies.
 static ZEROS: [u8; BUFFER_SIZE] = [0; BUFFER_SIZE];
 /// The event of the listening socket.
 const LISTENER: u64 = u64::MAX;
 
-/// A connection, or the place where one was.
+/// A connection.
 struct Connection {
     stream: TcpStream,
     request_size: usize,
     reply_size: usize,
-    /// Bytes of a request that is not complete.
+    /// Bytes of the last request, which is not complete.
     pending: usize,
-    /// Bytes still to be sent.
-    owed: usize,
+    /// Reply bytes that are still to be sent.
+    unsent: usize,
 }
 
 /// Serves until the listener fails.
@@ -57,9 +57,9 @@ pub fn serve(listener: &TcpListener) -> io::Result<()> {
             last = Instant::now();
         }
         for event in &events {
-            let place = event.data.u64();
-            if place == LISTENER {
-                // Who only looks whether somebody listens says no sizes.
+            let index = event.data.u64();
+            if index == LISTENER {
+                // A client that only checks whether the port is open closes the connection without sending the sizes.
                 if let Ok(connection) = listener.accept().and_then(|(stream, _)| Connection::begin(stream)) {
                     let data = epoll::EventData::new_u64(connections.len() as u64);
                     epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)?;
@@ -67,8 +67,8 @@ pub fn serve(listener: &TcpListener) -> io::Result<()> {
                 }
                 continue;
             }
-            let connection = &mut connections[place as usize];
-            if connection.as_mut().is_some_and(|connection| connection.answer(&mut buffer).is_err()) {
+            let connection = &mut connections[index as usize];
+            if connection.as_mut().is_some_and(|connection| connection.serve(&mut buffer).is_err()) {
                 *connection = None;
             }
         }
@@ -76,7 +76,7 @@ pub fn serve(listener: &TcpListener) -> io::Result<()> {
 }
 
 impl Connection {
-    /// Waits for the sizes.
+    /// Waits for the two sizes.
     fn begin(mut stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         let mut preface = [0; PREFACE_SIZE];
@@ -86,11 +86,11 @@ impl Connection {
         let [a, b, c, d, e, f, g, h] = preface;
         let size = |bytes| (u32::from_le_bytes(bytes) as usize).max(1);
         let (request_size, reply_size) = (size([a, b, c, d]), size([e, f, g, h]));
-        Ok(Connection { stream, request_size, reply_size, pending: 0, owed: 0 })
+        Ok(Connection { stream, request_size, reply_size, pending: 0, unsent: 0 })
     }
 
-    /// Reads what is there and answers the requests that are complete.
-    fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+    /// Reads the bytes that have arrived and replies to the complete requests.
+    fn serve(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let size = match self.stream.read(buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(size) => size,
@@ -98,11 +98,11 @@ impl Connection {
             Err(error) => return Err(error),
         };
         self.pending += size;
-        self.owed += self.pending / self.request_size * self.reply_size;
+        self.unsent += self.pending / self.request_size * self.reply_size;
         self.pending %= self.request_size;
-        while self.owed > 0 {
-            match self.stream.write(&ZEROS[..self.owed.min(BUFFER_SIZE)]) {
-                Ok(size) => self.owed -= size,
+        while self.unsent > 0 {
+            match self.stream.write(&ZEROS[..self.unsent.min(BUFFER_SIZE)]) {
+                Ok(size) => self.unsent -= size,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
                 Err(error) => return Err(error),
             }

@@ -1,17 +1,17 @@
-//! Skep's server beside redis-server, memcached and a bare echo, over loopback.
+//! Skep's server compared with redis-server, memcached and a bare echo, over loopback.
 //!
 //! ```text
-//! first core    one server at a time is asked; the others sleep
-//! second core   the client: one thread, the same code for all, one batch under way on each connection
+//! first core    the servers: one at a time gets requests; the others sleep
+//! second core   the client: one thread, the same code for all, one batch in flight on each connection
 //! ```
 //!
-//! The client has to be so cheap that the server is what is measured: requests lie encoded in a template in which only
-//! keys are replaced; of the answers it counts the bytes, which are known beforehand, and compares every 64th batch
-//! byte by byte. How long it waited for answers is measured, and so is everybody's processor time: a client that never
-//! waits was itself the limit.
+//! The client must be so cheap that the server is the bottleneck. Its requests are encoded once, in a template in which
+//! only the keys are replaced. It counts the bytes of the replies, whose number is known in advance, and compares every
+//! 64th batch byte by byte. The time that it waits for replies is measured, and so is the processor time of client and
+//! server. A client that never waits was the bottleneck itself.
 //!
-//! The echo reads requests of the native protocol as bare bytes and sends as many bytes as Skep would: what the kernel's
-//! TCP allows on this machine.
+//! The echo reads requests of the native protocol as bare bytes and sends as many bytes as Skep would. It shows the
+//! limit of the kernel's TCP on this machine.
 
 mod child;
 mod client;

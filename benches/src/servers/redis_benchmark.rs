@@ -1,6 +1,7 @@
-//! redis-benchmark, unmodified, against Redis and against Skep's RESP port.
+//! Runs redis-benchmark, unmodified, against Redis and against Skep's RESP port.
 //!
-//! Its keys are `key:` and twelve digits, drawn by it from as many as were loaded before. It runs on the client's core.
+//! Its keys are `key:` and twelve digits. It draws them from as many keys as were loaded before. It runs on the
+//! client's core.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,34 +13,34 @@ use super::child::{Server, find_program};
 use super::template::Verb;
 use crate::process::processor_seconds_of_children;
 
-/// One line of what redis-benchmark found.
+/// One line of the report of redis-benchmark.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct BenchmarkRow {
-    /// Who was asked.
+    /// Name of the server.
     pub server: String,
-    /// For what.
+    /// The command.
     pub verb: Verb,
     /// Requests in a pipeline.
     pub depth: usize,
-    /// Requests answered per second: the median of the rounds.
+    /// Requests per second: the median of the rounds.
     pub ops_per_s: f64,
     /// (Largest − smallest) / median of the rounds.
     #[serde(default)]
     pub spread: f64,
-    /// Share of a core that the server took.
+    /// Processor time of the server, in cores.
     pub server_cpu: f64,
-    /// Share of a core that redis-benchmark took.
+    /// Processor time of redis-benchmark, in cores.
     pub client_cpu: f64,
 }
 
 impl BenchmarkRow {
-    /// Returns the rate, unless it spreads too much.
+    /// Returns the rate, or a withheld figure if its spread is too large.
     pub(super) fn figure(&self) -> Figure {
         Figure::with_spread(self.ops_per_s, self.spread)
     }
 }
 
-/// What redis-benchmark is told.
+/// Arguments of redis-benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) keys: u64,
@@ -48,7 +49,7 @@ pub(super) struct Settings {
     pub(super) requests: u64,
 }
 
-/// Whether redis-benchmark is there.
+/// Returns true if redis-benchmark is installed.
 pub(super) fn is_installed() -> bool {
     find_program("redis-benchmark").is_some()
 }
@@ -92,7 +93,7 @@ pub(super) fn run(
     })
 }
 
-/// The rate in the last line of its table.
+/// Returns the rate in the last line of its table.
 fn rate(csv: &str) -> Option<f64> {
     let line = csv.lines().rfind(|line| line.starts_with("\"GET\"") || line.starts_with("\"SET\""))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()

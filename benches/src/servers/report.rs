@@ -1,4 +1,4 @@
-//! What the comparison of servers found, as a table and as JSON.
+//! The result of a comparison of servers, as tables and as JSON.
 
 use super::redis_benchmark::BenchmarkRow;
 use super::run::DEPTHS;
@@ -9,69 +9,69 @@ use crate::figures::{cell, millions, percent};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Always `servers`.
     pub kind: String,
-    /// When and where.
+    /// Date and machine.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Pairs that every server held.
+    /// Pairs in every server.
     pub keys: u64,
-    /// Requests of a batch, where one depth is compared.
+    /// Requests in a batch, for the figures that compare all servers at one depth.
     pub depth: usize,
     /// Connections of the client.
     pub connections: usize,
-    /// Seconds of a case, all rounds together.
+    /// Seconds for a case, all its rounds together.
     pub seconds: f64,
-    /// Rounds of a case.
+    /// Rounds for each case.
     pub rounds: usize,
-    /// Whether each side was warmed up until its rate was steady; older results had a warm-up of 50 ms.
+    /// True if each side was warmed up until its rate was steady; older results had a warm-up of 50 ms.
     #[serde(default)]
     pub until_steady: bool,
     /// The core of the servers and that of the client.
     pub cores: [usize; 2],
-    /// One for each server, protocol and verb.
+    /// One row for each server, protocol and verb.
     pub rows: Vec<Row>,
-    /// What redis-benchmark found; empty if it was not there.
+    /// The rows of redis-benchmark; empty if it is not installed.
     pub redis_benchmark: Vec<BenchmarkRow>,
-    /// Skep's figures over those of the others.
+    /// Skep's figures divided by those of the others.
     pub ratios: Vec<Ratio>,
 }
 
-/// The figures of one server by one protocol.
+/// The figures of one server with one protocol.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Row {
-    /// Who was asked, and how.
+    /// Name of the server, and protocol.
     pub server: String,
-    /// For what.
+    /// The command.
     pub verb: Verb,
-    /// Growth of its resident memory by the load, for a pair.
+    /// Growth of its resident memory during the load, per pair.
     pub bytes_per_pair: f64,
-    /// For each depth, from the smallest.
+    /// The figures for each depth, from the smallest.
     pub depths: Vec<DepthFigures>,
 }
 
 /// The figures at one depth.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct DepthFigures {
-    /// Requests of a batch; each connection has one under way.
+    /// Requests in a batch; each connection has one batch in flight.
     pub depth: usize,
-    /// Requests answered a second.
+    /// Requests per second.
     pub ops_per_s: Figure,
-    /// Share of a core that the server took.
+    /// Processor time of the server, in cores.
     pub server_cpu: f64,
-    /// Share of a core that the client took; it polls, so it takes all.
+    /// Processor time of the client, in cores; it polls, so it uses a whole core.
     pub client_cpu: f64,
-    /// Share of the time in which the client had no answer to work on.
+    /// Share of the time in which the client waited for replies.
     pub client_waiting: f64,
 }
 
-/// A figure of Skep over that of another.
+/// A figure of Skep divided by that of another server.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Ratio {
-    /// Of what.
+    /// Name of the comparison.
     pub name: String,
     /// The ratio; none if one of the figures was not measured.
     pub ratio: Option<f64>,
@@ -82,7 +82,7 @@ impl Row {
         self.depths.iter().find(|figures| figures.depth == depth).map(|figures| figures.ops_per_s)
     }
 
-    /// The best of the depths at which everyone may show it.
+    /// Returns the highest rate of the depths that all servers are measured at.
     fn best(&self) -> Option<Figure> {
         let rate = |figure: &Figure| figure.median().unwrap_or(0.0);
         DEPTHS.iter().filter_map(|depth| self.at(*depth)).max_by(|a, b| rate(a).total_cmp(&rate(b)))
@@ -90,7 +90,7 @@ impl Row {
 }
 
 impl Report {
-    /// The ratios that are worth looking at.
+    /// Returns the ratios that the page shows.
     pub(super) fn ratios(rows: &[Row], benchmark: &[BenchmarkRow], depth: usize) -> Vec<Ratio> {
         let row = |server: &str, verb| rows.iter().find(|row| row.server == server && row.verb == verb);
         let benchmark = |server: &str, verb, depth| {
@@ -120,7 +120,7 @@ impl Report {
         ratios
     }
 
-    /// The tables, and below them what they were measured with.
+    /// Returns the tables and a note on their settings.
     pub fn tables(&self) -> Tables {
         let bytes =
             |row: &Row| if row.bytes_per_pair > 0.0 { format!("{:.0}", row.bytes_per_pair) } else { "-".into() };
@@ -151,11 +151,12 @@ impl Report {
             ]
         });
         let text = |ratio: &Ratio| ratio.ratio.map_or(NOT_MEASURED.to_owned(), |ratio| format!("{ratio:.2}"));
-        // Those of older results divide figures that would be withheld today.
+        // The saved ratios of older results may divide figures that would be withheld today, so they are computed
+        // again.
         let ratios = Self::ratios(&self.rows, &self.redis_benchmark, self.depth);
         let ratios = ratios.iter().map(|ratio| vec![ratio.name.clone(), text(ratio)]);
         let note = format!(
-            "{} pairs of 8 + 2 B, uniform; {} connections, one batch under way on each; medians of {} rounds, {} s together, \
+            "{} pairs of 8 + 2 B, uniform; {} connections, one batch in flight on each; medians of {} rounds, {} s together, \
              each after a warm-up {}. Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
             self.keys,
             self.connections,

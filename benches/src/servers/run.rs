@@ -1,4 +1,5 @@
-//! The order of a comparison: start all, load all, measure in rounds, then redis-benchmark against fresh servers.
+//! The order of a comparison: start all servers, load all, measure in rounds, then run redis-benchmark against newly
+//! started servers.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,31 +18,31 @@ use crate::keys::{Draw, PairForm};
 use crate::process::cores;
 use crate::results::Origin;
 
-/// Depths at which everyone may show its best.
+/// Depths at which every server is measured; the best one counts.
 pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
-/// Rounds of every case.
+/// Rounds for each case.
 const ROUNDS: usize = 5;
-/// Depth of the batches that load.
+/// Depth of the batches that load the pairs.
 const LOAD_DEPTH: usize = 256;
-/// Requests that redis-benchmark sends for a second that a case is measured: with pipelines, and without.
+/// Requests of redis-benchmark for each second of a case: with pipelines, and without.
 const BENCHMARK_REQUESTS: [u64; 2] = [1_000_000, 100_000];
 
-/// What is measured.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Pairs that every server holds.
+    /// Pairs in every server.
     pub keys: u64,
-    /// Requests of a batch, for the figures that are compared at one depth.
+    /// Requests in a batch, for the figures that compare all servers at one depth.
     pub depth: usize,
     /// Connections of the client.
     pub connections: usize,
-    /// How long a case is measured, all rounds together.
+    /// Seconds for a case, all its rounds together.
     pub seconds: f64,
     /// The program `skep`.
     pub skep: PathBuf,
 }
 
-/// One who is asked: a server, and by which protocol.
+/// A server and the protocol of the client.
 struct Target {
     name: &'static str,
     server: usize,
@@ -61,13 +62,13 @@ const TARGETS: [Target; 5] = [
     Target { name: "bare echo", server: ECHO, protocol: Protocol::Echo },
 ];
 
-/// A round of a case.
+/// The result of one round of a case.
 struct Sample {
     tally: Tally,
     server_cpu: f64,
 }
 
-/// Measures all servers. `progress` is told what is done now.
+/// Measures all servers. `progress` gets a line of text for each step.
 pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
     let cores = cores()?;
     let setting = Setting {
@@ -82,7 +83,7 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
     let mut bytes_per_pair = Vec::new();
     for server in &servers {
         let empty = server.resident_size();
-        if server.doors[0].0 != Protocol::Echo {
+        if server.front_ends[0].0 != Protocol::Echo {
             progress(&format!("loading {} pairs into {}", plan.keys, server.name));
             load(server, plan, PairForm::Random)?;
         }
@@ -149,14 +150,14 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
 
 /// Puts all pairs.
 fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
-    let (protocol, address) = server.doors[0];
+    let (protocol, address) = server.front_ends[0];
     let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
     let mut client = Client::connect(address, template, plan.connections)?;
     client.run(&mut Source::Each(0..plan.keys), None).map_err(|error| format!("loading {}: {error}", server.name))?;
     Ok(())
 }
 
-/// One round of a case against one target.
+/// Measures one round of a case against one target.
 fn measure(
     server: &Server,
     protocol: Protocol,
@@ -165,7 +166,7 @@ fn measure(
     plan: &Plan,
     seed: u64,
 ) -> Result<Sample, String> {
-    let address = server.address(protocol).ok_or("does not speak this protocol")?;
+    let address = server.address(protocol).ok_or("the server has no port for this protocol")?;
     let template = Template::new(protocol, verb, PairForm::Random, depth);
     let mut client = Client::connect(address, template, plan.connections)?;
     let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed), plan.keys));
@@ -180,7 +181,7 @@ fn measure(
     Ok(slice.expect("the slice ends a measurement"))
 }
 
-/// redis-benchmark against Redis and Skep, in turns, with and without pipelines.
+/// Runs redis-benchmark against Redis and Skep in turn, with and without pipelines.
 fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: impl Fn(&str)) -> Result<Vec<BenchmarkRow>, String> {
     let servers = [setting.skep(PairForm::RedisBenchmark)?, setting.redis()?];
     for server in &servers {

@@ -1,4 +1,4 @@
-//! A batch of requests, encoded once, in which keys and values are replaced for every batch that is sent.
+//! A batch of requests that is encoded once. Keys and values are replaced for every batch that is sent.
 //!
 //! ```text
 //! native     size │ sequence │ space │ count │ op, sizes, key, value │ op, key, value │ …
@@ -6,28 +6,29 @@
 //! memcached  get key key key …      set key 0 0 2 │ value │ set key 0 0 2 │ value │ …
 //! ```
 //!
-//! Keys and values have one size, so a template is as long for all of them, and so are the answers when all keys exist.
-//! memcached is asked for many keys by one `get`, which is its fastest way, and to set by commands in a row.
+//! All keys have one size, and so have all values. The encoded batch therefore has a fixed size, and so have its
+//! replies if all keys exist. The batch for memcached gets all its keys with one `get`, which is the fastest command of
+//! memcached. It sets each key with its own command.
 
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::{ReplyFrameWriter, RequestFrameWriter};
 
 use crate::keys::{KEY_SIZE_MAX, PairForm, VALUE_SIZE_MAX};
 
-/// What a server speaks.
+/// A wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Skep's frames.
     Native,
-    /// Redis's.
+    /// The Redis protocol.
     Resp,
-    /// memcached's text.
+    /// memcached's text protocol.
     Memcached,
-    /// Requests of the native protocol; the answers are zeros.
+    /// Requests of the native protocol; the replies are zeros.
     Echo,
 }
 
-/// What is asked.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
@@ -44,22 +45,23 @@ pub(super) struct Template {
     verb: Verb,
     form: PairForm,
     bytes: Vec<u8>,
-    key_places: Vec<usize>,
-    /// Empty for gets.
-    value_places: Vec<usize>,
-    /// Bytes of the answers to a batch.
+    /// Offsets of the keys.
+    key_offsets: Vec<usize>,
+    /// Offsets of the values; empty for gets.
+    value_offsets: Vec<usize>,
+    /// Bytes of the replies to a batch.
     pub(super) reply_size: usize,
 }
 
 impl Template {
-    /// A batch of `depth` requests, at least one.
+    /// Encodes a batch of `depth` requests, at least one.
     pub(super) fn new(protocol: Protocol, verb: Verb, form: PairForm, depth: usize) -> Self {
-        // Placeholders that differ from their neighbours, or the native protocol would leave out what repeats.
+        // Each placeholder differs from the one before; otherwise the native protocol would omit the repeated bytes.
         let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..depth)
-            .map(|place| {
+            .map(|index| {
                 let mut key = vec![0; form.key_size()];
-                form.write_key(place as u64, &mut key);
-                (key, vec![0xF0 | (place % 2) as u8; form.value_size()])
+                form.write_key(index as u64, &mut key);
+                (key, vec![0xF0 | (index % 2) as u8; form.value_size()])
             })
             .collect();
         let bytes = match protocol {
@@ -67,47 +69,47 @@ impl Template {
             Protocol::Resp => resp_request(verb, &pairs),
             Protocol::Memcached => memcached_request(verb, &pairs),
         };
-        let (mut key_places, mut value_places) = (Vec::new(), Vec::new());
+        let (mut key_offsets, mut value_offsets) = (Vec::new(), Vec::new());
         let mut end = 0;
         for (key, value) in &pairs {
             let start = find(&bytes, key, end);
-            key_places.push(start);
+            key_offsets.push(start);
             end = start + key.len();
             if verb == Verb::Set {
                 let start = find(&bytes, value, end);
-                value_places.push(start);
+                value_offsets.push(start);
                 end = start + value.len();
             }
         }
-        let mut template = Template { protocol, verb, form, bytes, key_places, value_places, reply_size: 0 };
+        let mut template = Template { protocol, verb, form, bytes, key_offsets, value_offsets, reply_size: 0 };
         template.reply_size = template.reply(&vec![0; depth]).len();
         template
     }
 
-    /// Requests of a batch.
+    /// Returns the number of requests in a batch.
     pub(super) fn depth(&self) -> usize {
-        self.key_places.len()
+        self.key_offsets.len()
     }
 
-    /// Bytes of a batch.
+    /// Returns the bytes of a batch.
     pub(super) fn request_size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The batch about these records, as many as the depth.
+    /// Writes these records into the batch and returns it. The number of records is the depth.
     #[inline]
     pub(super) fn fill(&mut self, records: &[u64]) -> &[u8] {
         let (key_size, value_size) = (self.form.key_size(), self.form.value_size());
-        for (record, place) in records.iter().zip(&self.key_places) {
-            self.form.write_key(*record, &mut self.bytes[*place..*place + key_size]);
+        for (record, offset) in records.iter().zip(&self.key_offsets) {
+            self.form.write_key(*record, &mut self.bytes[*offset..*offset + key_size]);
         }
-        for (record, place) in records.iter().zip(&self.value_places) {
-            self.form.write_value(*record, &mut self.bytes[*place..*place + value_size]);
+        for (record, offset) in records.iter().zip(&self.value_offsets) {
+            self.form.write_value(*record, &mut self.bytes[*offset..*offset + value_size]);
         }
         &self.bytes
     }
 
-    /// What a server must answer.
+    /// Returns the bytes that a server must reply with.
     pub(super) fn reply(&self, records: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
         let (mut key, mut value) = ([0; KEY_SIZE_MAX], [0; VALUE_SIZE_MAX]);
@@ -129,13 +131,13 @@ impl Template {
                     self.form.write_key(*record, key);
                     self.form.write_value(*record, value);
                     let size = value.len().to_string();
-                    let answer: &[&[u8]] = match (self.protocol, self.verb) {
+                    let parts: &[&[u8]] = match (self.protocol, self.verb) {
                         (Protocol::Resp, Verb::Get) => &[b"$", size.as_bytes(), b"\r\n", value, b"\r\n"],
                         (Protocol::Resp, Verb::Set) => &[b"+OK\r\n"],
                         (_, Verb::Get) => &[b"VALUE ", key, b" 0 ", size.as_bytes(), b"\r\n", value, b"\r\n"],
                         (_, Verb::Set) => &[b"STORED\r\n"],
                     };
-                    answer.iter().for_each(|part| out.extend_from_slice(part));
+                    parts.iter().for_each(|part| out.extend_from_slice(part));
                 }
                 if self.protocol == Protocol::Memcached && self.verb == Verb::Get {
                     out.extend_from_slice(b"END\r\n");
@@ -154,7 +156,7 @@ fn native_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
             Verb::Get => Operation::Get,
             Verb::Set => Operation::Put { value, condition: PutCondition::Always },
         };
-        assert!(writer.push(&Request { key, operation }), "a batch fits a frame");
+        assert!(writer.push(&Request { key, operation }), "a batch fits into a frame");
     }
     writer.finish();
     bytes
@@ -208,13 +210,13 @@ fn find(bytes: &[u8], part: &[u8], from: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// A template that was filled is what would have been encoded, for all protocols.
+    /// Compares a filled template with a newly encoded batch, for all protocols.
     #[test]
     fn filling_replaces_keys_and_values_and_nothing_else() {
         for form in [PairForm::Random, PairForm::RedisBenchmark] {
             for verb in [Verb::Get, Verb::Set] {
                 for protocol in [Protocol::Native, Protocol::Resp, Protocol::Memcached] {
-                    let records: Vec<u64> = (0..20).map(|place| place * 7919).collect();
+                    let records: Vec<u64> = (0..20).map(|index| index * 7919).collect();
                     let pairs: Vec<_> = records
                         .iter()
                         .map(|record| {
@@ -229,10 +231,10 @@ mod tests {
                     match protocol {
                         Protocol::Resp => assert_eq!(filled, resp_request(verb, &pairs)),
                         Protocol::Memcached => assert_eq!(filled, memcached_request(verb, &pairs)),
-                        // The encoder leaves out values that repeat, so only their meaning is compared.
+                        // The encoder omits repeated values, so the decoded operations are compared.
                         _ => {
                             let (frame, size) =
-                                skep_wire::native::RequestFrame::decode(&filled).unwrap().expect("a whole frame");
+                                skep_wire::native::RequestFrame::decode(&filled).unwrap().expect("a complete frame");
                             assert_eq!(size, filled.len());
                             for (operation, (key, value)) in frame.operations().zip(&pairs) {
                                 let operation = operation.unwrap();
@@ -248,14 +250,14 @@ mod tests {
         }
     }
 
-    /// The bytes on the wire are those that were there when this was written.
+    /// Checks that the bytes on the wire have not changed since this was written.
     #[test]
     fn the_batches_have_not_changed() {
         let mut bytes = Vec::new();
         for verb in [Verb::Get, Verb::Set] {
             for protocol in [Protocol::Native, Protocol::Resp, Protocol::Memcached, Protocol::Echo] {
                 let mut template = Template::new(protocol, verb, PairForm::Random, 64);
-                let records: Vec<u64> = (0..64).map(|place| place * place).collect();
+                let records: Vec<u64> = (0..64).map(|index| index * index).collect();
                 bytes.extend_from_slice(template.fill(&records));
                 bytes.extend_from_slice(&template.reply(&records));
             }

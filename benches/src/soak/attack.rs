@@ -1,8 +1,9 @@
-//! The attacks: what each does in one turn, on how many threads, and the loop that repeats it until the soak ends.
+//! The attacks: the work of one turn, the number of threads, and the loop that repeats turns until the soak ends.
 //!
-//! A turn is bounded: it makes its connections, misbehaves for some seconds at most and closes them. A connection that the
-//! server closes, or does not serve within the patience, ends the turn and is counted; only [`Tally::wrong`] is judged. The
-//! attacks share the processor with the server and the witnesses, so they pause between turns, and their threads are nice.
+//! A turn is bounded: it opens connections, misbehaves for a few seconds and closes them. If the server closes a
+//! connection, or does not serve it within [`PATIENCE`], the turn ends and counts as failed. Only [`Tally::wrong`]
+//! makes the soak fail. The attacks share the processor with the server and the witnesses, so they pause between turns
+//! and run at a lower priority.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -18,44 +19,44 @@ use super::{crowd, fill, flood, monitor};
 
 /// How long a read or write of an attack may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// What the threads of the attacks leave to others.
+/// Niceness of the attacking threads: they leave the processor to others.
 const NICENESS: i32 = 10;
-/// After a turn that failed.
+/// Pause after a turn that failed.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
-/// Wrong replies that are told in words.
-const WRONG_TOLD: usize = 5;
+/// Most wrong replies that are reported in words.
+const WRONG_SHOWN: usize = 5;
 /// The key whose value is 1 MiB.
 pub(super) const LARGE_KEY: &[u8] = b"large";
 /// The key whose value is 200 B.
 pub(super) const SMALL_KEY: &[u8] = b"small";
 
-/// What is attacked, and until when.
+/// The server that is attacked, and the end of the soak.
 pub(super) struct Stage {
     pub(super) native: SocketAddr,
     pub(super) resp: SocketAddr,
     pub(super) stop: AtomicBool,
 }
 
-/// What an attack has done, on all its threads.
+/// Statistics of an attack, over all its threads.
 #[derive(Default)]
 pub(super) struct Tally {
     /// Requests sent, or connections made by those that send none.
     pub(super) operations: AtomicU64,
-    /// Turns that the server or the patience ended.
+    /// Turns that ended early, because of the server or of [`PATIENCE`].
     pub(super) failures: AtomicU64,
     pub(super) wrong_count: AtomicU64,
-    /// The first replies that must not be, in words.
+    /// Descriptions of the first wrong replies.
     pub(super) wrong: Mutex<Vec<String>>,
 }
 
-/// What a turn needs.
+/// The context of a turn.
 pub(super) struct Turn<'a> {
     pub(super) stage: &'a Stage,
     pub(super) tally: &'a Tally,
     pub(super) random: Xoshiro256PlusPlus,
-    /// The number of this thread among those of its attack.
+    /// Index of this thread among those of its attack.
     pub(super) thread: usize,
-    /// How many turns came before on this thread.
+    /// Number of earlier turns on this thread.
     pub(super) number: usize,
 }
 
@@ -63,40 +64,31 @@ pub(super) struct Turn<'a> {
 pub(super) struct Attack {
     pub(super) name: &'static str,
     threads: usize,
-    /// One turn. The error says why it ended early.
-    run: fn(&mut Turn<'_>) -> Result<(), String>,
-    /// Between two turns.
-    pause: Duration,
-}
-
-const fn attack(
-    name: &'static str,
-    threads: usize,
+    /// Milliseconds between two turns.
     pause_ms: u64,
+    /// Runs one turn. The error says why it ended early.
     run: fn(&mut Turn<'_>) -> Result<(), String>,
-) -> Attack {
-    Attack { name, threads, run, pause: Duration::from_millis(pause_ms) }
 }
 
 /// All attacks.
 pub(super) const ATTACKS: [Attack; 13] = [
-    attack("flood, RESP", 2, 5, flood::resp),
-    attack("flood, native", 2, 5, flood::native),
-    attack("long pipelines, written before reading", 1, 500, flood::long_pipeline),
-    attack("EXISTS of 1 MiB, a million times", 5, 1000, flood::exists),
-    attack("slow readers of 1 MiB", 1, 200, crowd::slow_readers),
-    attack("half requests", 1, 100, crowd::half_requests),
-    attack("unfinished MSETs", 1, 1000, crowd::unfinished_msets),
-    attack("connection churn", 1, 200, crowd::churn),
-    attack("garbage", 1, 50, crowd::garbage),
-    attack("filling and emptying", 2, 100, fill::fill_and_empty),
-    attack("INFO", 1, 0, monitor::info),
-    attack("CLIENT LIST", 1, 0, monitor::client_list),
-    attack("abandoned leases", 1, 50, monitor::abandoned_leases),
+    Attack { name: "flood, RESP", threads: 2, pause_ms: 5, run: flood::resp },
+    Attack { name: "flood, native", threads: 2, pause_ms: 5, run: flood::native },
+    Attack { name: "long pipelines, written before reading", threads: 1, pause_ms: 500, run: flood::long_pipeline },
+    Attack { name: "EXISTS of 1 MiB, a million times", threads: 5, pause_ms: 1000, run: flood::exists },
+    Attack { name: "slow readers of 1 MiB", threads: 1, pause_ms: 200, run: crowd::slow_readers },
+    Attack { name: "half requests", threads: 1, pause_ms: 100, run: crowd::half_requests },
+    Attack { name: "unfinished MSETs", threads: 1, pause_ms: 1000, run: crowd::unfinished_msets },
+    Attack { name: "connection churn", threads: 1, pause_ms: 200, run: crowd::churn },
+    Attack { name: "garbage", threads: 1, pause_ms: 50, run: crowd::garbage },
+    Attack { name: "filling and emptying", threads: 2, pause_ms: 100, run: fill::fill_and_empty },
+    Attack { name: "INFO", threads: 1, pause_ms: 0, run: monitor::info },
+    Attack { name: "CLIENT LIST", threads: 1, pause_ms: 0, run: monitor::client_list },
+    Attack { name: "abandoned leases", threads: 1, pause_ms: 50, run: monitor::abandoned_leases },
 ];
 
 impl Stage {
-    /// Puts what the attacks ask for, before the stores are full.
+    /// Puts the values that the attacks read, before the stores are full.
     pub(super) fn prepare(&self) -> Result<(), String> {
         let mut resp = Resp::connect(self.resp, Some(PATIENCE)).map_err(|error| error.to_string())?;
         for (space, key, size) in [("0", LARGE_KEY, 1 << 20), ("0", SMALL_KEY, 200), ("1", LARGE_KEY, 1 << 20)] {
@@ -115,7 +107,7 @@ impl Stage {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps, at most until the soak is over.
+    /// Sleeps for this time, or until the soak is over.
     pub(super) fn pause(&self, time: Duration) {
         let begun = Instant::now();
         while !self.is_over() && begun.elapsed() < time {
@@ -130,12 +122,12 @@ impl Tally {
         self.operations.fetch_add(operations, Ordering::Relaxed);
     }
 
-    /// Notes a reply that must not be.
-    pub(super) fn wrong(&self, words: String) {
+    /// Records a wrong reply.
+    pub(super) fn wrong(&self, description: String) {
         self.wrong_count.fetch_add(1, Ordering::Relaxed);
         let mut wrong = self.wrong.lock().expect("a thread that panics ends the soak");
-        if wrong.len() < WRONG_TOLD {
-            wrong.push(words);
+        if wrong.len() < WRONG_SHOWN {
+            wrong.push(description);
         }
     }
 }
@@ -158,7 +150,7 @@ pub(super) fn start<'scope>(scope: &'scope thread::Scope<'scope, '_>, stage: &'s
 
 /// Repeats the turns of one thread until the soak is over.
 fn repeat(attack: &Attack, stage: &Stage, tally: &Tally, thread: usize) {
-    // Linux keeps it for each thread. If it is refused, the figures are those of a busier machine.
+    // Linux sets the niceness of this thread only. If that fails, the latencies are those of a busier machine.
     _ = rustix::process::nice(NICENESS);
     let random = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
     let mut turn = Turn { stage, tally, random, thread, number: 0 };
@@ -168,6 +160,6 @@ fn repeat(attack: &Attack, stage: &Stage, tally: &Tally, thread: usize) {
             stage.pause(FAILURE_PAUSE);
         }
         turn.number += 1;
-        stage.pause(attack.pause);
+        stage.pause(Duration::from_millis(attack.pause_ms));
     }
 }

@@ -1,5 +1,5 @@
-//! Attacks by many connections that do next to nothing: they read slowly, stop within a request, come and go, or talk
-//! nonsense.
+//! Attacks by many connections that do very little: they read slowly, stop within a request, connect and disconnect, or
+//! send garbage.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,24 +13,24 @@ use super::attack::{LARGE_KEY, PATIENCE, Turn};
 use super::resp::append;
 
 const SLOW_READERS: usize = 150;
-/// Replies of 1 MiB that each slow reader asks for.
+/// Replies of 1 MiB that each slow reader requests.
 const SLOW_READER_DEPTH: usize = 20;
-/// Bytes that it reads from time to time.
+/// Bytes that it reads at a time.
 const SIP: usize = 4096;
 const HALF_REQUESTS: usize = 300;
 const UNFINISHED_MSETS: usize = 4;
 /// Bytes of an MSET that are sent: about as many as a command may have.
 const MSET_SIZE: usize = 16 << 20;
 const CHURN: usize = 20;
-/// How long connections are held that do nothing.
+/// Time for which idle connections are held open.
 const HOLD: Duration = Duration::from_secs(5);
 
-/// Connects this often to the RESP port.
+/// Opens `count` connections to the RESP port.
 fn connect(turn: &Turn<'_>, count: usize) -> Result<Vec<TcpStream>, String> {
     (0..count).map(|_| Ok(turn.connect()?.stream.into_inner())).collect()
 }
 
-/// Connections that ask for large values and read a few bytes of them now and then.
+/// Requests large values and reads a few bytes of them now and then.
 pub(super) fn slow_readers(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut connections = connect(turn, SLOW_READERS)?;
     let mut bytes = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn slow_readers(turn: &mut Turn<'_>) -> Result<(), String> {
     }
     let begun = Instant::now();
     while begun.elapsed() < 2 * HOLD && !turn.stage.is_over() {
-        // The server may close those that make no progress; the others go on.
+        // The server may close connections that make no progress; the others are kept.
         connections.retain_mut(|connection| match connection.read(&mut [0; SIP]) {
             Ok(size) => size > 0,
             Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
@@ -52,7 +52,7 @@ pub(super) fn slow_readers(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Connections that stop within a request.
+/// Sends the beginning of a request on each connection, and no more.
 pub(super) fn half_requests(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut connections = connect(turn, HALF_REQUESTS)?;
     let mut request = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn half_requests(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// MSETs of a million short arguments whose last bytes never arrive.
+/// Sends MSETs of a million short arguments without their last bytes.
 pub(super) fn unfinished_msets(turn: &mut Turn<'_>) -> Result<(), String> {
     const ARGUMENT: &[u8] = b"$10\r\n0123456789\r\n";
     let count = MSET_SIZE / ARGUMENT.len();
@@ -81,7 +81,7 @@ pub(super) fn unfinished_msets(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Connections to both ports that come, say a word, and go; half of them by a reset.
+/// Connects to both ports, sends a few bytes and disconnects; half of the connections end with a reset.
 pub(super) fn churn(turn: &mut Turn<'_>) -> Result<(), String> {
     for number in 0..CHURN {
         let address = if number % 2 == 0 { turn.stage.resp } else { turn.stage.native };
@@ -96,14 +96,14 @@ pub(super) fn churn(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Random bytes to both ports.
+/// Sends random bytes to both ports.
 pub(super) fn garbage(turn: &mut Turn<'_>) -> Result<(), String> {
     for address in [turn.stage.resp, turn.stage.native] {
         let mut bytes = vec![0; turn.random.random_range(1..3000)];
         turn.random.fill_bytes(&mut bytes);
         let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(PATIENCE / 100)).map_err(|error| error.to_string())?;
-        // The server may have closed it after the first bytes.
+        // The server may have closed the connection after the first bytes.
         _ = stream.write_all(&bytes);
         _ = stream.read(&mut bytes);
         turn.tally.add(1);

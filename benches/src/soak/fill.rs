@@ -1,12 +1,12 @@
-//! Filling and emptying by turns: pairs of one size are put until one is refused, then all are deleted again.
+//! Fills and empties the stores in turn: it puts pairs of one size until a put is refused, then deletes them all.
 //!
-//! The stores that are full at that time are what the witnesses meet. Here too, deletes and overwrites of the same size
-//! must not be refused. The ordered space is filled by one thread, the hash space by the other.
+//! This is how the witnesses meet full stores. Deletes, and overwrites of the same size, must not be refused here
+//! either. One thread fills the ordered space, the other one the hash space.
 
 use std::time::Duration;
 
 use skep_client::{Client, Responses};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, WireError};
 
 use super::attack::Turn;
@@ -14,16 +14,17 @@ use super::server::HASH_MEMORY;
 
 /// Sizes of the values.
 const VALUE_SIZES: [usize; 8] = [16, 1 << 20, 500, 4000, 100, 64 << 10, 200, 30];
-/// Bytes of a batch, and pairs of it.
+/// Most bytes of the values in a batch.
 const BATCH_SIZE: usize = 1 << 20;
+/// Most pairs in a batch.
 const BATCH_COUNT: usize = 256;
-/// Pairs of each full store that are put over themselves.
+/// Pairs of each full store that are overwritten with the same value.
 const OVERWRITTEN: usize = 512;
-/// How often an operation is tried again that the server is too busy for.
+/// How often an operation is retried that the server refuses as BUSY.
 const TRIES: usize = 500;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// What is done to a range of the keys.
+/// The operation on a range of the keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Put,
@@ -31,7 +32,7 @@ enum Work {
     Delete,
 }
 
-/// The keys of one turn.
+/// The connection and the value of one turn.
 struct Filler<'t, 'a> {
     turn: &'t Turn<'a>,
     client: Client,
@@ -53,11 +54,11 @@ pub(super) fn fill_and_empty(turn: &mut Turn<'_>) -> Result<(), String> {
             break;
         }
     }
-    // The last batch, of which some were refused, is not put over itself.
+    // The last batch is not overwritten, because some of its puts were refused.
     for first in (0..OVERWRITTEN.min(count - batch)).step_by(batch) {
         filler.execute(Work::Overwrite, first..(first + batch).min(count - batch))?;
     }
-    // Also if the soak is over: a store that cannot be emptied then is as bad as before.
+    // The keys are deleted even if the soak is over: a store that then refuses deletes is just as wrong.
     for first in (0..count).step_by(batch) {
         filler.execute(Work::Delete, first..first + batch)?;
     }
@@ -65,7 +66,7 @@ pub(super) fn fill_and_empty(turn: &mut Turn<'_>) -> Result<(), String> {
 }
 
 impl Filler<'_, '_> {
-    /// Carries work out on keys. Returns the number of operations that were refused for lack of memory.
+    /// Executes the operation on keys. Returns how many operations were refused for lack of memory.
     fn execute(&mut self, work: Work, keys: std::ops::Range<usize>) -> Result<usize, String> {
         let keys: Vec<String> = keys.map(|number| format!("fill:{number}")).collect();
         let value = &self.value;
@@ -84,7 +85,7 @@ impl Filler<'_, '_> {
             for (request, response) in requests.iter().zip(responses.iter()) {
                 match response {
                     Ok(Reply::Done) => {}
-                    // The keys of the last batch, some of which were refused.
+                    // Some keys of the last batch were refused.
                     Ok(Reply::NotFound) if work == Work::Delete => {}
                     Ok(Reply::Failed(error)) if error.is_out_of_memory() && work == Work::Put => refused += 1,
                     Err(WireError::Busy) => busy.push(*request),

@@ -1,32 +1,33 @@
-//! Attacks that send more than their share: floods of pipelines, long ones before any reply is read, and one costly command.
+//! Attacks that send more than their share: floods of pipelines, long pipelines sent before any reply is read, and one
+//! costly command.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use rand::RngExt;
 use skep_client::{Client, Responses};
-use skep_store::operation::{Operation, PutCondition, Request};
+use skep_core::operation::{Operation, PutCondition, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use super::attack::{LARGE_KEY, SMALL_KEY, Turn};
 use super::resp::append;
 
-/// Pipelines of a turn.
+/// Pipelines in a turn.
 const PIPELINES: usize = 50;
-/// Commands of a pipeline.
+/// Commands in a pipeline.
 const DEPTH: usize = 500;
 /// Keys of the floods in each space.
 const KEY_COUNT: u32 = 20_000;
-/// Value of the floods.
+/// The value of the floods.
 const VALUE: [u8; 40] = [b'f'; 40];
-/// GETs that are written before a reply is read.
+/// GETs that are sent before a reply is read.
 const LONG_PIPELINE: usize = 150_000;
 /// Keys of one EXISTS.
 const EXISTS_KEYS: usize = 1_000_000;
-/// Between pipelines.
+/// Pause between pipelines.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Pipelines of reads and writes in both spaces.
+/// Sends pipelines of reads and writes in both spaces.
 pub(super) fn resp(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut resp = turn.connect()?;
     let mut bytes = Vec::new();
@@ -54,7 +55,7 @@ pub(super) fn resp(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The same over the native protocol.
+/// Sends the same operations over the native protocol.
 pub(super) fn native(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut client = Client::connect(turn.stage.native, HASH_SPACE).map_err(|error| error.to_string())?;
     let mut responses = Responses::new();
@@ -81,7 +82,7 @@ pub(super) fn native(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A pipeline whose replies take some 30 MB, written as a whole before the first reply is read, as many libraries do.
+/// Sends a complete pipeline whose replies take about 30 MB before it reads the first reply, as many libraries do.
 pub(super) fn long_pipeline(turn: &mut Turn<'_>) -> Result<(), String> {
     static REQUESTS: OnceLock<Vec<u8>> = OnceLock::new();
     let requests = REQUESTS.get_or_init(|| {
@@ -98,7 +99,7 @@ pub(super) fn long_pipeline(turn: &mut Turn<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// One EXISTS of a million times the same large value.
+/// Sends one EXISTS that names the same large value a million times.
 pub(super) fn exists(turn: &mut Turn<'_>) -> Result<(), String> {
     static REQUEST: OnceLock<Vec<u8>> = OnceLock::new();
     let request = REQUEST.get_or_init(|| {

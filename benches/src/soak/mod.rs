@@ -1,4 +1,4 @@
-//! The soak: a server under all attacks at once, and two witnesses that must not notice.
+//! The soak: runs all attacks against one server at once, while two witnesses check that they are not affected.
 //!
 //! ```text
 //!                 ┌─ floods, long pipelines, EXISTS of 1 MiB a million times
@@ -9,11 +9,12 @@
 //! ```
 //!
 //! 1. The server starts as a child on free ports of the loopback; attacks and witnesses start.
-//! 2. For the time of the soak its resident memory is noted every second. A server that exits, or does not reply to a
-//!    witness for 30 s, ends the soak early.
-//! 3. The witnesses stop after their last reply, and SIGTERM is sent while the attacks go on. Then all threads end and the report is made.
+//! 2. Until the time is over, its resident memory is recorded every second. If the server exits, or does not reply to a
+//!    witness for 30 s, the soak ends early.
+//! 3. The witnesses stop after their last reply. SIGTERM is sent while the attacks continue. Then all threads end and the
+//!    report is made.
 //!
-//! Everything is bounded: threads, connections, the bytes that each keeps, and how long each waits.
+//! Everything is bounded: threads, connections, the bytes of each connection, and all waits.
 
 mod attack;
 mod crowd;
@@ -37,19 +38,19 @@ use self::attack::{ATTACKS, Stage, Tally};
 use self::server::Server;
 use self::witness::{Protocol, Signals};
 
-/// A server that does not reply to a witness for so long hangs.
+/// The longest time without a reply to a witness. After that the server counts as hanging.
 const HANG: Duration = Duration::from_secs(30);
-/// How often the main thread looks at the server and the witnesses.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the main thread checks the server and the witnesses.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is soaked, and how long.
+/// The server program and the duration of a soak.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program `skep`.
     pub skep: PathBuf,
-    /// Without the start and the end.
+    /// Duration without the start and the end.
     pub time: Duration,
-    /// Set by whoever wants the soak to end early.
+    /// Set to true to end the soak early.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -82,7 +83,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
         for signals in &signals {
             signals.stop.store(true, Ordering::Relaxed);
         }
-        // Each still waits for its last reply: one that never comes is found in a short soak too.
+        // Each witness still waits for its last reply, so a missing reply is found in a short soak too.
         let are_finished = || started.iter().all(|(_, witness)| witness.is_finished());
         if cut.is_none() {
             cut = watch(&mut server, &signals, plan, &mut resident, are_finished);
@@ -100,7 +101,8 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
     Ok(Report { time: begun.elapsed(), witnesses, resident, tallies, end, cut })
 }
 
-/// Notes the server's memory every second until it is over. Returns what ended it early.
+/// Records the server's memory every second until `is_over` returns true. Returns the reason if the soak must end
+/// early.
 fn watch(
     server: &mut Server,
     signals: &[Signals],
@@ -109,7 +111,7 @@ fn watch(
     is_over: impl Fn() -> bool,
 ) -> Option<String> {
     while !is_over() {
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
         if plan.interrupted.load(Ordering::Relaxed) {
             return Some("interrupted".to_owned());
         }
@@ -121,9 +123,9 @@ fn watch(
         }
         for signals in signals {
             let last = Duration::from_millis(signals.last_reply.load(Ordering::Relaxed));
-            // One that has ended waits for nothing.
+            // A witness that has ended waits for no reply.
             if !signals.ended.load(Ordering::Relaxed) && signals.begun.elapsed().saturating_sub(last) > HANG {
-                return Some(format!("server: no reply to a witness for {HANG:?}, since {last:.1?} after the begin"));
+                return Some(format!("server: no reply to a witness for {HANG:?}, since {last:.1?} after the start"));
             }
         }
     }

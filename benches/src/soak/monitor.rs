@@ -1,25 +1,25 @@
-//! Attacks that ask the server about itself, and scans whose leases are left open.
+//! Attacks that request the server's statistics, and scans whose leases are left open.
 
 use std::time::Duration;
 
 use super::attack::Turn;
 use super::resp::Resp;
 
-/// Commands of a turn.
+/// Commands in a turn.
 const COMMANDS: usize = 100;
-/// Between two INFOs.
+/// Pause between two INFOs.
 const INFO_PAUSE: Duration = Duration::from_millis(10);
-/// Between two CLIENT LISTs.
+/// Pause between two CLIENT LISTs.
 const CLIENT_LIST_PAUSE: Duration = Duration::from_millis(50);
 /// Leases of a connection that is dropped.
 const LEASES: usize = 20;
 
-/// INFO, every ten milliseconds.
+/// Sends INFO every ten milliseconds.
 pub(super) fn info(turn: &mut Turn<'_>) -> Result<(), String> {
     ask(turn, &[b"INFO"], INFO_PAUSE)
 }
 
-/// CLIENT LIST.
+/// Sends CLIENT LIST every fifty milliseconds.
 pub(super) fn client_list(turn: &mut Turn<'_>) -> Result<(), String> {
     ask(turn, &[b"CLIENT", b"LIST"], CLIENT_LIST_PAUSE)
 }
@@ -36,7 +36,7 @@ fn ask(turn: &Turn<'_>, words: &[&[u8]], pause: Duration) -> Result<(), String> 
     Ok(())
 }
 
-/// Scans with a lease of which only the first page is asked for.
+/// Begins scans with a lease and requests only their first pages.
 pub(super) fn abandoned_leases(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut resp = turn.connect()?;
     call(turn, &mut resp, &[b"SELECT", b"1"])?;

@@ -1,4 +1,4 @@
-//! What a soak has found, as tables, and the judgement of it.
+//! The result of a soak, as tables and as a list of failures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,31 +10,32 @@ use crate::tables::{Tables, table};
 
 /// The 99th percentile of a witness's latencies must be below this, in milliseconds.
 const P99_MAX: f64 = 20.0;
-/// The 99th percentile over time must be below this, in milliseconds: all stalls together take less than a hundredth of the time.
+/// The 99th percentile over time must be below this, in milliseconds. All stalls together then take less than a
+/// hundredth of the time.
 const P99_OVER_TIME_MAX: f64 = 100.0;
-/// A server must end this soon after SIGTERM.
+/// The longest time from SIGTERM to the end of the server.
 const END_MAX: Duration = Duration::from_secs(3);
-/// Resident memory of the second half may be above that of the first by this share, and by these bytes.
+/// Resident memory in the second half may exceed that in the first half by this share and these bytes together.
 const GROWTH_MAX: f64 = 0.05;
 const GROWTH_SIZE_MAX: f64 = (32 << 20) as f64;
 
-/// What was found.
+/// The result of a soak.
 pub struct Report {
     pub(super) time: Duration,
-    /// By the names of the witnesses.
+    /// The findings of each witness, with its name.
     pub(super) witnesses: Vec<(&'static str, Findings)>,
     /// Resident bytes, second by second.
     pub(super) resident: Vec<u64>,
     /// In the order of the attacks.
     pub(super) tallies: Vec<Tally>,
-    /// None if the soak was cut short.
+    /// `None` if the soak ended early.
     pub(super) end: Option<End>,
-    /// What ended the soak early.
+    /// The reason if the soak ended early.
     pub(super) cut: Option<String>,
 }
 
 impl Report {
-    /// Returns what must never be: wrong replies, errors, a crash, a hang, another exit status than 0.
+    /// Returns the failures that must never occur: wrong replies, errors, a crash, a hang, an exit status other than 0.
     pub fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.cut.iter().cloned().collect();
         for (name, findings) in &self.witnesses {
@@ -62,7 +63,7 @@ impl Report {
         failures
     }
 
-    /// Returns what a long run on a machine of its own has to keep besides: latencies, flat memory, a prompt end.
+    /// Returns the failures of a long run on an otherwise idle machine: high latencies, growing memory, a slow end.
     pub fn slow_failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for (name, findings) in &self.witnesses {
@@ -99,8 +100,8 @@ impl Report {
             [vec![attack.name.to_owned()], counts.to_vec()].concat()
         });
         let at = |share: f64| {
-            let place = (share * self.resident.len().saturating_sub(1) as f64) as usize;
-            format!("{:.0}", self.resident.get(place).map_or(0.0, |&bytes| mib(bytes as f64)))
+            let index = (share * self.resident.len().saturating_sub(1) as f64) as usize;
+            format!("{:.0}", self.resident.get(index).map_or(0.0, |&bytes| mib(bytes as f64)))
         };
         let most = self.resident.iter().copied().max().unwrap_or(0);
         let memory = vec![at(0.1), at(0.5), at(1.0), format!("{:.0}", mib(most as f64))];

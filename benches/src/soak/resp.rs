@@ -1,4 +1,4 @@
-//! A blocking RESP connection: commands as arrays of words, and the replies that this program meets.
+//! A blocking RESP connection: commands as arrays of words, and the types of replies that this program receives.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ pub(super) enum Reply {
     Simple(String),
     Error(String),
     Integer(i64),
-    /// None: null.
+    /// `None` is the null reply.
     Bulk(Option<Vec<u8>>),
     Array(Vec<Reply>),
 }
@@ -20,7 +20,7 @@ pub(super) struct Resp {
     pub(super) stream: BufReader<TcpStream>,
 }
 
-/// Appends a command to bytes that will be sent.
+/// Appends an encoded command.
 pub(super) fn append(words: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
@@ -31,7 +31,7 @@ pub(super) fn append(words: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 impl Resp {
-    /// Connects. Reads and writes that take longer than the patience fail.
+    /// Connects. A read or write fails if it takes longer than `patience`.
     pub(super) fn connect(address: SocketAddr, patience: Option<Duration>) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -66,8 +66,8 @@ fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
     let Some((kind, text)) = line.strip_suffix(b"\r\n").and_then(|line| line.split_first()) else {
         return Err(if line.is_empty() { io::ErrorKind::UnexpectedEof.into() } else { invalid("half a line") });
     };
-    let text = std::str::from_utf8(text).map_err(|_| invalid("a line that is no text"))?;
-    let number = || text.parse::<i64>().map_err(|_| invalid("no number"));
+    let text = std::str::from_utf8(text).map_err(|_| invalid("a line that is not UTF-8"))?;
+    let number = || text.parse::<i64>().map_err(|_| invalid("not a number"));
     Ok(match kind {
         b'+' => Reply::Simple(text.to_owned()),
         b'-' => Reply::Error(text.to_owned()),
@@ -80,7 +80,7 @@ fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
             Reply::Bulk(Some(bytes))
         }
         b'*' => Reply::Array((0..number()?).map(|_| read_reply(stream)).collect::<io::Result<_>>()?),
-        _ => return Err(invalid("no reply of RESP 2")),
+        _ => return Err(invalid("not a reply of RESP 2")),
     })
 }
 

@@ -1,4 +1,5 @@
-//! The server under attack: the program `skep serve` as a child, on free ports, with memories so small that they fill.
+//! The server under attack: the program `skep serve` as a child process, on free ports, with memories so small that
+//! they fill.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,22 +16,22 @@ use crate::process::resident_size_of;
 pub(super) const HASH_MEMORY: u64 = 256;
 /// Memory of the ordered space, in MiB.
 pub(super) const ORDERED_MEMORY: u64 = 64;
-/// A server may take so long to end after SIGTERM before it is killed.
+/// The longest time from SIGTERM to the end of the server. After that it is killed.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// A server that runs. It is killed when it is dropped.
+/// A running server. Dropping it kills it.
 pub(super) struct Server {
     child: Child,
-    /// Kept open, so that the server never writes to a closed pipe.
+    /// Keeps the pipe open, so that the server never writes to a closed one.
     _stdout: BufReader<ChildStdout>,
     pub(super) native: SocketAddr,
     pub(super) resp: SocketAddr,
 }
 
-/// How a server ended.
+/// The end of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// None if it had to be killed.
+    /// `None` if it had to be killed.
     pub(super) status: Option<ExitStatus>,
     /// Time since SIGTERM.
     pub(super) after: Duration,
@@ -60,7 +61,7 @@ impl Server {
         resident_size_of(&self.child.id().to_string())
     }
 
-    /// Returns how it has exited, if it has.
+    /// Returns its exit status if it has exited.
     pub(super) fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -70,7 +71,7 @@ impl Server {
         _ = self.child.kill();
     }
 
-    /// Sends SIGTERM and waits until it has ended. Kills it if that takes longer than a minute.
+    /// Sends SIGTERM and waits for the end. Kills the server if that takes longer than [`END_MAX`].
     pub(super) fn terminate(&mut self) -> End {
         let begun = Instant::now();
         _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -92,7 +93,7 @@ impl Drop for Server {
     }
 }
 
-/// Reads the screen of the server up to its end. Returns its native and its RESP address.
+/// Reads the start screen of the server to its end. Returns the native and the RESP address.
 fn addresses(stdout: &mut impl BufRead) -> Result<[SocketAddr; 2], String> {
     let mut screen = String::new();
     while !screen.ends_with("Ctrl-C stops it.\n") {

@@ -1,7 +1,7 @@
-//! The witnesses: two well-behaved clients beside the attacks, whose every reply is compared with a naive model.
+//! The witnesses: two well-behaved clients next to the attacks. Every reply to them is compared with a naive model.
 //!
-//! A witness does one operation at a time on keys of its own, in both spaces. It knows their values, so each reply has to
-//! be the one that the model gives. Only one refusal is right: OUT_OF_MEMORY for a put of a new key, or of a value of
+//! A witness executes one operation at a time on its own keys, in both spaces. It knows their values, so each reply
+//! must be the one of the model. Only one refusal is right: OUT_OF_MEMORY for a put of a new key, or of a value of
 //! another size. Deletes and overwrites of the same size must succeed, however full the store is.
 
 use std::collections::BTreeMap;
@@ -20,56 +20,58 @@ use super::resp::{Reply as RespReply, Resp};
 
 /// Keys of a witness in each space.
 const KEY_COUNT: u32 = 300;
-/// Sizes of its values.
+/// Sizes of the values.
 const VALUE_SIZES: [usize; 6] = [0, 5, 16, 100, 700, 20_000];
-/// Pairs of a scan: as many as fit a page of 64 KiB, so that no lease is needed.
+/// Pairs in a scan: as many as fit into a page of 64 KiB, so that no lease is needed.
 const SCAN_LIMIT: usize = 3;
-/// Between two operations: a witness measures delays, it does not add to the load.
+/// Pause between two operations: a witness measures delays and must not add to the load.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A witness means to begin an operation this often, in microseconds. See [`Findings::over_time`].
+/// Intended time between two operations, in microseconds. See [`Findings::over_time`].
 const INTERVAL_MICROS: u64 = 2000;
-/// Errors that are told in words, and operations that waited long.
-const ERRORS_TOLD: usize = 5;
-const SLOW_TOLD: usize = 40;
-/// What is long.
+/// Most errors that are reported in words.
+const ERRORS_SHOWN: usize = 5;
+/// Most slow operations that are reported in words.
+const SLOW_SHOWN: usize = 40;
+/// An operation is slow from this latency on.
 const SLOW: Duration = Duration::from_millis(100);
-/// Longest latency that is told apart, in microseconds.
+/// The longest latency that the histograms hold, in microseconds.
 const LATENCY_MAX: u64 = 600_000_000;
 
-/// Which protocol a witness speaks.
+/// The protocol of a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Resp,
     Native,
 }
 
-/// What the main thread and a witness tell each other.
+/// Signals between the main thread and a witness.
 pub(super) struct Signals {
     pub(super) begun: Instant,
     pub(super) stop: AtomicBool,
-    /// The witness has stopped.
+    /// True after the witness has stopped.
     pub(super) ended: AtomicBool,
-    /// Milliseconds from the begin to the last reply.
+    /// Milliseconds from the start to the last reply.
     pub(super) last_reply: AtomicU64,
 }
 
-/// What a witness has found.
+/// The result of a witness.
 pub(super) struct Findings {
     pub(super) operations: u64,
     pub(super) out_of_memory: u64,
     pub(super) error_count: u64,
-    /// The first errors, in words.
+    /// Descriptions of the first errors.
     pub(super) errors: Vec<String>,
-    /// The first operations that waited long, in words.
+    /// Descriptions of the first slow operations.
     pub(super) slow: Vec<String>,
-    /// Of each operation, in microseconds.
+    /// Latencies of the operations, in microseconds.
     pub(super) latencies: Histogram<u64>,
-    /// These, and those of the operations that an operation kept from beginning: each as if it had begun in time. A stall of a
-    /// second is one operation of thousands, and five hundred here.
+    /// These latencies, and those of operations that could not begin in time because another one was in flight. Each of
+    /// them counts as if it had begun in time. A stall of one second is one operation in `latencies`, and five hundred
+    /// here.
     pub(super) over_time: Histogram<u64>,
 }
 
-/// An operation on one key, or a scan from it on.
+/// An operation on one key, or a scan that begins at it.
 #[derive(Clone, Debug)]
 enum Step {
     Get,
@@ -78,30 +80,31 @@ enum Step {
     Scan,
 }
 
-/// A right reply.
+/// A valid reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
     Done,
     Value(Option<Vec<u8>>),
-    /// Whether there was such a key.
+    /// True if the key existed.
     Deleted(bool),
     Pairs(Vec<Pair>),
 }
 
-/// Another one.
+/// Any other outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trouble {
     OutOfMemory(String),
     /// An error reply.
     Refused(String),
-    /// The connection is of no use any more. The operation may have taken effect.
+    /// The connection has failed. The operation may have taken effect.
     Broken(String),
 }
 
 type Pair = (Vec<u8>, Vec<u8>);
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Compares a reply with what the pairs say, and keeps these true. Returns whether memory was refused, or what is wrong.
+/// Compares a reply with the model and updates the model. Returns true if the operation was refused for lack of memory,
+/// or an error that describes a wrong reply.
 fn check(pairs: &mut Pairs, key: &[u8], step: &Step, reply: Result<Reply, Trouble>) -> Result<bool, String> {
     let expected = match step {
         Step::Get => Reply::Value(pairs.get(key).cloned()),
@@ -144,7 +147,7 @@ impl Step {
 }
 
 impl Reply {
-    /// Returns it in few words: values by their sizes.
+    /// Describes the reply in a few words: values by their sizes.
     fn text(&self) -> String {
         match self {
             Reply::Value(value) => format!("value of {:?} B", value.as_ref().map(Vec::len)),
@@ -166,7 +169,7 @@ impl Link {
             let client = Client::connect(address, space).map_err(|error| error.to_string())?;
             return Ok(Link::Native(Box::new(client)));
         }
-        // The main thread kills the server if a witness waits too long: that ends the connection.
+        // The main thread kills the server if a witness waits too long, which ends the connection.
         let mut resp = Resp::connect(address, None).map_err(|error| error.to_string())?;
         match resp.call(&[b"SELECT", space.to_string().as_bytes()]) {
             Ok(RespReply::Simple(_)) => Ok(Link::Resp(resp)),
@@ -218,13 +221,13 @@ fn resp_step(resp: &mut Resp, prefix: &[u8], key: &[u8], step: &Step) -> Result<
         (Step::Delete, RespReply::Integer(count @ 0..=1)) => Ok(Reply::Deleted(count == 1)),
         (Step::Scan, RespReply::Array(parts)) => match pairs_of(parts) {
             Some(pairs) => Ok(Reply::Pairs(pairs)),
-            None => Err(Trouble::Refused("a page that is none".to_owned())),
+            None => Err(Trouble::Refused("a page that cannot be decoded".to_owned())),
         },
-        (_, other) => Err(Trouble::Refused(format!("an unfitting reply: {other:?}"))),
+        (_, other) => Err(Trouble::Refused(format!("a reply of the wrong type: {other:?}"))),
     }
 }
 
-/// Returns the pairs of a page: its second part holds keys and values by turns.
+/// Returns the pairs of a page. Its second part holds keys and values alternately.
 fn pairs_of(parts: Vec<RespReply>) -> Option<Vec<Pair>> {
     let RespReply::Array(words) = parts.into_iter().nth(1)? else { return None };
     let word = |word| if let RespReply::Bulk(Some(word)) = word { Some(word) } else { None };
@@ -232,7 +235,7 @@ fn pairs_of(parts: Vec<RespReply>) -> Option<Vec<Pair>> {
     Some(words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
-/// Works until it is told to stop, or cannot connect again.
+/// Executes operations until `signals.stop` is set.
 pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &Signals) -> Findings {
     let latencies = Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds are valid");
     let mut findings = Findings {
@@ -256,7 +259,7 @@ pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &
         let reply = execute(link, protocol, address, *space, &prefix, &key, &step);
         if let Err(Trouble::Broken(_)) = &reply {
             *link = None;
-            // Whether it took effect shows on the next connection.
+            // A read over a new connection shows whether the operation took effect.
             match execute(link, protocol, address, *space, &prefix, &key, &Step::Get) {
                 Ok(Reply::Value(Some(value))) => _ = pairs.insert(key.clone(), value),
                 Ok(_) => _ = pairs.remove(&key),
@@ -271,7 +274,7 @@ pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &
         }
         if is_reply {
             findings.operations += 1;
-            if begun.elapsed() >= SLOW && findings.slow.len() < SLOW_TOLD {
+            if begun.elapsed() >= SLOW && findings.slow.len() < SLOW_SHOWN {
                 let (at, waited) = (begun - signals.begun, begun.elapsed());
                 findings.slow.push(format!("at {at:.1?}, space {space}: {} waited {waited:.1?}", step.name()));
             }
@@ -286,7 +289,7 @@ pub(super) fn run(protocol: Protocol, address: SocketAddr, seed: u64, signals: &
     findings
 }
 
-/// Carries a step out on the connection to a space, which is made if there is none.
+/// Executes a step on the connection to a space. Opens the connection if there is none.
 fn execute(
     link: &mut Option<Link>,
     protocol: Protocol,
@@ -299,10 +302,10 @@ fn execute(
     if link.is_none() {
         *link = Some(Link::connect(protocol, address, space).map_err(Trouble::Broken)?);
     }
-    link.as_mut().expect("there is one by now").execute(prefix, key, step)
+    link.as_mut().expect("it was opened above").execute(prefix, key, step)
 }
 
-/// Draws a step; half of the puts keep a size that is likely to be there.
+/// Draws a step. Half of the puts have a size that the key probably has already.
 fn draw(random: &mut Xoshiro256PlusPlus, is_ordered: bool) -> Step {
     match random.random_range(0..10) {
         0..=3 => Step::Get,
@@ -317,10 +320,10 @@ fn draw(random: &mut Xoshiro256PlusPlus, is_ordered: bool) -> Step {
 }
 
 impl Findings {
-    fn error(&mut self, words: String) {
+    fn error(&mut self, description: String) {
         self.error_count += 1;
-        if self.errors.len() < ERRORS_TOLD {
-            self.errors.push(words);
+        if self.errors.len() < ERRORS_SHOWN {
+            self.errors.push(description);
         }
     }
 
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_the_model_gives_are_right_and_change_it() {
+    fn right_replies_update_the_model() {
         let mut pairs = pairs();
         let mut right = |step, reply| assert_eq!(check(&mut pairs, KEY, &step, Ok(reply)), Ok(false), "{step:?}");
         right(Step::Get, Reply::Value(Some(b"old".to_vec())));
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_it_does_not_give_are_errors() {
+    fn other_replies_are_errors() {
         for (step, reply) in [
             (Step::Get, Reply::Value(None)),
             (Step::Get, Reply::Value(Some(b"new".to_vec()))),

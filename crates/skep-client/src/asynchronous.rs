@@ -6,30 +6,29 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use skep_store::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
+use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::time::timeout;
 
-use crate::answer;
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
+use crate::reply;
 use crate::responses::Responses;
 use crate::scans::scans;
 
 /// A client whose calls are futures on tokio, with I/O and time enabled.
 ///
-/// A call that is dropped before it ends leaves answers under way that nobody waits for: the next call answers
-/// [`ClientError::Broken`].
+/// A call that is dropped before it ends leaves replies in flight. The next call then returns [`ClientError::Broken`].
 #[derive(Debug)]
 pub struct AsyncClient {
     exchange: Exchange,
     address: SocketAddr,
-    /// One to each shard, in their order.
+    /// One connection to each shard, in the order of the shards.
     connections: Vec<TcpStream>,
 }
 
@@ -60,23 +59,23 @@ impl AsyncClient {
         Ok(AsyncClient { exchange: Exchange::new(&welcome, space), address, connections })
     }
 
-    /// Number of the server's shards.
+    /// Returns the number of the server's shards.
     pub fn shard_count(&self) -> u16 {
         self.exchange.shard_count()
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Chooses another space of the server for the operations that follow.
+    /// Chooses another space of the server for the next operations.
     pub fn select(&mut self, space: u16) {
         self.exchange.select(space);
     }
 
-    /// Executes any number of requests and answers them in their order. After an error there are no answers, and
-    /// requests may or may not have taken effect.
+    /// Executes any number of requests and returns their replies in the order of the requests. After an error there are
+    /// no replies, and the requests may or may not have taken effect.
     pub async fn execute(&mut self, requests: &[Request<'_>], responses: &mut Responses) -> Result<(), ClientError> {
         responses.clear();
         self.run(requests).await?;
@@ -93,7 +92,8 @@ impl AsyncClient {
         std::future::poll_fn(|context| self.poll_exchange(context, requests)).await
     }
 
-    /// Does what the sockets allow on every lane. Whatever is not done yet has left its waker with a socket.
+    /// Sends and receives on every lane until the sockets would block. Each socket that blocks has registered the
+    /// waker.
     fn poll_exchange(&mut self, context: &mut Context<'_>, requests: &[Request<'_>]) -> Poll<Result<(), ClientError>> {
         for shard in 0..self.connections.len() {
             if let Poll::Ready(Err(error)) = self.poll_lane(context, shard, requests) {
@@ -107,7 +107,7 @@ impl AsyncClient {
         Poll::Pending
     }
 
-    /// Ready when this shard owes nothing any more.
+    /// Sends and receives on one lane. Ready when the shard has sent all its replies.
     fn poll_lane(
         &mut self,
         context: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl AsyncClient {
         let address = self.address;
         let failed = |error| ClientError::of_connection(address, error);
         loop {
-            // An answer makes room for another frame, so sending is tried again after each.
+            // A reply makes room for another frame, so sending is tried again after each reply.
             loop {
                 let bytes = self.exchange.transmit(shard, requests);
                 if bytes.is_empty() {
@@ -145,7 +145,7 @@ impl AsyncClient {
 single_operations!(AsyncClient, [async], [.await]);
 scans!(AsyncClient, AsyncPages, [async], [.await]);
 
-/// Connects and says hello.
+/// Connects and sends a hello.
 async fn open(
     address: SocketAddr,
     expected: Option<(u16, Welcome)>,
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_does_not_answer_is_not_waited_for() {
+    async fn a_server_that_does_not_reply_causes_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let error = AsyncClient::connect_within(address, 0, Duration::from_millis(50)).await.unwrap_err();

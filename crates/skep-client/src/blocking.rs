@@ -1,7 +1,7 @@
 //! The blocking client: one connection to each shard, and `poll` over all of them.
 //!
-//! Sockets stay in blocking mode and each call says whether it may wait. So the common case, one shard that owes
-//! answers and nothing left to send, is one `recv` that waits, without a `poll` before it.
+//! Sockets are in blocking mode, and each call states if it may block. In the common case, one shard has replies to
+//! send and the client has nothing left to send. Then the client needs one blocking `recv`, and no `poll` before it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -10,25 +10,25 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use skep_store::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
+use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 
-use crate::answer;
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::lane::Lane;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
+use crate::reply;
 use crate::responses::Responses;
 use crate::scans::scans;
 
-/// A client whose calls return when they are answered.
+/// A client whose calls return when the replies have arrived.
 #[derive(Debug)]
 pub struct Client {
     exchange: Exchange,
     address: SocketAddr,
-    /// One to each shard, in their order.
+    /// One connection to each shard, in the order of the shards.
     connections: Vec<TcpStream>,
 }
 
@@ -58,23 +58,23 @@ impl Client {
         Ok(Client { exchange: Exchange::new(&welcome, space), address, connections })
     }
 
-    /// Number of the server's shards.
+    /// Returns the number of the server's shards.
     pub fn shard_count(&self) -> u16 {
         self.exchange.shard_count()
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Chooses another space of the server for the operations that follow.
+    /// Chooses another space of the server for the next operations.
     pub fn select(&mut self, space: u16) {
         self.exchange.select(space);
     }
 
-    /// Executes any number of requests and answers them in their order. After an error there are no answers, and
-    /// requests may or may not have taken effect.
+    /// Executes any number of requests and returns their replies in the order of the requests. After an error there are
+    /// no replies, and the requests may or may not have taken effect.
     pub fn execute(&mut self, requests: &[Request<'_>], responses: &mut Responses) -> Result<(), ClientError> {
         responses.clear();
         self.run(requests)?;
@@ -86,7 +86,7 @@ impl Client {
         self.run(std::slice::from_ref(request))
     }
 
-    /// Sends what can be sent, waits for an answer, and so on until all is answered.
+    /// Alternates between sending and waiting for replies, until all replies have arrived.
     fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
         self.exchange.begin(requests)?;
         loop {
@@ -101,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as many bytes as the socket accepts.
     fn send(&mut self, shard: usize, requests: &[Request<'_>]) -> Result<(), ClientError> {
         loop {
             let bytes = self.exchange.transmit(shard, requests);
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Waits until a socket can be used, and receives what has arrived.
+    /// Waits until a socket is ready, and receives the bytes that have arrived.
     fn wait(&mut self) -> Result<(), ClientError> {
         let lanes = self.exchange.lanes();
         let waiting: Vec<usize> = (0..lanes.len()).filter(|&shard| lanes[shard].is_waiting()).collect();
@@ -137,7 +137,7 @@ impl Client {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(self.failed(error)),
         }
-        // A socket with an error is "readable" too: reading tells which.
+        // A socket with an error is reported as ready too. The read then returns the error.
         let readable: Vec<bool> = polled.iter().map(|fd| !(fd.revents() - PollFlags::OUT).is_empty()).collect();
         for (shard, _) in waiting.into_iter().zip(readable).filter(|(_, readable)| *readable) {
             self.receive(shard, RecvFlags::DONTWAIT)?;
@@ -174,7 +174,7 @@ impl Iterator for Pages<'_, '_> {
     }
 }
 
-/// Connects and says hello.
+/// Connects and sends a hello.
 fn open(
     address: SocketAddr,
     expected: Option<(u16, Welcome)>,
@@ -218,13 +218,13 @@ mod tests {
     use std::thread;
 
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-    use skep_store::operation::Reply;
+    use skep_core::operation::Reply;
     use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame};
 
     use super::*;
 
     #[test]
-    fn who_does_not_answer_is_not_waited_for() {
+    fn a_server_that_does_not_reply_causes_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let error = Client::connect_within(address, 0, Duration::from_millis(50)).unwrap_err();
@@ -232,7 +232,8 @@ mod tests {
         assert!(error.to_string().contains(&address.to_string()));
     }
 
-    /// Answers every operation with this value, and reads no frame before the last one's answer is taken.
+    /// Replies to every operation with this value. Reads no frame before the last reply of the previous one was
+    /// received.
     fn serve_value(listener: &TcpListener, value: &[u8]) -> io::Result<()> {
         let (mut stream, _) = listener.accept()?;
         stream.read_exact(&mut [0; Hello::SIZE])?;
@@ -256,14 +257,14 @@ mod tests {
         }
     }
 
-    /// Bytes that the sockets hold: far less than a value.
+    /// Size of the socket buffers in bytes, far less than a value.
     const SMALL: usize = 128 << 10;
 
     #[test]
-    fn sockets_that_hold_little_do_not_stop_what_is_sent_both_ways() {
+    fn small_socket_buffers_do_not_cause_a_deadlock() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Accepted sockets inherit them.
+        // Accepted sockets inherit the buffer sizes.
         set_socket_recv_buffer_size(&listener, SMALL).unwrap();
         set_socket_send_buffer_size(&listener, SMALL).unwrap();
         let value = vec![7; 1 << 20];
@@ -275,7 +276,7 @@ mod tests {
         set_socket_recv_buffer_size(&client.connections[0], SMALL).unwrap();
         set_socket_send_buffer_size(&client.connections[0], SMALL).unwrap();
 
-        // Values that differ, or the copy flag would let them share a frame.
+        // The values differ, because otherwise the copy flag would let them share a frame.
         let other = vec![8; 1 << 20];
         let values = [&value, &other, &value, &other, &value, &other];
         let put = |value| Operation::Put { value, condition: PutCondition::Always };

@@ -1,104 +1,106 @@
-//! What can go wrong for a client, and what its user can do.
+//! The errors of a client, and advice for its user.
 
 use std::io;
 use std::net::SocketAddr;
 
-use skep_store::operation::OperationError;
+use skep_core::operation::OperationError;
 use skep_wire::native::{ProtocolError, WireError};
 
-/// Why a call did not succeed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection could be made.
     #[error("cannot connect to {address}: {source}; is the server running, and is this its native port?")]
     Connect {
-        /// The address, as it was given or found.
+        /// The address, as given or as resolved.
         address: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Something listens at the address, but it does not welcome a client of the native protocol.
+    /// A server listens at the address, but it did not send a welcome of the native protocol.
     #[error(
         "{address} is not a native port of Skep that this client can use: {reason}; RESP clients have a port of \
          their own, see what `skep serve` printed at its start"
     )]
     NotWelcome {
-        /// The address that was connected to.
+        /// The address of the server.
         address: SocketAddr,
-        /// What it did instead.
+        /// The event that occurred in place of a welcome.
         reason: NotWelcome,
     },
-    /// Reading or writing failed. What was sent may have taken effect.
+    /// Reading or writing failed. The requests that were sent may have taken effect.
     #[error("connection to {address} failed: {source}; connect again")]
     Io {
         /// The server's address.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The server closed the connection. What was sent may have taken effect.
+    /// The server closed the connection. The requests that were sent may have taken effect.
     #[error("the server at {address} closed the connection, it may have been stopped; connect again")]
     Closed {
         /// The server's address.
         address: SocketAddr,
     },
-    /// What the server sent cannot be understood.
-    #[error("the server at {address} sent what this client cannot understand: {source}; are both of one version?")]
+    /// The bytes from the server cannot be decoded.
+    #[error(
+        "the server at {address} sent bytes that this client cannot decode: {source}; do both have the same version?"
+    )]
     Protocol {
         /// The server's address.
         address: SocketAddr,
-        /// What is wrong with it.
+        /// The error of the decoder.
         source: ProtocolError,
     },
-    /// The server did not try the operation.
+    /// The server refused to execute the operation.
     #[error("the server refused the operation: {0}")]
     Rejected(#[from] WireError),
-    /// The operation could not be carried out. Nothing changed.
+    /// The store could not carry out the operation. Nothing changed.
     #[error("{0}")]
     Operation(#[from] OperationError),
-    /// The server's answer is not one that the operation has.
-    #[error("the server's answer does not fit the operation; are client and server of one version?")]
+    /// The operation does not have the reply that the server sent.
+    #[error("the server's reply does not fit the operation; do client and server have the same version?")]
     UnexpectedReply,
-    /// A request does not fit the longest frame that the server takes. Nothing was sent.
+    /// A request is larger than the longest frame that the server accepts. Nothing was sent.
     #[error("request {index} takes {size} bytes, the server takes {size_max}; send fewer or shorter operands")]
     RequestTooLarge {
-        /// Its place in the batch.
+        /// Index of the request in the batch.
         index: usize,
-        /// Bytes that the request takes.
+        /// Bytes of the request.
         size: usize,
-        /// Bytes that the server takes.
+        /// Limit of the server in bytes.
         size_max: usize,
     },
-    /// Answers to an earlier call may still be under way, so the connections are of no use any more.
+    /// Replies to an earlier call may still be in flight, so the connections can no longer be used.
     #[error("an earlier call of this client failed or was abandoned; connect again")]
     Broken,
 }
 
-/// What somebody who was said hello to did instead of a welcome.
+/// The event that occurred in place of a welcome.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWelcome {
-    /// It sent something else.
+    /// The server sent other bytes.
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
-    /// It closed the connection.
-    #[error("it closed the connection when it was said hello to")]
+    /// The server closed the connection.
+    #[error("it closed the connection after the hello")]
     Closed,
-    /// It sent nothing, or not enough.
-    #[error("it did not answer a hello within {0:?}")]
+    /// The server sent nothing, or too few bytes.
+    #[error("it did not reply to a hello within {0:?}")]
     Silent(std::time::Duration),
-    /// The connections lead to servers that differ.
+    /// The connections reach servers that differ.
     #[error("its shards contradict each other, perhaps because it was restarted; connect again")]
     Changed,
 }
 
 impl ClientError {
-    /// The error of a connection on which reading or writing failed.
+    /// Returns the error of a connection on which reading or writing failed.
     pub(crate) fn of_connection(address: SocketAddr, source: io::Error) -> Self {
         if is_closed(&source) { ClientError::Closed { address } } else { ClientError::Io { address, source } }
     }
 }
 
-/// Whether the other end closed the connection.
+/// Returns true if the error means that the server closed the connection.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),

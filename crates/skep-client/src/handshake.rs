@@ -7,37 +7,39 @@ use skep_wire::native::{Hello, Welcome};
 
 use crate::error::{ClientError, NotWelcome};
 
-/// How long to wait for a connection, and then for its welcome. A RESP server would wait for ever for the rest of
-/// what it takes for a command.
+/// Timeout of a connection attempt, and of the welcome after it. Without a timeout the client could wait forever: a
+/// RESP server takes the hello for the start of a command, and waits for its end.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A hello that waits for its welcome.
+/// A hello whose welcome has not arrived.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     address: SocketAddr,
-    /// The shard that was asked for, and what its server said on an earlier connection.
+    /// The requested shard, and the welcome of an earlier connection to the same server.
     expected: Option<(u16, Welcome)>,
     arrived: [u8; Welcome::SIZE],
     size: usize,
 }
 
 impl Handshake {
-    /// A hello on the first connection to a server, or to one shard of the server that said this welcome.
+    /// Returns the handshake of the first connection to a server, or of a connection to one shard of the server with
+    /// this welcome.
     pub(crate) fn new(address: SocketAddr, expected: Option<(u16, Welcome)>) -> Self {
         Handshake { address, expected, arrived: [0; Welcome::SIZE], size: 0 }
     }
 
-    /// The bytes to send first.
+    /// Returns the bytes to send first.
     pub(crate) fn hello(&self) -> [u8; Hello::SIZE] {
         Hello { shard: self.expected.map(|(shard, _)| shard) }.encode()
     }
 
-    /// Where bytes that arrive are to be put. No longer than what is missing.
+    /// Returns the buffer for the bytes that arrive. It is not longer than the missing part of the welcome.
     pub(crate) fn receive_buffer(&mut self) -> &mut [u8] {
         &mut self.arrived[self.size..]
     }
 
-    /// This many bytes arrived; none means that the connection was closed. Answers the welcome once it is complete.
+    /// Processes this many bytes that arrived; zero means that the connection was closed. Returns the welcome once it
+    /// is complete.
     pub(crate) fn received(&mut self, size: usize) -> Result<Option<Welcome>, ClientError> {
         if size == 0 {
             return Err(self.failed(NotWelcome::Closed));
@@ -51,7 +53,7 @@ impl Handshake {
         }
     }
 
-    /// The error for what happened instead of a welcome.
+    /// Returns the error for an event that occurred in place of a welcome.
     pub(crate) fn failed(&self, reason: NotWelcome) -> ClientError {
         ClientError::NotWelcome { address: self.address, reason }
     }

@@ -1,37 +1,37 @@
-//! The connection to one shard, without the socket: the frames that wait to be sent, the operations that are in
-//! flight, and what has arrived of their answers.
+//! The connection to one shard, without the socket: frames that wait to be sent, operations in flight, and received
+//! bytes.
 //!
 //! ```text
-//! requests of the lane    | answered | in flight            | not yet in a frame |
-//!                                     │                      │                    │
-//!                                     answered               next                 end
+//! requests of the lane    | replied | in flight            | not yet in a frame |
+//!                                    │                      │                    │
+//!                                    replied                next                 end
 //! output                  | sent | waits for the socket |
 //! ```
 //!
-//! At most [`FRAMES_IN_FLIGHT_MAX`] frames are unanswered: while the server works on one, the next ones travel, and
-//! the output is bounded whatever the batch. They may fill the socket buffers of both ends, so who moves the bytes
-//! must read while it writes: a server stops reading from a client that does not take its answers.
+//! At most [`FRAMES_IN_FLIGHT_MAX`] frames are in flight. So the next frames travel while the server works on one, and
+//! the output stays bounded for any batch. The frames may fill the socket buffers of both ends. So the client must read
+//! while it writes: a server stops reading from a client that does not receive its replies.
 
 use std::collections::VecDeque;
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_wire::native::{ProtocolError, ReplyFrame, RequestFrameWriter};
 
 use crate::responses::Responses;
 
-/// Frames that may be unanswered on one connection.
+/// Largest number of frames in flight on one connection.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
 
-/// A frame is closed once it has this many bytes, so that the server can begin before all of a batch has arrived.
+/// Size in bytes at which a frame is closed, so that the server can begin before all of a batch has arrived.
 const FRAME_SIZE_FULL: usize = 16 << 10;
 
-/// What the input buffer begins with and is given back to between batches, in bytes.
+/// Initial size of the input buffer in bytes. A larger buffer is reduced to it between batches.
 const INPUT_SIZE: usize = 64 << 10;
 
-/// Where the frames of a lane go, and how long they may be.
+/// The space of the frames of a lane, and their size limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameLimits {
-    /// The space that the operations are about.
+    /// The space of the operations.
     pub(crate) space: u16,
     /// The largest size that a request frame may state.
     pub(crate) size_max: usize,
@@ -40,31 +40,31 @@ pub(crate) struct FrameLimits {
 /// The connection to one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    /// Places in the batch of this lane's requests, in their order.
+    /// Indexes in the batch of this lane's requests, in their order.
     requests: Vec<usize>,
-    answered: usize,
+    replied: usize,
     next: usize,
     sequence: u32,
     in_flight: VecDeque<InFlight>,
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
-    /// What has arrived and is not yet decoded lies here in the input.
+    /// The range of the input that has arrived and is not yet decoded.
     arrived: std::ops::Range<usize>,
 }
 
-/// A frame of which answers are missing.
+/// A frame whose replies have not all arrived.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     sequence: u32,
-    unanswered: u16,
+    missing: u16,
 }
 
 impl Lane {
-    /// Forgets the batch before this one, which must have been answered.
+    /// Removes the previous batch, whose replies must all have arrived.
     pub(crate) fn begin(&mut self) {
         self.requests.clear();
-        self.answered = 0;
+        self.replied = 0;
         self.next = 0;
         if self.input.len() > INPUT_SIZE && self.arrived.is_empty() {
             self.input.truncate(INPUT_SIZE);
@@ -73,12 +73,12 @@ impl Lane {
         }
     }
 
-    /// Gives the lane the request at this place of the batch.
+    /// Adds the request at this index of the batch to the lane.
     pub(crate) fn push(&mut self, index: usize) {
         self.requests.push(index);
     }
 
-    /// Bytes that can be sent now.
+    /// Returns the bytes that can be sent now.
     pub(crate) fn transmit(&mut self, batch: &[Request<'_>], limits: FrameLimits) -> &[u8] {
         while self.next < self.requests.len() && self.in_flight.len() < FRAMES_IN_FLIGHT_MAX {
             self.write_frame(batch, limits);
@@ -88,7 +88,8 @@ impl Lane {
 
     fn write_frame(&mut self, batch: &[Request<'_>], limits: FrameLimits) {
         if self.sent >= self.output.len() / 2 {
-            // A socket that always leaves something waiting must not make the output grow with the batch.
+            // The sent bytes are removed here, so that the output stays bounded even if the socket never accepts all of
+            // it.
             self.output.drain(..self.sent);
             self.sent = 0;
         }
@@ -103,11 +104,11 @@ impl Lane {
         let count = writer.count();
         assert!(count > 0, "every request was found to fit a frame");
         writer.finish();
-        self.in_flight.push_back(InFlight { sequence: self.sequence, unanswered: count });
+        self.in_flight.push_back(InFlight { sequence: self.sequence, missing: count });
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    /// The socket took this many bytes.
+    /// Removes this many bytes, which the socket accepted, from the output.
     pub(crate) fn transmitted(&mut self, size: usize) {
         self.sent += size;
         if self.sent == self.output.len() {
@@ -116,28 +117,28 @@ impl Lane {
         }
     }
 
-    /// Whether bytes wait for the socket.
+    /// Returns true if bytes wait for the socket.
     pub(crate) fn is_sending(&self) -> bool {
         self.sent < self.output.len()
     }
 
-    /// Whether answers are to come.
+    /// Returns true if replies are missing.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// Whether everything was sent and answered.
+    /// Returns true if everything was sent and all replies have arrived.
     pub(crate) fn is_finished(&self) -> bool {
-        self.answered == self.requests.len()
+        self.replied == self.requests.len()
     }
 
-    /// Where bytes that arrive are to be put. Never empty.
+    /// Returns the buffer for the bytes that arrive. It is never empty.
     pub(crate) fn receive_buffer(&mut self) -> &mut [u8] {
         if self.arrived.is_empty() {
             self.arrived = 0..0;
         } else if self.arrived.end == self.input.len() {
-            // The front half of a frame: first use what is free before it, then more memory. The limit of a frame's
-            // size bounds the latter.
+            // The input ends within a frame. Use the free space before it first, and then more memory. The size limit
+            // of a frame bounds that memory.
             self.input.copy_within(self.arrived.clone(), 0);
             self.arrived = 0..self.arrived.len();
         }
@@ -147,7 +148,7 @@ impl Lane {
         &mut self.input[self.arrived.end..]
     }
 
-    /// This many bytes arrived in the buffer.
+    /// Decodes this many bytes, which arrived in the buffer.
     pub(crate) fn received(&mut self, size: usize, responses: &mut Responses) -> Result<(), ProtocolError> {
         self.arrived.end += size;
         while let Some((frame, consumed)) = ReplyFrame::decode(&self.input[self.arrived.clone()])? {
@@ -155,13 +156,13 @@ impl Lane {
             if frame.sequence != in_flight.sequence {
                 return Err(ProtocolError::Malformed);
             }
-            in_flight.unanswered = in_flight.unanswered.checked_sub(frame.count).ok_or(ProtocolError::Malformed)?;
-            if in_flight.unanswered == 0 {
+            in_flight.missing = in_flight.missing.checked_sub(frame.count).ok_or(ProtocolError::Malformed)?;
+            if in_flight.missing == 0 {
                 self.in_flight.pop_front();
             }
             for response in frame.replies() {
-                responses.set(self.requests[self.answered], response?);
-                self.answered += 1;
+                responses.set(self.requests[self.replied], response?);
+                self.replied += 1;
             }
             self.arrived.start += consumed;
         }
@@ -171,7 +172,7 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::{Operation, Reply};
+    use skep_core::operation::{Operation, Reply};
     use skep_wire::native::{REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame};
 
     use super::*;
@@ -182,14 +183,14 @@ mod tests {
         keys.iter().map(|key| Request { key, operation: Operation::Get }).collect()
     }
 
-    /// Answers each get with its key, `answers_max` to a reply frame.
-    fn answer(request_bytes: &[u8], answers_max: usize) -> Vec<u8> {
+    /// Replies to each get with its key, with `replies_max` replies in a frame.
+    fn reply_to(request_bytes: &[u8], replies_max: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = request_bytes;
         while let Some((frame, consumed)) = RequestFrame::decode(rest).unwrap() {
             assert_eq!(frame.space, 3);
             let requests: Vec<_> = frame.operations().map(Result::unwrap).collect();
-            for part in requests.chunks(answers_max) {
+            for part in requests.chunks(replies_max) {
                 let mut writer = ReplyFrameWriter::new(&mut bytes, frame.sequence);
                 for request in part {
                     writer.push(Ok(Reply::Value(request.key)));
@@ -203,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn answers_find_their_requests_in_whatever_pieces_they_arrive() {
+    fn replies_are_matched_for_all_piece_sizes() {
         let keys: Vec<Vec<u8>> = (0..500u32).map(|number| number.to_le_bytes().repeat(40)).collect();
         let batch = batch(&keys);
-        for (piece_size, answers_max) in [(1, 7), (13, 1), (4096, 1000), (usize::MAX, 3)] {
+        for (piece_size, replies_max) in [(1, 7), (13, 1), (4096, 1000), (usize::MAX, 3)] {
             let (mut lane, mut responses) = (Lane::default(), Responses::new());
             for _ in 0..2 {
                 responses.reset(batch.len());
@@ -215,11 +216,11 @@ mod tests {
                 while !lane.is_finished() {
                     let bytes = lane.transmit(&batch, LIMITS).to_vec();
                     lane.transmitted(bytes.len());
-                    let mut answers = answer(&bytes, answers_max).into_iter();
-                    while answers.len() > 0 {
+                    let mut replies = reply_to(&bytes, replies_max).into_iter();
+                    while replies.len() > 0 {
                         let buffer = lane.receive_buffer();
-                        let size = piece_size.min(buffer.len()).min(answers.len());
-                        buffer[..size].iter_mut().zip(&mut answers).for_each(|(to, from)| *to = from);
+                        let size = piece_size.min(buffer.len()).min(replies.len());
+                        buffer[..size].iter_mut().zip(&mut replies).for_each(|(to, from)| *to = from);
                         lane.received(size, &mut responses).unwrap();
                     }
                 }
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_frames_are_bounded() {
+    fn frames_in_flight_are_bounded() {
         let keys = vec![vec![7; 400]; 10_000];
         let batch = batch(&keys);
         let mut lane = Lane::default();
@@ -242,11 +243,11 @@ mod tests {
         assert!(size <= FRAMES_IN_FLIGHT_MAX * (FRAME_SIZE_FULL + 500));
         lane.transmitted(size - 1);
         assert!(lane.is_sending());
-        assert_eq!(lane.transmit(&batch, LIMITS).len(), 1, "nothing more until an answer comes");
+        assert_eq!(lane.transmit(&batch, LIMITS).len(), 1, "nothing more until a reply arrives");
     }
 
     #[test]
-    fn a_socket_that_never_takes_everything_does_not_make_the_output_grow() {
+    fn the_output_is_bounded_if_the_socket_never_accepts_all_of_it() {
         let keys = vec![vec![7; 400]; 20_000];
         let batch = batch(&keys);
         let (mut lane, mut responses) = (Lane::default(), Responses::new());
@@ -260,9 +261,9 @@ mod tests {
             arrived.extend_from_slice(&bytes[..size]);
             lane.transmitted(size);
             while let Some((_, consumed)) = RequestFrame::decode(&arrived).unwrap() {
-                let answers = answer(&arrived[..consumed], usize::MAX);
+                let replies = reply_to(&arrived[..consumed], usize::MAX);
                 arrived.drain(..consumed);
-                let mut rest = &answers[..];
+                let mut rest = &replies[..];
                 while !rest.is_empty() {
                     let buffer = lane.receive_buffer();
                     let size = rest.len().min(buffer.len());
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_asked_for_are_refused() {
+    fn unexpected_replies_are_refused() {
         let keys = vec![b"key".to_vec()];
         let batch = batch(&keys);
         let reply = |sequence, count| {

@@ -9,7 +9,7 @@
 //! client.put(b"greeting", b"hello")?;
 //! assert_eq!(client.get(b"greeting")?.as_deref(), Some(b"hello".as_slice()));
 //!
-//! // One at a time is a round trip each. A batch is one for all of it.
+//! // Each single operation is one round trip. A batch is one round trip for all of its requests.
 //! let increment = Operation::Update(Update {
 //!     function: UpdateFunction::Add,
 //!     element: Element::I64,
@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! The space is chosen when a client connects, and by [`Client::select`]. In an ordered one there are ranges:
+//! The space is chosen when a client connects, and by [`Client::select`]. The ordered space supports ranges:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), skep_client::ClientError> {
@@ -44,15 +44,14 @@
 //! # }
 //! ```
 //!
-//! A client has one connection to each shard of the server and sends each key to the shard that owns it. It divides
-//! a batch into frames, keeps several in flight on each connection and reads answers while it writes, so a batch
-//! may be of any size; answers come in the order of the requests. Requests on one key take effect in their order.
-//! A batch is not a transaction; a scan in a batch may see what the batch changes, or not.
+//! A client has one connection to each shard of the server, and sends each key to the shard that owns it. It divides a
+//! batch into frames and keeps several of them in flight on each connection. It reads replies while it writes, so a
+//! batch may have any size. Replies are returned in the order of the requests. Requests on one key take effect in their
+//! order. A batch is not a transaction: a scan in a batch may or may not see changes of the same batch.
 //!
-//! Both clients only move bytes: what they send, and what the bytes that arrive mean, is decided by one core that
-//! knows neither sockets nor time.
+//! Both clients only move bytes. They share one core, without sockets and timers, that encodes requests and decodes
+//! replies.
 
-mod answer;
 mod asynchronous;
 mod blocking;
 mod error;
@@ -61,6 +60,7 @@ mod handshake;
 mod lane;
 mod operations;
 mod range;
+mod reply;
 mod responses;
 mod scans;
 
@@ -69,8 +69,8 @@ pub use blocking::{Client, Pages};
 pub use error::{ClientError, NotWelcome};
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
-pub use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-pub use skep_store::operation::{
+pub use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+pub use skep_core::operation::{
     Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
     ScanLease, ScanStart, Shape, Update,
 };

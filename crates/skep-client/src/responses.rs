@@ -1,16 +1,16 @@
-//! The answers to one batch, in the order of its requests, whatever order the shards answered in.
+//! The replies to one batch, in the order of its requests. The shards may reply in any order.
 
-use skep_store::operation::{OperationError, Reply};
+use skep_core::operation::{OperationError, Reply};
 use skep_wire::native::{Response, WireError};
 
-/// The answers to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.
+/// The replies to a batch. Its buffers are reused for the next batch, so a steady state allocates nothing.
 #[derive(Debug, Default)]
 pub struct Responses {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
 }
 
-/// One answer; a value is a range of `bytes`.
+/// One reply. A value is a range of `bytes`.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Done,
@@ -22,22 +22,22 @@ enum Entry {
 }
 
 impl Responses {
-    /// No answers yet.
+    /// Returns a buffer without replies.
     pub fn new() -> Self {
         Responses::default()
     }
 
-    /// Number of answers.
+    /// Returns the number of replies.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no answers.
+    /// Returns true if there are no replies.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The answer to the request at this place of the batch.
+    /// Returns the reply to the request at this index of the batch.
     pub fn get(&self, index: usize) -> Response<'_> {
         Ok(match self.entries[index] {
             Entry::Done => Reply::Done,
@@ -49,24 +49,24 @@ impl Responses {
         })
     }
 
-    /// The answers in the order of the requests.
+    /// Returns the replies in the order of the requests.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Response<'_>> {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Forgets all answers.
+    /// Removes all replies.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();
     }
 
-    /// Makes room for the answers to `count` requests. Those that are never set read as busy.
+    /// Allocates the replies to `count` requests. A reply that is never set is busy.
     pub(crate) fn reset(&mut self, count: usize) {
         self.clear();
         self.entries.resize(count, Entry::Rejected(WireError::Busy));
     }
 
-    /// Sets an answer. A value is copied.
+    /// Sets a reply. Copies a value.
     pub(crate) fn set(&mut self, index: usize, response: Response<'_>) {
         self.entries[index] = match response {
             Ok(Reply::Done) => Entry::Done,

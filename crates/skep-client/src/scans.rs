@@ -1,10 +1,10 @@
 //! Scans of an ordered space, the same for the blocking and the asynchronous client.
 
-/// The scans, and the pages of one, for a client that has `execute_one` and `exchange`.
+/// Defines the scans and their pages for a client that has `execute_one` and `exchange`.
 macro_rules! scans {
     ($client:ident, $pages:ident, [$($async:ident)?], [$($wait:tt)*]) => {
-        /// The pages of a scan, which all show the space at one moment. One that is dropped before its end leaves a
-        /// lease, which expires by itself.
+        /// The pages of a scan, which all show the space at one moment. A scan that is dropped before its end leaves a
+        /// lease, which expires.
         #[derive(Debug)]
         pub struct $pages<'c, 'k> {
             client: &'c mut $client,
@@ -12,8 +12,8 @@ macro_rules! scans {
         }
 
         impl $pages<'_, '_> {
-            /// The next pairs of the range, at least one; `None` when all were shown. After an error there are no more,
-            /// unless it says that the server is busy: then the page can be asked for again.
+            /// Returns the next pairs of the range, at least one, or `None` at the end of the range. After an error
+            /// there are no more pages, unless the server is busy: then the page can be requested again.
             pub $($async)? fn next_page(&mut self) -> Option<Result<Vec<Pair>, ClientError>> {
                 let page = self.next_with(range::pairs)$($wait)*;
                 page.transpose()
@@ -25,7 +25,7 @@ macro_rules! scans {
                         self.progress.end();
                         return Err(error);
                     }
-                    if let Some(page) = self.progress.answered(self.client.exchange.single())?
+                    if let Some(page) = self.progress.receive(self.client.exchange.single())?
                         && page.count() > 0
                     {
                         return Ok(Some(take(&page)));
@@ -35,9 +35,9 @@ macro_rules! scans {
             }
         }
 
-        /// Scans, of a space whose keys have an order.
+        /// Scans of a space whose keys have an order.
         impl $client {
-            /// The pairs of a range in their order, all as of one moment.
+            /// Returns the pairs of a range in their order, all at one moment.
             pub $($async)? fn scan(&mut self, range: KeyRange<'_>) -> Result<Vec<Pair>, ClientError> {
                 let mut found = Vec::new();
                 let mut pages = self.pages(range);
@@ -47,7 +47,7 @@ macro_rules! scans {
                 Ok(found)
             }
 
-            /// The keys of a range in their order, all as of one moment.
+            /// Returns the keys of a range in their order, all at one moment.
             pub $($async)? fn scan_keys(&mut self, range: KeyRange<'_>) -> Result<Vec<Vec<u8>>, ClientError> {
                 let mut found = Vec::new();
                 let mut pages = self.key_pages(range);
@@ -57,7 +57,7 @@ macro_rules! scans {
                 Ok(found)
             }
 
-            /// How many pairs a range has at one moment.
+            /// Returns the number of pairs of a range at one moment.
             pub $($async)? fn count(&mut self, range: KeyRange<'_>) -> Result<u64, ClientError> {
                 let mut count = 0;
                 let mut pages = $pages { client: self, progress: ScanProgress::new(range, ScanAnswer::Count) };
@@ -67,12 +67,12 @@ macro_rules! scans {
                 Ok(count)
             }
 
-            /// The pairs of a range, page by page: a range may be larger than memory.
+            /// Returns the pairs of a range page by page, for ranges that may be larger than memory.
             pub fn pages<'c, 'k>(&'c mut self, range: KeyRange<'k>) -> $pages<'c, 'k> {
                 $pages { client: self, progress: ScanProgress::new(range, ScanAnswer::Pairs) }
             }
 
-            /// The keys of a range, page by page; the values are left out and empty.
+            /// Returns the keys of a range page by page. The values are empty.
             pub fn key_pages<'c, 'k>(&'c mut self, range: KeyRange<'k>) -> $pages<'c, 'k> {
                 $pages { client: self, progress: ScanProgress::new(range, ScanAnswer::Keys) }
             }

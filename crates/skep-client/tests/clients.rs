@@ -1,5 +1,5 @@
-//! Both clients against Skep's server, and against one that is built on the codec and a naive store and can be told
-//! how to behave: what they answer, how they divide a batch, and what they say when something is wrong.
+//! Tests both clients against Skep's server and against a test server, which is built on the codec and a naive store.
+//! Checks their replies, how they divide a batch, and their error messages.
 
 mod support;
 
@@ -28,13 +28,13 @@ const ADD: Update<'_> = Update {
     return_old: true,
 };
 
-/// Both clients under one face, so that each test runs with both.
+/// Both clients with one interface, so that each test runs with both.
 enum EitherClient {
     Blocking(Client),
     Async(AsyncClient, tokio::runtime::Runtime),
 }
 
-/// Calls a method of whichever client it is.
+/// Calls a method of either client.
 macro_rules! call {
     ($client:expr, $method:ident($($argument:expr),*)) => {
         match &mut $client {
@@ -60,7 +60,7 @@ impl EitherClient {
         ]
     }
 
-    /// Each client with a server of its own.
+    /// Starts a server for each client and connects it.
     fn with_servers(behaviour: Behaviour) -> [EitherClient; 2] {
         [0, 1].map(|which| {
             let [blocking, asynchronous] = Self::connect_both(start(behaviour), 0).map(Result::unwrap);
@@ -69,7 +69,7 @@ impl EitherClient {
     }
 }
 
-/// The seed of the environment, or a few fixed ones.
+/// Returns the seed of the environment, or a few fixed ones.
 fn seeds() -> Vec<u64> {
     match std::env::var("SKEP_SEED") {
         Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],
@@ -92,7 +92,7 @@ fn agrees_with_the_naive_store(client: &mut EitherClient, seed: u64) {
             let expected = naive.execute(request);
             assert!(
                 response == as_response(&expected),
-                "SKEP_SEED={seed}, request {index} of batch {batch_number} was answered otherwise"
+                "SKEP_SEED={seed}, request {index} of batch {batch_number} has another reply"
             );
         }
     }
@@ -102,16 +102,16 @@ fn agrees_with_the_naive_store(client: &mut EitherClient, seed: u64) {
 fn both_clients_agree_with_the_naive_store() {
     for (index, seed) in seeds().into_iter().enumerate() {
         for shard_count in [1, 3] {
-            // Answers in one frame, in a few, in many.
-            let answers_max = [usize::MAX, 100, 1][index % 3];
-            for mut client in EitherClient::with_servers(Behaviour { shard_count, answers_max, ..Default::default() }) {
+            // Replies in one frame, in a few, in many.
+            let replies_max = [usize::MAX, 100, 1][index % 3];
+            for mut client in EitherClient::with_servers(Behaviour { shard_count, replies_max, ..Default::default() }) {
                 agrees_with_the_naive_store(&mut client, seed);
             }
         }
     }
 }
 
-/// Skep itself, on free ports.
+/// Starts Skep itself, on free ports.
 fn start_skep(shards: u16) -> Server {
     let settings = ServerSettings {
         native: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -133,7 +133,7 @@ fn both_clients_agree_with_the_naive_store_when_the_server_is_skep() {
                 EitherClient::connect_both(server.native_address(), HASH_SPACE).map(Result::unwrap);
             let mut client = if which == 0 { blocking } else { asynchronous };
             agrees_with_the_naive_store(&mut client, 4);
-            // What is in one space is not in another.
+            // The pairs of one space are not in another.
             client.select(ORDERED_SPACE);
             agrees_with_the_naive_store(&mut client, 5);
 
@@ -143,7 +143,7 @@ fn both_clients_agree_with_the_naive_store_when_the_server_is_skep() {
     }
 }
 
-/// The pairs of a range, as they are in a map: what lies between two keys, both included, or has a prefix.
+/// Returns the pairs of a range of a map: those between two keys, both included, or those with a prefix.
 fn expected(pairs: &BTreeMap<Vec<u8>, Vec<u8>>, range: &RangeAsked) -> Vec<Pair> {
     let is_within = |key: &[u8]| match range {
         RangeAsked { prefix: Some(prefix), .. } => key.starts_with(prefix),
@@ -158,7 +158,7 @@ fn expected(pairs: &BTreeMap<Vec<u8>, Vec<u8>>, range: &RangeAsked) -> Vec<Pair>
     found
 }
 
-/// A range to ask for.
+/// A range to request.
 #[derive(Debug)]
 struct RangeAsked {
     start: Vec<u8>,
@@ -187,7 +187,7 @@ fn scans_agree_with_a_map() {
     for seed in seeds() {
         for client in EitherClient::connect_both(server.native_address(), ORDERED_SPACE) {
             let mut client = client.unwrap();
-            // Keys that share prefixes, and values of which a page holds few or many.
+            // Keys that share prefixes. A page holds few or many of their values.
             let keys: Vec<Vec<u8>> = (0..600_u32)
                 .map(|number| {
                     let mixed = (number ^ seed as u32).wrapping_mul(0x9e37_79b9);
@@ -216,7 +216,7 @@ fn scans_agree_with_a_map() {
                 assert!(call!(client, scan_keys(range)).unwrap().iter().eq(keys), "SKEP_SEED={seed}: {asked:?}");
                 assert_eq!(call!(client, count(range)).unwrap(), expected.len() as u64, "SKEP_SEED={seed}: {asked:?}");
             }
-            // The floor of a key, and bounds that are left out.
+            // The floor of a key, and omitted bounds.
             let (first, last) = (pairs.keys().next().unwrap(), pairs.keys().last().unwrap());
             let between = [&first[..], b"!"].concat();
             let floor = KeyRange::all().from_floor(&between).limit(1);
@@ -243,7 +243,7 @@ fn pages_show_one_moment() {
     let value = vec![1; 20_000];
     let keys: Vec<[u8; 2]> = (0..20).map(|number| [b'k', number]).collect();
     keys.iter().for_each(|key| writer.put(key, &value).unwrap());
-    // Limited or not, whatever is written between its pages.
+    // With and without a limit, while pairs are written between the pages.
     for range in [KeyRange::all(), KeyRange::all().limit(15), KeyRange::prefix(b"k").reverse()] {
         let mut pages = reader.pages(range);
         let mut found = Vec::new();
@@ -266,7 +266,7 @@ fn pages_show_one_moment() {
         }
         keys.iter().for_each(|key| writer.put(key, &value).unwrap());
     }
-    // Leases that others open end the oldest.
+    // Leases of other clients end the oldest lease.
     let mut pages = writer.pages(KeyRange::all());
     assert!(pages.next().unwrap().is_ok());
     for _ in 0..LEASE_COUNT_MAX {
@@ -277,7 +277,7 @@ fn pages_show_one_moment() {
     assert!(error.to_string().contains("begin the scan again"), "{error}");
     assert!(pages.next().is_none());
     assert_eq!(writer.scan(KeyRange::all()).unwrap().len(), 20);
-    // What cannot be asked for is known without the server.
+    // The client refuses an invalid range without the server.
     let error = writer.scan(KeyRange::all().at_or_above(b"b").below(b"a")).unwrap_err();
     assert!(matches!(error, ClientError::Operation(OperationError::RangeReversed)));
     writer.select(HASH_SPACE);
@@ -321,7 +321,7 @@ fn errors_of_an_operation_leave_the_client_usable() {
         call!(client, put(b"k", b"text")).unwrap();
         let error = call!(client, add_decimal(b"k", 1)).unwrap_err();
         assert!(matches!(error, ClientError::Operation(OperationError::NotAnInteger)));
-        // This one is known to fail before anything is sent.
+        // The client refuses this request before it sends anything.
         let error = call!(client, put(b"", b"v")).unwrap_err();
         assert!(matches!(error, ClientError::Operation(OperationError::KeyEmpty)));
         assert_eq!(call!(client, get(b"k")).unwrap(), Some(b"text".to_vec()));
@@ -329,8 +329,8 @@ fn errors_of_an_operation_leave_the_client_usable() {
 }
 
 #[test]
-fn who_sends_much_and_is_owed_much_reads_while_it_writes() {
-    // The answers to the gets are more than the sockets hold, and so are the puts behind them.
+fn a_client_with_many_requests_and_replies_reads_while_it_writes() {
+    // The replies to the gets exceed the socket buffers, and so do the puts after them.
     let (short, long) = (vec![7; 100_000], vec![8; 1 << 20]);
     let get = Request { key: b"short", operation: Operation::Get };
     let put = |value| Operation::Put { value, condition: PutCondition::Always };
@@ -353,8 +353,8 @@ fn who_sends_much_and_is_owed_much_reads_while_it_writes() {
 }
 
 #[test]
-fn a_batch_of_gets_whose_answers_are_many_times_its_size() {
-    for mut client in EitherClient::with_servers(Behaviour { answers_max: 4, ..Default::default() }) {
+fn a_batch_of_gets_whose_replies_are_many_times_its_size() {
+    for mut client in EitherClient::with_servers(Behaviour { replies_max: 4, ..Default::default() }) {
         let value = vec![9; 100_000];
         call!(client, put(b"k", &value)).unwrap();
         let requests = vec![Request { key: b"k", operation: Operation::Get }; 400];
@@ -386,7 +386,7 @@ fn a_request_over_the_limit_of_the_server_is_not_sent() {
         let error = call!(client, execute(&requests, &mut responses)).unwrap_err();
         assert!(matches!(error, ClientError::RequestTooLarge { index: 1, size_max: 1000, .. }));
         assert!(responses.is_empty());
-        // Neither was the other, and what fits one frame each goes in as many as it takes.
+        // The other request was not sent either. Requests that fit one frame each are sent in as many frames as needed.
         assert_eq!(call!(client, get(b"a")).unwrap(), None);
         let keys = [[1; 400], [2; 400], [3; 400]];
         let requests: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
@@ -409,7 +409,7 @@ fn a_server_that_closes_is_named() {
 }
 
 #[test]
-fn nobody_at_the_address() {
+fn no_server_at_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -421,7 +421,7 @@ fn nobody_at_the_address() {
 }
 
 #[test]
-fn somebody_else_at_the_address() {
+fn another_server_at_the_address() {
     let another_version = *b"SKEP\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let strangers: [(&'static [u8], Option<ProtocolError>); 4] = [
         (b"-ERR unknown command", Some(ProtocolError::BadHello)),
@@ -445,7 +445,7 @@ fn somebody_else_at_the_address() {
 }
 
 #[test]
-fn a_future_that_is_dropped_leaves_no_answers_to_be_mistaken() {
+fn after_a_dropped_future_the_client_is_broken() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut client = AsyncClient::connect(start_mute(), 0).await.unwrap();

@@ -1,5 +1,5 @@
-//! Ranges of every kind against a map, by both clients: random starts, floors, prefixes, ends and limits, forwards and
-//! backwards, of pairs of which a page holds many, few or one. `SKEP_SEED` repeats a run.
+//! Tests ranges of every kind against a map, by both clients. Starts, floors, prefixes, ends, limits and directions are
+//! random, and a page holds many, few or one of the pairs. `SKEP_SEED` repeats a run.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use skep_server::{Server, ServerSettings};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Where a range begins.
+/// The start of a range.
 #[derive(Clone, Debug)]
 enum From {
     Lowest,
@@ -20,7 +20,7 @@ enum From {
     Floor(Vec<u8>),
 }
 
-/// Where a range ends.
+/// The end of a range.
 #[derive(Clone, Debug)]
 enum To {
     Greatest,
@@ -75,7 +75,7 @@ impl Asked {
         self.limit.map_or(range, |limit| range.limit(limit))
     }
 
-    /// Whether no key can lie in the range, so that it is refused.
+    /// Returns true if the range cannot contain any key, so that it is refused.
     fn is_reversed(&self) -> bool {
         let (From::AtOrAbove(start) | From::Above(start) | From::Floor(start)) = &self.from else { return false };
         match &self.to {
@@ -85,7 +85,7 @@ impl Asked {
         }
     }
 
-    /// The pairs of the range, one by one.
+    /// Returns the pairs of the range in the map.
     fn pairs(&self, map: &Map) -> Vec<Pair> {
         let floor = |start: &[u8]| map.keys().rfind(|key| key.as_slice() <= start).cloned().unwrap_or_default();
         let begins = |key: &[u8]| match (&self.from, &self.to) {
@@ -111,7 +111,8 @@ impl Asked {
     }
 }
 
-/// One to five of three bytes: many are prefixes of others, and every third may be the greatest there is.
+/// Draws a key of one to five bytes, each one of three. Many keys are prefixes of others, and a third may be the
+/// greatest.
 fn key(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     (0..random.random_range(1..=5)).map(|_| [b'a', b'b', 0xff][random.random_range(0..3)]).collect()
 }
@@ -123,7 +124,7 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Fails if what was found is not what the map has. Only a range that is reversed may be refused.
+/// Fails if the scan and the map differ. Only a reversed range may be refused.
 #[track_caller]
 fn check<T: PartialEq>(found: Result<T, ClientError>, expected: &T, asked: &Asked, seed: u64) {
     match found {
@@ -134,7 +135,7 @@ fn check<T: PartialEq>(found: Result<T, ClientError>, expected: &T, asked: &Aske
 }
 
 #[test]
-fn every_page_of_a_range_lies_within_it() {
+fn every_page_of_a_range_is_within_it() {
     let native = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = ServerSettings { native, resp: None, memory: 1 << 26, pin_threads: false, ..Default::default() };
     let server = Server::start(&settings).unwrap();
@@ -146,7 +147,7 @@ fn every_page_of_a_range_lies_within_it() {
         for round in 0..8 {
             let mut map = Map::new();
             for _ in 0..random.random_range(1..80) {
-                // A page of 64 KiB holds one, three or many.
+                // A page of 64 KiB holds one pair, three or many.
                 let size = [10, 10, 20_000, 40_000][random.random_range(0..4)];
                 map.insert(key(&mut random), vec![round; size]);
             }
@@ -169,7 +170,7 @@ fn every_page_of_a_range_lies_within_it() {
     }
 }
 
-/// It once ended with the floor of the start, which does not have the prefix.
+/// Checks a former error: the scan ended with the floor of the start, which does not have the prefix.
 #[test]
 fn a_prefix_bounds_a_reverse_scan_from_a_floor_on_every_page() {
     let native = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -179,7 +180,7 @@ fn a_prefix_bounds_a_reverse_scan_from_a_floor_on_every_page() {
     client.put(b"apple", b"no user").unwrap();
     let users: Vec<Vec<u8>> = (5..10).rev().map(|number| format!("user:{number}").into_bytes()).collect();
     users.iter().for_each(|key| client.put(key, &[b'v'; 40_000]).unwrap());
-    // Above the prefix, below the first key that has it.
+    // A key above the prefix, and below the first key that has it.
     let range = KeyRange::prefix(b"user:").from_floor(b"user:4").reverse();
     let found: Vec<Vec<u8>> = client.scan(range).unwrap().into_iter().map(|(key, _)| key).collect();
     assert_eq!(found, users);

@@ -1,17 +1,17 @@
-//! A figure: the median of several rounds, withheld if they differ too much.
+//! A figure: the median of several rounds, withheld if the rounds differ too much.
 
 use crate::steady::median;
 
-/// The largest spread of a figure. Rounds that differ by more have met something else than what was to be measured: the
-/// median of such rounds is not printed, saved, drawn or divided by.
+/// The largest spread of a figure. If rounds differ by more, other load has disturbed the measurement. The median of
+/// such rounds is not printed, saved, drawn or divided by.
 pub const SPREAD_MAX: f64 = 0.25;
-/// What a table says in the place of a figure that is withheld.
+/// The text of a withheld figure in a table.
 pub const NOT_MEASURED: &str = "not measured";
 
 /// The median of the rounds and their spread.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Figure {
-    /// None if it is withheld.
+    /// `None` if the figure is withheld.
     median: Option<f64>,
     spread: f64,
 }
@@ -20,7 +20,7 @@ impl Figure {
     /// Returns the figure of these rounds.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are no rounds.
     pub fn of(rounds: &[f64]) -> Self {
         let median = median(rounds);
         let (least, most) = rounds
@@ -29,7 +29,8 @@ impl Figure {
         Figure::with_spread(median, (most - least) / median)
     }
 
-    /// Returns the figure of `numerator / denominator`, round by round, so that what the machine does meets both.
+    /// Returns the figure of `numerator / denominator`, calculated round by round, so that a disturbance of the machine
+    /// affects both.
     pub fn of_ratio(numerator: &[f64], denominator: &[f64]) -> Self {
         let ratios: Vec<f64> = numerator.iter().zip(denominator).map(|(above, below)| above / below).collect();
         Self::of(&ratios)
@@ -37,11 +38,11 @@ impl Figure {
 
     /// Returns the figure of this median and this spread.
     pub fn with_spread(median: f64, spread: f64) -> Self {
-        // A spread that is no number is not within the bound either.
+        // A NaN spread is not within the bound either.
         Figure { median: (spread <= SPREAD_MAX).then_some(median), spread }
     }
 
-    /// Returns the median; none if the spread is above [`SPREAD_MAX`].
+    /// Returns the median, or `None` if the spread is above [`SPREAD_MAX`].
     pub fn median(&self) -> Option<f64> {
         self.median.filter(|_| self.spread <= SPREAD_MAX)
     }
@@ -51,12 +52,13 @@ impl Figure {
         self.spread
     }
 
-    /// Returns the median as text, or that it is withheld.
+    /// Returns the median as text, or [`NOT_MEASURED`] if it is withheld.
     pub fn text(&self, number: impl FnOnce(f64) -> String) -> String {
         self.median().map_or_else(|| NOT_MEASURED.to_owned(), number)
     }
 
-    /// Returns the figures of one row. All medians are withheld if one is: a row is measured as a whole.
+    /// Returns the figures of one row. Withholds all medians if one of them is withheld, because a row is measured
+    /// together.
     pub fn row<const N: usize>(figures: [Figure; N]) -> [Figure; N] {
         let is_measured = figures.iter().all(|figure| figure.median().is_some());
         figures.map(|figure| Figure { median: figure.median().filter(|_| is_measured), ..figure })

@@ -1,23 +1,25 @@
-//! How speed is measured, for `skep bench engine` and for every comparison in `benches`.
+//! Measurement of throughput for `skep bench engine` and for every comparison in `benches`.
 //!
-//! After a change of working set a machine needs some time to reach its steady rate: caches, translations of addresses and
-//! the page-walk entries of the last level fill again. A figure from that time says nothing about the steady rate. So each
-//! side of a comparison is measured in three steps:
+//! After a change of the working set, a machine needs some time to reach its steady rate. Caches, address translations
+//! and the page-walk entries of the last level fill again. A figure from that time does not show the steady rate. So
+//! each side of a comparison is measured in three steps:
 //!
 //! ```text
-//! 1. pieces of a few milliseconds, until their rates are steady or the warm-up has lasted its longest   (`is_steady`)
-//! 2. one long slice, the only part that counts                                                          (`Times::measure`)
+//! 1. pieces of a few milliseconds, until their rates are steady, at most for the longest warm-up   (`is_steady`)
+//! 2. one long slice, the only part that counts                                               (`Times::measure`)
 //! 3. the other side does the same; then the next round begins
 //! ```
 //!
 //! A [`Figure`] is the median of the rounds. It is withheld if the rounds differ by more than [`SPREAD_MAX`].
 //!
-//! The crate depends on none of the others, and none of those that serve users depends on it.
+//! The crate depends on no other crate of Skep, and no crate that serves users depends on it.
 
+mod engine;
 mod figure;
 mod slice;
 mod steady;
 
+pub use engine::{EngineCase, EngineReport, LimitWithWork, StationCost, TreeStatistics};
 pub use figure::{Figure, NOT_MEASURED, SPREAD_MAX};
 pub use slice::{SLICE, Times, Work};
 pub use steady::{is_steady, median};

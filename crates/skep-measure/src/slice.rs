@@ -1,7 +1,7 @@
 //! Warm-up and slice: the two steps in which one side of a comparison is measured.
 //!
-//! The side is a closure that works at least for the time that it is given and returns what it has done. What it does to
-//! prepare work (drawing keys, undoing what it has put) it leaves out of that time.
+//! The side is a closure. It works for at least the time that it is given, and returns the work that it has done. That
+//! time excludes preparation, such as drawing keys or undoing puts.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::steady::is_steady;
 /// Operations, and the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Time without preparations.
+    /// Time without preparation.
     pub spent: Duration,
-    /// Operations done in it.
+    /// Operations done in that time.
     pub operations: usize,
 }
 
@@ -24,7 +24,7 @@ impl Work {
     }
 
     /// Repeats steps until they have taken this time together. A step prepares its operations before it measures them.
-    /// Each is asked for twice as many operations as the one before, so that what a step costs besides is soon little.
+    /// Each step has twice as many operations as the step before, so the overhead of a step soon becomes small.
     pub fn of_steps<E>(at_least: Duration, mut step: impl FnMut(usize) -> Result<Work, E>) -> Result<Work, E> {
         let mut work = Work::default();
         let mut operations = STEP_MIN;
@@ -42,51 +42,51 @@ impl Work {
     }
 }
 
-/// How long the steps last.
+/// The durations of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// A piece of the warm-up, the unit of the steadiness criterion.
     piece: Duration,
-    /// The longest warm-up. A side that is not steady by then is measured all the same: its spread tells.
+    /// The longest warm-up. A side that is not steady by then is measured anyway, and its spread shows it.
     warm_up_max: Duration,
-    /// What is measured without a break.
+    /// The time that is measured without a break.
     slice: Duration,
 }
 
-/// Operations of the first step, and of a step at most.
+/// Operations of the first step, and of the largest step.
 const STEP_MIN: usize = 1 << 10;
 const STEP_MAX: usize = 1 << 19;
-/// The shortest slice of a measurement that is to be kept.
+/// The shortest slice of a measurement whose figure is kept.
 pub const SLICE: Duration = Duration::from_millis(200);
 /// Pieces of a slice.
 const PIECES: u32 = 40;
-/// The longest piece: with longer ones a warm-up would last longer than any machine needs.
+/// The longest piece. With longer pieces the warm-up would last longer than any machine needs.
 const PIECE_MAX: Duration = Duration::from_millis(10);
 /// Pieces of the longest warm-up.
 const WARM_UP_PIECES: u32 = 60;
 
 impl Times {
-    /// Returns the times for slices of this length. Those shorter than [`SLICE`] are for tests: they end before
-    /// the machine has reached its steady rate.
+    /// Returns the times for slices of this length. Slices shorter than [`SLICE`] are for tests, because they end
+    /// before the machine has reached its steady rate.
     pub fn for_slice(slice: Duration) -> Self {
         let piece = (slice / PIECES).min(PIECE_MAX);
         Times { piece, warm_up_max: WARM_UP_PIECES * piece, slice }
     }
 
-    /// Warms one side up: runs pieces until they are steady, at most for the longest warm-up.
+    /// Warms up one side: runs pieces until their rates are steady, but not longer than the longest warm-up.
     pub fn warm_up<E>(&self, run: &mut impl FnMut(Duration) -> Result<Work, E>) -> Result<(), E> {
         let mut rates = Vec::new();
         let mut spent = Duration::ZERO;
         while spent < self.warm_up_max && !is_steady(&rates) {
             let work = run(self.piece)?;
-            // A side that has nothing to do would warm up for ever.
+            // The minimum ends the warm-up of a side that has nothing to do.
             spent += work.spent.max(self.piece);
             rates.push(work.rate());
         }
         Ok(())
     }
 
-    /// Warms one side up and measures a slice of it.
+    /// Warms up one side and measures a slice of it.
     pub fn measure<E>(&self, mut run: impl FnMut(Duration) -> Result<Work, E>) -> Result<Work, E> {
         self.warm_up(&mut run)?;
         run(self.slice)
@@ -103,7 +103,7 @@ impl Default for Times {
 mod tests {
     use super::*;
 
-    /// A side of which the operations per millisecond are given, piece by piece, the last one for ever.
+    /// Returns a side with these operations per millisecond, one rate for each piece. The last rate repeats.
     fn side<'a>(rates: &'a [usize], asked: &'a mut Vec<Duration>) -> impl FnMut(Duration) -> Result<Work, ()> + 'a {
         let mut calls = 0;
         move |at_least| {

@@ -1,19 +1,19 @@
-//! The criterion that ends a warm-up: a pure function of the rates of successive pieces.
+//! The criterion that ends a warm-up: a pure function of the rates of consecutive pieces.
 //!
 //! ```text
 //! rates   17 17 18 19 23 25 24 30 | 32 33 33 35 …        one for each piece, the latest last
 //!                [ earlier window ][ later window ]      steady: their medians differ by at most TOLERANCE
 //! ```
 //!
-//! Medians, so that one piece that an interrupt hit neither hides nor feigns a rise. Two windows of [`WINDOW`] pieces, so
-//! that two or three equal rates within a rise, as at its start above, are not taken for its end.
+//! The criterion compares medians, so that one piece with an interrupt neither hides nor simulates a rise. The two
+//! windows have [`WINDOW`] pieces each, so that two or three equal rates during a rise are not taken for its end.
 
-/// Pieces of a window.
+/// Pieces of one window.
 const WINDOW: usize = 8;
-/// The difference of the windows' medians that counts as none, as a share of the earlier one.
+/// The largest difference of the windows' medians that counts as steady, as a share of the earlier median.
 const TOLERANCE: f64 = 0.03;
 
-/// Returns true if the latest of these rates neither rise nor fall any more.
+/// Returns true if the latest of these rates neither rise nor fall.
 pub fn is_steady(rates: &[f64]) -> bool {
     let Some(start) = rates.len().checked_sub(2 * WINDOW) else { return false };
     let (earlier, later) = rates[start..].split_at(WINDOW);
@@ -21,7 +21,7 @@ pub fn is_steady(rates: &[f64]) -> bool {
     (later - earlier).abs() <= TOLERANCE * earlier
 }
 
-/// Returns the median; of an even number of rates, the mean of the middle two.
+/// Returns the median. For an even number of rates, it is the mean of the middle two.
 pub fn median(rates: &[f64]) -> f64 {
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -33,15 +33,15 @@ pub fn median(rates: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Million lines a second, millisecond by millisecond, of a bare loop after a change of working set.
+    /// Rates of a bare loop after a change of the working set, in million lines per second for each millisecond.
     const RISE: [f64; 13] = [17.0, 17.0, 18.0, 19.0, 23.0, 25.0, 24.0, 30.0, 32.0, 33.0, 33.0, 35.0, 50.0];
 
-    /// The number of pieces at which these rates are first called steady.
+    /// Returns the number of pieces after which these rates are first steady.
     fn steady_after(rates: &[f64]) -> Option<usize> {
         (0..=rates.len()).find(|&count| is_steady(&rates[..count]))
     }
 
-    /// The rise, then its end for ever, with every rate measured `times` times.
+    /// Returns the rise and then its last rate, with every rate repeated `times` times.
     fn rise_and_end(times: usize) -> Vec<f64> {
         let rates = RISE.into_iter().chain([50.0; 40]);
         rates.flat_map(|rate| std::iter::repeat_n(rate, times)).collect()

@@ -1,19 +1,20 @@
-//! How much of the load the NIC's DRAM should take (KV-Direct, sections 3.3.4 and 6.3.1, Tables 5 and 6).
+//! Calculates the share of the load that the NIC's DRAM should take (KV-Direct, sections 3.3.4 and 6.3.1, Tables 5 and
+//! 6).
 //!
-//! With k = NIC memory / host memory, r = throughput of NIC DRAM / of PCIe, n keys under a long tail, and a share l of
-//! the memory cacheable with hit rate h(l), both sides are equally busy when
+//! k = NIC memory / host memory, and r = throughput of NIC DRAM / of PCIe. The load is n keys under a long tail. A
+//! share l of the memory is cacheable, with hit rate h(l). Both sides are equally busy when
 //!
 //! ```text
 //! l / r = (1 − l) + l (1 − h(l)) = 1 − l h(l)            h(l) = ln(k n) / ln(l n)
 //! ```
 //!
-//! The paper's tables let h exceed 1 where k > l, and count the DRAM side alone where l would exceed 1. They say n = 10⁹;
-//! n = 10¹⁰ is what they were calculated with (the largest difference falls from 0.024 to 0.0008).
+//! The paper's tables let h exceed 1 where k > l, and count only the DRAM side where l would exceed 1. The paper states
+//! n = 10⁹, but the tables were calculated with n = 10¹⁰: then the largest difference falls from 0.024 to 0.0008.
 
-/// Keys with which the paper's tables come out.
+/// Number of keys that reproduces the paper's tables.
 pub const KEYS_OF_TABLES: f64 = 1e10;
 
-/// A board, as far as the balance depends on it.
+/// The properties of a board that the balance depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Balance {
     /// r: throughput of NIC DRAM over that of PCIe.
@@ -25,44 +26,45 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// h(l) under a long tail, beyond 1 where the cacheable part is smaller than the cache.
+    /// Returns h(l) under a long tail. It exceeds 1 where the cacheable part is smaller than the cache.
     pub fn hit_rate(&self, dispatch_ratio: f64) -> f64 {
         (self.memory_ratio * self.keys).ln() / (dispatch_ratio * self.keys).ln()
     }
 
-    /// The best l, at most 1. Expects at least 100 keys in the NIC's memory.
+    /// Returns the best l, at most 1. Expects at least 100 keys in the NIC's memory.
     pub fn dispatch_ratio(&self) -> f64 {
         solve(self.throughput_ratio, std::f64::consts::E / self.keys, |ratio| self.hit_rate(ratio))
     }
 
-    /// Throughput with the best l over that of partitioning, as the paper has it: r / l, the DRAM's side.
+    /// Returns the throughput with the best l over that of partitioning, as printed in the paper: r / l, the DRAM's
+    /// side.
     pub fn gain_as_printed(&self) -> f64 {
         self.throughput_ratio / self.dispatch_ratio() / self.partitioned()
     }
 
-    /// The same where PCIe has to serve the misses, and no more than everything hits.
+    /// Returns the same quotient if PCIe has to serve the misses and the hit rate is at most 1.
     pub fn gain_as_possible(&self) -> f64 {
         let ratio = self.dispatch_ratio();
         let missing = 1.0 - ratio * self.hit_rate(ratio).min(1.0);
         (self.throughput_ratio / ratio).min(1.0 / missing) / self.partitioned()
     }
 
-    /// Share of the memory that lies on the NIC when it is divided once and for all: by sizes, but no more than makes
-    /// both sides equally busy.
+    /// Returns the share of the memory that the NIC holds if the memory is partitioned. It is the share of the sizes,
+    /// limited to the share that makes both sides equally busy.
     pub fn partition_share(&self) -> f64 {
         let (k, r) = (self.memory_ratio, self.throughput_ratio);
         (k / (1.0 + k)).min(r / (1.0 + r))
     }
 
-    /// Throughput of the partitioned memory over that of PCIe alone.
+    /// Returns the throughput of the partitioned memory over that of PCIe alone.
     pub fn partitioned(&self) -> f64 {
         let share = self.partition_share();
         1.0 / (share / self.throughput_ratio).max(1.0 - share)
     }
 }
 
-/// The l from `least` to 1 at which `l / r = 1 − l h(l)`, or 1 if PCIe is the busier side up to there. `h` may be the
-/// formula or what a cache was measured to have; l h(l) must not fall.
+/// Returns the l from `least` to 1 at which `l / r = 1 − l h(l)`. Returns 1 if PCIe is the busier side up to there. `h`
+/// may be the formula or the measured hit rate of a cache. l h(l) must not fall.
 pub fn solve(throughput_ratio: f64, least: f64, hit_rate: impl Fn(f64) -> f64) -> f64 {
     let surplus = |ratio: f64| ratio / throughput_ratio - (1.0 - ratio * hit_rate(ratio));
     if surplus(1.0) <= 0.0 {
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn table_5_comes_out() {
+    fn table_5_is_reproduced() {
         let rows = references(include_str!("../papers/table5-load-dispatch-ratio.csv"));
         assert_eq!(rows.len(), 30);
         for row in rows {
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn table_6_comes_out_as_printed() {
+    fn table_6_is_reproduced_as_printed() {
         for row in references(include_str!("../papers/table6-load-dispatch-speedup.csv")) {
             let gain = board(&row.series, row.x()).gain_as_printed();
             assert!((gain / row.y - 1.0).abs() < 0.008, "{row:?}: {gain}");
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn saturated_cells_gain_less_than_is_printed() {
+    fn saturated_cells_gain_less_than_printed() {
         for (r, k, possible) in [(4.0, 1024.0, 3.32), (8.0, 1024.0, 3.32), (8.0, 256.0, 4.14), (8.0, 64.0, 5.45)] {
             let board = Balance { throughput_ratio: r, memory_ratio: 1.0 / k, keys: KEYS_OF_TABLES };
             assert_eq!(board.dispatch_ratio(), 1.0);

@@ -1,4 +1,4 @@
-//! The NIC's DRAM as a direct-mapped cache of host lines, and where its metadata lie (KV-Direct, section 4).
+//! The NIC's DRAM as a direct-mapped cache of host lines, and the storage of its metadata (KV-Direct, section 4).
 //!
 //! ```text
 //! line      word 0     word 1     …  word 7       of 8 bytes
@@ -10,10 +10,10 @@
 //!           dirty    tag: the host line's number over the number of sets
 //! ```
 //!
-//! No valid bit: only the NIC uses this memory, and at the start every set holds the line of tag 0, whose bytes were
-//! copied there. A lookup therefore costs one access of the line, which brings the spare bits along, and never more.
+//! There is no valid bit. Only the NIC uses this memory, and at the start every set holds the line of tag 0, whose
+//! bytes were copied there. A lookup therefore costs exactly one access of the line, which also reads the spare bits.
 //!
-//! The model holds metadata only; the bytes of a line are in one place, behind [`crate::memory::NicMemory`].
+//! The model holds metadata only. The bytes of a line are stored once, in [`crate::memory::NicMemory`].
 
 /// The spare bits of one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ const DIRTY: u16 = (1 << DIRTY_BITS) - 1;
 const SPARE_BITS_OF_ECC: u32 = 8 - 2;
 const TAG_BITS_OF_ECC: u32 = SPARE_BITS_OF_ECC - DIRTY_BITS;
 
-// 64 GiB behind 4 GiB take 4 bits of tag; with the dirty flag they leave one of the six bits unused.
+// 64 GiB of host memory and 4 GiB of NIC memory need 4 bits of tag. With the dirty flag, one of the six bits is unused.
 const _: () = assert!(1 << (TAG_BITS_OF_ECC - 1) == (64 / 4) && SPARE_BITS_OF_ECC <= u16::BITS);
 
 impl SpareBits {
@@ -45,14 +45,14 @@ impl SpareBits {
 /// Number of a line of the host's memory.
 pub type HostLine = u64;
 
-/// What a lookup found, or put there.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The line is there.
+    /// The cache held the line.
     Hit,
-    /// Another one was, and has made room.
+    /// The cache held another line, which was replaced.
     Miss {
-        /// What was there, if it has to be written back.
+        /// The replaced line, if it has to be written back.
         write_back: Option<HostLine>,
     },
 }
@@ -64,10 +64,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache of so many lines for a memory of so many, which holds the first lines of the memory.
+    /// Returns a cache of `line_count` lines for a memory of `host_line_count` lines. It holds the first lines of the
+    /// memory.
     ///
     /// # Panics
-    /// If a tag takes more bits than there are.
+    /// If a tag needs more bits than there are.
     pub fn new(line_count: u64, host_line_count: u64, spare_bits: u32) -> Self {
         let tags = host_line_count.div_ceil(line_count);
         assert!(tags <= 1 << (spare_bits - DIRTY_BITS), "{tags} tags do not fit into {spare_bits} spare bits");
@@ -75,15 +76,15 @@ impl Cache {
         Cache { sets: vec![SpareBits::default(); count] }
     }
 
-    /// Whether the line is there.
+    /// Returns true if the cache holds the line.
     pub fn holds(&self, line: HostLine) -> bool {
-        let (set, tag) = self.place(line);
+        let (set, tag) = self.set_and_tag(line);
         self.sets[set].tag() == tag
     }
 
-    /// Makes sure that the line is there, and marks it dirty if it is to be changed.
+    /// Looks up a line and loads it if it is absent. Marks it dirty if `changes` is true.
     pub fn look_up(&mut self, line: HostLine, changes: bool) -> Lookup {
-        let (set, tag) = self.place(line);
+        let (set, tag) = self.set_and_tag(line);
         let before = self.sets[set];
         if before.tag() == tag {
             self.sets[set] = SpareBits::new(tag, before.is_dirty() || changes);
@@ -94,7 +95,7 @@ impl Cache {
         Lookup::Miss { write_back }
     }
 
-    fn place(&self, line: HostLine) -> (usize, u16) {
+    fn set_and_tag(&self, line: HostLine) -> (usize, u16) {
         let sets = self.sets.len() as u64;
         ((line % sets) as usize, (line / sets) as u16)
     }
@@ -109,16 +110,16 @@ mod tests {
 
     use super::*;
 
-    /// Two copies of every line, moved as the lookups say: no read ever sees an old one.
+    /// Moves two copies of every line as the lookups require. No read ever returns an old copy.
     #[test]
-    fn no_change_is_lost() {
+    fn no_written_line_is_lost() {
         const HOST: u64 = 512;
         for seed in 0..20 {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut cache = Cache::new(32, HOST, 6);
             let mut truth = vec![0_u64; HOST as usize];
             let mut host = truth.clone();
-            let mut near: HashMap<u64, u64> = (0..32).map(|line| (line, 0)).collect();
+            let mut cached: HashMap<u64, u64> = (0..32).map(|line| (line, 0)).collect();
             for version in 1..5000 {
                 let line = random.random_range(0..HOST);
                 let changes = random.random_bool(0.3);
@@ -127,19 +128,20 @@ mod tests {
                     Lookup::Hit => assert!(held, "seed {seed}"),
                     Lookup::Miss { write_back } => {
                         assert!(!held, "seed {seed}");
-                        let victims: Vec<u64> = near.keys().copied().filter(|other| other % 32 == line % 32).collect();
+                        let victims: Vec<u64> =
+                            cached.keys().copied().filter(|other| other % 32 == line % 32).collect();
                         assert_eq!(victims.len(), 1, "seed {seed}");
-                        let bytes = near.remove(&victims[0]).unwrap();
+                        let bytes = cached.remove(&victims[0]).unwrap();
                         if let Some(victim) = write_back {
                             assert_eq!(victim, victims[0], "seed {seed}");
                             host[victim as usize] = bytes;
                         }
-                        near.insert(line, host[line as usize]);
+                        cached.insert(line, host[line as usize]);
                     }
                 }
-                assert_eq!(near[&line], truth[line as usize], "seed {seed}, line {line}");
+                assert_eq!(cached[&line], truth[line as usize], "seed {seed}, line {line}");
                 if changes {
-                    near.insert(line, version);
+                    cached.insert(line, version);
                     truth[line as usize] = version;
                 }
             }

@@ -4,13 +4,13 @@
 //! now ──▶ (at, sequence, waker) ──▶ (at, sequence, waker) ──▶ …        a heap; the sequence decides between equals
 //! ```
 //!
-//! An operation is a future. What takes time registers an event and waits for it; [`run`] polls what an event has
-//! woken, and when all wait, advances the clock to the next event. Operations stand in a ring whose places are
-//! refilled one by one, because in hardware completions arrive in any order.
+//! An operation is a future. An action that takes time registers an event and waits for it. [`run`] polls the futures
+//! that an event has woken. When all of them wait, it advances the clock to the next event. Operations occupy a ring.
+//! Each entry is refilled when its operation ends, because in hardware completions arrive in any order.
 //!
-//! Nothing depends on addresses, threads or real time, so a run is a function of its inputs. Every future of the model
-//! checks its condition whenever it is polled, so a driver of its own, which polls all futures after each
-//! [`Clock::advance`] and ignores wakers, works as well.
+//! A run depends only on its inputs, not on addresses, threads or real time. Every future of the model checks its
+//! condition whenever it is polled. So another driver works as well: it may ignore wakers and poll all futures after
+//! each [`Clock::advance`].
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::time::Time;
-use crate::trace::{Recorder, UnderWay};
+use crate::trace::{OpenEvent, Recorder};
 
-/// Virtual time and what is due in it.
+/// Virtual time and the events that are due.
 #[derive(Debug, Default)]
 pub struct Clock {
     now: Cell<Time>,
@@ -61,22 +61,22 @@ impl PartialEq for Event {
 impl Eq for Event {}
 
 impl Clock {
-    /// The moment.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now.get()
     }
 
-    /// Where events are written down.
+    /// Returns the recorder of events.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// Begins an event, which ends when what is answered is dropped. The name is asked for only if it is written down.
-    pub fn span(&self, name: impl FnOnce() -> String) -> UnderWay<'_> {
+    /// Begins an event, which ends when the returned value is dropped. Calls `name` only if events are recorded.
+    pub fn span(&self, name: impl FnOnce() -> String) -> OpenEvent<'_> {
         self.recorder.begin(self, name)
     }
 
-    /// Waits until a moment; not at all if it has passed.
+    /// Waits until a time. Returns at once if it has passed.
     pub async fn until(&self, at: Time) {
         let mut registered = false;
         poll_fn(|context| {
@@ -92,12 +92,12 @@ impl Clock {
         .await;
     }
 
-    /// Waits for a span.
+    /// Waits for a duration.
     pub async fn after(&self, span: Time) {
         self.until(self.now() + span).await;
     }
 
-    /// Jumps to the next event and wakes who waits for it; answers whether there was one.
+    /// Advances to the next event and wakes its future. Returns true if there was an event.
     pub fn advance(&self) -> bool {
         let Some(Reverse(event)) = self.events.borrow_mut().pop() else {
             return false;
@@ -108,18 +108,18 @@ impl Clock {
     }
 }
 
-/// The places that were woken, in the order in which they were.
+/// The indexes of the woken futures, in the order in which they were woken.
 type Woken = Arc<Mutex<VecDeque<usize>>>;
 
-struct Place {
+struct RingEntry {
     index: usize,
     woken: Woken,
-    /// Whether it is among the woken: once is enough. Twice, and the future that begins there next would be polled before
-    /// those that began elsewhere before it.
+    /// True if the index is in `woken`. It must not be there twice: otherwise the next future of this entry would be
+    /// polled before futures that began earlier in other entries.
     is_woken: AtomicBool,
 }
 
-impl Wake for Place {
+impl Wake for RingEntry {
     fn wake(self: Arc<Self>) {
         if !self.is_woken.swap(true, Ordering::Relaxed) {
             self.woken.lock().expect("no thread panics with the lock").push_back(self.index);
@@ -127,7 +127,7 @@ impl Wake for Place {
     }
 }
 
-/// Runs all the work, `width` futures at a time; where one ends, the next begins. They begin in their order.
+/// Runs all the work, with `width` futures at a time. When one ends, the next begins. They begin in their order.
 ///
 /// # Panics
 /// If all futures in flight wait and no event is due: they wait for each other.
@@ -135,13 +135,13 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
     let mut work = work.into_iter();
     let woken = Woken::default();
     let mut ring: Vec<Option<Pin<Box<F>>>> = Vec::new();
-    let mut wakers: Vec<(Arc<Place>, Waker)> = Vec::new();
+    let mut wakers: Vec<(Arc<RingEntry>, Waker)> = Vec::new();
     for (index, future) in work.by_ref().take(width).enumerate() {
-        let place = Arc::new(Place { index, woken: Arc::clone(&woken), is_woken: AtomicBool::default() });
-        let waker = Waker::from(Arc::clone(&place));
+        let entry = Arc::new(RingEntry { index, woken: Arc::clone(&woken), is_woken: AtomicBool::default() });
+        let waker = Waker::from(Arc::clone(&entry));
         waker.wake_by_ref();
         ring.push(Some(Box::pin(future)));
-        wakers.push((place, waker));
+        wakers.push((entry, waker));
     }
     let mut in_flight = ring.len();
     while in_flight > 0 {
@@ -150,13 +150,13 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
             assert!(clock.advance(), "{in_flight} operations wait, and no event is due");
             continue;
         };
-        let (place, waker) = &wakers[index];
-        place.is_woken.store(false, Ordering::Relaxed);
+        let (entry, waker) = &wakers[index];
+        entry.is_woken.store(false, Ordering::Relaxed);
         let Some(future) = &mut ring[index] else {
             continue;
         };
         if future.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
-            // The box is used again, so that a long run does not allocate for each operation.
+            // The box is reused, so that a long run does not allocate for each operation.
             match work.next() {
                 Some(next) => {
                     future.set(next);
@@ -171,7 +171,7 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
     }
 }
 
-/// Waits for all of these, of which up to `width` are under way together, as the parts of one transfer are in hardware.
+/// Waits for all parts of a transfer. Up to `width` of them are in flight at a time, as in hardware.
 pub async fn all<F: Future<Output = ()>>(width: usize, parts: impl IntoIterator<Item = F>) {
     let mut parts = parts.into_iter().fuse();
     let mut waiting: Vec<Pin<Box<F>>> = Vec::new();
@@ -190,7 +190,7 @@ pub async fn all<F: Future<Output = ()>>(width: usize, parts: impl IntoIterator<
     .await;
 }
 
-/// Waits for both.
+/// Waits for both futures.
 pub async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     let (mut one_done, mut other_done) = (false, false);
@@ -206,7 +206,7 @@ pub async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>
 mod tests {
     use super::*;
 
-    /// Also where an ended one is woken more often than it was waited for.
+    /// Checks that the order also holds if an ended future is woken again.
     #[test]
     fn work_begins_in_its_order() {
         let clock = Clock::default();
@@ -235,14 +235,15 @@ mod tests {
             order.borrow_mut().push((name, clock.now()));
         };
         run(&clock, 3, [(1, 30.0), (2, 10.0), (3, 30.0), (4, 5.0)].map(|(name, ns)| wait(name, ns)));
-        // The fourth takes the place of the second. Of two that are due together, the first registered is first.
+        // The fourth operation begins when the second ends. Of two events that are due together, the first registered
+        // is the first.
         let expected = [(2, 10.0), (4, 15.0), (1, 30.0), (3, 30.0)].map(|(name, ns)| (name, Time::from_ns(ns)));
         assert_eq!(*order.borrow(), expected);
         assert!(!clock.advance());
     }
 
     #[test]
-    fn parts_run_side_by_side() {
+    fn parts_overlap() {
         let clock = Clock::default();
         run(&clock, 1, [all(2, [3.0, 9.0, 4.0].map(|ns| clock.after(Time::from_ns(ns))))]);
         assert_eq!(clock.now(), Time::from_ns(9.0));
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no event is due")]
-    fn waiting_for_nothing_is_noticed() {
+    fn a_deadlock_panics() {
         run(&Clock::default(), 1, [std::future::pending::<()>()]);
     }
 }

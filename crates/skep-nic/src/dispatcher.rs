@@ -1,4 +1,5 @@
-//! The load dispatcher: which accesses go to the NIC's DRAM and which over PCIe (KV-Direct, section 3.3.4, Fig. 7).
+//! The load dispatcher: decides which accesses use the NIC's DRAM, and which use PCIe (KV-Direct, section 3.3.4, Fig.
+//! 7).
 //!
 //! ```text
 //!            hash of the line < l ─▶ NIC DRAM: look up ─┬─ hit
@@ -6,14 +7,14 @@
 //!         └─ the others ─────────────────────────────────────────▶ PCIe, adjacent lines as one transfer
 //! ```
 //!
-//! What goes over PCIe, the NIC does itself, or the host's cores do for it ([`crate::scatter_gather`]).
+//! The NIC carries out PCIe accesses itself, or the host's cores do it for the NIC ([`crate::scatter_gather`]).
 //!
 //! The hash treats all lines alike, so buckets and slabs are cacheable with the same probability. A line that is
-//! written as a whole is not fetched. What a miss displaces was read by the lookup already. Whose turn it is among the
-//! links decides how much each has under way.
+//! written completely is not fetched. On a miss, the lookup has already read the replaced line. An access uses the link
+//! with the fewest transfers in flight.
 //!
-//! A lookup changes the metadata at once: an access to a line that is being filled counts as a hit. The reservation
-//! station keeps operations on one bucket apart, so that this is rare.
+//! A lookup changes the metadata at once, so an access to a line that is being filled counts as a hit. This is rare,
+//! because the reservation station serializes operations on one bucket.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,36 +30,36 @@ use crate::time::Time;
 /// Bytes of a line.
 pub const LINE_BYTES: u32 = 64;
 
-/// What the NIC's DRAM is used for.
+/// The use of the NIC's DRAM.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
-    /// It caches this share of the lines: the load dispatch ratio l. 0 is PCIe only, 1 a plain cache.
+    /// The DRAM caches this share of the lines: the load dispatch ratio l. 0 is PCIe only, 1 a plain cache.
     Dispatch(f64),
-    /// This share of the lines lies there and nowhere else: the simple partitioning of section 6.3.1.
+    /// The DRAM is the only storage of this share of the lines: the simple partitioning of section 6.3.1.
     Partition(f64),
 }
 
-/// The memory that is dispatched to, in lines. It may be smaller than the board's, of the same proportions.
+/// The sizes of both memories, in lines. They may be smaller than the board's, in the same proportion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Of the host.
+    /// Lines of the host memory.
     pub host_lines: u64,
-    /// Of the NIC.
+    /// Lines of the NIC memory.
     pub nic_lines: u64,
 }
 
 impl Extent {
-    /// A host memory of this many lines, and a NIC memory in the proportion of the board.
+    /// Returns a host memory of this many lines, and a NIC memory in the proportion of the board.
     pub fn scaled(hardware: &Hardware, host_lines: u64) -> Self {
         let nic_lines = (host_lines as f64 * hardware.memory_ratio()).round().max(1.0) as u64;
         Extent { host_lines, nic_lines }
     }
 }
 
-/// What went where.
+/// Statistics of the dispatcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchCounts {
-    /// Lines that were asked for.
+    /// Lines that were accessed.
     pub lines: u64,
     /// Of these, lines that the NIC's DRAM may hold.
     pub cacheable: u64,
@@ -66,11 +67,11 @@ pub struct DispatchCounts {
     pub hits: u64,
     /// Lines written back to the host.
     pub write_backs: u64,
-    /// Lines that went over PCIe, either way.
+    /// Lines that were transferred over PCIe, in either direction.
     pub far: u64,
 }
 
-/// What of the time the parts behind a dispatcher were busy, from 0 to 1; of several links the mean.
+/// The share of the time in which the dispatcher's resources were busy, from 0 to 1. For several links it is the mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryLoad {
     /// Tags of reads.
@@ -93,15 +94,15 @@ pub struct MemoryLoad {
     pub host_cores: f64,
 }
 
-/// NIC DRAM, links and the host's memory behind them.
+/// NIC DRAM, links and the host's memory.
 #[derive(Debug)]
 pub struct Dispatcher {
     clock: Rc<Clock>,
     host: Rc<HostMemory>,
-    ways: Vec<Way>,
+    paths: Vec<HostPath>,
     cache: RefCell<Cache>,
     policy: Policy,
-    /// A line whose hash is below it belongs to the NIC's DRAM.
+    /// A line whose hash is below this is cacheable in the NIC's DRAM.
     threshold: u64,
     salt: u64,
     dram: Path,
@@ -110,54 +111,54 @@ pub struct Dispatcher {
     counts: Cell<DispatchCounts>,
 }
 
-/// One way to the host's memory.
+/// A path to the host's memory.
 #[derive(Debug)]
-enum Way {
+enum HostPath {
     Direct(Link),
     Cores(ScatterGather),
 }
 
-impl Way {
+impl HostPath {
     async fn read(&self, bytes: u32) {
         match self {
-            Way::Direct(link) => link.read(bytes, Residence::Memory).await,
-            Way::Cores(cores) => cores.read(bytes).await,
+            HostPath::Direct(link) => link.read(bytes, Residence::Memory).await,
+            HostPath::Cores(cores) => cores.read(bytes).await,
         }
     }
 
     async fn write(&self, bytes: u32) {
         match self {
-            Way::Direct(link) => _ = link.write(bytes).await,
-            Way::Cores(cores) => cores.write(bytes).await,
+            HostPath::Direct(link) => _ = link.write(bytes).await,
+            HostPath::Cores(cores) => cores.write(bytes).await,
         }
     }
 
-    fn under_way(&self) -> u32 {
+    fn in_flight(&self) -> u32 {
         match self {
-            Way::Direct(link) => link.under_way(),
-            Way::Cores(cores) => cores.under_way(),
+            HostPath::Direct(link) => link.in_flight(),
+            HostPath::Cores(cores) => cores.in_flight(),
         }
     }
 
     fn link(&self) -> &Link {
         match self {
-            Way::Direct(link) => link,
-            Way::Cores(cores) => cores.link(),
+            HostPath::Direct(link) => link,
+            HostPath::Cores(cores) => cores.link(),
         }
     }
 }
 
-/// A part of an access that goes one way.
+/// A part of an access that uses one path.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     /// Adjacent bytes over PCIe.
     Direct(u32),
     /// Bytes of a line that the NIC's DRAM may hold.
-    Near(HostLine, u32),
+    Cacheable(HostLine, u32),
 }
 
 impl Dispatcher {
-    /// Idle hardware. The seed decides latencies and which lines are cacheable.
+    /// Returns idle hardware. The seed decides latencies and which lines are cacheable.
     ///
     /// # Panics
     /// If the spare bits hold no tag for this extent.
@@ -166,7 +167,7 @@ impl Dispatcher {
         Dispatcher::beside_others(clock, &host, hardware, extent, policy, seed)
     }
 
-    /// The same, over memory that the links of other NICs share.
+    /// Returns a dispatcher whose host memory is shared with the links of other NICs.
     ///
     /// # Panics
     /// If the spare bits hold no tag for this extent.
@@ -178,22 +179,22 @@ impl Dispatcher {
         policy: Policy,
         seed: u64,
     ) -> Self {
-        let way = |number: u32| {
+        let path = |number: u32| {
             let seed = seed.wrapping_mul(64).wrapping_add(u64::from(number));
             let link = Link::new(Rc::clone(clock), Rc::clone(host), hardware, seed);
             match hardware.host_cpu.cores_per_link {
-                0 => Way::Direct(link),
-                _ => Way::Cores(ScatterGather::new(Rc::clone(clock), link, hardware.host_cpu.clone())),
+                0 => HostPath::Direct(link),
+                _ => HostPath::Cores(ScatterGather::new(Rc::clone(clock), link, hardware.host_cpu.clone())),
             }
         };
         let (Policy::Dispatch(share) | Policy::Partition(share)) = policy;
         Dispatcher {
             clock: Rc::clone(clock),
-            ways: (0..hardware.pcie.links).map(way).collect(),
+            paths: (0..hardware.pcie.links).map(path).collect(),
             host: Rc::clone(host),
             cache: RefCell::new(Cache::new(extent.nic_lines, extent.host_lines, hardware.nic_dram.spare_bits)),
             policy,
-            // A share of 1 saturates; the one hash value that it misses changes nothing.
+            // A share of 1 saturates. It misses one hash value, which changes nothing.
             threshold: (share * 2_f64.powi(64)) as u64,
             salt: hash(seed),
             dram: Path::default(),
@@ -203,19 +204,20 @@ impl Dispatcher {
         }
     }
 
-    /// What went where so far.
+    /// Returns the statistics so far.
     pub fn counts(&self) -> DispatchCounts {
         self.counts.get()
     }
 
-    /// How busy its parts were in a span that holds all it has done.
+    /// Returns how busy the resources were in a time span that contains all accesses.
     pub fn load(&self, span: Time) -> MemoryLoad {
         let of_links = |part: fn(&LinkBusy) -> Time| {
-            self.ways.iter().map(|way| part(&way.link().busy()).share_of(span)).sum::<f64>() / self.ways.len() as f64
+            self.paths.iter().map(|path| part(&path.link().busy()).share_of(span)).sum::<f64>()
+                / self.paths.len() as f64
         };
-        let of_cores = self.ways.iter().map(|way| match way {
-            Way::Direct(_) => 0.0,
-            Way::Cores(cores) => cores.busy().share_of(span),
+        let of_cores = self.paths.iter().map(|path| match path {
+            HostPath::Direct(_) => 0.0,
+            HostPath::Cores(cores) => cores.busy().share_of(span),
         });
         MemoryLoad {
             read_tags: of_links(|busy| busy.read_tags),
@@ -226,11 +228,11 @@ impl Dispatcher {
             down: of_links(|busy| busy.down),
             nic_dram: self.dram.busy().share_of(span),
             host_dram: self.host.busy().share_of(span),
-            host_cores: of_cores.sum::<f64>() / self.ways.len() as f64,
+            host_cores: of_cores.sum::<f64>() / self.paths.len() as f64,
         }
     }
 
-    /// Reads bytes of the host's memory, all parts at once.
+    /// Reads bytes of the host's memory, all parts in parallel.
     pub async fn read(&self, offset: u64, bytes: u32) {
         match self.parts(offset, bytes)[..] {
             [part] => self.read_part(part).await,
@@ -238,7 +240,7 @@ impl Dispatcher {
         }
     }
 
-    /// Writes bytes of the host's memory; ends when they have left the NIC, or are in its DRAM.
+    /// Writes bytes of the host's memory. Ends when they have left the NIC, or are in its DRAM.
     pub async fn write(&self, offset: u64, bytes: u32) {
         match self.parts(offset, bytes)[..] {
             [part] => self.write_part(part).await,
@@ -246,14 +248,14 @@ impl Dispatcher {
         }
     }
 
-    /// Whether there is a cache to warm.
+    /// Returns true if there is a cache to warm.
     pub fn caches(&self) -> bool {
         matches!(self.policy, Policy::Dispatch(share) if share > 0.0)
     }
 
-    /// Moves the metadata as an access would, and takes no time: to begin a run with a warm cache.
+    /// Changes the metadata as an access would, but takes no time. It warms the cache before a run.
     pub fn warm(&self, line: HostLine, changes: bool) {
-        if self.caches() && self.is_near(line) {
+        if self.caches() && self.is_cacheable(line) {
             self.cache.borrow_mut().look_up(line, changes);
         }
     }
@@ -262,9 +264,9 @@ impl Dispatcher {
         match part {
             Part::Direct(bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe read of {bytes} B"));
-                self.way().read(bytes).await;
+                self.path().read(bytes).await;
             }
-            Part::Near(line, _) => self.near(line, false, true).await,
+            Part::Cacheable(line, _) => self.access_cacheable(line, false, true).await,
         }
     }
 
@@ -272,13 +274,13 @@ impl Dispatcher {
         match part {
             Part::Direct(bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe write of {bytes} B"));
-                self.way().write(bytes).await;
+                self.path().write(bytes).await;
             }
-            Part::Near(line, bytes) => self.near(line, true, bytes < LINE_BYTES).await,
+            Part::Cacheable(line, bytes) => self.access_cacheable(line, true, bytes < LINE_BYTES).await,
         }
     }
 
-    async fn near(&self, line: HostLine, changes: bool, fetches: bool) {
+    async fn access_cacheable(&self, line: HostLine, changes: bool, fetches: bool) {
         let mut counts = self.counts.get();
         counts.cacheable += 1;
         if let Policy::Partition(_) = self.policy {
@@ -296,18 +298,18 @@ impl Dispatcher {
                 counts.write_backs += u64::from(write_back.is_some());
                 counts.far += u64::from(write_back.is_some()) + u64::from(fetches);
                 self.counts.set(counts);
-                let way = self.way();
+                let path = self.path();
                 let old = async {
                     if write_back.is_some() {
                         let _old =
-                            self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were there"));
-                        way.write(LINE_BYTES).await;
+                            self.clock.span(|| format!("miss: PCIe write of the {LINE_BYTES} B that were replaced"));
+                        path.write(LINE_BYTES).await;
                     }
                 };
                 let new = async {
                     if fetches {
                         let _new = self.clock.span(|| format!("miss: PCIe read of {LINE_BYTES} B"));
-                        way.read(LINE_BYTES).await;
+                        path.read(LINE_BYTES).await;
                     }
                 };
                 clock::both(old, new).await;
@@ -327,21 +329,21 @@ impl Dispatcher {
         self.clock.until(end + self.dram_latency.saturating_sub(self.dram_line)).await;
     }
 
-    /// Nobody waits for it.
+    /// Occupies the DRAM. No operation waits for this write.
     fn dram_write(&self) {
         self.dram.reserve(self.clock.now(), self.dram_line);
     }
 
-    /// The way with the least under way.
-    fn way(&self) -> &Way {
-        self.ways.iter().min_by_key(|way| way.under_way()).expect("a board has at least one link")
+    /// Returns the path with the fewest transfers in flight.
+    fn path(&self) -> &HostPath {
+        self.paths.iter().min_by_key(|path| path.in_flight()).expect("a board has at least one link")
     }
 
-    fn is_near(&self, line: HostLine) -> bool {
+    fn is_cacheable(&self, line: HostLine) -> bool {
         hash(line ^ self.salt) < self.threshold
     }
 
-    /// Divides adjacent bytes by the way that they go.
+    /// Divides adjacent bytes into parts, each for one path.
     fn parts(&self, offset: u64, bytes: u32) -> Vec<Part> {
         let (mut at, end) = (offset, offset + u64::from(bytes));
         let mut counts = self.counts.get();
@@ -351,7 +353,7 @@ impl Dispatcher {
             let bytes = (end.min((line + 1) * u64::from(LINE_BYTES)) - at) as u32;
             counts.lines += 1;
             match parts.last_mut() {
-                _ if self.is_near(line) => parts.push(Part::Near(line, bytes)),
+                _ if self.is_cacheable(line) => parts.push(Part::Cacheable(line, bytes)),
                 Some(Part::Direct(before)) => {
                     counts.far += 1;
                     *before += bytes;
@@ -368,7 +370,7 @@ impl Dispatcher {
     }
 }
 
-/// Spreads line numbers evenly over all values: the finaliser of SplitMix64.
+/// Distributes line numbers evenly over all values: the finaliser of SplitMix64.
 pub(crate) fn hash(line: u64) -> u64 {
     let mut bits = line.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -406,18 +408,18 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_takes_the_time_of_the_near_memory_and_a_miss_that_of_both() {
+    fn a_hit_takes_the_time_of_the_nic_dram_and_a_miss_that_of_both() {
         let line = 64 * EXTENT.nic_lines;
         let all = Policy::Dispatch(1.0);
         let (_, miss) = after(all, &[(line, 64, false)]);
         let (counts, both) = after(all, &[(line, 64, false), (line, 64, false)]);
-        // The second read waits for the line to be filled in.
+        // The second read waits until the line is filled.
         assert_eq!((counts.hits, both - miss), (1, Time::from_ns(155.0)));
         assert!((900.0..1520.0).contains(&miss.as_ns()), "{miss}");
     }
 
     #[test]
-    fn a_whole_line_is_not_fetched_and_goes_back_when_it_is_displaced() {
+    fn a_completely_written_line_is_not_fetched_and_is_written_back_when_replaced() {
         let (line, rival) = (64 * EXTENT.nic_lines, 128 * EXTENT.nic_lines);
         let all = Policy::Dispatch(1.0);
         let (_, whole) = after(all, &[(line, 64, true)]);

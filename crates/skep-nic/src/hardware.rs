@@ -1,25 +1,25 @@
-//! A typed description of the hardware that is modelled, its TOML form, and the paper's boards.
+//! A typed description of the modelled hardware, its TOML form, and the paper's boards.
 //!
-//! Every constant of the model stands here, in units that its name ends with. What the paper gives and what was fitted
-//! is said beside the values, in `boards/kv-direct.toml`, which is also the pattern for a board of one's own.
+//! It contains every constant of the model, and the name of each constant ends with its unit. `boards/kv-direct.toml`
+//! states for each value if the paper gives it or if it was fitted. That file is also the template for other boards.
 //!
-//! A description is checked as a whole before anything runs: the first field that cannot be is named, with the reason.
+//! A description is checked completely before a run begins. The error names the first invalid field and the reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
-/// A NIC and the server that it sits in.
+/// A NIC and its server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
-    /// What to call it in reports.
+    /// The name in reports.
     pub name: String,
-    /// What the NICs have around them.
+    /// The server of the NICs.
     pub server: Server,
-    /// The pipeline that works on operations.
+    /// The pipeline that executes operations.
     pub processor: Processor,
-    /// The way to the host's memory.
+    /// The links to the host's memory.
     pub pcie: Pcie,
     /// Memory on the NIC.
     pub nic_dram: NicDram,
@@ -27,78 +27,80 @@ pub struct Hardware {
     pub host_dram: HostDram,
     /// Cores of the host that work for the NIC.
     pub host_cpu: HostCpu,
-    /// The way to the clients.
+    /// The network to the clients.
     pub network: Network,
 }
 
-/// The server: NICs, all alike, and the memory nodes that they are divided over. A NIC has a region of its own in the
-/// memory of its node, and keys of its own (section 6.2).
+/// The server: identical NICs, and the memory nodes that they are distributed over. A NIC has its own region in the
+/// memory of its node, and its own keys (section 6.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Programmable NICs.
+    /// Number of programmable NICs.
     pub nics: u32,
-    /// Processors with memory and PCIe lanes of their own, among which the NICs take turns.
+    /// Number of processors with their own memory and PCIe lanes. The NICs are assigned to them in turns.
     pub memory_nodes: u32,
 }
 
-/// The pipeline: one operation a cycle.
+/// The pipeline, which executes one operation per cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
     /// Its clock.
     pub clock_mhz: f64,
-    /// Operations under way at most.
+    /// Largest number of operations in flight.
     pub operations_in_flight: u32,
-    /// Mean delay of operations above which the congestion window shrinks, wires included and the network's delay not.
+    /// Mean delay of operations above which the congestion window shrinks. It includes the wires but not the network's
+    /// delay.
     pub delay_target_us: f64,
 }
 
-/// PCIe links, all alike, and the DMA engine before each.
+/// Identical PCIe links, and the DMA engine of each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pcie {
     /// Links of this NIC.
     pub links: u32,
-    /// Of each link, in each direction.
+    /// Bandwidth of each link, in each direction.
     pub bandwidth_gb_per_s: f64,
     /// Header and padding of a transaction-layer packet (TLP).
     pub tlp_overhead_bytes: u32,
-    /// What the receiver of a TLP sends back for it: acknowledgement and credits.
+    /// Bytes that the receiver of a TLP sends back for it: acknowledgement and credits.
     pub link_packet_bytes: u32,
-    /// Most bytes of payload in one TLP, and most that one read asks for.
+    /// Largest payload of one TLP, and largest size of one read request.
     pub payload_max_bytes: u32,
-    /// Reads that can be told apart while they are under way.
+    /// Number of reads in flight that the link can distinguish.
     pub read_tags: u32,
-    /// Reads that the host accepts before it gives credits back.
+    /// Number of reads that the host accepts before it returns credits.
     pub nonposted_credits: u32,
-    /// Writes that the host accepts before it gives credits back.
+    /// Number of writes that the host accepts before it returns credits.
     pub posted_credits: u32,
-    /// Of a packet and its answer, without DMA engine and memory.
+    /// Round trip of a packet and its reply, without DMA engine and memory.
     pub round_trip_ns: f64,
-    /// A read of 64 bytes from the processor's cache over an idle link, with everything.
+    /// Total latency of a read of 64 bytes from the processor's cache over an idle link.
     pub read_cached_ns: f64,
     /// The same from memory, as points of the distribution: percentile and latency, from 0 to 100 %.
     pub read_uncached_ns: Vec<(f64, f64)>,
-    /// Between the pipeline and the link.
+    /// The DMA engine between the pipeline and the link.
     pub dma_engine: DmaEngine,
 }
 
-/// The path between the pipeline and a link. It is half duplex: what was read and what is to be written take turns.
+/// The path between the pipeline and a link. It is half duplex: read data and written data take turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DmaEngine {
     /// Its clock.
     pub clock_mhz: f64,
-    /// Payload of a cycle.
+    /// Payload of one cycle.
     pub word_bytes: u32,
-    /// Cycles for a written TLP besides those of its payload.
+    /// Cycles for a written TLP, in addition to those of its payload.
     pub write_header_cycles: u32,
-    /// Cycles for a TLP that answers a read, besides those of its payload.
+    /// Cycles for a TLP with read data, in addition to those of its payload.
     pub read_header_cycles: u32,
     /// Cycles lost between a read and a write.
     pub turnaround_cycles: u32,
-    /// Queues among which reads take turns. In each of them answers are delivered in the order of the requests.
+    /// Number of queues to which reads are assigned in turns. In each queue, replies are delivered in the order of the
+    /// requests.
     pub ordered_queues: u32,
 }
 
@@ -108,9 +110,9 @@ pub struct DmaEngine {
 pub struct NicDram {
     /// Its size.
     pub size_gib: f64,
-    /// Of all channels.
+    /// Total bandwidth of all channels.
     pub bandwidth_gb_per_s: f64,
-    /// Of one line when nothing else is under way.
+    /// Latency of one line when no other access is in flight.
     pub latency_ns: f64,
     /// Bits of a line's ECC that can hold its tag and its dirty flag.
     pub spare_bits: u32,
@@ -120,9 +122,9 @@ pub struct NicDram {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostDram {
-    /// The part that holds keys and values: the region of one NIC.
+    /// Size of the part that holds keys and values: the region of one NIC.
     pub size_gib: f64,
-    /// Of one memory node: what the accesses of its NICs share.
+    /// Bandwidth of one memory node, shared by its NICs.
     pub bandwidth_gb_per_s: f64,
 }
 
@@ -130,15 +132,15 @@ pub struct HostDram {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostCpu {
-    /// So many for each link. Without any the NIC reads and writes the host's memory itself.
+    /// Number of cores for each link. Without cores the NIC accesses the host's memory itself.
     pub cores_per_link: u32,
-    /// A random access to one line, with as many others under way as the core can have.
+    /// Time for a random access to one line, with as many other accesses in flight as the core supports.
     pub first_line_ns: f64,
-    /// Each line that follows it.
+    /// Time for each line that follows it.
     pub next_line_ns: f64,
-    /// Copying a line between two queues that are in the cache.
+    /// Time to copy a line between two queues in the cache.
     pub copy_line_ns: f64,
-    /// Operations that are announced together.
+    /// Operations that are prefetched together.
     pub doorbell_operations: u32,
 }
 
@@ -146,40 +148,40 @@ pub struct HostCpu {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// In each direction.
+    /// Bandwidth in each direction.
     pub bandwidth_gb_per_s: f64,
-    /// From client to server without any queue.
+    /// Delay from client to server, without queues.
     pub delay_us: f64,
     /// Header and padding of a packet.
     pub header_bytes: u32,
-    /// A packet with its header.
+    /// Size of a packet with its header.
     pub packet_max_bytes: u32,
     /// Header of an operation.
     pub operation_header_bytes: u32,
-    /// The same if sizes are those of the operation before.
+    /// Header of an operation whose sizes are those of the operation before.
     pub repeated_header_bytes: u32,
 }
 
-/// Why a description is refused.
+/// The reason why a description is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HardwareError {
     /// A field is missing, unknown or of another type.
     #[error("{0}")]
     Form(String),
-    /// A value that cannot be, alone or beside others.
+    /// A value that is impossible, alone or together with others.
     #[error("{field}: {reason}")]
     Value {
-        /// Its name, with that of its table.
+        /// The name of the field and of its table.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The name of a board, and the board.
+/// The name of a board, and the function that returns the board.
 pub type Preset = (&'static str, fn() -> Hardware);
 
-/// Most links: each of them has a seed and queues of its own.
+/// Largest number of links. Each link has its own seed and queues.
 const LINKS_MAX: u32 = 64;
 
 /// The board of the paper.
@@ -193,17 +195,17 @@ impl Hardware {
         ("kv-direct-ten-nics", Hardware::kv_direct_ten_nics),
     ];
 
-    /// A board of [`Hardware::PRESETS`].
+    /// Returns the board of [`Hardware::PRESETS`] with this name.
     pub fn preset(name: &str) -> Option<Self> {
         Hardware::PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, board)| board())
     }
 
-    /// The paper's NIC with both of its PCIe links (section 4).
+    /// Returns the paper's NIC with both of its PCIe links (section 4).
     pub fn kv_direct() -> Self {
-        Hardware::from_toml(KV_DIRECT).expect("the board that comes with the crate is valid")
+        Hardware::from_toml(KV_DIRECT).expect("the board of the crate is valid")
     }
 
-    /// The paper's NIC with one link: Figure 3 and section 6.1.
+    /// Returns the paper's NIC with one link: Figure 3 and section 6.1.
     pub fn kv_direct_one_link() -> Self {
         let mut board = Hardware::kv_direct();
         board.name += "-one-link";
@@ -211,10 +213,11 @@ impl Hardware {
         board
     }
 
-    /// A server with ten of the paper's NICs, each with one link: section 6.2.
+    /// Returns a server with ten of the paper's NICs, each with one link: section 6.2.
     ///
-    /// Its 80 lanes are those of two processors. The paper does not say how large the regions are: the benchmarked server
-    /// has 128 GiB (section 5), so ten of 12 GiB leave 8 to the system, and a region cannot be much larger.
+    /// Its 80 lanes are those of two processors. The paper does not state the size of the regions. The benchmarked
+    /// server has 128 GiB (section 5), so ten regions of 12 GiB leave 8 GiB to the system. A region cannot be much
+    /// larger.
     pub fn kv_direct_ten_nics() -> Self {
         let mut board = Hardware::kv_direct_one_link();
         board.name = "kv-direct-ten-nics".to_owned();
@@ -223,7 +226,7 @@ impl Hardware {
         board
     }
 
-    /// One of the server's NICs, alone, with its part of what they share.
+    /// Returns one of the server's NICs alone, with its part of the shared resources.
     pub fn one_nic(&self) -> Self {
         let mut nic = self.clone();
         let Server { nics, memory_nodes } = nic.server;
@@ -232,7 +235,7 @@ impl Hardware {
         nic
     }
 
-    /// Reads a description and checks it.
+    /// Parses a description and checks it.
     pub fn from_toml(text: &str) -> Result<Self, HardwareError> {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| form(&error))?;
         let hardware: Hardware = table.try_into().map_err(|error| form(&error))?;
@@ -240,17 +243,17 @@ impl Hardware {
         Ok(hardware)
     }
 
-    /// Writes the description as it can be read again.
+    /// Formats the description as TOML, which [`Hardware::from_toml`] can parse.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("numbers and text are always valid TOML")
     }
 
-    /// NIC memory over host memory: k of section 3.3.4.
+    /// Returns NIC memory over host memory: k of section 3.3.4.
     pub fn memory_ratio(&self) -> f64 {
         self.nic_dram.size_gib / self.host_dram.size_gib
     }
 
-    /// Refuses what cannot be.
+    /// Checks that all values are possible.
     pub fn check(&self) -> Result<(), HardwareError> {
         let Hardware { processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
         let engine = &pcie.dma_engine;
@@ -272,7 +275,7 @@ impl Hardware {
             ("network.bandwidth_gb_per_s", network.bandwidth_gb_per_s),
             ("network.delay_us", network.delay_us),
         ] {
-            // Beyond these bounds of any of these units, sums of picoseconds could overflow.
+            // Outside these bounds, in any of these units, sums of picoseconds could overflow.
             if !(1e-6..=1e9).contains(&value) {
                 return refuse(field, format!("{value} is not between a millionth and a billion"));
             }
@@ -312,11 +315,11 @@ impl Hardware {
         self.check_together()
     }
 
-    /// Values that are possible alone and contradict each other.
+    /// Checks values that are possible alone but may contradict each other.
     fn check_together(&self) -> Result<(), HardwareError> {
         let Hardware { server, pcie, nic_dram, host_dram, network, .. } = self;
         if server.memory_nodes > server.nics {
-            let reason = format!("{} of which some have no NIC, there are {}", server.memory_nodes, server.nics);
+            let reason = format!("{} nodes and {} NICs: some nodes have no NIC", server.memory_nodes, server.nics);
             return refuse("server.memory_nodes", reason);
         }
         let payload = pcie.payload_max_bytes;
@@ -330,15 +333,16 @@ impl Hardware {
         let points = &pcie.read_uncached_ns;
         let ends = (points.first().map(|point| point.0), points.last().map(|point| point.0));
         if ends != (Some(0.0), Some(100.0)) {
-            return refuse("pcie.read_uncached_ns", "the percentiles do not go from 0 to 100".to_owned());
+            return refuse("pcie.read_uncached_ns", "the percentiles are not from 0 to 100".to_owned());
         }
         if let Some(pair) = points.windows(2).find(|pair| !(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)) {
-            return refuse("pcie.read_uncached_ns", format!("{:?} does not come before {:?}", pair[0], pair[1]));
+            return refuse("pcie.read_uncached_ns", format!("{:?} is not below {:?}", pair[0], pair[1]));
         }
         let own = self.idle_read_of_the_engine().as_ns();
         let fastest = points[0].1.min(pcie.read_cached_ns);
         if !(fastest > own && points[points.len() - 1].1 <= 1e9) {
-            let reason = format!("{fastest} ns for 64 bytes, of which the link and its engine alone take {own:.1} ns");
+            let reason =
+                format!("{fastest} ns for 64 bytes is too fast: the link and its engine alone take {own:.1} ns");
             return refuse("pcie.read_uncached_ns", reason);
         }
         if pcie.round_trip_ns > fastest {
@@ -352,7 +356,7 @@ impl Hardware {
         let tag_bits = ratio.ceil().log2().ceil() as u32;
         if nic_dram.spare_bits > 16 || tag_bits + 1 > nic_dram.spare_bits {
             let reason = format!(
-                "{} of at most 16, where {tag_bits} bits of tag and a dirty flag are needed",
+                "{} is not possible: {tag_bits} bits of tag and a dirty flag are needed, and 16 bits are the most",
                 nic_dram.spare_bits
             );
             return refuse("nic_dram.spare_bits", reason);
@@ -368,7 +372,8 @@ impl Hardware {
         Ok(())
     }
 
-    /// What a read of 64 bytes spends in the engine and on an idle link. The rest of its latency is the host's.
+    /// Returns the time that a read of 64 bytes spends in the engine and on an idle link. The rest of its latency is
+    /// the host's.
     pub(crate) fn idle_read_of_the_engine(&self) -> Time {
         let pcie = &self.pcie;
         let bytes = 2 * (pcie.tlp_overhead_bytes + pcie.link_packet_bytes) + 64;
@@ -382,7 +387,7 @@ fn refuse(field: &'static str, reason: String) -> Result<(), HardwareError> {
     Err(HardwareError::Value { field, reason })
 }
 
-/// The first line says what is wrong, the last in which table.
+/// Joins the lines of the error. The first line is the reason, and the last names the table.
 fn form(error: &toml::de::Error) -> HardwareError {
     let text = error.to_string();
     HardwareError::Form(text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
@@ -417,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_unknown_or_of_another_type_is_named_with_its_table() {
+    fn a_missing_unknown_or_mistyped_field_is_named_with_its_table() {
         for (from, to, parts) in [
             ("read_tags = 64", "", ["read_tags", "missing", "pcie"]),
             ("word_bytes = 32", "", ["word_bytes", "missing", "pcie.dma_engine"]),
@@ -433,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_field_and_the_reason() {
+    fn an_impossible_value_is_refused_with_its_field_and_the_reason() {
         for (from, to, field, reason) in [
             ("clock_mhz = 180.0", "clock_mhz = -180.0", "processor.clock_mhz", "-180"),
             ("clock_mhz = 180.0", "clock_mhz = nan", "processor.clock_mhz", "NaN"),
@@ -445,7 +450,7 @@ mod tests {
             ("memory_nodes = 1", "memory_nodes = 2", "server.memory_nodes", "no NIC"),
             ("links = 2", "links = 65", "pcie.links", "and 64"),
             ("read_tags = 64", "read_tags = 70000", "pcie.read_tags", "70000"),
-            ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "does not come before"),
+            ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "is not below"),
             ("header_bytes = 88", "header_bytes = 4294967295", "network.header_bytes", "65536"),
             ("operation_header_bytes = 3", "operation_header_bytes = 1500", "network.packet_max_bytes", "no room"),
             ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
@@ -453,7 +458,7 @@ mod tests {
             ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),
             ("word_bytes = 32", "word_bytes = 512", "pcie.dma_engine.word_bytes", "up to 256"),
             ("[0, 748]", "[1, 748]", "pcie.read_uncached_ns", "from 0 to 100"),
-            ("[10, 836]", "[10, 700]", "pcie.read_uncached_ns", "does not come before"),
+            ("[10, 836]", "[10, 700]", "pcie.read_uncached_ns", "is not below"),
             ("[0, 748], [5, 780]", "[0, 20], [5, 780]", "pcie.read_uncached_ns", "link and its engine"),
             ("round_trip_ns = 500.0", "round_trip_ns = 900.0", "pcie.round_trip_ns", "whole read"),
             ("size_gib = 4.0", "size_gib = 65.0", "nic_dram.size_gib", "host_dram.size_gib"),
@@ -466,7 +471,7 @@ mod tests {
         }
     }
 
-    /// The tables and keys of all values, and each value.
+    /// Collects all values with the tables and keys that contain them.
     fn leaves(table: &toml::Table, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, toml::Value)>) {
         for (key, value) in table {
             path.push(key.clone());
@@ -489,14 +494,14 @@ mod tests {
         }
     }
 
-    /// One value after the other is left out, of another type, or out of bounds: named, with the reason.
+    /// Omits each value, gives it another type and moves it out of bounds. The error names it, with the reason.
     #[test]
     fn every_field_is_checked() {
         use toml::Value::{Boolean, Float, Integer, String};
         let board: toml::Table = KV_DIRECT.parse().unwrap();
         let mut all = Vec::new();
         leaves(&board, &mut Vec::new(), &mut all);
-        assert_eq!(all.len(), 40, "a new value is checked, too");
+        assert_eq!(all.len(), 40, "the test checks new values too");
         for (path, value) in all {
             let (field, last) = (path.join("."), path.last().unwrap());
             let with = |value: Option<toml::Value>| {
@@ -523,7 +528,7 @@ mod tests {
                     continue;
                 }
                 Integer(_) => {
-                    // Too many of them would be no memory or time that a run could have.
+                    // A larger number would need more memory or time than a run can have.
                     for value in [-1, i64::MIN, 1 << 31, i64::MAX] {
                         refused(Some(Integer(value)));
                     }
@@ -539,9 +544,10 @@ mod tests {
         }
     }
 
-    /// Several values changed at random: what is not refused, with one of the fields, can be run.
+    /// Changes several values at random. A description that is not refused can be run, and a refusal names one of the
+    /// fields.
     #[test]
-    fn what_is_not_refused_runs() {
+    fn a_description_that_is_not_refused_runs() {
         let board: toml::Table = KV_DIRECT.parse().unwrap();
         let mut all = Vec::new();
         leaves(&board, &mut Vec::new(), &mut all);

@@ -1,21 +1,22 @@
 //! KV-Direct's programmable NIC as a discrete-event model, and the paper's evaluation on it.
 //!
-//! Nobody can rent the board of 2017. The model shows why it reached what it reached, and what a card with other PCIe,
-//! DRAM or network would reach. Time is virtual, randomness comes from a seed: the same run gives the same bytes.
+//! The board of 2017 cannot be rented. The model shows why the board reached its throughput, and the throughput of a
+//! card with other PCIe, DRAM or network. Time is virtual and randomness has a seed, so the same run gives the same
+//! bytes.
 //!
-//! | module | what it is | KV-Direct |
+//! | module | content | KV-Direct |
 //! |---|---|---|
 //! | [`hardware`] | every constant, as a TOML file and checked | sections 2.4, 4 |
-//! | [`time`], [`clock`], [`resource`] | virtual time, events, what is waited for | |
+//! | [`time`], [`clock`], [`resource`] | virtual time, events, shared resources | |
 //! | [`pcie`] | links: tags, credits, packets, latency; the DMA engine | section 2.4, Fig. 3 |
 //! | [`dispatcher`], [`cache`] | NIC DRAM as a cache for a share of the lines | section 3.3.4, Fig. 7 |
-//! | [`memory`] | the store's memory on all that | |
-//! | [`pipeline`] | the store's operations, decoded one a cycle | section 3.3.3, Fig. 4 |
-//! | [`window`] | operations in flight, by their delay | thesis chapter |
+//! | [`memory`] | the store's memory on this hardware | |
+//! | [`pipeline`] | the store's operations, one decoded per cycle | section 3.3.3, Fig. 4 |
+//! | [`window`] | the congestion window of operations in flight | thesis chapter |
 //! | [`balance`] | the best load dispatch ratio | section 6.3.1, Tables 5, 6 |
 //! | [`server`] | several NICs in one server | section 6.2, Fig. 20 |
-//! | [`trace`] | what happened to an operation when | |
-//! | [`sizing`] | what a board reaches with a given load, and what limits it | section 5.2.1 |
+//! | [`trace`] | the events of an operation with their times | |
+//! | [`sizing`] | the throughput of a board with a given load, and its bottleneck | section 5.2.1 |
 //! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
 //! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
 //! | [`popularity`] | uniform and long-tail accesses | section 5 |

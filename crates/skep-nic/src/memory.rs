@@ -1,10 +1,10 @@
-//! The store's memory as the NIC sees it: each await takes the virtual time that the hardware would.
+//! The store's memory as the NIC accesses it. Each access takes the virtual time of the hardware.
 //!
-//! The bytes lie in one [`LocalMemory`]; the model moves metadata and time. A read shows the bytes, and a write changes
-//! them, at the end of the access. So what an operation does is what it does on this machine, and only the moment is
-//! another one.
+//! The bytes are stored in one [`LocalMemory`]. The model only adds metadata and time. A read returns the bytes, and a
+//! write changes them, at the end of the access. So operations have the same effects as on local memory, only at other
+//! times.
 //!
-//! A corpus is loaded and the cache warmed in no time, see [`Pace`]; after that, accesses take theirs.
+//! A corpus is loaded and the cache warmed in no time, see [`Pace`]. After that, accesses take time.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -17,31 +17,31 @@ use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, LINE_BYTES};
 use crate::time::Time;
 
-/// Memory behind a dispatcher.
+/// Memory accessed through a dispatcher.
 #[derive(Debug)]
 pub struct NicMemory {
     bytes: LocalMemory,
     clock: Rc<Clock>,
     dispatcher: RefCell<Rc<Dispatcher>>,
-    /// A turn for other operations is a cycle of the pipeline.
+    /// The time of [`Memory::pause`]: a cycle of the pipeline.
     cycle: Time,
     pace: Cell<Pace>,
     writes_unchanged: Cell<bool>,
 }
 
-/// What an access does besides moving its bytes.
+/// The effects of an access besides moving its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Nothing: to load a corpus.
+    /// None, to load a corpus.
     AtOnce,
-    /// It moves the metadata of the NIC's DRAM: to begin with a warm cache.
+    /// It changes the metadata of the NIC's DRAM, to begin with a warm cache.
     Warming,
-    /// It takes the hardware, and time.
+    /// It uses the hardware and takes time.
     Timed,
 }
 
 impl NicMemory {
-    /// The dispatcher's extent should be that of the bytes.
+    /// Returns a memory with these bytes. The dispatcher's extent should be that of the bytes.
     pub fn new(bytes: LocalMemory, clock: Rc<Clock>, dispatcher: Rc<Dispatcher>, cycle: Time) -> Self {
         NicMemory {
             bytes,
@@ -53,27 +53,27 @@ impl NicMemory {
         }
     }
 
-    /// Sets what accesses do from now on.
+    /// Sets the effects of the accesses that follow.
     pub fn set_pace(&self, pace: Pace) {
         self.pace.set(pace);
     }
 
-    /// Sets whether the bucket at which a search begins is written back if the operation leaves it as it is.
+    /// Sets if the first bucket of a search is written back although the operation leaves it unchanged.
     pub fn set_writes_unchanged(&self, writes: bool) {
         self.writes_unchanged.set(writes);
     }
 
-    /// Puts the same bytes behind another dispatcher with the same clock. Nothing may be under way.
+    /// Replaces the dispatcher by another one with the same clock. No operation may be in flight.
     pub fn set_dispatcher(&self, dispatcher: Rc<Dispatcher>) {
         self.dispatcher.replace(dispatcher);
     }
 
-    /// The dispatcher.
+    /// Returns the dispatcher.
     pub fn dispatcher(&self) -> Rc<Dispatcher> {
         Rc::clone(&self.dispatcher.borrow())
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &Rc<Clock> {
         &self.clock
     }
@@ -91,7 +91,7 @@ impl NicMemory {
         }
     }
 
-    async fn put_back(&self, span: Span) {
+    async fn store(&self, span: Span) {
         let offset = span.pointer().byte_offset() as u64;
         match self.pace.get() {
             Pace::AtOnce => {}
@@ -116,8 +116,8 @@ fn size_of_span(span: Span) -> u32 {
     u32::try_from(span.size()).expect("a span is shorter than 4 GiB")
 }
 
-/// What an access of local memory answers. It takes turns, and no time.
-fn at_once<F: Future>(access: F) -> F::Output {
+/// Runs an access of local memory, which may yield but takes no virtual time.
+fn poll_to_end<F: Future>(access: F) -> F::Output {
     let mut access = pin!(access);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -132,23 +132,23 @@ impl Memory for NicMemory {
         self.bytes.size()
     }
 
-    /// The pipeline has no prefetch: what is needed is asked for.
-    fn announce(&self, _span: Span) {}
+    /// Does nothing, because the pipeline has no prefetch.
+    fn prefetch(&self, _span: Span) {}
 
-    fn update_lines_at_hand<T>(
+    fn update_resident_lines<T>(
         &self,
         lines: impl Iterator<Item = (Pointer, T)>,
-        visit: impl FnMut(&mut Line, T) -> Effect,
+        f: impl FnMut(&mut Line, T) -> Effect,
     ) -> bool {
-        self.pace.get() == Pace::AtOnce && self.bytes.update_lines_at_hand(lines, visit)
+        self.pace.get() == Pace::AtOnce && self.bytes.update_resident_lines(lines, f)
     }
 
-    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(LINE_BYTES as usize);
         self.fetch(span).await;
-        let (effect, result) = self.bytes.with_line(pointer, visit);
+        let (effect, result) = self.bytes.with_line(pointer, f);
         if effect == Effect::Changed || self.writes_unchanged.get() {
-            self.put_back(span).await;
+            self.store(span).await;
         }
         result
     }
@@ -159,32 +159,32 @@ impl Memory for NicMemory {
     }
 
     async fn write_line(&self, pointer: Pointer, line: &Line) {
-        self.put_back(pointer.span(LINE_BYTES as usize)).await;
+        self.store(pointer.span(LINE_BYTES as usize)).await;
         self.bytes.with_line(pointer, |bytes| *bytes = *line);
     }
 
-    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+    async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R {
         self.fetch(span).await;
-        at_once(self.bytes.read(span, visit))
+        poll_to_end(self.bytes.read(span, f))
     }
 
-    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+    async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
         self.fetch(span).await;
         let mut effect = Effect::Unchanged;
-        let result = at_once(self.bytes.update(span, |bytes| {
-            let (this, result) = visit(bytes);
+        let result = poll_to_end(self.bytes.update(span, |bytes| {
+            let (this, result) = f(bytes);
             effect = this;
             (this, result)
         }));
         if effect == Effect::Changed {
-            self.put_back(span).await;
+            self.store(span).await;
         }
         result
     }
 
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
-        self.put_back(span).await;
-        at_once(self.bytes.write(span, fill));
+        self.store(span).await;
+        poll_to_end(self.bytes.write(span, fill));
     }
 
     async fn pause(&self) {
@@ -216,7 +216,7 @@ mod tests {
         (NicMemory::new(bytes, Rc::clone(&clock), dispatcher, cycle), clock)
     }
 
-    /// One access of each kind, by a number that decides everything about it; what it saw.
+    /// Makes one access that is derived from a number, and returns the bytes that it read.
     async fn access(memory: &impl Memory, number: u64) -> Vec<u8> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(number);
         let size: usize = random.random_range(1..=300);
@@ -248,7 +248,7 @@ mod tests {
             }
             _ => {
                 let change = |bytes: &mut Line| (Effect::Changed, std::mem::replace(&mut bytes.0, [fill; 64]).to_vec());
-                memory.update_announced_line(line, change).await
+                memory.update_prefetched_line(line, change).await
             }
         }
     }
@@ -262,7 +262,7 @@ mod tests {
                 let number = seed << 32 | number;
                 let mut seen = Vec::new();
                 run(&clock, 1, [async { seen = access(&nic, number).await }]);
-                assert_eq!(seen, at_once(access(&local, number)), "access {number}");
+                assert_eq!(seen, poll_to_end(access(&local, number)), "access {number}");
             }
             for line in (0..LINES).map(Pointer::to_line) {
                 let byte = nic.bytes.with_line(line, |bytes| *bytes);
@@ -272,12 +272,12 @@ mod tests {
         }
     }
 
-    /// Operations that are under way together keep to their own bytes, also of a line that two of them share.
+    /// Operations in flight together keep to their own bytes, even if two of them share a line.
     #[test]
-    fn operations_side_by_side_do_not_disturb_each_other() {
+    fn concurrent_operations_do_not_disturb_each_other() {
         let (nic, clock) = nic_memory(0.5, 4);
-        let operation = async |place: u32| {
-            let span = Pointer::new(place).span(32);
+        let operation = async |unit: u32| {
+            let span = Pointer::new(unit).span(32);
             for round in 1..=20_u8 {
                 let before = nic.update(span, |bytes| {
                     let before = bytes[0];
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(nic.size(), LINES * 64);
     }
 
-    /// The store's own drivers know no wakers: they poll whatever waits.
+    /// Checks the store's own drivers, which have no wakers and poll every waiting operation.
     #[test]
     fn operations_need_no_waker() {
         let (nic, clock) = nic_memory(0.5, 6);

@@ -25,7 +25,7 @@ pub struct NetworkPath {
 }
 
 impl NetworkPath {
-    /// An idle path.
+    /// Returns an idle path.
     pub fn new(clock: Rc<Clock>, hardware: &Hardware) -> Self {
         NetworkPath {
             clock,
@@ -36,8 +36,8 @@ impl NetworkPath {
         }
     }
 
-    /// Carries a packet of operations with keys and values of this many bytes; answers when each of them is decoded, the
-    /// last of which is now.
+    /// Carries a packet of operations with keys and values of this many bytes. Ends when the last of them is decoded.
+    /// Returns the times at which the operations were decoded.
     pub async fn carry(&self, operations: u32, kv_bytes: u32) -> impl Iterator<Item = Time> + use<> {
         let bytes = u64::from(packet_bytes(&self.spec, operations, kv_bytes));
         let sent = self.wire.reserve(self.clock.now(), Time::of_bytes(bytes, self.spec.bandwidth_gb_per_s));
@@ -49,13 +49,13 @@ impl NetworkPath {
     }
 }
 
-/// Bytes of a packet, header and all.
+/// Returns the bytes of a packet with its headers.
 pub fn packet_bytes(spec: &Network, operations: u32, kv_bytes: u32) -> u32 {
     let repeated = operations.saturating_sub(1);
     spec.header_bytes + spec.operation_header_bytes + kv_bytes + repeated * (spec.repeated_header_bytes + kv_bytes)
 }
 
-/// Most operations of one size that a packet holds; one at least.
+/// Returns the largest number of operations of one size that a packet holds, at least one.
 pub fn operations_per_packet(spec: &Network, kv_bytes: u32) -> u32 {
     let room = spec.packet_max_bytes.saturating_sub(packet_bytes(spec, 1, kv_bytes));
     1 + room / (spec.repeated_header_bytes + kv_bytes).max(1)
@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(decoded[1] - decoded[0], Time::cycle(180.0));
         };
         run(&clock, 2, (0..2).map(carry));
-        // 108 bytes a packet: the second waits for the wire of the first, not for its delay.
+        // 108 bytes a packet: the second packet waits until the first has left the wire, but not for its delay.
         let wire = Time::of_bytes(108, 5.0);
         assert_eq!(clock.now(), wire * 2 + Time::from_ns(2000.0) + Time::cycle(180.0) * 2);
     }

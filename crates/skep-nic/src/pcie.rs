@@ -1,4 +1,4 @@
-//! A PCIe link and the DMA engine before it (KV-Direct, sections 2.4 and 4).
+//! A PCIe link and its DMA engine (KV-Direct, sections 2.4 and 4).
 //!
 //! ```text
 //!              ┌ DMA engine ┐         ┌── link ──┐
@@ -8,8 +8,8 @@
 //!              └ half duplex┘         └──────────┘
 //! ```
 //!
-//! Every TLP is answered by a link packet in the other direction. A write is done, for who asked for it, when its
-//! last TLP has left; PCIe posts writes. Credits come back a round trip after their TLP has left.
+//! The receiver acknowledges every TLP by a link packet in the other direction. A write is done for its caller when its
+//! last TLP has left, because PCIe posts writes. A credit returns one round trip after its TLP has left.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,12 +23,12 @@ use crate::resource::{Credits, Order, Path, Slots};
 use crate::time::Time;
 use crate::trace::Track;
 
-/// Where the host has the bytes that a read asks for.
+/// The location of the bytes that a read requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residence {
-    /// In the processor's cache, as after the processor has written them.
+    /// The processor's cache, as after the processor has written them.
     Cache,
-    /// In memory.
+    /// Memory.
     Memory,
 }
 
@@ -40,17 +40,17 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Idle memory.
+    /// Returns idle memory.
     pub fn new(spec: &HostDram) -> Self {
         HostMemory { bandwidth_gb_per_s: spec.bandwidth_gb_per_s, channels: Path::default() }
     }
 
-    /// How long all transfers so far take together.
+    /// Returns the total duration of all transfers so far.
     pub fn busy(&self) -> Time {
         self.channels.busy()
     }
 
-    /// Moves whole lines; answers when that is done.
+    /// Moves complete lines. Returns the time at which that is done.
     pub fn reserve(&self, now: Time, bytes: u32) -> Time {
         let bytes = u64::from(bytes.next_multiple_of(64));
         self.channels.reserve(now, Time::of_bytes(bytes, self.bandwidth_gb_per_s))
@@ -65,7 +65,7 @@ pub struct Link {
     spec: Pcie,
     cycle: Time,
     tags: Slots,
-    /// Reads take turns among them; in each, answers leave in the order of the requests.
+    /// Reads are assigned to the queues in turns. In each queue, replies leave in the order of the requests.
     queues: Vec<Order>,
     next_queue: Cell<usize>,
     nonposted: Credits,
@@ -74,16 +74,16 @@ pub struct Link {
     down: Path,
     engine: Path,
     engine_direction: Cell<Direction>,
-    /// Of a read, apart from what the engine and the link take.
+    /// Latency of a read from the processor's cache, without the time of engine and link.
     host_cached: Time,
     host_uncached: Vec<(f64, Time)>,
     random: RefCell<Xoshiro256PlusPlus>,
-    under_way: Cell<u32>,
-    /// How long tags have been held, all of them together.
+    in_flight: Cell<u32>,
+    /// Total time for which tags have been in use.
     tags_held: Cell<Time>,
 }
 
-/// How long the parts of a link were busy.
+/// The time for which the parts of a link were busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkBusy {
     /// Tags of reads, on average.
@@ -107,7 +107,7 @@ enum Direction {
 }
 
 impl Link {
-    /// An idle link. The seed decides the latencies of its reads.
+    /// Returns an idle link. The seed decides the latencies of its reads.
     pub fn new(clock: Rc<Clock>, host: Rc<HostMemory>, hardware: &Hardware, seed: u64) -> Self {
         let spec = hardware.pcie.clone();
         let of_host = |ns: f64| Time::from_ns(ns).saturating_sub(hardware.idle_read_of_the_engine());
@@ -127,18 +127,18 @@ impl Link {
             host_cached: of_host(spec.read_cached_ns),
             host_uncached: spec.read_uncached_ns.iter().map(|(percent, ns)| (percent / 100.0, of_host(*ns))).collect(),
             random: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
-            under_way: Cell::new(0),
+            in_flight: Cell::new(0),
             tags_held: Cell::default(),
             spec,
         }
     }
 
-    /// Transfers that have begun and not ended.
-    pub fn under_way(&self) -> u32 {
-        self.under_way.get()
+    /// Returns the number of transfers in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.get()
     }
 
-    /// How long its parts were busy so far.
+    /// Returns how long its parts were busy so far.
     pub fn busy(&self) -> LinkBusy {
         LinkBusy {
             read_tags: self.tags_held.get().part(self.spec.read_tags.into()),
@@ -150,21 +150,21 @@ impl Link {
         }
     }
 
-    /// Reads adjacent bytes of the host, in requests of at most a TLP's payload that are under way together.
+    /// Reads adjacent bytes of the host in requests of at most a TLP's payload, which are in flight together.
     pub async fn read(&self, bytes: u32, residence: Residence) {
-        self.under_way.set(self.under_way.get() + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
         if bytes <= self.spec.payload_max_bytes {
             self.read_request(bytes, residence).await;
         } else {
             let width = self.spec.read_tags as usize;
             clock::all(width, self.parts(bytes).map(|part| self.read_request(part, residence))).await;
         }
-        self.under_way.set(self.under_way.get() - 1);
+        self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Writes adjacent bytes of the host; ends when they have left. Answers when they arrive.
+    /// Writes adjacent bytes of the host. Ends when they have left. Returns the time at which they arrive.
     pub async fn write(&self, bytes: u32) -> Time {
-        self.under_way.set(self.under_way.get() + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
         let arrival = Cell::new(Time::ZERO);
         let packet = async |part: u32| arrival.set(self.write_packet(part).await + self.one_way());
         if bytes <= self.spec.payload_max_bytes {
@@ -173,11 +173,11 @@ impl Link {
             // While one packet is on the link, the words of the next pass the engine.
             clock::all(2, self.parts(bytes).map(packet)).await;
         }
-        self.under_way.set(self.under_way.get() - 1);
+        self.in_flight.set(self.in_flight.get() - 1);
         arrival.get()
     }
 
-    /// From one end of the link to the other.
+    /// Returns the time from one end of the link to the other.
     pub fn one_way(&self) -> Time {
         Time::from_ns(self.spec.round_trip_ns / 2.0)
     }
@@ -195,7 +195,8 @@ impl Link {
         let queue = &self.queues[self.next_queue.get()];
         self.next_queue.set((self.next_queue.get() + 1) % self.queues.len());
         let number = queue.join();
-        // The request makes room for the answer to the data, and the data for the answer to the request.
+        // The request's direction also carries the link packet for the data, and the data's direction that for the
+        // request.
         let request = || self.send(&self.up, self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes);
         let waiting = self.clock.span(|| "waits for a credit".to_owned());
         let sent = self.nonposted.spend(&self.clock, self.round_trip(), request).await;
@@ -206,13 +207,13 @@ impl Link {
             Residence::Cache => sent + self.host_cached,
             Residence::Memory => self.host.reserve(sent, bytes).max(sent + self.uncached()),
         };
-        recorder.add(Track::Nic, "both ways and the host's memory", sent, ready);
+        recorder.add(Track::Nic, "both directions and the host's memory", sent, ready);
         self.clock.until(ready).await;
         let on_link = self.clock.span(|| format!("{bytes} B on the link"));
         let data = bytes + self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes;
         self.clock.until(self.send(&self.down, data)).await;
         drop(on_link);
-        let waiting = self.clock.span(|| "waits for earlier answers".to_owned());
+        let waiting = self.clock.span(|| "waits for earlier replies".to_owned());
         queue.leave(number).await;
         drop(waiting);
         let _engine = self.clock.span(|| format!("{bytes} B through the DMA engine"));
@@ -233,7 +234,7 @@ impl Link {
         sent
     }
 
-    /// Puts bytes on one direction of the link; answers when the last of them has passed.
+    /// Sends bytes in one direction of the link. Returns the time at which the last of them has passed.
     fn send(&self, path: &Path, bytes: u32) -> Time {
         path.reserve(self.clock.now(), Time::of_bytes(bytes.into(), self.spec.bandwidth_gb_per_s))
     }
@@ -276,7 +277,7 @@ mod tests {
         (Link::new(Rc::clone(&clock), host, hardware, 5), clock)
     }
 
-    /// How long transfers take that are all wanted at once.
+    /// Returns the duration of transfers that are requested at once.
     fn span(hardware: &Hardware, bytes: u32, count: usize, writes: bool) -> Time {
         let (link, clock) = link(hardware);
         let transfer = async |_: usize| {
@@ -287,12 +288,12 @@ mod tests {
             }
         };
         run(&clock, count, (0..count).map(transfer));
-        assert_eq!(link.under_way(), 0);
+        assert_eq!(link.in_flight(), 0);
         clock.now()
     }
 
     #[test]
-    fn an_idle_read_takes_what_the_board_says() {
+    fn an_idle_read_has_the_latency_of_the_board() {
         assert_eq!(span(&Hardware::kv_direct(), 64, 1, false), Time::from_ns(800.0));
         let (link, clock) = link(&Hardware::kv_direct());
         for _ in 0..1000 {
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_credits_bound_what_is_under_way() {
+    fn tags_and_credits_bound_the_transfers_in_flight() {
         let mut board = Hardware::kv_direct();
         let many = span(&board, 64, 640, false);
         assert!((8.0..9.5).contains(&many.as_us()), "ten rounds of 64 tags: {many}");
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_saturates_is_busy_all_the_time() {
+    fn the_saturated_part_is_busy_all_the_time() {
         type Change = fn(&mut Hardware);
         let busy = |change: Change, writes: bool| {
             let mut board = Hardware::kv_direct();
@@ -349,7 +350,7 @@ mod tests {
         for (change, writes, saturated) in cases {
             let busy = busy(change, writes);
             assert!(busy[saturated] > 0.93 && busy.iter().all(|share| *share <= 1.01), "{saturated}: {busy:?}");
-            // Where credits are short, reads wait for them with a tag in hand.
+            // Where credits are short, reads hold a tag while they wait for a credit.
             let others = busy.iter().enumerate().filter(|(part, _)| *part != saturated && (saturated, *part) != (1, 0));
             assert!(others.map(|(_, share)| *share).all(|share| share < 0.9), "{saturated}: {busy:?}");
         }
@@ -358,8 +359,8 @@ mod tests {
     #[test]
     fn long_transfers_are_packets_of_at_most_256_bytes() {
         let board = Hardware::kv_direct();
-        // The engine turns to writing and passes two full packets of 2 + 8 cycles; the last 32 bytes pass while the second
-        // packet is on the link.
+        // The engine turns to writing and passes two full packets of 2 + 8 cycles. The last 32 bytes pass while the
+        // second packet is on the link.
         let link = Time::of_bytes(256 + 26, 7.87) + Time::of_bytes(32 + 26, 7.87);
         assert_eq!(span(&board, 512 + 32, 1, true), Time::cycle(250.0) * (1 + 10 + 10) + link);
         let (whole, parts) = (span(&board, 1024, 1, false), span(&board, 256, 4, false));

@@ -1,21 +1,23 @@
-//! The pipeline: the store's own operations, decoded one a cycle, over the memory of the model (KV-Direct, section 3.3.3,
-//! Fig. 4).
+//! The pipeline executes the store's own operations on the memory of the model, and decodes one per cycle (KV-Direct,
+//! section 3.3.3, Fig. 4).
 //!
 //! ```text
 //! arrivals ─▶ decoder ──▶ reservation station ─▶ main pipeline ─▶ memory: PCIe, NIC DRAM
-//!             1 a cycle    1024 slots, 256          │ first of a chain
-//!                ▲         in flight ───────────────┼─▶ engine, 1 a cycle ─▶ answers
+//!             1 a cycle    1024 slots, 256          │ first of a queue
+//!                ▲         in flight ───────────────┼─▶ engine, 1 a cycle ─▶ replies
 //!                └──────────── freed ◀──────────────┘    those that get its value
 //! ```
 //!
-//! What an operation does is what [`skep_store`] does; only moments are the model's. All of one key that wait when its value
-//! comes are carried out on it then, and leave the engine one a cycle. The write back begins at that moment, while the
-//! paper's begins after the scan: both keep one access of a key under way, and the engine is the bound in both.
+//! [`skep_store`] defines the effects of an operation. The model only decides the times. When the value of a key
+//! arrives, all waiting operations on this key are executed on it. They leave the engine at one per cycle. The
+//! write-back begins at that time. The paper's write-back begins after the scan. Both keep one access of a key in
+//! flight, and in both the engine is the bound.
 //!
-//! Without the reservation station ([`Hazard::Stalls`]) the decoder stops at an operation that depends on one in flight,
-//! as section 5.1.3 has it: one of the two is no read, and their keys are equal. Ours are if their buckets are, because the
-//! store needs that; the reads of one key then all go to memory. [`Hazard::Drains`] and [`Hazard::InOrder`] are stricter, to
-//! see what would explain Figure 13b.
+//! Without the reservation station ([`Hazard::Stalls`]) the decoder stops at an operation that depends on one in
+//! flight, as in section 5.1.3. There, two operations depend on each other if their keys are equal and one of them is
+//! not a read. Here they do if their buckets are equal, because the store requires that. The reads of one key then all
+//! access memory. [`Hazard::Drains`] and [`Hazard::InOrder`] are stricter. They test which rule would explain Figure
+//! 13b.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,7 +26,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use skep_store::operation::{Operation, Request};
+use skep_core::operation::{Operation, Request};
 use skep_store::processor::{Admitted, Flow, Processor, Replies};
 
 use crate::clock::{Clock, both, run};
@@ -35,46 +37,48 @@ use crate::resource::{Order, Path, Slot, Slots};
 use crate::time::Time;
 use crate::window::Window;
 
-/// What the pipeline does about an operation that depends on one in flight.
+/// The behaviour of the pipeline for an operation that depends on one in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hazard {
-    /// It waits in the reservation station, and others pass.
+    /// The operation waits in the reservation station, and other operations pass it.
     Waits,
-    /// The decoder stops until the other is done.
+    /// The decoder stops until the other operation is done.
     Stalls,
-    /// The decoder stops at every operation that is no read until nothing is in flight, and at any behind it until it is
-    /// done: the most that any rule could cost by which only these stall. One that is no read is done when a read behind
-    /// its write is answered, which is how PCIe tells that a write has arrived.
+    /// The decoder stops before every operation that is not a read, until nothing is in flight. It stops again after
+    /// this operation, until the operation is done. No rule that stalls only for such operations could cost more. An
+    /// operation that is not a read is done when a read after its write returns, because in PCIe this shows that the
+    /// write has arrived.
     Drains,
-    /// The decoder stops at an operation on a key that is in flight, whatever both are; operations end in the order in
-    /// which they began; and one that is no read is done as in [`Hazard::Drains`].
+    /// The decoder stops at every operation on a key that is in flight. Operations end in the order in which they
+    /// began. An operation that is not a read is done as in [`Hazard::Drains`].
     InOrder,
 }
 
-/// When an operation was where, since the start of the clock.
+/// The times of an operation, since the start of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
-    /// Its client had a credit for it, where clients need one; else the start.
+    /// The time at which its client had a credit for it. If clients need no credit, the start.
     pub sent: Time,
-    /// It had arrived, and the decoder was free for it.
+    /// The time at which it had arrived and the decoder was free for it.
     pub decoded: Time,
-    /// Its answer left the pipeline, or the wire behind it, where that is part of the run.
-    pub answered: Time,
-    /// Whether it got its value from another of its key, without an access of its own.
+    /// The time at which its reply left the pipeline, or the wire, if the wire is part of the run.
+    pub replied: Time,
+    /// True if it got its value from another operation on its key, without an access of its own.
     pub forwarded: bool,
 }
 
-/// Where requests come from.
+/// The source of the requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Clients<'a> {
-    /// Each arrives at its moment, in order, relative to the start of the run; without any, all are there from the start.
+    /// Each request arrives at its time, in order, relative to the start of the run. Without times, all arrive at the
+    /// start.
     Open(&'a [Time]),
-    /// Clients always have more, and have as many in flight as the congestion window lets them. Of each, what its
-    /// request and its answer take of the two wires.
+    /// Clients always have another request. The congestion window limits their operations in flight. For each request:
+    /// the times that the request and its reply occupy the two wires.
     Closed(&'a [(Time, Time)]),
 }
 
-/// Runs all requests. Answers when each was where, relative to the start of the run.
+/// Runs all requests. Returns the times of each operation, relative to the start of the run.
 ///
 /// # Panics
 /// If a request finds or stores a value of more than one slab.
@@ -90,58 +94,59 @@ pub fn run_pipeline(
     let feed = Feed::new(processor, hazard, requests, clients);
     processor.flow(requests, replies, |flow| {
         let pipeline = Pipeline::new(&clock, flow, hardware, feed);
-        let operation = async |place: usize| pipeline.operation(place).await;
+        let operation = async |index: usize| pipeline.operation(index).await;
         run(&clock, ring_width(hardware), (0..requests.len()).map(operation));
         pipeline.passages()
     })
 }
 
-/// Futures under way for one pipeline: a chain may outlast the operation that began it, and the next ones already wait for
-/// the decoder.
+/// Returns the number of futures in flight for one pipeline. The window is larger than the number of operations in
+/// flight for two reasons. A dependency queue may outlast the operation that began it, and the next operations already
+/// wait for the decoder.
 pub(crate) fn ring_width(hardware: &Hardware) -> usize {
     2 * hardware.processor.operations_in_flight as usize + 2
 }
 
-/// One NIC's pipeline, while its operations are under way.
+/// The pipeline of one NIC during a run.
 pub(crate) struct Pipeline<'a, 'f> {
     clock: &'a Clock,
     flow: &'a Flow<'f, NicMemory>,
     requests: &'a [Request<'a>],
     hazard: Hazard,
     cycle: Time,
-    /// Operations are decoded in their order.
+    /// Serializes the decoding of operations in their order.
     turn: Slots,
     decoder: Path,
     engine: Path,
     in_flight: Slots,
-    operations: Vec<Under>,
-    /// Of each bucket, what is in flight. This and what follows is for a decoder that stalls.
+    operations: Vec<OperationState>,
+    /// The operations in flight of each bucket. This field and those up to `order` are for a decoder that stalls.
     by_bucket: RefCell<HashMap<u32, InFlight>>,
-    /// The same of all buckets.
+    /// The operations in flight of all buckets.
     of_all: Cell<InFlight>,
     buckets: Vec<u32>,
     stalled: RefCell<Option<Waker>>,
-    /// Operations that have to end as they began.
+    /// Operations that have to end in the order in which they began.
     order: Order,
     dispatcher: Rc<Dispatcher>,
     clients: Clients<'a>,
     start: Time,
-    /// This and the wires, of requests and of answers, are for closed clients.
+    /// The congestion window. It and the wires of requests and replies are for closed clients.
     window: Window,
     wires: [Path; 2],
 }
 
-/// What an operation holds until it is answered.
-struct Held<'a> {
+/// The resources that an operation holds until its reply is sent.
+struct Permits<'a> {
     slot: Slot<'a>,
     credit: Option<Slot<'a>>,
 }
 
-/// How many operations are in flight.
+/// Number of operations in flight.
 #[derive(Clone, Copy, Default)]
 struct InFlight {
     all: u32,
-    /// Of them, those that are no reads.
+    /// Number of those that are not reads.
     writes: u32,
 }
 
@@ -156,21 +161,21 @@ impl InFlight {
         self.writes -= u32::from(!reads);
     }
 
-    /// How many of them an operation has to wait for that waits for no read if it is one itself.
+    /// Returns the number of operations in flight that an operation depends on.
     fn hazards(self, reads: bool) -> u32 {
         if reads { self.writes } else { self.all }
     }
 }
 
-/// What is known of an operation under way.
+/// The state of an operation in flight.
 #[derive(Default)]
-struct Under {
-    is_answered: Cell<bool>,
+struct OperationState {
+    is_done: Cell<bool>,
     passage: Cell<Passage>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// What a pipeline is to do.
+/// The input of a pipeline.
 pub(crate) struct Feed<'a> {
     hazard: Hazard,
     requests: &'a [Request<'a>],
@@ -196,7 +201,7 @@ impl<'a> Feed<'a> {
 }
 
 impl<'a, 'f> Pipeline<'a, 'f> {
-    /// An empty one, from this moment of the clock on.
+    /// Returns an empty pipeline that starts at the current time of the clock.
     pub(crate) fn new(clock: &'a Clock, flow: &'a Flow<'f, NicMemory>, hardware: &Hardware, feed: Feed<'a>) -> Self {
         let spec = &hardware.processor;
         Pipeline {
@@ -209,7 +214,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             decoder: Path::default(),
             engine: Path::default(),
             in_flight: Slots::new(spec.operations_in_flight),
-            operations: feed.requests.iter().map(|_| Under::default()).collect(),
+            operations: feed.requests.iter().map(|_| OperationState::default()).collect(),
             by_bucket: RefCell::default(),
             of_all: Cell::default(),
             buckets: feed.buckets,
@@ -223,133 +228,134 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         }
     }
 
-    /// When each operation was where, since the start.
+    /// Returns the times of each operation, since the start.
     pub(crate) fn passages(&self) -> Vec<Passage> {
-        let since_start = |operation: &Under| {
+        let since_start = |operation: &OperationState| {
             let mut passage = operation.passage.get();
             passage.sent = passage.sent.saturating_sub(self.start);
             passage.decoded = passage.decoded - self.start;
-            passage.answered = passage.answered - self.start;
+            passage.replied = passage.replied - self.start;
             passage
         };
         self.operations.iter().map(since_start).collect()
     }
 
-    /// The operation at this place, from its arrival until its answer has left, and its chain if it begins one.
-    pub(crate) async fn operation(&self, place: usize) {
+    /// Runs the operation at this index from its arrival until its reply has left. Runs its dependency queue if it
+    /// begins one.
+    pub(crate) async fn operation(&self, index: usize) {
         let credit = match self.clients {
             Clients::Open(_) => None,
             Clients::Closed(spans) => {
                 let credit = self.window.take().await;
-                self.update(place, |passage| passage.sent = self.clock.now());
-                self.clock.until(self.wires[0].reserve(self.clock.now(), spans[place].0)).await;
+                self.update(index, |passage| passage.sent = self.clock.now());
+                self.clock.until(self.wires[0].reserve(self.clock.now(), spans[index].0)).await;
                 Some(credit)
             }
         };
         let turn = self.turn.take().await;
         if let Clients::Open(arrivals) = self.clients {
-            self.clock.until(self.start + arrivals.get(place).copied().unwrap_or_default()).await;
+            self.clock.until(self.start + arrivals.get(index).copied().unwrap_or_default()).await;
         }
-        let held = Held { slot: self.in_flight.take().await, credit };
+        let permits = Permits { slot: self.in_flight.take().await, credit };
         if self.hazard != Hazard::Waits {
-            self.stall(place).await;
+            self.stall(index).await;
         }
         let decoding = self.clock.span(|| "decoder".to_owned());
         self.clock.until(self.decoder.reserve(self.clock.now(), self.cycle)).await;
         drop(decoding);
         let _operation = self.clock.span(|| "reservation station and main pipeline".to_owned());
-        self.update(place, |passage| passage.decoded = self.clock.now());
+        self.update(index, |passage| passage.decoded = self.clock.now());
         drop(turn);
         if self.hazard != Hazard::Waits {
-            return self.operation_alone(place, held).await;
+            return self.operation_alone(index, permits).await;
         }
-        match self.flow.admit(place) {
-            Admitted::Begins(chain) => both(self.watch(chain), self.answer(place, held)).await,
-            Admitted::Waits => self.answer(place, held).await,
+        match self.flow.admit(index) {
+            Admitted::Begins(queue) => both(self.run_queue(queue), self.finish(index, permits)).await,
+            Admitted::Waits => self.finish(index, permits).await,
             Admitted::Refused => {
-                self.take_answered();
-                self.answer(place, held).await;
+                self.record_replies();
+                self.finish(index, permits).await;
             }
         }
     }
 
-    /// What comes after decoding without the reservation station.
-    async fn operation_alone(&self, place: usize, held: Held<'_>) {
+    /// Runs an operation after decoding, without the reservation station.
+    async fn operation_alone(&self, index: usize, permits: Permits<'_>) {
         let in_order = self.hazard == Hazard::InOrder;
         let number = in_order.then(|| self.order.join());
-        match self.flow.admit_alone(place) {
-            // What it wrote has to be there before another may read.
-            Some(chain) => self.watch(chain).await,
-            None => self.take_answered(),
+        match self.flow.admit_alone(index) {
+            // Its write must have arrived before another operation may read.
+            Some(queue) => self.run_queue(queue).await,
+            None => self.record_replies(),
         }
-        let reads = reads(&self.requests[place]);
+        let reads = reads(&self.requests[index]);
         if self.hazard != Hazard::Stalls && !reads {
-            self.dispatcher.read(u64::from(self.buckets[place]) * u64::from(LINE_BYTES), LINE_BYTES).await;
+            self.dispatcher.read(u64::from(self.buckets[index]) * u64::from(LINE_BYTES), LINE_BYTES).await;
         }
         if let Some(number) = number {
             self.order.leave(number).await;
-            self.update(place, |passage| passage.answered = self.clock.now());
+            self.update(index, |passage| passage.replied = self.clock.now());
         }
-        self.answer(place, held).await;
-        self.by_bucket.borrow_mut().get_mut(&self.buckets[place]).expect("it is in flight").end(reads);
+        self.finish(index, permits).await;
+        self.by_bucket.borrow_mut().get_mut(&self.buckets[index]).expect("it is in flight").end(reads);
         self.count(|of_all| of_all.end(reads));
         if let Some(waker) = self.stalled.take() {
             waker.wake();
         }
     }
 
-    /// Runs a chain, and tells those that it answers.
-    async fn watch(&self, chain: impl Future<Output = ()>) {
-        let mut chain = pin!(chain);
+    /// Runs a dependency queue, and wakes the operations that it completes.
+    async fn run_queue(&self, queue: impl Future<Output = ()>) {
+        let mut queue = pin!(queue);
         poll_fn(|context| {
-            let polled = chain.as_mut().poll(context);
-            self.take_answered();
+            let polled = queue.as_mut().poll(context);
+            self.record_replies();
             polled
         })
         .await;
     }
 
-    fn take_answered(&self) {
+    fn record_replies(&self) {
         let mut forwarded = false;
-        self.flow.take_answered(|place| {
+        self.flow.take_answered(|index| {
             let now = self.clock.now();
-            // The first was carried out by the main pipeline, those behind it one a cycle by the engine.
-            let answered = if forwarded { self.engine.reserve(now, self.cycle) } else { now };
-            self.update(place, |passage| (passage.answered, passage.forwarded) = (answered, forwarded));
+            // The main pipeline executed the first operation. The engine executes the others, one per cycle.
+            let replied = if forwarded { self.engine.reserve(now, self.cycle) } else { now };
+            self.update(index, |passage| (passage.replied, passage.forwarded) = (replied, forwarded));
             forwarded = true;
-            self.operations[place].is_answered.set(true);
-            if let Some(waker) = self.operations[place].waker.take() {
+            self.operations[index].is_done.set(true);
+            if let Some(waker) = self.operations[index].waker.take() {
                 waker.wake();
             }
         });
     }
 
-    /// Waits until the operation is answered and out of the engine, and its answer out of the wire, and frees its place.
-    async fn answer(&self, place: usize, held: Held<'_>) {
-        let operation = &self.operations[place];
+    /// Waits until the operation has left the engine and its reply the wire, and frees its slot.
+    async fn finish(&self, index: usize, permits: Permits<'_>) {
+        let operation = &self.operations[index];
         poll_fn(|context| {
-            if operation.is_answered.get() {
+            if operation.is_done.get() {
                 return Poll::Ready(());
             }
             operation.waker.replace(Some(context.waker().clone()));
             Poll::Pending
         })
         .await;
-        self.clock.until(operation.passage.get().answered).await;
-        if let (Clients::Closed(spans), Some(credit)) = (self.clients, held.credit) {
-            self.clock.until(self.wires[1].reserve(self.clock.now(), spans[place].1)).await;
-            self.update(place, |passage| passage.answered = self.clock.now());
+        self.clock.until(operation.passage.get().replied).await;
+        if let (Clients::Closed(spans), Some(credit)) = (self.clients, permits.credit) {
+            self.clock.until(self.wires[1].reserve(self.clock.now(), spans[index].1)).await;
+            self.update(index, |passage| passage.replied = self.clock.now());
             self.window.give_back(credit, self.clock.now() - operation.passage.get().sent);
         }
-        drop(held.slot);
+        drop(permits.slot);
     }
 
-    /// Waits until nothing in flight depends on the request, nor it on anything.
-    async fn stall(&self, place: usize) {
-        let reads = reads(&self.requests[place]);
+    /// Waits until no operation in flight conflicts with the request.
+    async fn stall(&self, index: usize) {
+        let reads = reads(&self.requests[index]);
         poll_fn(|context| {
             let mut by_bucket = self.by_bucket.borrow_mut();
-            let counts = by_bucket.entry(self.buckets[place]).or_default();
+            let counts = by_bucket.entry(self.buckets[index]).or_default();
             let hazards = match self.hazard {
                 Hazard::Waits => 0,
                 Hazard::Stalls => counts.hazards(reads),
@@ -373,10 +379,10 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         self.of_all.set(of_all);
     }
 
-    fn update(&self, place: usize, change: impl FnOnce(&mut Passage)) {
-        let mut passage = self.operations[place].passage.get();
+    fn update(&self, index: usize, change: impl FnOnce(&mut Passage)) {
+        let mut passage = self.operations[index].passage.get();
         change(&mut passage);
-        self.operations[place].passage.set(passage);
+        self.operations[index].passage.set(passage);
     }
 }
 
@@ -386,10 +392,10 @@ fn reads(request: &Request<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use skep_core::operation::{PutCondition, Reply};
     use skep_store::hash::Settings;
     use skep_store::memory::LocalMemory;
     use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest, SizeWeights};
-    use skep_store::operation::{PutCondition, Reply};
 
     use super::*;
     use crate::dispatcher::{Extent, Policy};
@@ -410,10 +416,10 @@ mod tests {
         Processor::with_memory(memory, settings).unwrap()
     }
 
-    /// Random operations of all kinds, on few keys and few buckets: the same answers as on local memory, in any case, also
-    /// where the host's cores gather and scatter.
+    /// Runs random operations of all kinds on few keys and few buckets. The replies equal those on local memory for
+    /// every hazard, and also if the host's cores gather and scatter.
     #[test]
-    fn the_same_operations_have_the_same_answers_as_on_local_memory() {
+    fn the_same_operations_have_the_same_replies_as_on_local_memory() {
         let settings = Settings { memory: MEMORY, hash_index_ratio: 0.02, inline_threshold: 24, seed: 3 };
         for (seed, hazard) in
             (0..12).map(|seed| (seed, if seed % 4 == 3 { STALLS[seed as usize / 4 % 3] } else { Hazard::Waits }))
@@ -430,17 +436,17 @@ mod tests {
             hardware.host_cpu.cores_per_link = seed as u32 % 3;
             let mut nic = nic_on(&hardware, &settings, Policy::Dispatch(0.5), seed);
             let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
-            for (place, request) in requests.iter().enumerate() {
-                assert_eq!(replies.get(place), expected.get(place), "seed {seed}, {place}: {request:?}");
+            for (index, request) in requests.iter().enumerate() {
+                assert_eq!(replies.get(index), expected.get(index), "seed {seed}, {index}: {request:?}");
             }
             let (ours, theirs) = (nic.statistics(), local.statistics());
             assert_eq!((ours.pairs, ours.pair_bytes, ours.hits), (theirs.pairs, theirs.pair_bytes, theirs.hits));
-            assert!(passages.iter().all(|passage| passage.answered >= passage.decoded));
+            assert!(passages.iter().all(|passage| passage.replied >= passage.decoded));
             assert_eq!(passages.iter().any(|passage| passage.forwarded), hazard == Hazard::Waits);
         }
     }
 
-    /// The pipeline has no values of more than one slab.
+    /// Returns true if the value fits one slab, because the pipeline has no larger values.
     fn fits(request: &Request<'_>) -> bool {
         let size = match &request.operation {
             Operation::Put { value, .. } => value.len(),
@@ -450,7 +456,8 @@ mod tests {
         request.key.len() + size <= 500
     }
 
-    /// One key: with the station at the clock's rate, and never two accesses of it at a time; without, one after the other.
+    /// Runs operations on one key. With the station, they run at the clock's rate and with one access at a time.
+    /// Without it, one runs after the other.
     #[test]
     fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station() {
         let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
@@ -464,12 +471,12 @@ mod tests {
             let mut replies = Replies::with_budget(usize::MAX);
             let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
             assert!(replies.iter().all(|reply| reply == Reply::Done));
-            let last = passages[1999].answered;
+            let last = passages[1999].replied;
             assert!(span.contains(&last.as_us()), "{hazard:?}: {last}");
             assert!(passages.windows(2).all(|two| two[1].decoded >= two[0].decoded + cycle), "one is decoded a cycle");
-            let mut ends: Vec<Time> = passages.iter().filter(|one| one.forwarded).map(|one| one.answered).collect();
+            let mut ends: Vec<Time> = passages.iter().filter(|one| one.forwarded).map(|one| one.replied).collect();
             ends.sort_unstable();
-            assert!(ends.windows(2).all(|two| two[1] >= two[0] + cycle), "the engine answers one a cycle");
+            assert!(ends.windows(2).all(|two| two[1] >= two[0] + cycle), "the engine executes one a cycle");
         }
     }
 }

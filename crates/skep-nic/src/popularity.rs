@@ -1,7 +1,7 @@
-//! Which line an access meets: all alike, or a long tail (Zipf 0.99, KV-Direct, section 5).
+//! Draws the line of an access: uniform, or with a long tail (Zipf 0.99, KV-Direct, section 5).
 //!
 //! ```text
-//! rank ─▶ permutation of k bits ─▶ line          popular lines lie anywhere, as behind a hash
+//! rank ─▶ permutation of k bits ─▶ line          popular lines are anywhere, as after a hash
 //! ```
 
 use rand::RngExt;
@@ -22,18 +22,18 @@ pub struct Popularity {
 }
 
 impl Popularity {
-    /// All lines alike.
+    /// Returns uniform popularity.
     pub fn uniform(line_bits: u32) -> Self {
         Popularity { line_bits, salt: 0, zipf: None }
     }
 
-    /// A long tail; the salt decides which lines are popular.
+    /// Returns a long tail. The salt decides which lines are popular.
     pub fn long_tail(line_bits: u32, salt: u64) -> Self {
         let zipf = Zipf::new(2_f64.powi(line_bits as i32), THETA).expect("there are lines, and the skew is positive");
         Popularity { line_bits, salt, zipf: Some(zipf) }
     }
 
-    /// The next line.
+    /// Draws the next line.
     pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> HostLine {
         match &self.zipf {
             None => random.random_range(0..1 << self.line_bits),
@@ -41,7 +41,8 @@ impl Popularity {
         }
     }
 
-    /// Each step can be undone, so no two ranks meet: adding, folding upper bits into lower ones, an odd factor.
+    /// Maps a rank to a line. Each step can be inverted, so no two ranks map to one line: an addition, a shift of upper
+    /// bits into lower ones, a multiplication by an odd factor.
     fn scatter(&self, rank: u64) -> HostLine {
         let mask = (1 << self.line_bits) - 1;
         let half = self.line_bits.div_ceil(2);
@@ -70,7 +71,8 @@ mod tests {
             }
             assert!(met.into_iter().all(|met| met), "{bits} bits");
         }
-        // As balls thrown into as many bins, 63 % of the sets of a cache meet one of as many popular lines.
+        // As with balls thrown into as many bins, 63 % of the sets of a cache get at least one of as many popular
+        // lines.
         let popularity = Popularity::long_tail(16, 5);
         let mut sets: Vec<u64> = (0..4096).map(|rank| popularity.scatter(rank) % 4096).collect();
         sets.sort_unstable();

@@ -1,6 +1,7 @@
-//! What operations of the model wait for: paths that carry one thing after the other, credits, tags, their turn.
+//! The resources that operations of the model wait for: paths that carry one transfer at a time, credits, tags, and
+//! order.
 //!
-//! Who waits must go on waiting: a future that is dropped before its turn would take it along.
+//! A waiting future must be polled to its end. If it is dropped before its turn, its turn is lost.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -20,7 +21,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Puts a transfer behind all earlier ones; answers when its last byte has passed.
+    /// Appends a transfer to all earlier ones. Returns the time at which its last byte has passed.
     pub fn reserve(&self, now: Time, span: Time) -> Time {
         let end = self.free_at.get().max(now) + span;
         self.free_at.set(end);
@@ -28,28 +29,28 @@ impl Path {
         end
     }
 
-    /// How long all transfers so far take together.
+    /// Returns the total duration of all transfers so far.
     pub fn busy(&self) -> Time {
         self.busy.get()
     }
 }
 
-/// Credits that come back a known time after they were used: PCIe's flow control.
+/// Credits that return a known time after they were used: PCIe's flow control.
 #[derive(Debug)]
 pub struct Credits {
-    /// When each is there, or back.
+    /// The time at which each credit is available.
     returns: RefCell<BinaryHeap<Reverse<Time>>>,
     away: Cell<Time>,
 }
 
 impl Credits {
-    /// So many credits, all at hand.
+    /// Returns `count` credits, all available.
     pub fn new(count: u32) -> Self {
         Credits { returns: RefCell::new((0..count).map(|_| Reverse(Time::ZERO)).collect()), away: Cell::default() }
     }
 
-    /// Waits for a credit, uses it for a transfer that begins at once, and answers with what `transfer` does: the end of
-    /// the transfer. The credit is back `span` later.
+    /// Waits for a credit and uses it for a transfer that begins at once. The credit returns `span` after that. Returns
+    /// the result of `transfer`, which is the end of the transfer.
     pub async fn spend(&self, clock: &Clock, span: Time, transfer: impl FnOnce() -> Time) -> Time {
         loop {
             let back = self.returns.borrow().peek().expect("there are as many as there were").0;
@@ -65,13 +66,13 @@ impl Credits {
         end
     }
 
-    /// How long the credits have been away so far, on average.
+    /// Returns how long a credit was in use so far, on average.
     pub fn away(&self) -> Time {
         self.away.get().part(self.returns.borrow().len() as u64)
     }
 }
 
-/// Things that are held for as long as it takes, such as tags of reads: first come, first served.
+/// Slots that are in use for an unknown time, such as tags of reads. They are granted in the order of the requests.
 #[derive(Debug)]
 pub struct Slots {
     free: Cell<u32>,
@@ -84,21 +85,21 @@ struct Waiting {
     waker: Waker,
 }
 
-/// A slot in use; dropping it frees it.
+/// A slot in use. Dropping it frees it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped is free"]
 pub struct Slot<'a>(&'a Slots);
 
 impl Slots {
-    /// So many slots, all free.
+    /// Returns `count` free slots.
     pub fn new(count: u32) -> Self {
         Slots { free: Cell::new(count), queue: RefCell::default() }
     }
 
     /// Waits for a slot.
     pub async fn take(&self) -> Slot<'_> {
-        let mut place: Option<Rc<Waiting>> = None;
-        poll_fn(|context| match &place {
+        let mut joined: Option<Rc<Waiting>> = None;
+        poll_fn(|context| match &joined {
             Some(waiting) if waiting.granted.get() => Poll::Ready(()),
             Some(_) => Poll::Pending,
             None if self.free.get() > 0 => {
@@ -108,7 +109,7 @@ impl Slots {
             None => {
                 let waiting = Rc::new(Waiting { granted: Cell::new(false), waker: context.waker().clone() });
                 self.queue.borrow_mut().push_back(Rc::clone(&waiting));
-                place = Some(waiting);
+                joined = Some(waiting);
                 Poll::Pending
             }
         })
@@ -123,7 +124,7 @@ impl Slots {
 }
 
 impl Slot<'_> {
-    /// Takes it out of use.
+    /// Removes the slot from use.
     pub fn retire(self) {
         std::mem::forget(self);
     }
@@ -132,7 +133,7 @@ impl Slot<'_> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         match self.0.queue.borrow_mut().pop_front() {
-            // It goes from hand to hand, so nobody can take it in between.
+            // The slot is passed on directly, so no other future can take it in between.
             Some(waiting) => {
                 waiting.granted.set(true);
                 waiting.waker.wake_by_ref();
@@ -142,67 +143,67 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// A line in which everybody leaves in the order of joining: what restores the order of answers.
+/// A queue whose members leave in the order of joining. It restores the order of replies.
 #[derive(Debug, Default)]
 pub struct Order {
-    /// Who has joined and not left; the front has the number `left`.
-    line: RefCell<VecDeque<Option<Waker>>>,
+    /// The wakers of the members. The head has the number `left`.
+    queue: RefCell<VecDeque<Option<Waker>>>,
     left: Cell<u64>,
 }
 
-/// A place in an [`Order`].
+/// The number of a member of an [`Order`].
 #[derive(Clone, Copy, Debug)]
-#[must_use = "who does not leave holds up all who come later"]
+#[must_use = "a member that does not leave blocks all later members"]
 pub struct OrderNumber(u64);
 
 impl Order {
-    /// Takes the next place.
+    /// Appends a member.
     pub fn join(&self) -> OrderNumber {
-        self.line.borrow_mut().push_back(None);
-        OrderNumber(self.left.get() + self.line.borrow().len() as u64 - 1)
+        self.queue.borrow_mut().push_back(None);
+        OrderNumber(self.left.get() + self.queue.borrow().len() as u64 - 1)
     }
 
-    /// Waits until all who joined before have left, and leaves.
+    /// Waits until all earlier members have left, and leaves.
     pub async fn leave(&self, number: OrderNumber) {
         poll_fn(|context| {
-            let place = number.0 - self.left.get();
-            if place == 0 {
+            let ahead = number.0 - self.left.get();
+            if ahead == 0 {
                 return Poll::Ready(());
             }
-            let mut line = self.line.borrow_mut();
-            line[usize::try_from(place).expect("a line fits into memory")] = Some(context.waker().clone());
+            let mut queue = self.queue.borrow_mut();
+            queue[usize::try_from(ahead).expect("a queue fits into memory")] = Some(context.waker().clone());
             Poll::Pending
         })
         .await;
-        let mut line = self.line.borrow_mut();
-        line.pop_front();
+        let mut queue = self.queue.borrow_mut();
+        queue.pop_front();
         self.left.set(self.left.get() + 1);
-        if let Some(Some(waker)) = line.front() {
+        if let Some(Some(waker)) = queue.front() {
             waker.wake_by_ref();
         }
     }
 }
 
-/// Counts completions, and says how fast they came.
+/// Counts completions and measures their rate.
 #[derive(Debug, Default)]
 pub struct Meter {
     completions: RefCell<Vec<Time>>,
 }
 
 impl Meter {
-    /// One more is done now.
+    /// Counts a completion now.
     pub fn count(&self, clock: &Clock) {
         self.completions.borrow_mut().push(clock.now());
     }
 
-    /// How fast they came, see [`mops`].
+    /// Returns the rate, see [`mops`].
     pub fn mops(&self) -> f64 {
         mops(self.completions.borrow().clone())
     }
 }
 
-/// Completions in a microsecond, which are millions a second, without the first and the last tenth, in which places of
-/// the ring are still empty or empty again.
+/// Returns the completions per microsecond, which are millions per second. Ignores the first and the last tenth, in
+/// which the ring is not full.
 pub fn mops(mut completions: Vec<Time>) -> f64 {
     completions.sort_unstable();
     let (from, to) = (completions.len() / 10, completions.len() * 9 / 10);
@@ -215,7 +216,7 @@ mod tests {
     use crate::clock::run;
 
     #[test]
-    fn a_path_carries_one_thing_after_the_other() {
+    fn a_path_carries_one_transfer_at_a_time() {
         let path = Path::default();
         let ns = Time::from_ns;
         assert_eq!(path.reserve(ns(0.0), ns(5.0)), ns(5.0));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_given_in_the_order_of_asking() {
+    fn slots_are_granted_in_the_order_of_the_requests() {
         let clock = Clock::default();
         let slots = Slots::new(2);
         let ends = RefCell::new(Vec::new());

@@ -1,14 +1,15 @@
 //! Cores of the host that gather and scatter for the NIC (KV-Direct, section 6.1, Fig. 18, 19).
 //!
 //! ```text
-//! gather   NIC ─ addresses ─▶ request queue ─▶ core: random reads ─▶ response queue ─ doorbell ─▶ NIC reads it, 256 B a TLP
-//! scatter  NIC ─ addresses and data ─▶ request queue ─▶ core: random writes ─ doorbell ─▶ NIC may use the queue again
+//! gather   NIC ─ addresses ─▶ request queue ─▶ core: random reads ─▶ reply queue ─ doorbell ─▶ NIC reads, 256 B a TLP
+//! scatter  NIC ─ addresses and data ─▶ request queue ─▶ core: random writes ─ doorbell ─▶ NIC may reuse the queue
 //! ```
 //!
-//! They stand between the dispatcher and the link, so that they never see a line of which the NIC's DRAM has a newer copy.
-//! PCIe then carries full TLPs only. What it costs is a core's time and a batch's latency: all operations of a batch
-//! share one doorbell. A batch is sent when it has as many operations as share a doorbell, or when a core has nothing to do:
-//! the NIC may have fewer under way than a batch holds.
+//! The cores are between the dispatcher and the link, so they never access a line whose newer copy is in the NIC's
+//! DRAM. With them, PCIe carries only full TLPs. The cost is a core's time and a batch's latency, because all
+//! operations of a batch share one doorbell. A batch is sent when it has the number of operations that share a
+//! doorbell, or when a core is idle. The second rule is necessary because the NIC may have fewer operations in flight
+//! than a batch holds.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -21,12 +22,12 @@ use crate::pcie::{Link, Residence};
 use crate::resource::Slots;
 use crate::time::Time;
 
-/// Bytes that say where an operation's data lie.
+/// Bytes of the address of an operation's data.
 const ADDRESS_BYTES: u32 = 8;
 const LINE_BYTES: u32 = 64;
 
 impl HostCpu {
-    /// How long a core is busy with an operation on adjacent bytes.
+    /// Returns how long a core is busy with an operation on adjacent bytes.
     pub fn operation_span(&self, bytes: u32) -> Time {
         let lines = f64::from(bytes.div_ceil(LINE_BYTES));
         let access = self.first_line_ns + self.next_line_ns * (lines - 1.0);
@@ -42,11 +43,11 @@ pub struct ScatterGather {
     link: Link,
     spec: HostCpu,
     cores: Slots,
-    /// What is collected: reads, and writes.
+    /// The open batches, of reads and of writes.
     open: [RefCell<Option<Rc<Batch>>>; 2],
-    batches_under_way: Cell<u32>,
-    under_way: Cell<u32>,
-    /// How long cores were at work, all of them together.
+    batches_in_flight: Cell<u32>,
+    in_flight: Cell<u32>,
+    /// Total time for which cores were busy.
     worked: Cell<Time>,
 }
 
@@ -55,61 +56,61 @@ pub struct ScatterGather {
 struct Batch {
     operations: Cell<u32>,
     bytes: Cell<u32>,
-    /// What a core takes for it.
+    /// Time that a core needs for the batch.
     work: Cell<Time>,
     is_done: Cell<bool>,
-    /// Who opened it, and sees to it, while it is collected; all who wait for it after that.
+    /// The operation that opened the batch waits here until the batch is sent. It then processes the batch.
     first: RefCell<Option<Waker>>,
     others: RefCell<Vec<Waker>>,
 }
 
 impl ScatterGather {
-    /// Idle cores.
+    /// Returns idle cores.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there are no cores.
     pub fn new(clock: Rc<Clock>, link: Link, spec: HostCpu) -> Self {
-        assert!(spec.cores_per_link > 0, "nobody would gather");
+        assert!(spec.cores_per_link > 0, "a link needs at least one core");
         ScatterGather {
             clock,
             link,
             cores: Slots::new(spec.cores_per_link),
             spec,
             open: Default::default(),
-            batches_under_way: Cell::default(),
-            under_way: Cell::default(),
+            batches_in_flight: Cell::default(),
+            in_flight: Cell::default(),
             worked: Cell::default(),
         }
     }
 
     /// Reads adjacent bytes.
     pub async fn read(&self, bytes: u32) {
-        self.pass(false, bytes).await;
+        self.join_batch(false, bytes).await;
     }
 
     /// Writes adjacent bytes.
     pub async fn write(&self, bytes: u32) {
-        self.pass(true, bytes).await;
+        self.join_batch(true, bytes).await;
     }
 
-    /// Operations that have begun and not ended.
-    pub fn under_way(&self) -> u32 {
-        self.under_way.get()
+    /// Returns the number of operations that have begun and not ended.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.get()
     }
 
-    /// The link that they work for.
+    /// Returns the link of the cores.
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// How long its cores have been at work, on average.
+    /// Returns how long the cores have been busy, on average.
     pub fn busy(&self) -> Time {
         self.worked.get().part(self.spec.cores_per_link.into())
     }
 
-    /// Takes part in a batch until it is done.
-    async fn pass(&self, writes: bool, bytes: u32) {
-        self.under_way.set(self.under_way.get() + 1);
+    /// Joins a batch and waits until it is done.
+    async fn join_batch(&self, writes: bool, bytes: u32) {
+        self.in_flight.set(self.in_flight.get() + 1);
         let open = &self.open[usize::from(writes)];
         let batch = Rc::clone(open.borrow_mut().get_or_insert_default());
         batch.operations.set(batch.operations.get() + 1);
@@ -121,7 +122,7 @@ impl ScatterGather {
             batch.first.take().into_iter().for_each(Waker::wake);
         }
         if is_first {
-            self.see_to(&batch, writes).await;
+            self.process(&batch, writes).await;
         } else {
             let _waiting = self.clock.span(|| "cores of the host gather or scatter a batch".to_owned());
             poll_fn(|context| {
@@ -133,16 +134,16 @@ impl ScatterGather {
             })
             .await;
         }
-        self.under_way.set(self.under_way.get() - 1);
+        self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Waits until a batch is to be sent, and takes it through.
-    async fn see_to(&self, batch: &Rc<Batch>, writes: bool) {
+    /// Waits until a batch is to be sent, and processes it.
+    async fn process(&self, batch: &Rc<Batch>, writes: bool) {
         let open = &self.open[usize::from(writes)];
         let is_collected = || open.borrow().as_ref().is_some_and(|open| Rc::ptr_eq(open, batch));
         let collecting = self.clock.span(|| "collects a batch for the cores of the host".to_owned());
         poll_fn(|context| {
-            if is_collected() && self.batches_under_way.get() >= self.spec.cores_per_link {
+            if is_collected() && self.batches_in_flight.get() >= self.spec.cores_per_link {
                 batch.first.replace(Some(context.waker().clone()));
                 return Poll::Pending;
             }
@@ -153,7 +154,7 @@ impl ScatterGather {
         if is_collected() {
             open.take();
         }
-        self.batches_under_way.set(self.batches_under_way.get() + 1);
+        self.batches_in_flight.set(self.batches_in_flight.get() + 1);
         let addresses = batch.operations.get() * ADDRESS_BYTES;
         let sent = if writes { addresses + batch.bytes.get() } else { addresses };
         self.clock.until(self.link.write(sent).await).await;
@@ -161,7 +162,7 @@ impl ScatterGather {
         if !writes {
             self.link.read(batch.bytes.get(), Residence::Cache).await;
         }
-        self.batches_under_way.set(self.batches_under_way.get() - 1);
+        self.batches_in_flight.set(self.batches_in_flight.get() - 1);
         batch.is_done.set(true);
         batch.others.take().into_iter().for_each(Waker::wake);
         for open in self.open.iter().filter_map(|open| open.borrow().clone()) {
@@ -169,7 +170,7 @@ impl ScatterGather {
         }
     }
 
-    /// A core's part, with the doorbell's way to the NIC.
+    /// Occupies a core, and waits until the doorbell has arrived at the NIC.
     async fn work(&self, span: Time) {
         let core = self.cores.take().await;
         let _work = self.clock.span(|| "a core of the host is at work".to_owned());
@@ -197,18 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_the_core_and_both_ways() {
+    fn a_batch_takes_the_core_and_both_directions() {
         let (cores, clock) = cores(1);
-        // The first finds the core with nothing to do and is a batch of its own; then 256 are one.
+        // The first operation finds the core idle and is a batch of its own. The next 256 are one batch.
         run(&clock, 257, (0..257).map(|_| cores.read(64)));
         let own = cores.spec.operation_span(64);
         let core = own * 256;
         assert_eq!(cores.busy(), own + core);
-        // Sent, 250 ns; worked on; 250 ns; 16 KiB read, of which the first bytes take 800 ns. A single one is sent and
-        // read beside it.
+        // The full batch is sent in 250 ns and executed. After another 250 ns, 16 KiB are read, whose first bytes take
+        // 800 ns. The single operation is sent and read in parallel.
         let rest = (clock.now() - core).as_us();
         assert!((9.0..11.0).contains(&core.as_us()) && (3.5..4.5).contains(&rest), "{core} and {rest} µs");
-        assert_eq!(cores.under_way(), 0);
+        assert_eq!(cores.in_flight(), 0);
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
                 _ => cores.write(64).await,
             };
             run(&clock, 64, (0..count).map(operation));
-            assert_eq!((cores.under_way(), cores.batches_under_way.get()), (0, 0));
+            assert_eq!((cores.in_flight(), cores.batches_in_flight.get()), (0, 0));
             assert!(cores.open.iter().all(|open| open.borrow().is_none()), "{count}");
         }
     }

@@ -7,10 +7,10 @@
 //! operations   └─────────────▶ NIC 9: …                             ─▶ its region  ─ memory node 1
 //! ```
 //!
-//! NICs share their memory node's bandwidth, and the clients. Each NIC has its links to itself: the slots of section 6.2 end
-//! at the processors, without a switch between. Clients have a window of operations under way and draw keys without
-//! asking who owns them, so when one NIC cannot follow, the window fills with what waits for it, and all others go at the
-//! pace that leaves them.
+//! The NICs of a memory node share its bandwidth, and all NICs share the clients. Each NIC has its own links: the slots
+//! of section 6.2 are connected to the processors without a switch. Clients have a window of operations in flight and
+//! draw keys without regard to their owners. So when one NIC is too slow, operations that wait for it fill the window,
+//! and limit the rate of all other NICs.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_store::processor::{Processor, Replies};
 
 use crate::clock::{Clock, run};
@@ -29,32 +29,32 @@ use crate::pcie::HostMemory;
 use crate::pipeline::{Clients, Feed, Hazard, Passage, Pipeline};
 use crate::time::Time;
 
-/// A NIC of the server, and what it is asked.
+/// A NIC of the server, and its input.
 pub struct Nic<'a> {
-    /// Its store. All of a server have one clock.
+    /// Its store. All stores of a server have one clock.
     pub processor: &'a mut Processor<NicMemory>,
     /// All requests for its keys.
     pub requests: &'a [Request<'a>],
-    /// When each of them has passed its wire at the earliest, since the start of the run.
+    /// The earliest time at which each request has passed the wire, since the start of the run.
     pub arrivals: &'a [Time],
-    /// Where the answers go.
+    /// The destination of the replies.
     pub replies: &'a mut Replies,
 }
 
-/// Which NIC owns a key of this number.
+/// Returns the NIC that owns a key.
 pub fn owner(key: u32, salt: u64, nics: u32) -> u32 {
     (hash(u64::from(key) ^ hash(salt)) % u64::from(nics)) as u32
 }
 
-/// Idle memory of all nodes, as each NIC sees it.
+/// Returns idle memory of all nodes, one entry for each NIC.
 pub fn host_memories(hardware: &Hardware) -> Vec<Rc<HostMemory>> {
     let nodes: Vec<_> =
         (0..hardware.server.memory_nodes).map(|_| Rc::new(HostMemory::new(&hardware.host_dram))).collect();
     (0..hardware.server.nics as usize).map(|nic| Rc::clone(&nodes[nic % nodes.len()])).collect()
 }
 
-/// Runs all requests of all NICs. `order` says in which order clients send them: each names a NIC, and means its next
-/// request. Answers with the passages of each NIC's requests, on one scale.
+/// Runs all requests of all NICs. `order` is the order in which clients send them: each entry is a NIC, and stands for
+/// its next request. Returns the passages of each NIC's requests, relative to one start.
 ///
 /// # Panics
 /// If the order names a NIC more often than it has requests.
@@ -64,11 +64,11 @@ pub fn run_server(clock: &Clock, hardware: &Hardware, nics: &mut [Nic<'_>], orde
     passages
 }
 
-/// Polls the operation at a place of one NIC.
+/// Polls the operation at an index of one NIC.
 type Poller<'a> = dyn Fn(usize, &mut Context<'_>) -> Poll<()> + 'a;
 
-/// A store lends what its operations need to a closure: so the pipelines lie inside one another, and in the innermost all
-/// of them run.
+/// Nests the pipelines. A store lends the state of its operations to a closure, so each pipeline runs inside the
+/// closure of the one before. The innermost closure runs all of them.
 fn nest(
     clock: &Clock,
     hardware: &Hardware,
@@ -83,14 +83,14 @@ fn nest(
     let feed = Feed::new(nic.processor, Hazard::Waits, nic.requests, Clients::Open(nic.arrivals));
     let found = nic.processor.flow(nic.requests, nic.replies, |flow| {
         let pipeline = Pipeline::new(clock, flow, hardware, feed);
-        let operation = async |place: usize| pipeline.operation(place).await;
+        let operation = async |index: usize| pipeline.operation(index).await;
         let operations: RefCell<Vec<Option<Pin<Box<_>>>>> = RefCell::new(nic.requests.iter().map(|_| None).collect());
-        let poller = |place: usize, context: &mut Context<'_>| {
-            let begun = operations.borrow_mut()[place].take();
-            let mut begun = begun.unwrap_or_else(|| Box::pin(operation(place)));
+        let poller = |index: usize, context: &mut Context<'_>| {
+            let begun = operations.borrow_mut()[index].take();
+            let mut begun = begun.unwrap_or_else(|| Box::pin(operation(index)));
             let polled = begun.as_mut().poll(context);
             if polled.is_pending() {
-                operations.borrow_mut()[place] = Some(begun);
+                operations.borrow_mut()[index] = Some(begun);
             }
             polled
         };
@@ -102,21 +102,21 @@ fn nest(
 }
 
 fn run_in_order(clock: &Clock, hardware: &Hardware, pollers: &[&Poller<'_>], order: &[u32]) {
-    let mut places = vec![0; pollers.len()];
+    let mut next = vec![0; pollers.len()];
     let operations = order.iter().map(|nic| {
         let nic = *nic as usize;
-        let place = places[nic];
-        places[nic] += 1;
-        poll_fn(move |context| pollers[nic](place, context))
+        let index = next[nic];
+        next[nic] += 1;
+        poll_fn(move |context| pollers[nic](index, context))
     });
     run(clock, pollers.len() * hardware.processor.operations_in_flight as usize, operations);
 }
 
 #[cfg(test)]
 mod tests {
+    use skep_core::operation::{Operation, PutCondition, Reply};
     use skep_store::hash::Settings;
     use skep_store::memory::LocalMemory;
-    use skep_store::operation::{Operation, PutCondition, Reply};
 
     use super::*;
     use crate::dispatcher::{Dispatcher, Extent, Policy};
@@ -124,7 +124,7 @@ mod tests {
 
     const MEMORY: u64 = 1 << 20;
 
-    /// How long a server of this kind takes for as many PUTs and GETs of each of a NIC's keys.
+    /// Returns how long a server of this kind takes for an equal number of PUTs and GETs of each of a NIC's keys.
     fn span(hardware: &Hardware, order: impl Fn(u32) -> u32) -> Time {
         const COUNT: u32 = 4000;
         let clock = Rc::new(Clock::default());
@@ -162,7 +162,7 @@ mod tests {
             }
         }
         assert!(passages.iter().zip(&of_nics).all(|(passages, requests)| passages.len() == requests.len()));
-        passages.into_iter().flatten().map(|passage| passage.answered).max().unwrap()
+        passages.into_iter().flatten().map(|passage| passage.replied).max().unwrap()
     }
 
     fn server(nics: u32, memory_nodes: u32) -> Hardware {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nics_do_their_shares_side_by_side_and_the_busiest_holds_up_all() {
+    fn nics_work_in_parallel_and_the_busiest_limits_all() {
         let one = span(&server(1, 1), |_| 0).as_us();
         let four = span(&server(4, 1), |number| number / 2 % 4).as_us();
         assert!((3.2..4.0).contains(&(one / four)), "{one} and {four} µs");

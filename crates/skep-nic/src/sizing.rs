@@ -1,18 +1,19 @@
-//! What a board reaches with a given load, how the store should be tuned for it, and what limits it: the tuning of KV-Direct,
-//! section 5.2.1, for any [`Hardware`].
+//! Calculates the throughput of a board with a given load, the tuning of the store for it, and the bottleneck. It
+//! generalizes the tuning of KV-Direct, section 5.2.1, to any [`Hardware`].
 //!
 //! ```text
 //! size, utilization ─▶ index ratio, inline threshold     the store's own choice, skep_store::hash::Settings
 //! runs of one NIC at several l ─▶ the fastest l          as for the points of Figure 16
-//! a run ─▶ throughput;  runs below it ─▶ latencies;  a run with each resource doubled, and l chosen anew ─▶ what limits it
+//! a run ─▶ throughput;  runs below it ─▶ latencies;  runs with one resource doubled, and l chosen again ─▶ bottleneck
 //! ```
 //!
-//! Of a server with several NICs one is tuned, with its part of the memory node that it shares; all other figures are of all
-//! NICs together, whose clients draw keys without asking who owns them, as in Figure 20. There the busiest NIC is what
-//! limits, and is what shares of busy time are about.
+//! Of a server with several NICs, one NIC is tuned, with its part of the shared memory node. All other figures are of
+//! all NICs together. As in Figure 20, their clients draw keys without regard to their owners. So the busiest NIC is
+//! the limit, and the shares of busy time are those of this NIC.
 //!
-//! All of it is measured on the model with a scaled memory: the same operations, tables and packets, fewer keys. Of a long
-//! tail over fewer keys the first ones are more popular and the NIC's DRAM holds less of the rest, as in Figure 16.
+//! All figures are measured on the model with a scaled memory: the same operations, tables and packets, but fewer keys.
+//! In a long tail over fewer keys, the first keys are more popular, and the NIC's DRAM holds less of the rest, as in
+//! Figure 16.
 
 use skep_store::hash::Settings;
 
@@ -24,41 +25,41 @@ use crate::paper::server_corpus::{ServerCorpus, ServerWorkload};
 use crate::pipeline::Hazard;
 use crate::time::Time;
 
-/// Lines of the scaled memory, as a power of two; of one of several NICs, fewer.
+/// Lines of the scaled memory, as a power of two. With several NICs, each has fewer.
 const LINE_BITS: u32 = 17;
 const LINE_BITS_OF_SEVERAL: u32 = 15;
-/// Operations of a run that is reported; of one of several NICs, fewer.
+/// Operations of a reported run. With several NICs, each has fewer.
 const OPERATIONS: u32 = 20_000;
 const OPERATIONS_OF_SEVERAL: u32 = 8_000;
 /// Shares of the throughput at which latencies are measured.
 const LATENCY_LOADS: [f64; 2] = [0.5, 0.9];
-/// Pairs that lie in one slab: the pipeline has no others.
+/// Largest pair that fits one slab: the pipeline has no larger ones.
 const KV_BYTES_MAX: u32 = 508;
 const SKEW_MAX: f64 = 1.5;
-/// A resource whose doubling gains less than this is not what limits.
+/// A resource is not the bottleneck if its doubling gains less than this.
 const GAIN_MIN: f64 = 0.02;
 
-/// What is asked of the board.
+/// The load of the board.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
-    /// Bytes of key and value, all alike.
+    /// Bytes of key and value, the same for all pairs.
     pub kv_bytes: u32,
     /// Share of PUTs, of existing keys; the others are GETs.
     pub put_share: f64,
-    /// θ of Zipf's law; 0: all keys are equally popular. YCSB's long tail is 0.99.
+    /// θ of Zipf's law. With 0, all keys are equally popular. YCSB's long tail is 0.99.
     pub skew: f64,
-    /// Bytes of pairs over bytes of memory. `None`: as far as the store lays itself out for if all that it knows is the size.
+    /// Bytes of pairs over bytes of memory. `None`: the utilization that the store assumes if it knows only the size.
     pub utilization: Option<f64>,
 }
 
-/// What the board reaches, and how it is tuned for that.
+/// The throughput of the board, and its tuning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizing {
-    /// What the busiest NIC gets of all operations, over the average; 1 of a single one.
+    /// The busiest NIC's share of all operations, over the average. It is 1 for a single NIC.
     pub busiest_nic: f64,
     /// Bytes of pairs over bytes of memory.
     pub utilization: f64,
-    /// Pairs in the whole memory, of all NICs, at that utilization.
+    /// Number of pairs in the whole memory of all NICs at that utilization.
     pub pairs: u64,
     /// The best hash index ratio.
     pub hash_index_ratio: f64,
@@ -68,66 +69,66 @@ pub struct Sizing {
     pub dispatch_ratio: f64,
     /// Millions of operations a second.
     pub mops: f64,
-    /// Lines of memory for an operation.
+    /// Lines of memory that one operation accesses.
     pub lines: f64,
-    /// Share of the lines that the NIC's DRAM answered.
+    /// Share of the lines that the NIC's DRAM served.
     pub near_share: f64,
-    /// Share of operations that got their value from another of their key.
+    /// Share of operations that got their value from another operation on their key.
     pub forwarded_share: f64,
-    /// Below that throughput.
+    /// Latencies at lower throughputs.
     pub latencies: Vec<Latency>,
-    /// How busy each resource was, and what twice as much of it would gain.
+    /// The share of time in which each resource was busy, and the gain if it was doubled.
     pub resources: Vec<Resource>,
-    /// The resource that limits: the one of which twice as much gains most.
+    /// The bottleneck: the resource whose doubling gains most.
     pub bottleneck: &'static str,
 }
 
-/// How long operations take at a load, from client to client.
+/// The latency of operations at a load, from client to client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// Millions of operations a second, at regular times.
+    /// Throughput in millions of operations a second, at regular times.
     pub mops: f64,
-    /// On average, in µs.
+    /// Mean latency in µs.
     pub mean_us: f64,
-    /// What 95 % do not exceed, in µs.
+    /// 95th percentile in µs.
     pub p95_us: f64,
-    /// What 99 % do not exceed, in µs.
+    /// 99th percentile in µs.
     pub p99_us: f64,
 }
 
-/// Something that can be short.
+/// A resource that can be the bottleneck.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
-    /// The share of the time in which it was busy, of several parts the busiest one's, of several NICs the busiest one's.
+    /// The share of the time in which it was busy. For several parts or NICs, that of the busiest one.
     pub busy: f64,
     /// Its parts, if it has several.
     pub parts: Vec<(&'static str, f64)>,
-    /// Millions of operations a second with twice as much of it, and l chosen anew.
+    /// Millions of operations a second if it is doubled and l is chosen again.
     pub mops_if_doubled: f64,
 }
 
-/// Why a demand is refused.
+/// The reason why a demand is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizingError {
-    /// The hardware cannot be.
+    /// The hardware is impossible.
     #[error(transparent)]
     Hardware(#[from] HardwareError),
-    /// A value that cannot be, or that the model does not have.
+    /// A value that is impossible, or that the model does not support.
     #[error("{field}: {reason}")]
     Demand {
-        /// Its name.
+        /// The name of the field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The name of a resource, and what makes twice as much of it.
+/// The name of a resource, and the function that doubles it.
 type Doubling = (&'static str, fn(&mut Hardware));
 
-/// All resources. A board need not have the last.
+/// All resources. A board may lack the last one.
 const RESOURCES: [Doubling; 7] = [
     ("clock", |board| board.processor.clock_mhz *= 2.0),
     ("operations in flight", |board| board.processor.operations_in_flight *= 2),
@@ -138,34 +139,34 @@ const RESOURCES: [Doubling; 7] = [
     ("host cores", |board| board.host_cpu.cores_per_link *= 2),
 ];
 
-/// What all figures are measured on.
+/// The stores for all measurements.
 struct Bench<'a> {
     demand: &'a Demand,
     seed: u64,
-    /// One NIC, which l is chosen on.
+    /// One NIC, on which l is chosen.
     nic: Corpus,
-    /// All, if there are several.
+    /// All NICs, if there are several.
     server: Option<ServerCorpus>,
 }
 
-/// What a run found.
+/// The results of a run.
 struct Run {
     mops: f64,
     lines: f64,
     near_share: f64,
     forwarded_share: f64,
-    /// In the order of the answers, without the network's delay.
+    /// Latencies in the order of the replies, without the network's delay.
     latencies: Vec<Time>,
     span: Time,
-    /// Of all operations, what the busiest NIC got, over the average.
+    /// The busiest NIC's share of all operations, over the average.
     busiest: f64,
-    /// Of that NIC: operations, how long they were in flight together, and how busy its memory's parts were.
+    /// Operations of the busiest NIC, their total time in flight, and the load of its memory.
     operations: u64,
     held: Time,
     load: MemoryLoad,
 }
 
-/// Sizes a board. The same seed gives the same figures. `progress` hears the share that is done.
+/// Sizes a board. The same seed gives the same figures. Calls `progress` with the share that is done.
 pub fn size(
     hardware: &Hardware,
     demand: &Demand,
@@ -227,7 +228,7 @@ pub fn size(
 }
 
 impl<'a> Bench<'a> {
-    /// Loads the stores; answers their settings, too.
+    /// Loads the stores. Returns them with their settings.
     fn load(
         hardware: &Hardware,
         demand: &'a Demand,
@@ -244,7 +245,7 @@ impl<'a> Bench<'a> {
             let mut server = None;
             if hardware.server.nics > 1 {
                 let settings = demand.settings(LINE_BITS_OF_SEVERAL, seed)?;
-                // The keys of a scaled memory are so few that they are not divided evenly.
+                // A scaled memory has so few keys that they are not distributed evenly.
                 let keys = settings.memory as f64 * utilization / f64::from(demand.kv_bytes);
                 let evenly = scaled(utilization) * (1.0 - 4.0 / keys.sqrt()).max(0.5);
                 let mut all = ServerCorpus::load_with(hardware, &settings, demand.kv_bytes, evenly)?;
@@ -256,8 +257,7 @@ impl<'a> Bench<'a> {
         loaded().ok_or_else(|| {
             let kv_size = demand.kv_bytes as usize;
             let most = Settings::utilization_max(kv_size);
-            let reason =
-                format!("{utilization} leaves no room for pairs of {kv_size} B, which fill less than {most:.2}");
+            let reason = format!("{utilization} is too high for pairs of {kv_size} B, which fill less than {most:.2}");
             SizingError::Demand { field: "utilization", reason }
         })
     }
@@ -275,14 +275,14 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The load dispatch ratio at which a NIC of this hardware is fastest.
+    /// Returns the load dispatch ratio at which a NIC of this hardware is fastest.
     fn tuned_ratio(&mut self, hardware: &Hardware) -> f64 {
         self.nic.hardware = hardware.one_nic();
         self.nic.tuned_ratio(&self.workload(0.0))
     }
 
-    /// Runs the demand on hardware that differs in speeds only from what the stores were loaded for. Clients have another
-    /// operation in every such span.
+    /// Runs the demand on hardware that may differ in its speeds from that for which the stores were loaded. Clients
+    /// have another operation after each `interval`.
     fn run(&mut self, hardware: &Hardware, dispatch_ratio: f64, interval: Time) -> Run {
         let workload = self.workload(dispatch_ratio);
         let Some(server) = &mut self.server else {
@@ -297,7 +297,7 @@ impl<'a> Bench<'a> {
                 span: outcome.span,
                 busiest: 1.0,
                 operations: outcome.passages.len() as u64,
-                held: outcome.passages.iter().map(|passage| passage.answered - passage.decoded).sum(),
+                held: outcome.passages.iter().map(|passage| passage.replied - passage.decoded).sum(),
                 load: outcome.load,
             };
         };
@@ -327,18 +327,19 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What is filled of a scaled memory: it has fewer buckets, so that the last random chains may not find theirs.
+/// Returns the utilization of the scaled memory. It is slightly lower, because the scaled memory has fewer buckets, and
+/// the last random chains may not get theirs.
 fn scaled(utilization: f64) -> f64 {
     utilization - 0.005_f64.min(utilization / 2.0)
 }
 
 impl Demand {
-    /// Refuses what cannot be; answers the utilization.
+    /// Checks that all values are possible. Returns the utilization.
     fn check(&self) -> Result<f64, SizingError> {
         let Demand { kv_bytes, put_share, skew, .. } = *self;
         let least = KEY_BYTES + 1;
         if !(least..=KV_BYTES_MAX).contains(&kv_bytes) {
-            let reason = format!("{kv_bytes} is not between {least} and {KV_BYTES_MAX} bytes, which the model has");
+            let reason = format!("{kv_bytes} is not between {least} and {KV_BYTES_MAX} bytes, the sizes of the model");
             return refuse("kv-size", reason);
         }
         if !(0.0..=1.0).contains(&put_share) {
@@ -354,7 +355,7 @@ impl Demand {
         Ok(utilization)
     }
 
-    /// The store's, for a memory of so many lines. `None`: the pairs do not fill so much of it.
+    /// Returns the store's settings for a memory of this many lines, or `None` if the memory cannot hold the pairs.
     fn settings(&self, line_bits: u32, seed: u64) -> Option<Settings> {
         let memory = u64::from(LINE_BYTES) << line_bits;
         let kv_size = self.kv_bytes as usize;
@@ -366,7 +367,7 @@ impl Demand {
 }
 
 impl Latency {
-    /// Without the first and the last tenth, in which the pipeline fills and empties.
+    /// Calculates the latencies of a run. Ignores the first and the last tenth, in which the pipeline is not full.
     fn of(run: &Run, hardware: &Hardware) -> Self {
         let count = run.latencies.len();
         let mut latencies = run.latencies[count / 10..count * 9 / 10].to_vec();
@@ -377,7 +378,7 @@ impl Latency {
     }
 }
 
-/// How busy the parts of a resource were.
+/// Returns how busy the parts of a resource were.
 fn busy(name: &str, hardware: &Hardware, demand: &Demand, run: &Run) -> Vec<(&'static str, f64)> {
     let Run { load, span, .. } = run;
     let operations = run.operations as f64;
@@ -401,7 +402,8 @@ fn busy(name: &str, hardware: &Hardware, demand: &Demand, run: &Run) -> Vec<(&'s
         "host DRAM" => vec![("channels", load.host_dram)],
         "host cores" => vec![("cores", load.host_cores)],
         _ => {
-            // Packets that are not full would fill the wire at any load; full ones say what it needs.
+            // Packets that are not full would occupy the wire at any load. The figure for full packets shows the
+            // required bandwidth.
             let spec = &hardware.network;
             let need = |share: f64, bytes: u32| {
                 let together = operations_per_packet(spec, bytes);
@@ -411,13 +413,13 @@ fn busy(name: &str, hardware: &Hardware, demand: &Demand, run: &Run) -> Vec<(&'s
             let (puts, value) = (demand.put_share, demand.kv_bytes - KEY_BYTES);
             vec![
                 ("requests", need(puts, demand.kv_bytes) + need(1.0 - puts, KEY_BYTES)),
-                ("answers", need(puts, 0) + need(1.0 - puts, value)),
+                ("replies", need(puts, 0) + need(1.0 - puts, value)),
             ]
         }
     }
 }
 
-/// The one whose doubling gains most; if none gains, because two are balanced, the busiest.
+/// Returns the resource whose doubling gains most. If none gains, because two are balanced, returns the busiest.
 fn bottleneck(resources: &[Resource], mops: f64) -> &'static str {
     let most = |of: fn(&Resource) -> f64| {
         resources.iter().max_by(|one, other| of(one).total_cmp(&of(other))).expect("there are resources")
@@ -462,13 +464,13 @@ mod tests {
         }
     }
 
-    /// No load dispatch ratio of a sweep reaches more, but for what runs differ by.
+    /// Checks that no load dispatch ratio of a sweep is faster, except for the variation between runs.
     #[test]
     fn the_dispatch_ratio_is_among_the_best() {
         for (kv_bytes, put_share, skew) in [(10, 0.5, 0.99), (62, 0.5, 0.99), (10, 0.0, 0.0)] {
             let demand = demand(kv_bytes, put_share, skew);
             let mut board = Hardware::kv_direct();
-            // Nothing else may be the bound.
+            // No other resource may be the bound.
             board.processor.clock_mhz = 1000.0;
             board.network.bandwidth_gb_per_s = 500.0;
             let sizing = size(&board, &demand, 7, &mut |_| ()).unwrap();
@@ -480,7 +482,8 @@ mod tests {
         }
     }
 
-    /// NICs do their shares side by side; what a memory node's NICs share is shared; a long tail is not divided evenly.
+    /// Checks that NICs work in parallel, that the NICs of a memory node share it, and that a long tail is divided
+    /// unevenly.
     #[test]
     fn several_nics_are_sized_together() {
         let puts = demand(10, 1.0, 0.0);
@@ -515,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_field_and_the_reason() {
+    fn an_impossible_value_is_refused_with_its_field_and_the_reason() {
         let good = demand(10, 0.5, 0.99);
         for (bad, field, reason) in [
             (Demand { kv_bytes: 4, ..good.clone() }, "kv-size", "4 is not between 5"),

@@ -1,68 +1,68 @@
-//! Virtual time: whole picoseconds, so that sums are exact and a run can be repeated bit for bit.
+//! Virtual time in integer picoseconds, so that sums are exact and a run can be repeated bit for bit.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, Mul, Sub};
 
-/// A moment since the start of a run, or a span between two.
+/// A time since the start of a run, or a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The start, or no time at all.
+    /// The start, or a duration of zero.
     pub const ZERO: Time = Time(0);
 
-    /// So many picoseconds.
+    /// Returns this many picoseconds.
     pub const fn from_ps(picoseconds: u64) -> Self {
         Time(picoseconds)
     }
 
-    /// So many nanoseconds, rounded to picoseconds. Negative ones are none.
+    /// Returns this many nanoseconds, rounded to picoseconds. A negative number is zero.
     pub fn from_ns(nanoseconds: f64) -> Self {
         Time((nanoseconds * 1e3).round() as u64)
     }
 
-    /// A cycle of a clock.
+    /// Returns the cycle of a clock.
     pub fn cycle(mhz: f64) -> Self {
         Time::from_ns(1e3 / mhz)
     }
 
-    /// What this many bytes take on a path of this bandwidth. A GB is 10⁹ bytes.
+    /// Returns the time that this many bytes take on a path of this bandwidth. A GB is 10⁹ bytes.
     pub fn of_bytes(bytes: u64, gb_per_s: f64) -> Self {
         Time::from_ns(bytes as f64 / gb_per_s)
     }
 
-    /// In picoseconds.
+    /// Returns the time in picoseconds.
     pub fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// In nanoseconds.
+    /// Returns the time in nanoseconds.
     pub fn as_ns(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// In microseconds.
+    /// Returns the time in microseconds.
     pub fn as_us(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The first edge of a clock at this moment or after it.
+    /// Returns the first edge of a clock at this time or after it.
     pub fn next_edge(self, cycle: Time) -> Time {
         Time(self.0.next_multiple_of(cycle.0.max(1)))
     }
 
-    /// One of so many equal parts, rounded down.
+    /// Returns one of `parts` equal parts, rounded down.
     pub fn part(self, parts: u64) -> Time {
         Time(self.0 / parts)
     }
 
-    /// This span as a share of another.
+    /// Returns this duration as a share of another.
     pub fn share_of(self, span: Time) -> f64 {
         self.0 as f64 / span.0 as f64
     }
 
-    /// What is left after taking away `earlier`, or nothing.
+    /// Returns the difference to `earlier`, or zero if it would be negative.
     pub fn saturating_sub(self, earlier: Time) -> Time {
         Time(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! What happened when: spans of virtual time, written down while operations run.
+//! Records events: spans of virtual time, written while operations run.
 //!
 //! ```text
 //! operation  ├──────────────────────────────────────┤
@@ -6,58 +6,58 @@
 //! tag, link …  ├┤├──────┤├──────────┤├──┤├────┤           unless both are parts that run side by side
 //! ```
 //!
-//! A [`crate::clock::Clock`] has one recorder, which is off: then a span costs the look at a flag. Whoever switches it on
-//! sees to it that only what is of interest is under way.
+//! A [`crate::clock::Clock`] has one recorder, which is off by default. Then an event costs a test of a flag. The
+//! caller that switches it on must ensure that only the operations of interest are in flight.
 
 use std::cell::{Cell, RefCell};
 
 use crate::clock::Clock;
 use crate::time::Time;
 
-/// Where something happens.
+/// The location of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Track {
-    /// As the client and the network see it.
+    /// The client and the network.
     Network,
-    /// In the NIC and the host. It may go on when the answer is under way.
+    /// The NIC and the host. An event may end after the reply was sent.
     Nic,
 }
 
-/// Something that took time.
+/// An event with a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Where it was.
+    /// Its location.
     pub track: Track,
-    /// What it was.
+    /// Its name.
     pub name: String,
-    /// Its begin, since the start of the clock.
+    /// Its start, since the start of the clock.
     pub begin: Time,
     /// Its end.
     pub end: Time,
 }
 
-/// Writes events down.
+/// Records events.
 #[derive(Debug, Default)]
 pub struct Recorder {
     is_on: Cell<bool>,
     events: RefCell<Vec<Event>>,
 }
 
-/// An event that is under way; it ends when this is dropped.
+/// An event that has not ended. It ends when this value is dropped.
 #[derive(Debug)]
 #[must_use = "the event ends when this is dropped"]
-pub struct UnderWay<'a> {
+pub struct OpenEvent<'a> {
     clock: &'a Clock,
-    place: Option<usize>,
+    index: Option<usize>,
 }
 
 impl Recorder {
-    /// From now on events are written down.
+    /// Starts recording events.
     pub fn switch_on(&self) {
         self.is_on.set(true);
     }
 
-    /// From now on none are. Answers with those that took time, by their begins, the longer ones first.
+    /// Stops recording. Returns the events with a duration in the order of their starts, the longer ones first.
     pub fn switch_off(&self) -> Vec<Event> {
         self.is_on.set(false);
         let mut events = self.events.take();
@@ -66,7 +66,7 @@ impl Recorder {
         events
     }
 
-    /// Writes down an event whose times are known.
+    /// Records an event with known times.
     pub fn add(&self, track: Track, name: &str, begin: Time, end: Time) {
         if self.is_on.get() {
             self.events.borrow_mut().push(Event { track, name: name.to_owned(), begin, end });
@@ -74,31 +74,32 @@ impl Recorder {
     }
 
     /// Begins an event in the NIC now.
-    pub(crate) fn begin<'a>(&self, clock: &'a Clock, name: impl FnOnce() -> String) -> UnderWay<'a> {
-        let place = self.is_on.get().then(|| {
+    pub(crate) fn begin<'a>(&self, clock: &'a Clock, name: impl FnOnce() -> String) -> OpenEvent<'a> {
+        let index = self.is_on.get().then(|| {
             let mut events = self.events.borrow_mut();
             events.push(Event { track: Track::Nic, name: name(), begin: clock.now(), end: clock.now() });
             events.len() - 1
         });
-        UnderWay { clock, place }
+        OpenEvent { clock, index }
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for OpenEvent<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place
-            && let Some(event) = self.clock.recorder().events.borrow_mut().get_mut(place)
+        if let Some(index) = self.index
+            && let Some(event) = self.clock.recorder().events.borrow_mut().get_mut(index)
         {
             event.end = self.clock.now();
         }
     }
 }
 
-/// For each of these events, which have to be in the order of [`Recorder::switch_off`], the lane that it is drawn in and
-/// how many others of that lane it lies in. In a lane, two events are of one track, and apart or one in the other.
+/// Returns two numbers for each event: the lane that it is drawn in, and its depth, which is the number of events of
+/// that lane that contain it. Two events in a lane belong to one track, and are disjoint or nested. Expects the order
+/// of [`Recorder::switch_off`].
 pub fn lanes(events: &[Event]) -> Vec<(usize, usize)> {
     let mut lanes: Vec<(Track, Vec<Time>)> = Vec::new();
-    let place = |event: &Event| {
+    let lane = |event: &Event| {
         for (number, (track, ends)) in lanes.iter_mut().enumerate() {
             if *track != event.track {
                 continue;
@@ -114,7 +115,7 @@ pub fn lanes(events: &[Event]) -> Vec<(usize, usize)> {
         lanes.push((event.track, vec![event.end]));
         (lanes.len() - 1, 0)
     };
-    events.iter().map(place).collect()
+    events.iter().map(lane).collect()
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
     use crate::clock::{both, run};
 
     #[test]
-    fn events_have_their_times_and_lie_in_one_another_or_side_by_side() {
+    fn events_have_their_times_and_are_nested_or_overlap() {
         let clock = Clock::default();
         let part = async |name: &str, ns: f64| {
             let _part = clock.span(|| name.to_owned());

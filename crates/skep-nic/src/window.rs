@@ -1,4 +1,4 @@
-//! The congestion window: how many operations the clients may have in flight, by how long they take (KV-Direct, thesis
+//! The congestion window: limits the operations that clients may have in flight by their delay (KV-Direct, thesis
 //! chapter, "Congestion Avoidance").
 //!
 //! ```text
@@ -7,34 +7,35 @@
 //!            window ◀── shrinks above the target, grows below ──┘
 //! ```
 //!
-//! Where every buffer may fill, an operation waits behind all that wait with it, and the throughput is no higher for it.
-//! RDMA's credits hold clients back. The paper says that the window follows the running average of the delay in the way
-//! of TCP Vegas, and not by which figures; those here are a target and a sixteenth of the window each time.
+//! If every buffer may fill, an operation waits for all operations before it, but the throughput is no higher. RDMA's
+//! credits limit the clients. According to the paper, the window follows the running average of the delay, as in TCP
+//! Vegas. The paper does not give the parameters. The parameters here are a target delay, and steps of a sixteenth of
+//! the window.
 
 use std::cell::Cell;
 
 use crate::resource::{Slot, Slots};
 use crate::time::Time;
 
-/// Of the window, what it grows or shrinks by at a time.
+/// The window grows or shrinks by one part in this number at a time.
 const STEP: u32 = 16;
 
-/// A window that follows the delay.
+/// A congestion window that follows the delay.
 #[derive(Debug)]
 pub struct Window {
     credits: Slots,
     size: Cell<u32>,
     size_max: u32,
     target: Time,
-    /// Credits that are taken out of use as they come back.
+    /// Number of credits to remove when they return.
     owed: Cell<u32>,
-    /// Operations since the size was last set, and their delays together.
+    /// Operations since the size was last set, and the sum of their delays.
     count: Cell<u32>,
     delays: Cell<Time>,
 }
 
 impl Window {
-    /// An open window.
+    /// Returns a window of the largest size.
     pub fn new(size_max: u32, target: Time) -> Self {
         Window {
             credits: Slots::new(size_max),
@@ -47,7 +48,7 @@ impl Window {
         }
     }
 
-    /// Operations in flight at most, now.
+    /// Returns the largest number of operations in flight, at this time.
     pub fn size(&self) -> u32 {
         self.size.get()
     }
@@ -57,7 +58,7 @@ impl Window {
         self.credits.take().await
     }
 
-    /// Gives a credit back, for an operation that took so long.
+    /// Returns a credit, for an operation with this delay.
     pub fn give_back(&self, credit: Slot<'_>, delay: Time) {
         self.count.set(self.count.get() + 1);
         self.delays.set(self.delays.get() + delay);
@@ -97,7 +98,8 @@ mod tests {
     use crate::clock::{Clock, run};
     use crate::resource::Path;
 
-    /// Operations that take a path one after the other: each waits for all others in flight.
+    /// Runs operations that use one path, so that each waits for all others in flight. Returns the final size and the
+    /// end.
     fn settled(size_max: u32, target: Time) -> (u32, Time) {
         let clock = Clock::default();
         let (window, path) = (Window::new(size_max, target), Path::default());
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(settled(256, Time::from_ns(1e6)), (256, span), "nothing to avoid");
         for target in [500.0, 1000.0, 2000.0] {
             let (size, end) = settled(256, Time::from_ns(target));
-            // Of 10 ns each, so many make up the target.
+            // Operations of 10 ns each: this number of them makes up the target.
             let wanted = target / 10.0;
             assert!((f64::from(size) / wanted - 1.0).abs() < 0.15, "{size} for {target} ns");
             assert_eq!(end, span, "the path is never idle");

@@ -12,7 +12,7 @@
 //!
 //! It is not the native protocol's packet, because an operation that came in by RESP may be larger than a frame.
 
-use skep_store::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
+use skep_core::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
 use skep_wire::native::{Response, WireError};
 
 /// Bytes, and entries, that a batch or its answers keep the memory of between journeys. A shard keeps
@@ -218,8 +218,8 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-    use skep_store::operation::{
+    use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+    use skep_core::operation::{
         Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease,
         ScanStart, Shape, Update,
     };

@@ -3,7 +3,7 @@
 //! A chunk is a barrier. It is decoded from the input, its operations are submitted in rounds, and when every answer
 //! is in the output its bytes are given up and the next chunk is decoded. The requests borrow the input until then.
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_wire::native::{Hello, ProtocolError, WireError};
 
 use crate::native_chunk::{NativeChunk, NativeOperations};

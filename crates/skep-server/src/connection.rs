@@ -20,7 +20,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size};
 
 use crate::batch::Answers;

@@ -199,7 +199,7 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::{Operation, Reply, Request};
+    use skep_core::operation::{Operation, Reply, Request};
 
     use super::{PARCELS_MAX, connect_shards};
     use crate::connections::Token;

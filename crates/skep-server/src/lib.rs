@@ -82,10 +82,11 @@ impl Server {
         let cores = cores_for_shards(&settings, &mut steps)?;
         let mut processors = Vec::new();
         for _ in 0..settings.shards {
-            processors.push(steps.reserve(|| Processor::new(&settings.store(random_number())))?);
+            let store = settings.store(random_number());
+            processors.push(steps.reserve(|| Processor::new(&store), StartError::HashMemory)?);
         }
         let ordered = match settings.ordered(random_number()) {
-            Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings))?),
+            Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
             None => None,
         };
         let rings = connect_shards(processors.len(), &mut steps)?;

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };

@@ -8,7 +8,7 @@
 //! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its chunk, and
 //! its numbers are made binary in parts, one each time that [`RespChunk::decode`] is called.
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
 use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, Decoded, Part};

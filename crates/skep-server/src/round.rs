@@ -13,7 +13,7 @@
 //! defers one operation on a key defers the later ones too, and a round is only submitted again when nothing of it
 //! is under way, order is kept.
 
-use skep_store::operation::Reply;
+use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
 use crate::batch::{Answer, Answers};
@@ -358,8 +358,8 @@ impl Round {
 mod tests {
     use std::time::Instant;
 
+    use skep_core::operation::{Operation, PutCondition, Reply, Request};
     use skep_store::hash::Settings;
-    use skep_store::operation::{Operation, PutCondition, Reply, Request};
     use skep_store::processor::Processor;
 
     use super::{IDLE_BYTES_MAX, IDLE_RUNS_MAX, KEPT_BYTES_MAX, Round, Run, Slot, push_run};

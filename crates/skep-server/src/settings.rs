@@ -168,9 +168,12 @@ pub enum StartError {
     /// Shards are to be pinned, and the system does not say to which cores they may be.
     #[error("the system does not say which cores may be used: {0}: choose not to pin threads")]
     Affinity(#[source] std::io::Error),
-    /// The memory of a store cannot be reserved.
-    #[error(transparent)]
-    Region(RegionError),
+    /// The memory of a shard's hash store cannot be reserved.
+    #[error("{}", with_advice(.0, "--memory", " or another number of --shards"))]
+    HashMemory(#[source] RegionError),
+    /// The memory of the ordered store cannot be reserved.
+    #[error("{}", with_advice(.0, "--ordered-memory", ""))]
+    OrderedMemory(#[source] RegionError),
     /// The system refuses a socket, or what a shard waits for events with.
     #[error("the system refuses {what}: {source}: raise the limit of open files (ulimit -n), or choose fewer shards")]
     Descriptor {
@@ -190,6 +193,15 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+}
+
+/// Returns the error, and which option to change in which direction.
+fn with_advice(error: &RegionError, option: &str, alternative: &str) -> String {
+    let direction = match error {
+        RegionError::TooSmall { .. } => "larger",
+        RegionError::TooLarge { .. } | RegionError::Refused { .. } => "smaller",
+    };
+    format!("{error}: choose a {direction} {option}{alternative}")
 }
 
 impl ServerSettings {

@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 
-use skep_store::operation::{Reply, Request};
+use skep_core::operation::{Reply, Request};
 use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
@@ -261,7 +261,7 @@ impl<'s> Stores<'s> {
     /// Carries out the operations of a batch of the hash space, except puts and what follows them on their keys.
     #[cfg(test)]
     fn execute_without_puts(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies) -> usize {
-        use skep_store::operation::Operation;
+        use skep_core::operation::Operation;
         let mut keys = std::collections::HashSet::new();
         let mut is_deferred = |request: &Request<'_>| {
             let is_put = matches!(request.operation, Operation::Put { .. });
@@ -300,7 +300,7 @@ fn recycle<'a>(mut requests: Vec<Request<'_>>) -> Vec<Request<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::{Operation, Request};
+    use skep_core::operation::{Operation, Request};
     use skep_store::ordered::OwnerRun;
 
     use super::{Place, Space, SpaceRequests, Spaces};

@@ -43,11 +43,15 @@ impl Steps {
     }
 
     /// Takes a step that reserves memory.
-    pub(crate) fn reserve<T>(&mut self, reserve: impl FnOnce() -> Result<T, RegionError>) -> Result<T, StartError> {
+    pub(crate) fn reserve<T>(
+        &mut self,
+        reserve: impl FnOnce() -> Result<T, RegionError>,
+        refusal: impl FnOnce(RegionError) -> StartError,
+    ) -> Result<T, StartError> {
         if self.is_refused() {
-            return Err(StartError::Region(RegionError::Refused { size: 0, reason: Errno::NOMEM.to_string() }));
+            return Err(refusal(RegionError::Refused { size: 0, reason: Errno::NOMEM.to_string() }));
         }
-        reserve().map_err(StartError::Region)
+        reserve().map_err(refusal)
     }
 
     fn is_refused(&mut self) -> bool {

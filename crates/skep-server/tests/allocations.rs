@@ -11,8 +11,8 @@ use std::alloc::System;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::{Native, Resp, command, frame, server};
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::partition::shard_of;
 use support::{Native, frame, server};
 

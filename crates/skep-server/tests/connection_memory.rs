@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_server::{Server, ServerSettings};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use support::{Native, Resp, command, frame};
 
 const MIB: u64 = 1 << 20;

@@ -5,9 +5,9 @@ mod support;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, Reply, Request, Shape, Update};
 use skep_server::Server;
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, Reply, Request, Shape, Update};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 use support::{Native, Resp, frame_in, server};
 

@@ -6,9 +6,9 @@ mod support;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use skep_core::function::{Element, Fold};
+use skep_core::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_server::Server;
-use skep_store::function::{Element, Fold};
-use skep_store::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_wire::partition::shard_of;
 use support::{Native, Resp, command, frame, server};
 

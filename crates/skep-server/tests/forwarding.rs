@@ -3,8 +3,8 @@
 
 mod support;
 
+use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request};
 use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SizeWeights};
-use skep_store::operation::{Operation, OperationError, PutCondition, Reply, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, RequestFrameWriter};
 use support::{Native, Resp, command, frame, frame_in, seeds, server};
 

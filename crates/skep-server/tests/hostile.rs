@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_server::Server;
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{
     Operation, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
+use skep_server::Server;
 use skep_wire::native::{Hello, ORDERED_SPACE, REQUEST_FRAME_SIZE_MAX, WireError};
 use support::{Native, Resp, command, connect, frame, frame_in, seeds, server};
 

@@ -6,7 +6,7 @@ mod support;
 use std::io::Write;
 use std::time::Duration;
 
-use skep_store::operation::{Operation, Request};
+use skep_core::operation::{Operation, Request};
 use support::{Native, Resp, command, frame, server};
 
 /// Bytes of the process that are in memory.

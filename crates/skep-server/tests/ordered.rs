@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use skep_server::{Server, ServerSettings};
-use skep_store::operation::{
+use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
+use skep_server::{Server, ServerSettings};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, WireError};
 use support::{Native, Resp, command, frame_in, server};
 
@@ -120,7 +120,7 @@ fn spaces_are_apart_and_each_connection_has_its_own() {
         assert!(info.contains(line), "{line:?} is not in\n{info}");
     }
     first.expect("SKEP.SCAN - +\r\nSKEP.PREFIX a\r\nSKEP.COUNT - +\r\nSKEP.FLOOR a\r\n", {
-        format!("-ERR {}\r\n", OperationError::NotOrdered).repeat(4)
+        format!("-ERR {} (SELECT 1)\r\n", OperationError::NotOrdered).repeat(4)
     });
     first.expect("SCAN 0\r\n", "-ERR unknown command 'SCAN', with args beginning with: '0' \r\n");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::OperationError;
+use skep_core::operation::OperationError;
 use support::{Resp, command, seeds, server};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -8,9 +8,9 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use skep_core::function::{Element, Fold};
+use skep_core::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_server::Server;
-use skep_store::function::{Element, Fold};
-use skep_store::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_wire::native::WireError;
 use support::{Native, Resp, command, frame, server_with_delay_max};
 

@@ -5,7 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::Hello;
 use skep_wire::partition::shard_of;
 use support::{Native, Resp, command, frame, server};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 use skep_server::Server;
-use skep_store::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 use support::{command, connect, server};
 
 /// At least one valid command for each name in the table of commands, with keys that exist and keys that do not.

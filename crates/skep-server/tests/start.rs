@@ -26,7 +26,7 @@ fn bad_settings() {
     refused(&ServerSettings { delay_max: Some(std::time::Duration::ZERO), ..settings() }, "choose one from 1ms to 60s");
     refused(&ServerSettings { memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { ordered_memory: 1 << 50, ..settings() }, "choose at most");
-    refused(&ServerSettings { ordered_memory: 100, ..settings() }, "larger");
+    refused(&ServerSettings { ordered_memory: 100, ..settings() }, "choose a larger --ordered-memory");
     refused(&ServerSettings { connection_memory: 1 << 50, ..settings() }, "choose at most");
     refused(&ServerSettings { connection_memory: 100 << 20, ..settings() }, "choose at least 164626432 bytes");
     let few = ServerSettings { connection_memory: 1 << 20, connections_max: 1, ..settings() };
@@ -37,7 +37,7 @@ fn bad_settings() {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 256) {
         refused(&ServerSettings { pin_threads: true, ..crowded }, "256 shards cannot be pinned");
     }
-    refused(&ServerSettings { memory: 100, ..settings() }, "larger --memory");
+    refused(&ServerSettings { memory: 100, ..settings() }, "choose a larger --memory");
     refused(&ServerSettings { hash_index_ratio: Some(1.5), ..settings() }, "hash index ratio");
     refused(&ServerSettings { inline_threshold: Some(51), ..settings() }, "inline threshold");
     refused(&ServerSettings { native: SocketAddr::from(([192, 0, 2, 1], 0)), ..settings() }, "cannot listen on native");

@@ -7,15 +7,11 @@
 //! | [`hash`] | buckets, slabs, large values | KV-Direct, sections 3.3.1, 3.3.2 |
 //! | [`ordered`] | the B+ tree that threads share | Honeycomb |
 //! | [`processor`] | admission, reservation station, interleaver | KV-Direct, section 3.3.3 |
-//! | [`function`] | λ: what runs next to the data | KV-Direct, section 3.2 |
-//! | [`operation`] | one request type for every engine, door and test | KV-Direct, Table 1 |
 //! | [`naive`] | the obvious store that all tests compare with | |
 
-pub mod function;
 pub mod hash;
 pub mod memory;
 pub mod naive;
-pub mod operation;
 pub mod ordered;
 pub mod processor;
 mod short;

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use skep_store::function::{Element, Fold, UpdateFunction};
+use skep_core::function::{Element, Fold, UpdateFunction};
+use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
 use skep_store::memory::{AccessCounts, CountingMemory, LocalMemory};
-use skep_store::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use skep_store::processor::{Processor, Replies};
 
 const MEMORY_SIZE: u64 = 16 << 20;
@@ -219,8 +219,7 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
         let put = |value, condition| Operation::Put { value, condition };
         let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] };
         let wide = Reduce { fold: Fold::Dot, element: Element::U64, initial: &[0; 8], constants: &[0; 8] };
-        let none =
-            Filter { predicate: skep_store::function::Predicate::Greater, element: Element::U8, operand: &[255] };
+        let none = Filter { predicate: skep_core::function::Predicate::Greater, element: Element::U8, operand: &[255] };
         let add = |shape, operand, initial| {
             let (function, element) = (UpdateFunction::Add, Element::U8);
             Operation::Update(Update { function, element, shape, operand, initial, return_old: false })

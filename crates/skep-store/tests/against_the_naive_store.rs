@@ -3,10 +3,10 @@
 //! Every case is a memory of some size, settings, and a population of keys; the small memories fill up, so that chains,
 //! splitting, merging and full memory take part. `SKEP_SEED` repeats a run.
 
+use skep_core::operation::{Operation, OperationError, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory, Memory};
 use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SizeWeights};
-use skep_store::operation::{Operation, OperationError, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 /// What a case found, so that it can be asserted that it found it.

@@ -6,9 +6,9 @@ use std::alloc::System;
 use std::collections::HashSet;
 use std::hint::black_box;
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::naive::{Generator, GeneratorSettings, OwnedOperation, OwnedRequest, SizeWeights};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::naive::NaiveStore;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::ordered::{OrderedSettings, OrderedStore};
 use skep_store::processor::{Processor, Replies};
 

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{KEY_SIZE_MAX, OperationError, PutCondition, Reply};
+use skep_core::operation::{KEY_SIZE_MAX, OperationError, PutCondition, Reply};
 use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -130,7 +130,7 @@ fn run_with(settings: &OrderedSettings, case: &Case) {
                 step(&mut session, &mut map, &mut inputs, puts, &context);
             }
             let checked = session.check();
-            height = height.max(store.figures().height);
+            height = height.max(store.statistics().height);
             assert_eq!(checked.pairs, map.len() as u64);
             let bytes: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
             assert_eq!(checked.pair_bytes, bytes as u64);
@@ -141,7 +141,7 @@ fn run_with(settings: &OrderedSettings, case: &Case) {
                 assert_eq!(Some(value), expected.next(), "{} seed {seed} phase {phase}", case.name);
             });
             assert_eq!(expected.next(), None, "every key is answered");
-            let figures = store.figures();
+            let figures = store.statistics();
             assert_eq!(figures.garbage_bytes, 0, "nothing is under way");
             assert_eq!(figures.space.lids_used, checked.leaves + checked.interior_nodes, "LIDs are in the tree");
             println!("{checked:?} {figures:?}");

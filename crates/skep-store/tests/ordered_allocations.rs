@@ -7,8 +7,8 @@ use std::alloc::System;
 use std::hint::black_box;
 use std::time::Instant;
 
-use skep_store::function::{Element, Fold, Predicate};
-use skep_store::operation::{
+use skep_core::function::{Element, Fold, Predicate};
+use skep_core::operation::{
     Filter, Operation, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};

@@ -2,7 +2,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{PutCondition, Reply};
+use skep_core::operation::{PutCondition, Reply};
 use skep_store::ordered::{End, LinesTouched, OrderedSettings, OrderedStore, Range, Session, Start, Trace};
 
 type Part = [u8; 16];
@@ -21,7 +21,7 @@ fn put<T: Trace>(session: &mut Session<'_, T>, key: &Part, value: &[u8]) {
 
 /// Bytes of the region that were handed out, and of the page table.
 fn memory_of<T: Trace>(store: &OrderedStore<T>) -> u64 {
-    let space = store.figures().space;
+    let space = store.statistics().space;
     space.touched_bytes + space.lids * size_of::<u32>() as u64
 }
 
@@ -49,7 +49,7 @@ fn reads_few_lines(keys: &[Part]) {
         assert!(session.get(key, &mut Vec::new()));
         lines += store.trace().take().lines;
     }
-    let height = f64::from(store.figures().height);
+    let height = f64::from(store.statistics().height);
     let lines = lines as f64 / sample.len() as f64;
     let mut scan_lines = 0;
     for key in &sample[..2_000] {
@@ -75,7 +75,7 @@ fn a_load_in_random_order_takes_little_memory() {
     keys.iter().for_each(|key| put(&mut session, key, key));
     session.collect();
     let per_raw_byte = memory_of(&store) as f64 / (32 * keys.len()) as f64;
-    println!("{per_raw_byte:.3} bytes for each raw byte, {:?}", store.figures());
+    println!("{per_raw_byte:.3} bytes for each raw byte, {:?}", store.statistics());
     assert!(per_raw_byte <= MEMORY_PER_RAW_BYTE_MAX, "{per_raw_byte}");
 }
 
@@ -100,7 +100,7 @@ fn overwriting_for_long_takes_no_more_memory() {
     let checked = session.check();
     assert_eq!(checked.pairs, PAIRS as u64);
     let after_all = memory_of(&store);
-    println!("{after_first} bytes after 10 rounds, {after_all} after 100, {:?}", store.figures());
+    println!("{after_first} bytes after 10 rounds, {after_all} after 100, {:?}", store.statistics());
     assert!(after_all <= after_first + after_first / 10, "memory grows: {after_first}, then {after_all}");
-    assert_eq!(store.figures().garbage_bytes, 0);
+    assert_eq!(store.statistics().garbage_bytes, 0);
 }

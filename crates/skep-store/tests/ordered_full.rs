@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{OperationError, PutCondition, Reply};
+use skep_core::operation::{OperationError, PutCondition, Reply};
 use skep_store::ordered::{OrderedSettings, OrderedStore, Range, Session};
 
 const FULL: Reply<'static> = Reply::Failed(OperationError::NodesFull);
@@ -72,14 +72,18 @@ fn a_full_store_can_be_emptied_and_filled_again() {
                 if round == 0 {
                     first_count = keys.len();
                 }
-                println!("{context}: {} pairs fit, {:?}", keys.len(), store.figures().space);
+                println!("{context}: {} pairs fit, {:?}", keys.len(), store.statistics().space);
                 // Of sequences of keys some fill leaves better than others.
                 assert!(keys.len() * 100 >= first_count * 95, "{context}: {} of {first_count}", keys.len());
                 keys.shuffle(&mut random);
                 delete_all(&mut session, &keys, &context);
                 let checked = session.check();
                 assert_eq!((checked.pairs, checked.leaves), (0, 1), "{context}");
-                assert_eq!(store.figures().space.used_bytes, checked.frame_bytes, "{context}: nothing else is in use");
+                assert_eq!(
+                    store.statistics().space.used_bytes,
+                    checked.frame_bytes,
+                    "{context}: nothing else is in use"
+                );
             }
         }
     }
@@ -114,7 +118,7 @@ fn share_that_fits(memory: u64, first: usize, then: usize, empty_count: usize, s
     let mut session = store.session().unwrap();
     let mut keys: Vec<Key> = Vec::new();
     let value = vec![1; first];
-    while store.figures().space.used_bytes < memory / 100 * 90 {
+    while store.statistics().space.used_bytes < memory / 100 * 90 {
         let key: Key = random.random();
         if !put(&mut session, &key, &value) {
             break;
@@ -270,7 +274,7 @@ fn deletes_give_memory_back_though_few_blocks_are_free() {
         // Not the large values, which would make blocks free.
         keys.retain(|key| sizes_of[key] < 470);
         keys.shuffle(&mut random);
-        let used_before = store.figures().space.used_bytes;
+        let used_before = store.statistics().space.used_bytes;
         keys.truncate(keys.len() / 8 * 7);
         delete_all(&mut session, &keys, &format!("seed {seed}, case {case}"));
         let freed = used_before - session.check().frame_bytes;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{
+use skep_core::operation::{
     Operation, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
@@ -337,7 +337,7 @@ fn run(settings: &OrderedSettings, seed: u64, keys: Keys, sizes: &'static [usize
         history.scans.extend(scanners.into_iter().flat_map(|thread| thread.join().unwrap()));
     });
     let checked = store.session().unwrap().check();
-    let figures = store.figures();
+    let figures = store.statistics();
     assert_eq!(figures.garbage_bytes, 0, "nothing is kept");
     assert_eq!(figures.space.lids_used, checked.leaves + checked.interior_nodes, "LIDs are in the tree");
     history

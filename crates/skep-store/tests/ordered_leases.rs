@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::operation::{
+use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_store::ordered::{LEASE_COUNT_MAX, LEASE_TIME, OrderedSettings, OrderedStore, Session};
@@ -123,11 +123,11 @@ fn pages_of_a_lease_show_one_version() {
             }
             assert!(pages.pairs == expected, "seed {seed} round {round} scan {place}");
         }
-        let figures = store.figures();
+        let figures = store.statistics();
         assert_eq!((figures.leases.open, figures.leases.expired), (0, 0), "all were read to their end");
     }
     session.check();
-    assert_eq!(store.figures().garbage_bytes, 0, "nothing is kept any more");
+    assert_eq!(store.statistics().garbage_bytes, 0, "nothing is kept any more");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_lease_expires_by_time() {
     assert_eq!(pages.read(&mut session, now + 2 * almost), Ok(true));
     // Any batch sees to it.
     session.execute(&[], &mut Replies::with_budget(0), now + 2 * almost + LEASE_TIME);
-    assert_eq!(store.figures().leases.expired, 1);
+    assert_eq!(store.statistics().leases.expired, 1);
     assert_eq!(pages.read(&mut session, now), Err(OperationError::LeaseExpired));
     assert!(OperationError::LeaseExpired.to_string().contains("begin the scan again"));
 }
@@ -156,7 +156,7 @@ fn leases_are_few() {
     let now = Instant::now();
     let mut scans: Vec<Pages> = (0..=LEASE_COUNT_MAX).map(|_| Pages::new(false, 1)).collect();
     scans.iter_mut().for_each(|pages| assert_eq!(pages.read(&mut session, now), Ok(true)));
-    assert_eq!(store.figures().leases.open, LEASE_COUNT_MAX as u64);
+    assert_eq!(store.statistics().leases.open, LEASE_COUNT_MAX as u64);
     assert_eq!(scans[0].read(&mut session, now), Err(OperationError::LeaseExpired), "the oldest");
     scans[1..].iter_mut().for_each(|pages| assert_eq!(pages.read(&mut session, now), Ok(true)));
 }
@@ -186,7 +186,7 @@ fn memory_stays_bounded_while_leases_are_held() {
     let mut session = store.session().unwrap();
     let keys: Vec<[u8; 16]> = (0..PAIRS).map(|_| random.random()).collect();
     keys.iter().for_each(|key| put(&mut session, key, key));
-    let live = store.figures().space.used_bytes;
+    let live = store.statistics().space.used_bytes;
     let mut now = Instant::now();
     let mut scans: Vec<Pages> = Vec::new();
     let (mut complete, mut expired, mut garbage_bytes_max) = (0, 0, 0);
@@ -211,7 +211,7 @@ fn memory_stays_bounded_while_leases_are_held() {
                     assert_eq!(scans.swap_remove(place).pairs.len(), PAIRS, "seed {seed}");
                 }
             }
-            let figures = store.figures();
+            let figures = store.statistics();
             assert!(figures.garbage_bytes <= MEMORY / 8 + (1 << 20), "seed {seed}: {figures:?}");
             assert!(figures.space.used_bytes <= 2 * live + MEMORY / 8, "seed {seed}: {live} {figures:?}");
             garbage_bytes_max = garbage_bytes_max.max(figures.garbage_bytes);
@@ -219,12 +219,12 @@ fn memory_stays_bounded_while_leases_are_held() {
     }
     println!(
         "{complete} complete, {expired} expired, at most {garbage_bytes_max} bytes of garbage, {:?}",
-        store.figures()
+        store.statistics()
     );
     assert!(complete > 3 && expired > 10 && garbage_bytes_max > MEMORY / 16, "leases were read, and were in the way");
     session.execute(&[], &mut Replies::with_budget(0), now + LEASE_TIME);
     session.check();
-    assert_eq!((store.figures().leases.open, store.figures().garbage_bytes), (0, 0), "nothing is kept for ever");
+    assert_eq!((store.statistics().leases.open, store.statistics().garbage_bytes), (0, 0), "nothing is kept for ever");
 }
 
 /// Memory that only leases hold is no reason to refuse a write.
@@ -233,7 +233,7 @@ fn full_memory_ends_leases() {
     let store = OrderedStore::new(&OrderedSettings::new(8 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let mut count = 0_u32;
-    while store.figures().space.used_bytes < (8 << 20) / 100 * 90 {
+    while store.statistics().space.used_bytes < (8 << 20) / 100 * 90 {
         put(&mut session, &count.to_be_bytes(), &[1; 100]);
         count += 1;
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skep_store::operation::{
+use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_store::ordered::{LogBlock, OrderedSettings, OrderedStore, OwnerRun, Range, Session, Trace};
@@ -264,7 +264,7 @@ fn a_refused_write_ends_no_lease_that_keeps_nothing() {
     for _ in 0..10 {
         session.execute(&[scan(Scan { lease: ScanLease::Open, ..SCAN })], &mut replies, now);
     }
-    assert_eq!(store.figures().garbage_bytes, 0);
+    assert_eq!(store.statistics().garbage_bytes, 0);
     for number in 0..100 {
         let key = (u32::MAX - number).to_be_bytes();
         session.execute(&[put(&key)], &mut replies, now);
@@ -273,7 +273,7 @@ fn a_refused_write_ends_no_lease_that_keeps_nothing() {
         }
     }
     assert_eq!(replies.get(0), FULL);
-    let leases = store.figures().leases;
+    let leases = store.statistics().leases;
     assert_eq!((leases.open, leases.expired, leases.ended_for_memory), (10, 0, 0));
 }
 
@@ -290,16 +290,16 @@ fn leases_that_keep_needed_memory_end_oldest_first() {
     let old = open(&mut session);
     // A lease ends when garbage goes beyond its budget; until then a second one is opened.
     let mut number = 0;
-    while store.figures().garbage_bytes < MEMORY / 16 {
+    while store.statistics().garbage_bytes < MEMORY / 16 {
         assert_eq!(overwrite(&mut session, number), Reply::Done);
         number += 1;
     }
     let young = open(&mut session);
-    while store.figures().leases.open == 2 {
+    while store.statistics().leases.open == 2 {
         assert_eq!(overwrite(&mut session, number), Reply::Done);
         number += 1;
     }
-    assert_eq!(store.figures().leases.ended_for_memory, 1);
+    assert_eq!(store.statistics().leases.ended_for_memory, 1);
     let mut replies = replies();
     let next = |lease| scan(Scan { lease: ScanLease::Continue(lease), ..SCAN });
     session.execute(&[next(old), next(young)], &mut replies, now);
@@ -326,14 +326,14 @@ fn what_a_lease_has_kept_is_freed_in_parts() {
     session.execute(&[scan(Scan { lease: ScanLease::Open, ..SCAN })], &mut replies, now);
     let lease = page_of(&replies).lease().unwrap();
     let mut number = 0;
-    while store.figures().garbage_bytes < 16 << 20 {
+    while store.statistics().garbage_bytes < 16 << 20 {
         assert_eq!(overwrite(&mut session, number), Reply::Done);
         number += 1;
     }
     let end = Scan { end: ScanEnd::Below(b""), lease: ScanLease::Continue(lease), ..SCAN };
     session.execute(&[scan(end)], &mut replies, now);
-    assert_eq!(store.figures().leases.open, 0);
-    let (mut garbage, mut steps) = (store.figures().garbage_bytes, 0);
+    assert_eq!(store.statistics().leases.open, 0);
+    let (mut garbage, mut steps) = (store.statistics().garbage_bytes, 0);
     assert!(garbage > 15 << 20, "the page that ends a lease frees nothing: {garbage}");
     while garbage > 1 << 20 {
         let keys: [[u8; 4]; 32] = std::array::from_fn(|place| key(number + place as u32));
@@ -341,13 +341,13 @@ fn what_a_lease_has_kept_is_freed_in_parts() {
         session.execute(&requests, &mut replies, now);
         assert!(replies.iter().all(|reply| reply == Reply::Done));
         (number, steps) = (number + 32, steps + 1);
-        let after = store.figures().garbage_bytes;
+        let after = store.statistics().garbage_bytes;
         assert!(garbage <= after + PART_BYTES_MAX, "one batch has freed {} bytes", garbage - after);
         garbage = after;
     }
     assert!(steps > 20, "{steps} batches");
     session.check();
-    assert_eq!(store.figures().garbage_bytes, 0);
+    assert_eq!(store.statistics().garbage_bytes, 0);
 }
 
 /// Statistics are read all the time while two threads write and leases come and go.
@@ -372,7 +372,7 @@ fn statistics_beside_writers() {
     let figures = || {
         let mut count = 0_u64;
         while !is_done.load(Ordering::Relaxed) {
-            assert!(store.figures().space.used_bytes <= 64 << 20);
+            assert!(store.statistics().space.used_bytes <= 64 << 20);
             count += 1;
         }
         count

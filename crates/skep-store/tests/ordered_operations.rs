@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::hash::Settings;
-use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights};
-use skep_store::operation::{
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
     Shape, Update,
 };
+use skep_store::hash::Settings;
+use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights};
 use skep_store::ordered::{OrderedSettings, OrderedStore, Session};
 use skep_store::processor::{Processor, Replies};
 
@@ -74,7 +74,7 @@ fn run(case: Case) -> Seen {
     }
     let checked = session.check();
     assert_eq!((checked.pairs, checked.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()), "seed {seed}");
-    println!("{seen:?} {:?}", store.figures());
+    println!("{seen:?} {:?}", store.statistics());
     seen
 }
 
@@ -230,7 +230,7 @@ fn pages_make_up_the_range() {
     assert!(backwards.0 == ascending && backwards.1 == COUNT);
     let counted = scan_all(&mut session, Scan { answer: ScanAnswer::Count, ..scan }, &mut replies);
     assert_eq!((counted.0.len(), counted.1, counted.2), (0, COUNT, 3));
-    assert_eq!(store.figures().leases.open, 0, "a lease ends with its scan");
+    assert_eq!(store.statistics().leases.open, 0, "a lease ends with its scan");
 }
 
 /// A page that holds the greatest pair alone, and the one behind it.

@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 
-use skep_store::operation::{
+use skep_core::operation::{
     Operation, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_store::ordered::{OrderedSettings, OrderedStore};

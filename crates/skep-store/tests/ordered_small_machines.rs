@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use epoch::{Epochs, Guard, Tag};
 use frame::Replaced;
 use garbage::{Garbage, GarbageList};
-use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, LeaseReading, Leases};
+use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseReading, LeaseStatistics, Leases};
 use lock::State;
 use page_table::PageTable;
 use reclaim::Reclaimer;
@@ -299,7 +299,7 @@ fn control_a_frame_used_again_at_once() {
 }
 
 #[test]
-fn control_a_reader_that_reads_the_version_before_it_announces_itself() {
+fn control_a_reader_that_reads_the_version_before_it_prefetches_itself() {
     control(|| {
         let node = Node::new();
         let reader = node.clone();
@@ -411,7 +411,7 @@ fn a_lease_that_is_read_is_not_pulled_away() {
         let number = end(reading, true).expect("whoever asks for the next page is told");
         assert!(epochs.is_past(&tag), "it was let go behind the page");
         assert!(leases.resume(&epochs, number, OWNER, now).is_none());
-        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1, ended_for_memory: 1 });
+        assert_eq!(leases.statistics(), LeaseStatistics { open: 0, expired: 1, ended_for_memory: 1 });
     });
 }
 
@@ -428,7 +428,7 @@ fn two_readers_of_one_lease() {
         assert!(leases.resume(&epochs, number, OWNER, now).is_none());
         end(second, true);
         assert!(epochs.is_past(&tag));
-        assert_eq!(leases.figures(), LeaseFigures::default(), "none has expired");
+        assert_eq!(leases.statistics(), LeaseStatistics::default(), "none has expired");
     });
 }
 
@@ -443,7 +443,7 @@ fn reading_keeps_a_lease() {
             assert_eq!(end(leases.resume(&epochs, number, OWNER, now).unwrap(), true), Some(number));
         }
         assert!(leases.resume(&epochs, number, OWNER, now + LEASE_TIME).is_none());
-        assert_eq!(leases.figures(), LeaseFigures { open: 0, expired: 1, ended_for_memory: 0 });
+        assert_eq!(leases.statistics(), LeaseStatistics { open: 0, expired: 1, ended_for_memory: 0 });
         assert!(leases.resume(&epochs, 0, OWNER, now).is_none(), "zero is no number");
     });
 }
@@ -478,7 +478,7 @@ fn a_lease_is_known_to_its_owner_only() {
         leases.end_of_owner(&epochs, OWNER);
         assert!(leases.resume(&epochs, number, OWNER, now).is_none(), "its owner is gone");
         assert!(leases.resume(&epochs, other, OWNER + 1, now).is_some());
-        assert_eq!(leases.figures(), LeaseFigures { open: 1, expired: 0, ended_for_memory: 0 });
+        assert_eq!(leases.statistics(), LeaseStatistics { open: 1, expired: 0, ended_for_memory: 0 });
     });
 }
 
@@ -498,8 +498,8 @@ fn statistics_beside_collection(figures: impl Fn(&Reclaimer) -> u32 + Send + 'st
     assert!(statistics.join().unwrap() <= 1);
     batch.join().unwrap();
     reclaimer.collect();
-    assert_eq!((reclaimer.space_figures().free, reclaimer.garbage_bytes()), (1, 0), "all is free");
-    assert_eq!(reclaimer.leases.figures().open, 0);
+    assert_eq!((reclaimer.space_statistics().free, reclaimer.garbage_bytes()), (1, 0), "all is free");
+    assert_eq!(reclaimer.leases.statistics().open, 0);
 }
 
 #[test]
@@ -507,10 +507,10 @@ fn statistics_and_collection_never_wait_for_each_other() {
     model(|| {
         let figures = |reclaimer: &Reclaimer| {
             let freed = reclaimer.counts().freed;
-            let free = reclaimer.space_figures().free;
+            let free = reclaimer.space_statistics().free;
             assert!(u64::from(free) >= freed, "what is counted as freed is in the space");
             assert!(reclaimer.garbage_bytes() <= 512);
-            assert!(reclaimer.leases.figures().open <= 1);
+            assert!(reclaimer.leases.statistics().open <= 1);
             free
         };
         statistics_beside_collection(figures, |reclaimer| {
@@ -544,7 +544,7 @@ fn control_locks_that_are_nested_both_ways() {
             let (space, garbage) = &*statistics;
             let space = space.lock();
             let _ = garbage.lock().holds_of_oldest(&Epochs::new(1, 1));
-            space.figures().free
+            space.statistics().free
         });
         let (space, garbage) = &*shared;
         let mut garbage = garbage.lock();

@@ -5,9 +5,9 @@
 //! layouts that the chosen one is held against are a grid of hash index ratios, each with everything inline that can be and
 //! with nothing inline.
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 const MEMORY: u64 = 1 << 20;

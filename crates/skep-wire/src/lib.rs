@@ -1,6 +1,7 @@
-//! The bytes of Skep: what clients and servers send each other, and which shard owns a key. No sockets here.
+//! The bytes that clients and servers of Skep exchange, and the hash that assigns keys to shards. This crate has no
+//! sockets.
 //!
-//! Decoding borrows from the bytes that arrived, allocates nothing and never panics, whatever arrived.
+//! Decoding borrows from the bytes that arrived. It allocates nothing and never panics, even on invalid bytes.
 
 pub mod native;
 pub mod partition;

@@ -1,17 +1,18 @@
-//! Which shard owns a key. A client that knows sends each key to its owner, and the server forwards nothing.
+//! Assigns keys to shards. A client that knows the partition sends each key to its owner, and the server forwards
+//! nothing.
 //!
 //! ```text
 //! shard = (rapidhash_v3(key, seed) · shard count) >> 64
 //! ```
 //!
-//! The hash is rapidhash V3 with its default secrets and the partition seed of the server's welcome: what
-//! `rapidhash_withSeed(key, size, seed)` of the C header answers, so that a client in any language can compute it.
-//! The seed is public and fixed for the server's life. Nothing but the choice of the shard depends on this hash:
-//! where a key lies within its shard is decided by a secret one.
+//! The hash is rapidhash V3 with its default secrets and the partition seed of the server's welcome. It equals
+//! `rapidhash_withSeed(key, size, seed)` of the C header, so a client in any language can compute it. The seed is
+//! public and does not change while the server runs. This hash decides only the shard. A secret hash decides the
+//! position of a key within its shard.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-/// The division of all keys among the shards of one server.
+/// The assignment of all keys to the shards of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Partition {
     secrets: RapidSecrets,
@@ -19,7 +20,7 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The partition of a server's welcome.
+    /// Returns the partition of a server's welcome.
     ///
     /// # Panics
     /// If there are no shards.
@@ -28,12 +29,12 @@ impl Partition {
         Partition { secrets: RapidSecrets::seed_cpp(seed), shard_count }
     }
 
-    /// Number of shards.
+    /// Returns the number of shards.
     pub fn shard_count(&self) -> u16 {
         self.shard_count
     }
 
-    /// The shard that owns the key, below the number of shards.
+    /// Returns the shard that owns the key. It is below the number of shards.
     #[inline]
     pub fn shard_of(&self, key: &[u8]) -> u16 {
         if self.shard_count == 1 {
@@ -44,7 +45,8 @@ impl Partition {
     }
 }
 
-/// [`Partition::shard_of`] for a single key. For many, make a [`Partition`] once.
+/// Returns the shard that owns a single key, as [`Partition::shard_of`] does. For many keys, create a [`Partition`]
+/// once.
 pub fn shard_of(key: &[u8], partition_seed: u64, shard_count: u16) -> u16 {
     Partition::new(partition_seed, shard_count).shard_of(key)
 }
@@ -53,7 +55,7 @@ pub fn shard_of(key: &[u8], partition_seed: u64, shard_count: u16) -> u16 {
 mod tests {
     use super::*;
 
-    /// The table of `docs/protocol.md`: key, seed, hash, and the owner among 3, 16 and 1000 shards.
+    /// Checks the table of `docs/protocol.md`: key, seed, hash, and the owner among 3, 16 and 1000 shards.
     #[test]
     fn the_documented_partition_is_the_one_used() {
         let long = [0x55; 460];

@@ -5,11 +5,11 @@
 //! cargo run --release --example word_count -- FILE…                   # in another
 //! ```
 //!
-//! Every word that is read becomes one fetch-and-add on the counter of that word, sent to the server in batches; the
-//! words are not added up on this side first. The counters are then read back and compared with a count made here.
-//! A word is a run of ASCII letters and digits and of bytes beyond ASCII, in lower case.
+//! Each word becomes one fetch-and-add on the counter of that word. The program sends them in batches and does not add
+//! up words beforehand. Then it reads the counters back and compares them with its own count. A word is a sequence of
+//! ASCII letters, ASCII digits and bytes beyond ASCII, in lower case.
 //!
-//! The keys of a run begin with a prefix of its own, so runs do not disturb each other, and are deleted at its end.
+//! All keys of a run begin with its own prefix, so that runs do not interfere. The run deletes them at its end.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,7 +27,7 @@ struct Arguments {
     /// Native address of the server.
     #[arg(long, default_value = "127.0.0.1:7379")]
     addr: String,
-    /// Clients that count at once.
+    /// Clients that count concurrently.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: u16,
     /// Operations sent together.
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     if arguments.files.is_empty() {
-        return Err("no text files: cargo run --release --example word_count -- FILE...".to_owned());
+        return Err("no text files given: run cargo run --release --example word_count -- FILE...".to_owned());
     }
     let mut text = Vec::new();
     for file in &arguments.files {
@@ -100,7 +100,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         word_count as f64 / seconds
     );
     if wrong > 0 {
-        return Err(format!("{wrong} of {} words have another count than here", different.len()));
+        return Err(format!("{wrong} of {} words differ from the local count", different.len()));
     }
     delete(&mut client, &keys, &different, batch)?;
     println!("exact: all {} counts are those of a local count", different.len());
@@ -110,14 +110,14 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 fn connect(address: &str) -> Result<Client, String> {
     Client::connect(address, skep::HASH_SPACE).map_err(|error| match error {
         ClientError::Connect { source, .. } => format!(
-            "no server answers at {address}: {source}: start one with `cargo run --release -- serve`, or name its native \
+            "no server replies at {address}: {source}: start one with `cargo run --release -- serve`, or name its native \
              address with --addr"
         ),
         error => error.to_string(),
     })
 }
 
-/// The words of a text in lower case.
+/// Returns the words of a text in lower case.
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| !is_of_word(*byte)).filter(|word| !word.is_empty())
 }
@@ -152,7 +152,7 @@ impl Keys {
         Keys { prefix: format!("words:{:x}:{:x}:", std::process::id(), now) }
     }
 
-    /// Appends the key of a word. A word that is too long for a key is represented by its beginning and two hashes.
+    /// Appends the key of a word. The key of a long word consists of its beginning and two hashes.
     fn append(&self, word: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(self.prefix.as_bytes());
         if self.prefix.len() + word.len() <= KEY_SIZE_MAX {
@@ -164,7 +164,7 @@ impl Keys {
             (salt, word).hash(&mut hasher);
             hasher.finish()
         };
-        // No word contains a blank, so no short word has this key.
+        // No word contains a blank, so this key differs from those of all short words.
         let digest = format!(" {:016x}{:016x}", hash(0), hash(1));
         let beginning = KEY_SIZE_MAX - self.prefix.len() - digest.len();
         out.extend_from_slice(&word[..beginning]);
@@ -172,18 +172,18 @@ impl Keys {
     }
 }
 
-/// Sends one operation for each word, `batch` at a time, and hands every answer with its number to `answer`.
+/// Sends one operation for each word, in batches of `batch`. Calls `on_reply` with every reply, in order.
 fn for_each_word<'a>(
     client: &mut Client,
     keys: &Keys,
     words: impl Iterator<Item = &'a [u8]>,
     batch: usize,
     operation: Operation<'_>,
-    mut answer: impl FnMut(Reply<'_>) -> Result<(), String>,
+    mut on_reply: impl FnMut(Reply<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut words = words.peekable();
     let mut bytes = Vec::new();
-    let mut responses = Responses::default();
+    let mut replies = Responses::default();
     while words.peek().is_some() {
         bytes.clear();
         let ends: Vec<_> = words
@@ -203,9 +203,9 @@ fn for_each_word<'a>(
                 Request { key, operation }
             })
             .collect();
-        client.execute(&requests, &mut responses).map_err(|error| error.to_string())?;
-        for response in responses.iter() {
-            answer(response.map_err(|error| error.to_string())?)?;
+        client.execute(&requests, &mut replies).map_err(|error| error.to_string())?;
+        for reply in replies.iter() {
+            on_reply(reply.map_err(|error| error.to_string())?)?;
         }
     }
     Ok(())
@@ -213,8 +213,8 @@ fn for_each_word<'a>(
 
 fn unexpected(reply: Reply<'_>) -> String {
     match reply {
-        Reply::Failed(error) => format!("the server answered: {error}"),
-        reply => format!("the server gave an answer to another question: {reply:?}"),
+        Reply::Failed(error) => format!("the server replied: {error}"),
+        reply => format!("the server sent a reply to another request: {reply:?}"),
     }
 }
 
@@ -234,7 +234,7 @@ fn count(client: &mut Client, keys: &Keys, piece: &[u8], batch: usize) -> Result
     })
 }
 
-/// The counters of the words, in their order.
+/// Returns the counters of the words, in order.
 fn read_back(client: &mut Client, keys: &Keys, words: &[&[u8]], batch: usize) -> Result<Vec<u64>, String> {
     let mut counts = Vec::with_capacity(words.len());
     for_each_word(client, keys, words.iter().copied(), batch, Operation::Get, |reply| match reply {
@@ -282,12 +282,12 @@ mod tests {
     fn long_words_have_keys_of_their_own() {
         let keys = Keys::of_this_run();
         let long = vec![b'x'; 5000];
-        let mut met = HashSet::new();
+        let mut seen = HashSet::new();
         for size in [1, 400, 459, 460, 461, 4999, 5000] {
             let mut key = Vec::new();
             keys.append(&long[..size], &mut key);
             assert!(key.len() <= KEY_SIZE_MAX);
-            assert!(met.insert(key), "{size}");
+            assert!(seen.insert(key), "{size}");
         }
     }
 
@@ -313,12 +313,12 @@ mod tests {
     }
 
     #[test]
-    fn without_files_it_says_what_to_write() {
+    fn without_files_the_error_shows_the_command() {
         assert!(run(&Arguments::parse_from(["word_count"])).unwrap_err().contains("-- FILE..."));
     }
 
     #[test]
-    fn without_a_server_it_says_what_to_do() {
+    fn without_a_server_the_error_says_how_to_start_one() {
         let arguments = Arguments::parse_from(["word_count", "--addr", "127.0.0.1:1", env!("CARGO_MANIFEST_PATH")]);
         let message = run(&arguments).unwrap_err();
         assert!(message.contains("127.0.0.1:1") && message.contains("-- serve"), "{message}");

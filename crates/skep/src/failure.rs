@@ -1,46 +1,47 @@
-//! How the program says that it cannot go on: one line on standard error that says what to do, and an exit code.
+//! Failures of the program: one line on standard error that says what to do, and an exit code.
 //!
-//! The code is 2 when the command line or the configuration file must change, 1 when something else must: a port,
-//! the memory of the machine, a server that does not answer, a key that does not exist.
+//! The exit code is 2 if the command line or the configuration file must change. It is 1 for everything else, such as a
+//! port in use, a lack of memory, a server that does not reply, or a key that does not exist.
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use skep::OperationError;
 
-/// Why the program ends without having done what it was asked to do.
+/// The reason why the program ends without the requested result.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line or the configuration file cannot be understood.
+    /// The command line or the configuration file is invalid.
     Usage(String),
-    /// It was understood, and could not be done.
+    /// The command is valid, and its execution failed.
     Runtime(String),
-    /// The answer is no. It has been printed, and the exit code repeats it for scripts.
-    Answered,
-    /// Whoever read our standard output has gone; there is nobody to tell and nothing is wrong.
+    /// The result is "no". It has been printed, and the exit code repeats it for scripts.
+    No,
+    /// The reader of our standard output has closed it. This is not an error, and no message can be printed.
     ReaderGone,
 }
 
 impl Failure {
-    /// The code that the process exits with.
+    /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Runtime(_) | Failure::Answered => ExitCode::FAILURE,
+            Failure::Runtime(_) | Failure::No => ExitCode::FAILURE,
             Failure::ReaderGone => ExitCode::SUCCESS,
         }
     }
 
-    /// What to say about it, if anything.
+    /// Returns the message for standard error, if there is one.
     pub(crate) fn message(&self) -> Option<&str> {
         match self {
             Failure::Usage(message) | Failure::Runtime(message) => Some(message),
-            Failure::Answered | Failure::ReaderGone => None,
+            Failure::No | Failure::ReaderGone => None,
         }
     }
 }
 
-/// Failures of reading standard input and writing standard output.
+/// Converts failures of reading standard input and of writing standard output.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
@@ -50,7 +51,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What the system says, without the number that Rust adds.
+/// Returns the system's error message without the number that Rust adds.
 pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     match text.split_once(" (os error ") {
@@ -59,8 +60,17 @@ pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
     }
 }
 
-/// What clap has to say, as one line. Its own form takes five lines. `help` is what to type for help; it is left out
-/// where the line says what to write.
+/// Returns the error of an operation, and the options of the server that help if its memory is full.
+pub(crate) fn with_options(error: OperationError) -> String {
+    match error {
+        OperationError::IndexFull | OperationError::SlabFull => format!("{error} (--memory, --kv-size)"),
+        OperationError::NodesFull => format!("{error} (--ordered-memory)"),
+        error => error.to_string(),
+    }
+}
+
+/// Formats an error of clap as one line; clap's own format has five. `help` is the command that prints help. It is left
+/// out if the line says what to write.
 pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
     if let (ErrorKind::ValueValidation, Some(ContextValue::String(argument)), Some(reason)) =
         (error.kind(), error.get(ContextKind::InvalidArg), error.source())
@@ -89,7 +99,7 @@ pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
     format!("{line}: see `{help}`")
 }
 
-/// What Rust says about a text that is no number, as something to do.
+/// Translates Rust's message about an invalid number into an instruction.
 fn in_words(reason: &str) -> String {
     match reason {
         "invalid digit found in string" | "cannot parse integer from empty string" => "write a whole number".to_owned(),
@@ -124,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_are_told_what_to_write() {
+    fn errors_about_invalid_numbers_say_what_to_write() {
         let number = clap::Arg::new("n").value_name("N").value_parser(clap::value_parser!(u8));
         let command = clap::Command::new("skep").arg(number);
         for (value, expected) in [("x", "N: `x`: write a whole number"), ("256", "N: 256 is not in 0..=255")] {

@@ -1,11 +1,11 @@
 //! Skep, an in-memory key-value store for state that many programs share and change at memory speed.
 //!
-//! This library is for programs that want the store inside themselves, or want to talk to a server. It names what
-//! they need from the crates of the workspace; what it does not name is not meant for them.
+//! This library is for programs that embed the store or connect to a server. It exports what they need from the crates
+//! of the workspace. Names that it does not export are internal.
 //!
 //! # A store inside the program
 //!
-//! A [`Store`] is one shard: one thread at a time works on it, and it works best on many operations at once.
+//! A [`Store`] is one shard. One thread at a time uses it, and it is fastest with large batches.
 //!
 //! ```
 //! use skep::{Element, Operation, PutCondition, Replies, Reply, Request, Shape, Store, StoreSettings, Update, UpdateFunction};
@@ -26,7 +26,7 @@
 //!     Request { key: b"hits", operation: add_five },
 //!     Request { key: b"hits", operation: add_five },
 //!     Request { key: b"hits", operation: Operation::Get },
-//!     Request { key: b"nobody", operation: Operation::Get },
+//!     Request { key: b"missing", operation: Operation::Get },
 //! ];
 //! let mut replies = Replies::with_budget(1 << 20);
 //! store.execute(&batch, &mut replies);
@@ -37,10 +37,39 @@
 //! # Ok::<(), skep::OpenError>(())
 //! ```
 //!
+//! # An ordered store inside the program
+//!
+//! All threads share an [`ordered::OrderedStore`]; each works through a session of its own. Scans are linearizable, and readers
+//! never wait for writers.
+//!
+//! ```
+//! use skep::ordered::{OrderedSettings, OrderedStore, Range};
+//! use skep::{PutCondition, Reply};
+//!
+//! let store = OrderedStore::new(&OrderedSettings::new(16 << 20))?;
+//! std::thread::scope(|scope| {
+//!     for thread in 0..2 {
+//!         let mut session = store.session().expect("a store has many sessions");
+//!         scope.spawn(move || {
+//!             let key = format!("user:{thread}");
+//!             assert_eq!(session.put(key.as_bytes(), b"ada", PutCondition::Always), Reply::Done);
+//!         });
+//!     }
+//! });
+//! let mut session = store.session().expect("a store has many sessions");
+//! let mut keys = Vec::new();
+//! session.scan(Range::ALL, |key, _value| {
+//!     keys.push(String::from_utf8_lossy(key).into_owned());
+//!     true
+//! });
+//! assert_eq!(keys, ["user:0", "user:1"]);
+//! # Ok::<(), skep::RegionError>(())
+//! ```
+//!
 //! # A client of a server
 //!
-//! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each key to the shard that owns it, and take
-//! batches of any length.
+//! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each operation to the shard that owns its key, and
+//! accept batches of any length.
 //!
 //! ```no_run
 //! let mut client = skep::Client::connect("127.0.0.1:7379", skep::HASH_SPACE)?;
@@ -49,7 +78,7 @@
 //! # Ok::<(), skep::ClientError>(())
 //! ```
 //!
-//! The keys of the ordered space can be gone through in their order. A scan shows one moment, however many pages it takes.
+//! The ordered space returns keys in order. A scan shows the state at one moment, however many pages it takes.
 //!
 //! ```no_run
 //! use skep::KeyRange;
@@ -69,19 +98,24 @@
 mod store;
 
 pub use skep_client::{AsyncClient, AsyncPages, Client, ClientError, KeyRange, NotWelcome, Pages, Pair, Responses};
-pub use skep_server::{Server, ServerSettings, StartError};
-pub use skep_store::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
-pub use skep_store::hash::Settings as StoreSettings;
-pub use skep_store::memory::RegionError;
-pub use skep_store::operation::{
+pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
+pub use skep_core::operation::{
     Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
     ScanLease, ScanStart, Shape, Update,
 };
+pub use skep_server::{Server, ServerSettings, StartError};
+pub use skep_store::hash::Settings as StoreSettings;
+pub use skep_store::memory::RegionError;
 pub use skep_store::processor::{Replies, Statistics};
 pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};
 pub use store::{OpenError, Store};
 
-/// What the store takes at most.
+/// The ordered store (Honeycomb): a B+ tree that the threads of a program share.
+pub mod ordered {
+    pub use skep_store::ordered::{End, OrderedSettings, OrderedStatistics, OrderedStore, Range, Session, Start};
+}
+
+/// The limits of keys and values.
 pub mod limits {
-    pub use skep_store::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+    pub use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 }

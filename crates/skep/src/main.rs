@@ -1,8 +1,8 @@
-//! The `skep` program: the server, a client for single commands, benchmarks, and a model of the paper's NIC:
-//! its evaluation, and what it would reach with other loads and boards.
+//! The `skep` program: the server, a client for single commands, benchmarks, and a model of the paper's NIC. The model
+//! reproduces the paper's evaluation and computes the performance of other loads and boards.
 //!
-//! Every failure is one line on standard error, `skep: what is wrong: what to do`, and an exit code: 2 for the
-//! command line and the configuration file, 1 for everything else.
+//! Every failure is one line on standard error, `skep: what is wrong: what to do`, and an exit code: 2 for the command
+//! line and the configuration file, 1 for everything else.
 
 mod bench;
 mod cli;
@@ -30,18 +30,18 @@ struct Arguments {
     command: Command,
 }
 
-/// What the program does.
+/// The subcommands of the program.
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// Start a server.
     Serve(serve::Arguments),
     /// Send one command to a server.
     Cli(cli::Arguments),
-    /// Measure a server, or the store alone, under a YCSB workload.
+    /// Measure a server, or a store alone, under a YCSB workload.
     Bench(bench::Arguments),
     /// Reproduce figures and tables of the KV-Direct paper on a model of its NIC.
     Paper(paper::Arguments),
-    /// Say what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
+    /// Print what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
     Size(sizing::Arguments),
 }
 
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                // Nobody reads it: nothing to be done about that.
+                // If standard output is closed, the text cannot be printed anywhere.
                 _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to type for help with the command that was typed.
+/// Returns the command that prints help for the typed command.
 fn help_command() -> String {
     let program = Arguments::command();
     let mut command = &program;

@@ -1,8 +1,8 @@
-//! Sizes of memory as people write them: `4GiB`, `512MB`.
+//! Sizes of memory in text form: `4GiB`, `512MB`.
 //!
-//! `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024, `KB`, `MB`, `GB`, `TB` powers of 1000, `B` is one byte; case does
-//! not matter. A lone `G` is refused, because half of the programs that take it mean one and half the other. A
-//! fraction, as in `1.5GiB`, is rounded down to whole bytes. In a file a bare number is one of bytes.
+//! `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `KB`, `MB`, `GB` and `TB` powers of 1000, and `B` is one byte;
+//! case does not matter. A lone `G` is refused, because programs disagree about its meaning. A fraction, as in
+//! `1.5GiB`, is rounded down to whole bytes. In a file, a number without a unit is a number of bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 #[serde(try_from = "toml::Value")]
 pub(crate) struct MemorySize(pub(crate) u64);
 
-/// The units, the largest of each family first so that [`fmt::Display`] finds the largest that fits.
+/// The units. [`fmt::Display`] takes the first one that fits, so the largest of each family is first.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -35,7 +35,7 @@ impl FromStr for MemorySize {
         let (number, unit) = trimmed.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let whole: u64 = whole.parse().map_err(|_| refusal())?;
-        // More digits than these make no difference of a byte that anybody means.
+        // Further digits change the size by less than a byte.
         let fraction_size = fraction.len().min(9);
         let parts: u64 = fraction.get(..fraction_size).and_then(|digits| digits.parse().ok()).ok_or_else(refusal)?;
         if fraction.contains('.') {
@@ -49,7 +49,7 @@ impl FromStr for MemorySize {
     }
 }
 
-/// As it stands in a file.
+/// Converts the size from its form in a configuration file.
 impl TryFrom<toml::Value> for MemorySize {
     type Error = String;
 
@@ -62,7 +62,7 @@ impl TryFrom<toml::Value> for MemorySize {
     }
 }
 
-/// In the largest power of 1024 that is not larger than the size, with one decimal where it does not divide it.
+/// Formats the size in the largest power of 1024 that is not larger, with one decimal if it is not a multiple.
 impl fmt::Display for MemorySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = UNITS.iter().take(4).find(|(_, factor)| self.0 >= *factor);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused_with_a_way_out() {
+    fn the_error_of_an_invalid_size_shows_a_valid_one() {
         for text in [
             "",
             "4",

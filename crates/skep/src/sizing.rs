@@ -1,5 +1,5 @@
-//! `skep size`: what a programmable NIC reaches with a given load, what limits it, and how the store is best tuned for
-//! it, measured on the model of the NIC.
+//! `skep size`: computes the performance of a programmable NIC under a given load, the resource that limits it, and the
+//! best settings of the store. All of it is measured on the model of the NIC.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,13 +13,13 @@ use skep_nic::sizing::{Demand, Sizing, size};
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 
-/// Says what a programmable NIC reaches with a load, and what limits it.
+/// Prints the performance of a programmable NIC under a load, and the resource that limits it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// The board: a name, kv-direct, kv-direct-one-link or kv-direct-ten-nics, or a TOML file.
+    /// The board: one of the names kv-direct, kv-direct-one-link and kv-direct-ten-nics, or a TOML file.
     #[arg(long, value_name = "NAME|FILE", default_value = "kv-direct")]
     hardware: String,
-    /// Print the board as a TOML file, to change and give back with --hardware.
+    /// Print the board as a TOML file, to edit and use with --hardware.
     #[arg(long)]
     print_hardware: bool,
     /// Size of a key and its value in bytes.
@@ -28,16 +28,16 @@ pub(crate) struct Arguments {
     /// Share of PUTs, from 0 to 1; the others are GETs.
     #[arg(long, value_name = "RATIO", default_value_t = 0.05, allow_negative_numbers = true)]
     put_ratio: f64,
-    /// How much some keys are more popular than others: 0 not at all, 0.99 YCSB's long tail.
+    /// Skew of the popularity of keys: 0 for equal popularity, 0.99 for YCSB's long tail.
     #[arg(long, value_name = "THETA", default_value_t = 0.99, allow_negative_numbers = true)]
     skew: f64,
-    /// Bytes of keys and values over bytes of memory [default: what a server with this --kv-size is laid out for].
+    /// Bytes of keys and values divided by bytes of memory [default: that of a server with this --kv-size].
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     utilization: Option<f64>,
-    /// Memory of the host for keys and values, of all NICs together [default: the board's].
+    /// Memory of the host for keys and values, for all NICs together [default: the board's].
     #[arg(long, value_name = "SIZE")]
     memory: Option<MemorySize>,
-    /// Seed of everything that is random.
+    /// Seed of all random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print one line of JSON instead of tables.
@@ -49,13 +49,13 @@ pub(crate) struct Arguments {
 struct Report<'a> {
     hardware: &'a str,
     nics: u32,
-    /// Share of the operations that the busiest of them gets, over the average.
+    /// Operations of the busiest NIC, divided by the average.
     busiest_nic: f64,
     kv_size: u32,
     put_ratio: f64,
     skew: f64,
     utilization: f64,
-    /// In the whole memory.
+    /// Number of pairs in the whole memory.
     pairs: u64,
     memory_bytes: u64,
     throughput_mops: f64,
@@ -81,7 +81,7 @@ struct ReportLatency {
 #[derive(serde::Serialize)]
 struct ReportResource<'a> {
     name: &'a str,
-    /// From 0 to 1.
+    /// Share of the time in which the resource is busy, from 0 to 1.
     busy: f64,
     throughput_if_doubled_mops: f64,
     parts: Vec<ReportPart<'a>>,
@@ -93,7 +93,7 @@ struct ReportPart<'a> {
     busy: f64,
 }
 
-/// Sizes, and prints.
+/// Computes the report and prints it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut hardware = hardware(&arguments.hardware)?;
     if let Some(memory) = arguments.memory {
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(writeln!(io::stdout(), "{text}")?)
 }
 
-/// The board of this name, or in this file.
+/// Returns the board with this name, or from this file.
 fn hardware(name: &str) -> Result<Hardware, Failure> {
     if let Some(board) = Hardware::preset(name) {
         return Ok(board);
@@ -126,7 +126,7 @@ fn hardware(name: &str) -> Result<Hardware, Failure> {
     let text = fs::read_to_string(name).map_err(|error| {
         let known: Vec<_> = Hardware::PRESETS.iter().map(|(name, _)| *name).collect();
         let (known, reason) = (known.join(", "), reason(&error));
-        Failure::Usage(format!("--hardware {name}: not one of {known}, and no file that can be read: {reason}"))
+        Failure::Usage(format!("--hardware {name}: neither one of {known} nor a readable file: {reason}"))
     })?;
     Hardware::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))
 }
@@ -189,7 +189,7 @@ fn tables(hardware: &Hardware, demand: &Demand, sizing: &Sizing) -> String {
     text += &format!("throughput            {:.1} million operations/s\n", sizing.mops);
     if hardware.server.nics > 1 {
         let (nics, busiest) = (hardware.server.nics, sizing.busiest_nic);
-        text += &format!("NICs                  {nics}, of which the busiest gets {busiest:.2} times the average\n");
+        text += &format!("NICs                  {nics}; the busiest gets {busiest:.2} times the average load\n");
     }
     text += &format!("bottleneck            {bottleneck}\n");
     text += &format!("hash index ratio      {:.3}\n", sizing.hash_index_ratio);
@@ -211,7 +211,7 @@ fn tables(hardware: &Hardware, demand: &Demand, sizing: &Sizing) -> String {
         let gain = 100.0 * (one.mops_if_doubled / sizing.mops - 1.0);
         vec![one.name.to_owned(), percent(one.busy), format!("{:.1}", one.mops_if_doubled), format!("{gain:+.0} %")]
     });
-    text + &table(["resource", "busy", "million/s with twice of it", "gain"], resources)
+    text + &table(["resource", "busy", "million/s if doubled", "gain"], resources)
 }
 
 fn table(header: [&str; 4], rows: impl Iterator<Item = Vec<String>>) -> String {

@@ -8,53 +8,58 @@ use skep_store::processor::{Processor, Replies, Statistics};
 
 use crate::Request;
 
-/// Why a store could not be opened.
+/// Errors of [`Store::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A setting is out of its range; the text names it.
+    /// A setting is out of its range. The text names it.
     #[error("{0}")]
     Settings(String),
-    /// There is no memory of this size for it.
+    /// The memory cannot be reserved.
     #[error(transparent)]
     Memory(#[from] RegionError),
 }
 
-/// One store in this process: one shard, without a network.
+/// A store in this process: one shard, without a network.
 ///
-/// A store may move from thread to thread; only one works on it at a time. A program that wants several cores to work
+/// A store can be sent to another thread, but only one thread at a time can use it. A program that needs several cores
 /// opens several stores and divides its keys among them, as the server does.
 pub struct Store {
-    // Before the thread: the daemon ends when the processor is dropped, and only then can the thread be joined.
+    // This field must be dropped first: the daemon ends when the processor is dropped, and only then can its thread be
+    // joined.
     processor: Processor,
     _merging: Merging,
 }
 
-/// The thread of the merge daemon; dropping it waits for its end.
+/// The thread of the merge daemon. Dropping it joins the thread.
 struct Merging(Option<JoinHandle<()>>);
 
 impl Store {
-    /// Reserves the memory that the settings ask for. It is touched as it fills.
+    /// Opens a store and reserves its memory. Pages are touched as the store fills.
     pub fn open(settings: &Settings) -> Result<Store, OpenError> {
         settings.validate().map_err(OpenError::Settings)?;
         let mut processor = Processor::new(settings)?;
         let daemon = processor.merge_daemon();
-        // Without the thread slabs are merged when one is needed: slower, and nothing is lost.
+        // If the thread cannot be started, slabs are merged when one is needed. That is slower and loses nothing.
         let thread = thread::Builder::new().name("skep-merge".to_owned()).spawn(move || daemon.run()).ok();
         Ok(Store { processor, _merging: Merging(thread) })
     }
 
-    /// Carries out a batch; `replies` then holds an answer for each request, in their order. Requests on one key take
-    /// effect in their order. A batch is not a transaction.
+    /// Executes a batch. Afterwards `replies` holds a reply to each request, in order. Requests on one key take effect
+    /// in order. A batch is not a transaction.
     ///
-    /// Never waits for the merge daemon. Two kinds of requests may be left unexecuted and answered
-    /// [`crate::Reply::Deferred`]: those on large values beyond the budget of `replies`, and those that need memory which is
-    /// free in pieces that the daemon has not joined yet. All later ones of the same key are left too. Submit them again, in
-    /// order: after a few batches the pieces are joined, or found not to fit.
+    /// This never waits for the merge daemon. It may defer two kinds of requests, with the reply
+    /// [`crate::Reply::Deferred`]:
+    ///
+    /// 1. Requests on large values, if their replies exceed the budget of `replies`.
+    /// 2. Requests that need memory which is free, but in pieces that the daemon has not merged yet.
+    ///
+    /// All later requests on the same key are deferred too. Submit them again, in order. After a few batches the memory
+    /// is merged, or the reply is OUT_OF_MEMORY.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.processor.execute(requests, replies);
     }
 
-    /// What the store holds and how its memory is used.
+    /// Returns statistics of the pairs and the memory.
     pub fn statistics(&self) -> Statistics {
         self.processor.statistics()
     }
@@ -63,7 +68,7 @@ impl Store {
 impl Drop for Merging {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // A panic of the daemon has been reported by the thread itself; there is nothing to add.
+            // If the daemon panicked, its thread has already reported that.
             _ = thread.join();
         }
     }

@@ -1,23 +1,23 @@
-//! The tools that users of Redis have, unmodified, against the program: `redis-cli` and `redis-benchmark`.
+//! Runs the tools of Redis users, unmodified, against the program: `redis-cli` and `redis-benchmark`.
 
 #[path = "program/process.rs"]
-#[expect(dead_code, reason = "the tests of the program use the rest")]
+#[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
 
 use std::process::Command;
 
 use process::Server;
 
-/// Whether the full tests were asked for. If so, a missing tool is a failure.
+/// Returns true if the full tests are enabled. A missing tool is then a failure.
 fn is_full_run() -> bool {
-    let asked = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !asked {
-        println!("left out: SKEP_FULL=1 runs it");
+    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
+    if !is_enabled {
+        println!("skipped: set SKEP_FULL=1 to run it");
     }
-    asked
+    is_enabled
 }
 
-/// Standard output of a tool on the server's RESP port.
+/// Runs a tool on the server's RESP port. Returns its standard output.
 fn tool(name: &str, server: &Server, arguments: &[&str]) -> String {
     let address = server.resp.as_ref().expect("the server listens for RESP");
     let (host, port) = address.rsplit_once(':').expect("an address has a port");

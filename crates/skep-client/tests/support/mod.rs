@@ -1,7 +1,7 @@
-//! A server for the tests of the client: the codec and a naive store, one thread a connection.
+//! A server for the tests of the client, with the codec and a naive store. It runs one thread for each connection.
 //!
-//! It answers a frame before it reads the next, and blocks while its answers are not taken. So a client that only
-//! writes until it has written everything never ends here.
+//! It replies to a frame before it reads the next one, and blocks while the client does not receive its replies. So a
+//! client that writes all of its requests before it reads never ends here.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,16 +18,16 @@ use skep_wire::partition::Partition;
 /// The seed of the partition of every test server.
 const PARTITION_SEED: u64 = 0x5eed;
 
-/// How a test server behaves.
+/// The behaviour of a test server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behaviour {
     /// Number of shards.
     pub(crate) shard_count: u16,
-    /// Answers in one reply frame.
-    pub(crate) answers_max: usize,
+    /// Largest number of replies in one reply frame.
+    pub(crate) replies_max: usize,
     /// The request frame limit of the welcome.
     pub(crate) frame_size_max: usize,
-    /// A connection is closed instead of answering this frame.
+    /// Number of frames after which the server closes a connection in place of a reply.
     pub(crate) frames_max: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for Behaviour {
     fn default() -> Self {
         Behaviour {
             shard_count: 1,
-            answers_max: usize::MAX,
+            replies_max: usize::MAX,
             frame_size_max: REQUEST_FRAME_SIZE_MAX,
             frames_max: usize::MAX,
         }
@@ -56,7 +56,7 @@ pub(crate) fn start(behaviour: Behaviour) -> SocketAddr {
     address
 }
 
-/// Starts something that is no server of Skep: it sends these bytes to everybody who connects, and closes.
+/// Starts a server that is not Skep: it sends these bytes to every client that connects, and closes the connection.
 pub(crate) fn start_stranger(bytes: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,7 +71,7 @@ pub(crate) fn start_stranger(bytes: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// Starts a server that welcomes everybody and answers nothing.
+/// Starts a server that sends a welcome and no replies.
 pub(crate) fn start_mute() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn start_mute() -> SocketAddr {
     address
 }
 
-/// Serves one connection. Errors of the socket end it, as they would end a server's.
+/// Serves one connection. An error of the socket ends it, as in a real server.
 fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>) {
     let mut hello = [0; Hello::SIZE];
     if stream.read_exact(&mut hello).is_err() {
@@ -112,7 +112,7 @@ fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>)
                 for operation in frame.operations() {
                     assert_eq!(partition.shard_of(operation.unwrap().key), shard, "sent to a shard that owns the key");
                 }
-                if stream.write_all(&answer(&frame, behaviour, store)).is_err() {
+                if stream.write_all(&reply_to(&frame, behaviour, store)).is_err() {
                     return;
                 }
                 break consumed;
@@ -127,13 +127,13 @@ fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>)
     }
 }
 
-fn answer(frame: &RequestFrame<'_>, behaviour: Behaviour, store: &Mutex<NaiveStore>) -> Vec<u8> {
+fn reply_to(frame: &RequestFrame<'_>, behaviour: Behaviour, store: &Mutex<NaiveStore>) -> Vec<u8> {
     let mut store = store.lock().unwrap();
     let replies: Vec<_> = frame.operations().map(|operation| store.execute(&operation.unwrap())).collect();
     let mut output = Vec::new();
     let mut writer = ReplyFrameWriter::new(&mut output, frame.sequence);
     for reply in &replies {
-        if usize::from(writer.count()) == behaviour.answers_max || writer.size() >= REPLY_FRAME_SIZE_FULL {
+        if usize::from(writer.count()) == behaviour.replies_max || writer.size() >= REPLY_FRAME_SIZE_FULL {
             writer.finish();
             writer = ReplyFrameWriter::new(&mut output, frame.sequence);
         }
@@ -143,7 +143,7 @@ fn answer(frame: &RequestFrame<'_>, behaviour: Behaviour, store: &Mutex<NaiveSto
     output
 }
 
-/// The naive reply as a client sees it.
+/// Converts the naive reply to the form that a client sees.
 pub(crate) fn as_response(reply: &NaiveReply) -> Response<'_> {
     Ok(match reply {
         NaiveReply::Done => Reply::Done,

@@ -1,15 +1,17 @@
-//! Bucketed cuckoo hashing as in MemC3 (Fan, Andersen and Kaminsky, NSDI 2013, section 4): 4 slots a bucket, two buckets
-//! for a key.
+//! Bucketed cuckoo hashing as in MemC3 (Fan, Andersen and Kaminsky, NSDI 2013, section 4). A bucket has 4 slots, and a
+//! key has two buckets.
 //!
 //! ```text
 //! first bucket   from the key's hash            second = mix(tag) - first, modulo the buckets, and back
 //! slot           key | value | tag, one byte
 //! ```
 //!
-//! The other bucket of a key follows from its bucket and its tag, so that a key is moved without being hashed. A new key
-//! goes into its first bucket, else into its second. If both are full, two walks look for a bucket with room, one from
-//! each: every step takes a random slot and reads the other bucket of its key. The moves are made from the end of the way
-//! that was found, so that every key can be found at any time. Nothing moves until a way is known.
+//! The other bucket of a key follows from its bucket and its tag, so a key is moved without hashing it. A put of a new
+//! key has three steps:
+//! 1. It uses a free slot of the first bucket, or else of the second bucket.
+//! 2. If both buckets are full, two walks search for a bucket with a free slot, one from each bucket. Each step chooses
+//!    a random slot and reads the other bucket of its key. Nothing moves in this step.
+//! 3. The keys on the path are moved, beginning at its end. So every key can be found at any time.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -17,7 +19,7 @@ use skep_store::memory::{LINE_SIZE, Line, Memory, Pointer, RegionError};
 
 use super::{Presence, Put, SLOTS_PER_LINE, Slot, Values, below, decode, encode, hash};
 
-/// Steps after which a walk gives up, and with both the table is full.
+/// Steps after which a walk fails. If both walks fail, the table is full.
 const STEPS_MAX: usize = 250;
 
 /// A table of 8-byte keys and values of one size.
@@ -32,18 +34,18 @@ pub struct Cuckoo<M> {
 
 type Bucket = [Slot; SLOTS_PER_LINE];
 
-/// A way from a full bucket: the slots whose keys would move, each into the bucket of the next.
+/// A path from a full bucket: the slots whose keys would move, each into the bucket of the next slot.
 struct Walk {
-    /// Buckets in the order in which they were read, as they were.
+    /// Buckets in the order in which they were read, with their content at that time.
     buckets: Vec<(u64, Bucket)>,
-    way: Vec<(u64, usize)>,
+    path: Vec<(u64, usize)>,
 }
 
 impl<M: Memory> Cuckoo<M> {
-    /// An empty table in a memory of zeros.
+    /// Returns an empty table in a memory of zeros.
     ///
     /// # Errors
-    /// If the memory has no room for these buckets and values.
+    /// If the memory has no room for this number of buckets and values.
     pub fn new(
         memory: M,
         bucket_count: u64,
@@ -51,17 +53,17 @@ impl<M: Memory> Cuckoo<M> {
         value_count: u32,
         seed: u64,
     ) -> Result<Self, RegionError> {
-        let grains = bucket_count * u64::from(Pointer::to_line(1).grain());
-        let values = Values::new(&memory, grains, value_size, value_count)?;
+        let units = bucket_count * u64::from(Pointer::to_line(1).unit());
+        let values = Values::new(&memory, units, value_size, value_count)?;
         Ok(Cuckoo { memory, bucket_count, values, seed, random: Xoshiro256PlusPlus::seed_from_u64(seed) })
     }
 
-    /// The memory below.
+    /// Returns the memory of the table.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub async fn get(&self, key: u64) -> Option<Vec<u8>> {
         let (first, tag) = self.home(key);
         let mut found = find(&self.read(first).await, key);
@@ -95,47 +97,47 @@ impl<M: Memory> Cuckoo<M> {
         }
         let mut home = first;
         let mut moves = 0;
-        let mut place = room(&bucket);
-        if place.is_none() {
+        let mut free = room(&bucket);
+        if free.is_none() {
             let other = match second_bucket {
                 Some(read) => read,
                 None => self.read(second).await,
             };
-            place = room(&other);
-            if place.is_some() {
+            free = room(&other);
+            if free.is_some() {
                 (home, bucket) = (second, other);
             } else {
                 let Some(mut walk) = self.walk([(first, bucket), (second, other)]).await else { return Put::Full };
-                moves = walk.way.len() as u32 - 1;
-                (home, bucket, place) = self.make_room(&mut walk).await;
+                moves = walk.path.len() as u32 - 1;
+                (home, bucket, free) = self.make_room(&mut walk).await;
             }
         }
-        let place = place.expect("room was found or made");
-        bucket[place] = Slot { key, value: self.values.add(&self.memory, value).await, link: tag };
+        let free = free.expect("room was found or made");
+        bucket[free] = Slot { key, value: self.values.add(&self.memory, value).await, link: tag };
         self.write(home, &bucket).await;
         Put::Inserted { moves }
     }
 
-    /// Looks for a bucket with room, from two full ones by turns. The last of the way is the free slot.
+    /// Searches for a bucket with a free slot, in turns from the two full buckets. The path ends with the free slot.
     async fn walk(&mut self, starts: [(u64, Bucket); 2]) -> Option<Walk> {
-        let mut walks = starts.map(|start| Some(Walk { buckets: vec![start], way: Vec::new() }));
+        let mut walks = starts.map(|start| Some(Walk { buckets: vec![start], path: Vec::new() }));
         for _ in 0..STEPS_MAX {
             for walk in &mut walks {
-                let Some(going) = walk else { continue };
-                let (at, bucket) = going.buckets[going.buckets.len() - 1];
+                let Some(active) = walk else { continue };
+                let (at, bucket) = active.buckets[active.buckets.len() - 1];
                 let chosen = self.random.random_range(0..SLOTS_PER_LINE);
-                // A slot that is to move cannot move twice.
+                // A slot on the path cannot move twice.
                 let mut slots = (0..SLOTS_PER_LINE).map(|turn| (chosen + turn) % SLOTS_PER_LINE);
-                let Some(slot) = slots.find(|slot| !going.way.contains(&(at, *slot))) else {
+                let Some(slot) = slots.find(|slot| !active.path.contains(&(at, *slot))) else {
                     *walk = None;
                     continue;
                 };
-                going.way.push((at, slot));
+                active.path.push((at, slot));
                 let next = self.other(at, bucket[slot].link);
                 let next_bucket = self.read(next).await;
-                going.buckets.push((next, next_bucket));
+                active.buckets.push((next, next_bucket));
                 if let Some(slot) = room(&next_bucket) {
-                    going.way.push((next, slot));
+                    active.path.push((next, slot));
                     return walk.take();
                 }
             }
@@ -143,27 +145,28 @@ impl<M: Memory> Cuckoo<M> {
         None
     }
 
-    /// Moves the keys of a way, the last first. The first bucket of it, with its free slot, which is not yet written.
+    /// Moves the keys of a path, beginning with the last. Returns the first bucket and its free slot. That bucket is
+    /// not written yet.
     async fn make_room(&self, walk: &mut Walk) -> (u64, Bucket, Option<usize>) {
-        for step in (1..walk.way.len()).rev() {
-            let [(from, from_slot), (to, to_slot)] = [walk.way[step - 1], walk.way[step]];
+        for step in (1..walk.path.len()).rev() {
+            let [(from, from_slot), (to, to_slot)] = [walk.path[step - 1], walk.path[step]];
             let moved = bucket_of(&mut walk.buckets, from)[from_slot];
             let bucket = bucket_of(&mut walk.buckets, to);
             bucket[to_slot] = moved;
             let bucket = *bucket;
             self.write(to, &bucket).await;
         }
-        let (home, slot) = walk.way[0];
+        let (home, slot) = walk.path[0];
         (home, *bucket_of(&mut walk.buckets, home), Some(slot))
     }
 
-    /// First bucket and tag of a key.
+    /// Returns first bucket and tag of a key.
     fn home(&self, key: u64) -> (u64, u32) {
         let hash = hash(key, self.seed);
         (below(hash, self.bucket_count), 1 + (hash & 0xff) as u32)
     }
 
-    /// The other bucket of a key that is in this one.
+    /// Returns the other bucket of a key in this bucket.
     fn other(&self, bucket: u64, tag: u32) -> u64 {
         let sum = below(hash(u64::from(tag), !self.seed), self.bucket_count);
         (sum + self.bucket_count - bucket) % self.bucket_count
@@ -193,9 +196,9 @@ fn room(bucket: &Bucket) -> Option<usize> {
     bucket.iter().position(|slot| slot.is_free())
 }
 
-/// The copy of a bucket; a way may lead through it twice.
+/// Returns the copy of a bucket. A path may contain the bucket twice.
 fn bucket_of(buckets: &mut [(u64, Bucket)], number: u64) -> &mut Bucket {
-    &mut buckets.iter_mut().find(|read| read.0 == number).expect("the way leads through buckets that were read").1
+    &mut buckets.iter_mut().find(|read| read.0 == number).expect("every bucket of the path was read").1
 }
 
 #[cfg(test)]
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_those_of_the_buckets_and_the_value() {
+    fn an_operation_accesses_its_buckets_and_the_value() {
         let mut table = table(1000, 8, 1);
         let cost = |table: &Cuckoo<CountingMemory<LocalMemory>>| table.memory().counts().accesses();
         assert_eq!(drive(table.put(7, b"ab", Presence::New)), Put::Inserted { moves: 0 });

@@ -1,23 +1,23 @@
-//! Chained associative hopscotch hashing as in FaRM (Dragojević and others, NSDI 2014, section 6.2): a key lies within 8
-//! slots of its home, or in the overflow chain of its home.
+//! Chained associative hopscotch hashing as in FaRM (Dragojević and others, NSDI 2014, section 6.2). A key is within 8
+//! slots of its home bucket, or in the overflow chain of its home bucket.
 //!
 //! ```text
 //! home h   | h | h+1 | … | h+7 |            its neighbourhood, 128 adjacent bytes: one access
-//!            └ link ─▶ | key | link ─▶ | key | …      overflow slots, one to a grain
+//!            └ link ─▶ | key | link ─▶ | key | …      overflow slots, one to a unit
 //! ```
 //!
-//! A new key for whose neighbourhood there is no room looks for a free slot behind it, a line at a time, and lets the free
-//! slot hop towards home by moving keys that may lie there. If there is none near, or it cannot hop home, the key goes into
-//! the chain. Nothing moves until all hops are known.
+//! If the neighbourhood of a new key is full, the put searches for a free slot after it, a line at a time. Then the
+//! free slot hops towards the home bucket: keys that may use it are moved into it. If no free slot is near, or it
+//! cannot hop far enough, the key is added to the chain. Nothing moves until all hops are known.
 
-use skep_store::memory::{GRAIN_SIZE, Memory, Pointer, RegionError};
+use skep_store::memory::{Memory, Pointer, RegionError, UNIT_SIZE};
 
-use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_GRAIN, SLOTS_PER_LINE, Slot, Values, below, decode, encode, hash};
+use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_LINE, SLOTS_PER_UNIT, Slot, Values, below, decode, encode, hash};
 
 /// Slots of a neighbourhood, FaRM's H.
 pub const NEIGHBOURHOOD: usize = 8;
-/// How far from home a free slot is looked for, in slots. The papers do not say. Of 16
-/// and 64, this came nearer to Figure 11's GETs at one size of index for all utilizations.
+/// Largest distance of a free slot from the home bucket, in slots. The papers do not state it. Of 16 and 64, this value
+/// was nearer to Figure 11's GETs at one size of index for all utilizations.
 pub const SEARCH_MAX: usize = 16;
 
 /// A table of 8-byte keys and values of one size.
@@ -25,22 +25,24 @@ pub const SEARCH_MAX: usize = 16;
 pub struct Hopscotch<M> {
     memory: M,
     home_count: u64,
-    /// The first overflow slot, and how many there are and are used.
-    overflow_grain: u32,
+    /// The unit of the first overflow slot.
+    overflow_unit: u32,
+    /// Number of overflow slots.
     overflow_count: u32,
+    /// Number of overflow slots in use.
     overflow_used: u32,
     values: Values,
     seed: u64,
 }
 
-/// Slots next to each other, as read.
-struct Window {
-    /// Number of the first, which begins a grain.
+/// Adjacent slots, as read.
+struct SlotRange {
+    /// Index of the first slot, which begins a unit.
     first: usize,
     slots: Vec<Slot>,
 }
 
-impl Window {
+impl SlotRange {
     fn slot(&mut self, number: usize) -> &mut Slot {
         &mut self.slots[number - self.first]
     }
@@ -51,7 +53,7 @@ impl Window {
 }
 
 impl<M: Memory> Hopscotch<M> {
-    /// An empty table in a memory of zeros, with so many homes, overflow slots and values.
+    /// Returns an empty table in a memory of zeros, with these numbers of home buckets, overflow slots and values.
     ///
     /// # Errors
     /// If the memory has no room for them.
@@ -63,30 +65,30 @@ impl<M: Memory> Hopscotch<M> {
         value_count: u32,
         seed: u64,
     ) -> Result<Self, RegionError> {
-        // The last home has its neighbours, and a search its slots.
-        let slot_grains = (home_count + SEARCH_MAX as u64).div_ceil(SLOTS_PER_LINE as u64) * 2 + 2;
-        let overflow_grain = u32::try_from(slot_grains).map_err(|_| RegionError::TooLarge { size: memory.size() })?;
-        let values = Values::new(&memory, slot_grains + u64::from(overflow_count), value_size, value_count)?;
-        Ok(Hopscotch { memory, home_count, overflow_grain, overflow_count, overflow_used: 0, values, seed })
+        // There is room for the neighbours of the last home bucket, and for the slots that a search reads.
+        let slot_units = (home_count + SEARCH_MAX as u64).div_ceil(SLOTS_PER_LINE as u64) * 2 + 2;
+        let overflow_unit = u32::try_from(slot_units).map_err(|_| RegionError::TooLarge { size: memory.size() })?;
+        let values = Values::new(&memory, slot_units + u64::from(overflow_count), value_size, value_count)?;
+        Ok(Hopscotch { memory, home_count, overflow_unit, overflow_count, overflow_used: 0, values, seed })
     }
 
-    /// The memory below.
+    /// Returns the memory of the table.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Overflow slots in use.
+    /// Returns the number of overflow slots in use.
     pub fn overflow_used(&self) -> u32 {
         self.overflow_used
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub async fn get(&self, key: u64) -> Option<Vec<u8>> {
         let home = self.home(key);
-        let mut window = self.read(home, NEIGHBOURHOOD).await;
-        let found = match find(&window, home, key) {
+        let mut range = self.read(home, NEIGHBOURHOOD).await;
+        let found = match find(&range, home, key) {
             Some(slot) => Some(slot),
-            None => self.find_in_chain(window.slot(home).link, key).await,
+            None => self.find_in_chain(range.slot(home).link, key).await,
         };
         match found {
             Some(slot) => Some(self.values.read(&self.memory, slot.value).await),
@@ -97,11 +99,11 @@ impl<M: Memory> Hopscotch<M> {
     /// Sets the value of a key.
     pub async fn put(&mut self, key: u64, value: &[u8], presence: Presence) -> Put {
         let home = self.home(key);
-        let mut window = self.read(home, NEIGHBOURHOOD).await;
+        let mut range = self.read(home, NEIGHBOURHOOD).await;
         if presence == Presence::Unknown {
-            let found = match find(&window, home, key) {
+            let found = match find(&range, home, key) {
                 Some(slot) => Some(slot),
-                None => self.find_in_chain(window.slot(home).link, key).await,
+                None => self.find_in_chain(range.slot(home).link, key).await,
             };
             if let Some(slot) = found {
                 self.values.replace(&self.memory, slot.value, value).await;
@@ -111,55 +113,55 @@ impl<M: Memory> Hopscotch<M> {
         if self.values.is_exhausted() {
             return Put::Full;
         }
-        let Some(hops) = self.find_hops(&mut window, home).await else {
-            return self.put_into_chain(&mut window, home, key, value).await;
+        let Some(hops) = self.find_hops(&mut range, home).await else {
+            return self.put_into_chain(&mut range, home, key, value).await;
         };
         for hop in hops.windows(2) {
             let [to, from] = [hop[0], hop[1]];
-            let moved = *window.slot(from);
-            self.place(&mut window, to, moved.key, moved.value).await;
+            let moved = *range.slot(from);
+            self.set_slot(&mut range, to, moved.key, moved.value).await;
         }
         let value = self.values.add(&self.memory, value).await;
-        self.place(&mut window, hops[hops.len() - 1], key, value).await;
+        self.set_slot(&mut range, hops[hops.len() - 1], key, value).await;
         Put::Inserted { moves: hops.len() as u32 - 1 }
     }
 
-    /// The slots through which a free slot comes into the neighbourhood, from that which is free to that which will be.
-    /// Reads on from the window's end as far as it has to.
-    async fn find_hops(&self, window: &mut Window, home: usize) -> Option<Vec<usize>> {
+    /// Finds the slots through which a free slot moves into the neighbourhood. The first of them is free now, and the
+    /// last will be free. Reads more slots if the range is too short.
+    async fn find_hops(&self, range: &mut SlotRange, home: usize) -> Option<Vec<usize>> {
         let mut free = home;
-        while !window.slot(free).is_free() {
+        while !range.slot(free).is_free() {
             free += 1;
             if free == home + SEARCH_MAX {
                 return None;
             }
-            if free == window.end() {
+            if free == range.end() {
                 // Up to the end of the line.
                 let more = self.read(free, SLOTS_PER_LINE - free % SLOTS_PER_LINE).await;
-                window.slots.extend(more.slots);
+                range.slots.extend(more.slots);
             }
         }
         let mut hops = vec![free];
         while free >= home + NEIGHBOURHOOD {
-            // The farthest that may come here.
+            // The farthest slot whose key may move to the free slot.
             free = (free + 1 - NEIGHBOURHOOD..free)
-                .find(|from| self.home(window.slot(*from).key) + NEIGHBOURHOOD > free)?;
+                .find(|from| self.home(range.slot(*from).key) + NEIGHBOURHOOD > free)?;
             hops.push(free);
         }
         Some(hops)
     }
 
-    /// Puts a key into an overflow slot, at the front of its home's chain.
-    async fn put_into_chain(&mut self, window: &mut Window, home: usize, key: u64, value: &[u8]) -> Put {
+    /// Inserts a key into an overflow slot, at the head of its home bucket's chain.
+    async fn put_into_chain(&mut self, range: &mut SlotRange, home: usize, key: u64, value: &[u8]) -> Put {
         if self.overflow_used == self.overflow_count {
             return Put::Full;
         }
         self.overflow_used += 1;
         let value = self.values.add(&self.memory, value).await;
-        let slot = Slot { key, value, link: window.slot(home).link };
-        self.write_grain(self.overflow(self.overflow_used), &[slot]).await;
-        window.slot(home).link = self.overflow_used;
-        self.write_slot(window, home).await;
+        let slot = Slot { key, value, link: range.slot(home).link };
+        self.write_unit(self.overflow(self.overflow_used), &[slot]).await;
+        range.slot(home).link = self.overflow_used;
+        self.write_slot(range, home).await;
         Put::Inserted { moves: 0 }
     }
 
@@ -179,41 +181,41 @@ impl<M: Memory> Hopscotch<M> {
         below(hash(key, self.seed), self.home_count) as usize
     }
 
-    /// Sets key and value of a slot; its link belongs to the home that it is.
-    async fn place(&self, window: &mut Window, number: usize, key: u64, value: u32) {
-        let slot = window.slot(number);
+    /// Sets key and value of a slot. Keeps its link, which belongs to the home bucket at this index.
+    async fn set_slot(&self, range: &mut SlotRange, number: usize, key: u64, value: u32) {
+        let slot = range.slot(number);
         (slot.key, slot.value) = (key, value);
-        self.write_slot(window, number).await;
+        self.write_slot(range, number).await;
     }
 
-    /// Reads slots, and what lies in the same grains: one access.
-    async fn read(&self, first: usize, count: usize) -> Window {
-        let grains = first / SLOTS_PER_GRAIN..(first + count).div_ceil(SLOTS_PER_GRAIN);
-        let span = Pointer::new(grains.start as u32).span(grains.len() * GRAIN_SIZE);
+    /// Reads slots with all slots of the same units, in one access.
+    async fn read(&self, first: usize, count: usize) -> SlotRange {
+        let units = first / SLOTS_PER_UNIT..(first + count).div_ceil(SLOTS_PER_UNIT);
+        let span = Pointer::new(units.start as u32).span(units.len() * UNIT_SIZE);
         let slots = self.memory.read(span, |bytes| decode(bytes).collect()).await;
-        Window { first: grains.start * SLOTS_PER_GRAIN, slots }
+        SlotRange { first: units.start * SLOTS_PER_UNIT, slots }
     }
 
-    /// Writes a slot, and that which lies in the same grain.
-    async fn write_slot(&self, window: &Window, number: usize) {
-        let grain = number / SLOTS_PER_GRAIN;
-        let slots = &window.slots[grain * SLOTS_PER_GRAIN - window.first..][..SLOTS_PER_GRAIN];
-        self.write_grain(grain as u32, slots).await;
+    /// Writes a slot with the other slot of the same unit.
+    async fn write_slot(&self, range: &SlotRange, number: usize) {
+        let unit = number / SLOTS_PER_UNIT;
+        let slots = &range.slots[unit * SLOTS_PER_UNIT - range.first..][..SLOTS_PER_UNIT];
+        self.write_unit(unit as u32, slots).await;
     }
 
-    async fn write_grain(&self, grain: u32, slots: &[Slot]) {
-        let span = Pointer::new(grain).span(slots.len() * SLOT_SIZE);
+    async fn write_unit(&self, unit: u32, slots: &[Slot]) {
+        let span = Pointer::new(unit).span(slots.len() * SLOT_SIZE);
         self.memory.write(span, |bytes| encode(slots, bytes)).await;
     }
 
-    /// The grain of an overflow slot by its number, from 1.
+    /// Returns the unit of an overflow slot by its number, from 1.
     fn overflow(&self, number: u32) -> u32 {
-        self.overflow_grain + number - 1
+        self.overflow_unit + number - 1
     }
 }
 
-fn find(window: &Window, home: usize, key: u64) -> Option<Slot> {
-    window.slots[home - window.first..][..NEIGHBOURHOOD].iter().copied().find(|slot| slot.holds(key))
+fn find(range: &SlotRange, home: usize, key: u64) -> Option<Slot> {
+    range.slots[home - range.first..][..NEIGHBOURHOOD].iter().copied().find(|slot| slot.holds(key))
 }
 
 #[cfg(test)]
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_those_of_the_neighbourhood_and_the_value() {
+    fn an_operation_accesses_the_neighbourhood_and_the_value() {
         let mut table = table(1000, 8, 8, 1);
         let cost = |table: &Hopscotch<CountingMemory<LocalMemory>>| table.memory().counts().accesses();
         assert_eq!(drive(table.put(7, b"ab", Presence::New)), Put::Inserted { moves: 0 });

@@ -1,59 +1,62 @@
-//! The hash tables that KV-Direct is compared with in Figure 11, as tables over [`Memory`], so that their accesses are
-//! counted and not assumed: bucketed cuckoo hashing as in MemC3 ([`cuckoo`]), and chained associative hopscotch hashing
-//! as in FaRM ([`hopscotch`]).
+//! The hash tables that Figure 11 compares with KV-Direct. They are built over [`Memory`], so that their accesses are
+//! counted and not assumed. [`cuckoo`] is the bucketed cuckoo hashing of MemC3, [`hopscotch`] the chained associative
+//! hopscotch hashing of FaRM.
 //!
-//! As the paper assumes (section 5.1.1), keys are inline and values lie in memory of their own behind a number. Keys have
-//! 8 bytes, a table has values of one size. What the figure needs is here: GET and PUT; nothing is removed.
+//! As the paper assumes (section 5.1.1), keys are inline, and values are in a separate memory and identified by a
+//! number. Keys have 8 bytes, and all values of a table have one size. The tables have only the operations of the
+//! figure, GET and PUT. Nothing is removed.
 //!
 //! ```text
 //! slot, 16 B   | key 8 B | value 4 B | link 4 B |      value: its number plus one, 0 for a free slot
-//!                                                      link: the key's tag (cuckoo), the chain of this home (hopscotch)
-//! memory       | slots, 4 for each line | overflow slots, a grain each | values, whole grains each |
+//!                                                      link: the key's tag (cuckoo), the overflow chain (hopscotch)
+//! memory       | slots, 4 for each line | overflow slots, a unit each | values, a number of units each |
 //! ```
 //!
-//! A pointer of [`Memory`] names 32 bytes, so a value or an overflow slot takes at least that here. Who asks for utilizations reckons
-//! them as packed, as the paper must have: 10 B pairs with values in slabs of 32 B would end at 21 %.
+//! A pointer of [`Memory`] addresses 32 bytes, so a value or an overflow slot takes at least 32 bytes here. Callers
+//! calculate utilizations as if values were packed, as the paper must have: 10 B pairs with values in slabs of 32 B
+//! would end at 21 %.
 
 pub mod cuckoo;
 pub mod hopscotch;
 
 use std::task::{Context, Poll, Waker};
 
-use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, Memory, Pointer, RegionError};
+use skep_store::memory::{LINE_SIZE, Memory, Pointer, RegionError, UNIT_SIZE};
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: usize = 16;
 /// Slots of a line.
 pub const SLOTS_PER_LINE: usize = LINE_SIZE / SLOT_SIZE;
-/// Slots of a grain, the least that is written.
-const SLOTS_PER_GRAIN: usize = GRAIN_SIZE / SLOT_SIZE;
+/// Slots of a unit, the smallest size that is written.
+const SLOTS_PER_UNIT: usize = UNIT_SIZE / SLOT_SIZE;
 
-const _: () = assert!(SLOTS_PER_LINE == 4 && SLOTS_PER_GRAIN == 2);
+const _: () = assert!(SLOTS_PER_LINE == 4 && SLOTS_PER_UNIT == 2);
 
-/// What a PUT says about its key.
+/// The caller's knowledge about the key of a PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It may be there: the PUT looks at every place where it could be.
+    /// The key may be present: the PUT searches every slot that could hold it.
     Unknown,
-    /// It is known to be absent, as in a load phase: the PUT looks for room only. The figure's PUTs are such.
+    /// The key is absent, as in a load phase: the PUT only searches for a free slot. The figure's PUTs are of this
+    /// kind.
     New,
 }
 
-/// What became of a PUT.
+/// The result of a PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// The key was there; it has the new value.
+    /// The key was present and has the new value.
     Replaced,
-    /// The key is there now.
+    /// The key was inserted.
     Inserted {
-        /// How many others were moved to make room.
+        /// Number of other keys that were moved.
         moves: u32,
     },
-    /// No room was found; nothing has changed.
+    /// No free slot was found. Nothing has changed.
     Full,
 }
 
-/// One key and where its value is.
+/// One key and the number of its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     key: u64,
@@ -71,7 +74,7 @@ impl Slot {
     }
 }
 
-/// The slots in these bytes.
+/// Decodes the slots in these bytes.
 fn decode(bytes: &[u8]) -> impl Iterator<Item = Slot> + '_ {
     bytes.as_chunks::<SLOT_SIZE>().0.iter().map(|slot| {
         let half = |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
@@ -79,7 +82,7 @@ fn decode(bytes: &[u8]) -> impl Iterator<Item = Slot> + '_ {
     })
 }
 
-/// Writes slots over bytes.
+/// Encodes slots into bytes.
 fn encode(slots: &[Slot], bytes: &mut [u8]) {
     for (slot, bytes) in slots.iter().zip(bytes.as_chunks_mut::<SLOT_SIZE>().0) {
         bytes[..8].copy_from_slice(&slot.key.to_le_bytes());
@@ -88,43 +91,43 @@ fn encode(slots: &[Slot], bytes: &mut [u8]) {
     }
 }
 
-/// Values of one size, given out one after the other.
+/// Values of one size, allocated one after the other.
 #[derive(Debug)]
 struct Values {
-    first_grain: u32,
-    grains_each: u32,
+    first_unit: u32,
+    units_each: u32,
     size: usize,
     count: u32,
     used: u32,
 }
 
 impl Values {
-    /// So many values behind the other grains of a memory.
+    /// Returns `count` values after the other units of a memory.
     ///
     /// # Errors
     /// If the memory has no room for them.
-    fn new(memory: &impl Memory, first_grain: u64, size: usize, count: u32) -> Result<Self, RegionError> {
-        let grains_each = size.div_ceil(GRAIN_SIZE) as u32;
-        let size_min = (first_grain + u64::from(grains_each) * u64::from(count)) * GRAIN_SIZE as u64;
+    fn new(memory: &impl Memory, first_unit: u64, size: usize, count: u32) -> Result<Self, RegionError> {
+        let units_each = size.div_ceil(UNIT_SIZE) as u32;
+        let size_min = (first_unit + u64::from(units_each) * u64::from(count)) * UNIT_SIZE as u64;
         if memory.size() < size_min {
             return Err(RegionError::TooSmall { size: memory.size(), size_min });
         }
-        let first_grain = u32::try_from(first_grain).map_err(|_| RegionError::TooLarge { size: size_min })?;
-        Ok(Values { first_grain, grains_each, size, count, used: 0 })
+        let first_unit = u32::try_from(first_unit).map_err(|_| RegionError::TooLarge { size: size_min })?;
+        Ok(Values { first_unit, units_each, size, count, used: 0 })
     }
 
     fn is_exhausted(&self) -> bool {
         self.used == self.count
     }
 
-    /// Writes a new value; its number plus one.
+    /// Writes a new value. Returns its number plus one.
     async fn add(&mut self, memory: &impl Memory, value: &[u8]) -> u32 {
         self.used += 1;
         self.replace(memory, self.used, value).await;
         self.used
     }
 
-    /// Writes over a value.
+    /// Overwrites a value.
     async fn replace(&self, memory: &impl Memory, number: u32, value: &[u8]) {
         assert_eq!(value.len(), self.size, "a table has values of one size");
         memory.write(self.pointer(number).span(self.size), |bytes| bytes.copy_from_slice(value)).await;
@@ -136,11 +139,11 @@ impl Values {
     }
 
     fn pointer(&self, number: u32) -> Pointer {
-        Pointer::new(self.first_grain + (number - 1) * self.grains_each)
+        Pointer::new(self.first_unit + (number - 1) * self.units_each)
     }
 }
 
-/// A hash of a key, by the finisher of SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns a hash of a key, calculated by the finisher of SplitMix64 (Steele, Lea and Flood, 2014).
 fn hash(key: u64, seed: u64) -> u64 {
     let mut mixed = key.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -148,12 +151,12 @@ fn hash(key: u64, seed: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// A hash as a number below a limit.
+/// Maps a hash to a number below a limit.
 fn below(hash: u64, limit: u64) -> u64 {
     ((u128::from(hash) * u128::from(limit)) >> 64) as u64
 }
 
-/// Runs one operation to its end: nothing else is under way.
+/// Runs one operation to its end, with no other operation in flight.
 pub fn drive<T>(operation: impl Future<Output = T>) -> T {
     let mut operation = std::pin::pin!(operation);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! What several items run: independent accesses of one line each, as fast as the pipeline's clock lets them begin.
+//! A run that several items share: independent accesses of one line each, started at the rate of the pipeline's clock.
 
 use std::rc::Rc;
 
@@ -12,22 +12,22 @@ use crate::popularity::Popularity;
 use crate::resource::{Meter, Path};
 use crate::time::Time;
 
-/// Accesses, and the memory that they go to.
+/// Accesses and their memory.
 pub(super) struct Accesses<'a> {
     pub(super) hardware: &'a Hardware,
     pub(super) extent: Extent,
     pub(super) policy: Policy,
     pub(super) popularity: &'a Popularity,
-    /// Share of reads; the others write a line.
+    /// Share of reads. The other accesses write a line.
     pub(super) read_share: f64,
-    /// How many are measured.
+    /// Number of measured accesses.
     pub(super) count: u32,
-    /// How many pass through the cache's metadata before, for each line of the memory.
+    /// Number of accesses that warm the cache's metadata before the run, for each line of the memory.
     pub(super) warm_per_line: f64,
     pub(super) seed: u64,
 }
 
-/// How fast they were, and where they went.
+/// The rate of the accesses, and the statistics of the dispatcher.
 pub(super) struct Outcome {
     pub(super) mops: f64,
     pub(super) counts: DispatchCounts,
@@ -65,12 +65,12 @@ impl Accesses<'_> {
 }
 
 impl Outcome {
-    /// Share of all accesses that the NIC's DRAM answered.
+    /// Returns the share of all accesses that the NIC's DRAM served.
     pub(super) fn near_share(&self) -> f64 {
         self.counts.hits as f64 / self.counts.lines as f64
     }
 
-    /// Share of the cacheable ones.
+    /// Returns the share of the cacheable accesses that the NIC's DRAM served.
     pub(super) fn hit_rate(&self) -> f64 {
         self.counts.hits as f64 / self.counts.cacheable.max(1) as f64
     }

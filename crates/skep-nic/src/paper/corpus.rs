@@ -1,4 +1,5 @@
-//! What items about the whole NIC run, and [`crate::sizing`]: YCSB's reads and updates on a loaded store, through the pipeline.
+//! A run that the items about the whole NIC share with [`crate::sizing`]: YCSB's reads and updates on a loaded store,
+//! executed by the pipeline.
 //!
 //! ```text
 //! load, in no time ─▶ warm the NIC's DRAM, in no time ─▶ run in virtual time
@@ -10,9 +11,9 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::LocalMemory;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 use super::wire::carry;
@@ -25,19 +26,21 @@ use crate::pipeline::{Clients, Hazard, Passage, run_pipeline};
 use crate::resource::mops;
 use crate::time::Time;
 
-/// Bytes of a key; what remains of a pair is its value. Enough for the corpora here, and the smallest pairs have 5 B.
+/// Bytes of a key. The rest of a pair is its value. 4 bytes are enough for the corpora here, and the
+/// smallest pairs have 5.
 pub(crate) const KEY_BYTES: u32 = 4;
 /// Skew of the long tail.
 pub(super) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
 pub(super) const UTILIZATION: f64 = 0.5;
-/// Operations of a run that only compares load dispatch ratios, and how much its rate varies.
+/// Operations of a run that only compares load dispatch ratios.
 const TUNING_COUNT: u32 = 5_000;
+/// Variation of the rate of such a run.
 const TUNING_NOISE: f64 = 0.01;
-/// Below it, warming in proportion to the lines that may be cached would take longer than what is seen of it.
+/// Below this ratio, warming in proportion to the cacheable lines would take longer than its effect is worth.
 const RATIO_WARMED_MIN: f64 = 0.1;
 
-/// A store behind a NIC, full to half with pairs of one size.
+/// A store whose memory is that of a NIC, half full with pairs of one size.
 pub(crate) struct Corpus {
     pub(crate) hardware: Hardware,
     extent: Extent,
@@ -49,49 +52,51 @@ pub(crate) struct Corpus {
     replies: Replies,
 }
 
-/// What is run on it.
+/// The operations of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) policy: Policy,
-    /// Number of keys of the long tail; the less popular of them share those of the corpus. `None`: all alike.
+    /// Number of keys of the long tail. Its less popular keys share the keys of the corpus. `None`: all keys are
+    /// equally popular.
     pub(crate) long_tail: Option<f64>,
     /// Share of PUTs; the others are GETs.
     pub(crate) put_share: f64,
     pub(crate) hazard: Hazard,
-    /// Whether the request of a GET is as long as that of a PUT; else it has the key alone.
+    /// True if the request of a GET is as long as that of a PUT. Otherwise it contains only the key.
     pub(crate) whole_pairs: bool,
-    /// Whether a PUT writes back the first bucket of its chain also if its key is in another one. Not for GETs.
+    /// True if a PUT writes back the first bucket of its chain even if its key is in another bucket. GETs never do.
     pub(crate) writes_unchanged: bool,
-    /// How many are measured.
+    /// Number of measured operations.
     pub(crate) count: u32,
     pub(crate) seed: u64,
 }
 
-/// What came out.
+/// The results of a run.
 pub(crate) struct Outcome {
-    /// Of the pipeline.
+    /// Rate of the pipeline.
     pub(crate) mops: f64,
-    /// Of the same, between a wire for requests and one for answers, all in shared packets.
+    /// Rate of the pipeline between a wire for requests and one for replies, with shared packets on both.
     pub(crate) carried_mops: f64,
-    /// Of each operation, in the order of arrival.
+    /// Passage of each operation, in the order of arrival.
     pub(crate) passages: Vec<Passage>,
-    /// Share of operations that got their value from another.
+    /// Share of operations that got their value from another operation.
     pub(crate) forwarded_share: f64,
-    /// Share of lines that the NIC's DRAM answered, and of those that it may hold.
+    /// Share of lines that the NIC's DRAM served.
     pub(crate) near_share: f64,
+    /// Share of the cacheable lines that the NIC's DRAM served.
     pub(crate) hit_rate: f64,
-    /// Lines for an operation.
+    /// Lines that one operation accesses.
     pub(crate) lines: f64,
-    /// How busy the memory's parts were.
+    /// The load of the memory's parts.
     pub(crate) load: MemoryLoad,
-    /// From the start to the last answer off the wire.
+    /// Time from the start until the last reply has left the wire.
     pub(crate) span: Time,
-    /// From where an operation waits for the wire at the client to where its answer is off the wire, without the network's
-    /// delay; in the order of the answers.
+    /// Latencies in the order of the replies. A latency begins when the operation waits for the wire at the client, and
+    /// ends when its reply has left the wire. It excludes the network's delay.
     pub(crate) latencies: Vec<Time>,
 }
 
-/// A store over the memory of the model, on an idle board.
+/// Returns a store over the memory of the model, on an idle board.
 pub(crate) fn processor(
     hardware: &Hardware,
     settings: &Settings,
@@ -101,7 +106,7 @@ pub(crate) fn processor(
     processor_on(&Rc::new(Clock::default()), hardware, settings, policy, seed)
 }
 
-/// The same on a clock that it shares.
+/// Returns the same store on a shared clock.
 pub(super) fn processor_on(
     clock: &Rc<Clock>,
     hardware: &Hardware,
@@ -118,7 +123,7 @@ pub(super) fn processor_on(
 }
 
 impl Corpus {
-    /// Loads pairs of this size, up to half of the memory.
+    /// Loads pairs of this size until the memory is half full.
     pub(crate) fn load(hardware: &Hardware, line_bits: u32, kv_bytes: u32, seed: u64) -> Self {
         let memory = u64::from(LINE_BYTES) << line_bits;
         let settings = Settings::for_utilization(memory, kv_bytes as usize, UTILIZATION + 0.01, seed)
@@ -126,7 +131,7 @@ impl Corpus {
         Corpus::load_with(hardware, &settings, kv_bytes, UTILIZATION).expect("the corpus fits")
     }
 
-    /// Loads pairs of this size, up to this share of the memory. `None`: the settings have no room for them.
+    /// Loads pairs of this size up to this share of the memory. Returns `None` if the settings have no room for them.
     pub(crate) fn load_with(hardware: &Hardware, settings: &Settings, kv_bytes: u32, utilization: f64) -> Option<Self> {
         let (processor, extent) = processor(hardware, settings, Policy::Dispatch(0.0), settings.seed);
         let key_count = (settings.memory as f64 * utilization / f64::from(kv_bytes)) as u32;
@@ -141,7 +146,8 @@ impl Corpus {
         };
         corpus.processor.memory().set_pace(Pace::AtOnce);
         let mut all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
-        // Popular keys have low numbers; loaded first, they would all lie in the first buckets of their chains.
+        // Popular keys have low numbers. If they were loaded first, all of them would be in the first buckets of their
+        // chains.
         all.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(settings.seed));
         for chunk in all.chunks(1 << 12) {
             corpus.execute(chunk);
@@ -152,39 +158,40 @@ impl Corpus {
         Some(corpus)
     }
 
-    /// Pairs of this size that the board's whole memory would hold at the utilization of the paper's benchmarks.
+    /// Returns the number of pairs that the board's whole memory would hold at the utilization of the paper's
+    /// benchmarks.
     pub(super) fn key_count_in_full(&self, kv_bytes: f64) -> f64 {
         self.hardware.host_dram.size_gib * 2_f64.powi(30) * UTILIZATION / kv_bytes
     }
 
-    /// Runs a workload, all of which is there from the start.
+    /// Runs a workload whose requests all arrive at the start.
     pub(crate) fn run(&mut self, workload: &Workload) -> Outcome {
         self.offer(workload, Time::ZERO)
     }
 
-    /// Runs a workload of which clients have another operation in every such span.
+    /// Runs a workload whose clients have another operation after each `interval`.
     pub(crate) fn offer(&mut self, workload: &Workload, interval: Time) -> Outcome {
         let (dispatcher, operations) = self.begin(workload);
         let value_bytes = self.value.len() as u32;
         let bytes = |puts: bool| KEY_BYTES + if puts || workload.whole_pairs { value_bytes } else { 0 };
         let sent: Vec<_> =
-            operations.iter().zip(0..).map(|((_, puts), place)| (interval * place, bytes(*puts))).collect();
+            operations.iter().zip(0..).map(|((_, puts), index)| (interval * index, bytes(*puts))).collect();
         let arrivals = carry(&self.hardware.network, &sent);
         let passages = self.pass(workload, &operations, Clients::Open(&arrivals));
-        let answer = |place: usize| {
-            let puts = operations[place].1;
-            (passages[place].answered, if puts { 0 } else { value_bytes })
+        let reply = |index: usize| {
+            let puts = operations[index].1;
+            (passages[index].replied, if puts { 0 } else { value_bytes })
         };
-        let mut by_answer: Vec<usize> = (0..passages.len()).collect();
-        by_answer.sort_by_key(|place| answer(*place));
-        let answers: Vec<_> = by_answer.iter().map(|place| answer(*place)).collect();
-        let back = carry(&self.hardware.network, &answers);
-        let latencies = by_answer.iter().zip(&back).map(|(place, back)| *back - sent[*place].0).collect();
+        let mut by_reply: Vec<usize> = (0..passages.len()).collect();
+        by_reply.sort_by_key(|index| reply(*index));
+        let replies: Vec<_> = by_reply.iter().map(|index| reply(*index)).collect();
+        let back = carry(&self.hardware.network, &replies);
+        let latencies = by_reply.iter().zip(&back).map(|(index, back)| *back - sent[*index].0).collect();
         let span = back.last().copied().unwrap_or_default();
         let counts = dispatcher.counts();
         let operation_count = passages.len() as f64;
         Outcome {
-            mops: mops(passages.iter().map(|passage| passage.answered).collect()),
+            mops: mops(passages.iter().map(|passage| passage.replied).collect()),
             carried_mops: mops(back),
             forwarded_share: passages.iter().filter(|passage| passage.forwarded).count() as f64 / operation_count,
             near_share: counts.hits as f64 / counts.lines as f64,
@@ -197,8 +204,8 @@ impl Corpus {
         }
     }
 
-    /// Runs a workload whose clients always have more, behind the congestion window. Requests and answers share full
-    /// packets.
+    /// Runs a workload whose clients always have another request, with the congestion window. Requests and replies
+    /// share full packets.
     pub(super) fn run_closed(&mut self, workload: &Workload) -> Vec<Passage> {
         let (_, operations) = self.begin(workload);
         let spec = &self.hardware.network;
@@ -208,14 +215,14 @@ impl Corpus {
             let packet = Time::of_bytes(packet_bytes(spec, together, bytes).into(), spec.bandwidth_gb_per_s);
             Time::from_ps(packet.as_ps() / u64::from(together))
         };
-        let [request, answered, done] = [KEY_BYTES + value_bytes, value_bytes, 0].map(on_wire);
-        let spans: Vec<_> = operations.iter().map(|(_, puts)| (request, if *puts { done } else { answered })).collect();
+        let [request, value, done] = [KEY_BYTES + value_bytes, value_bytes, 0].map(on_wire);
+        let spans: Vec<_> = operations.iter().map(|(_, puts)| (request, if *puts { done } else { value })).collect();
         self.pass(workload, &operations, Clients::Closed(&spans))
     }
 
-    /// The load dispatch ratio at which a workload is fastest, among tenths up to nine: the paper tunes it for each point
-    /// (section 5.2.1). Of those that differ by less than a run varies, the smallest: what misses the NIC's DRAM has waited
-    /// for it.
+    /// Returns the load dispatch ratio, among tenths up to nine, at which a workload is fastest. The paper tunes it for
+    /// each point (section 5.2.1). If rates differ by less than the variation of a run, returns the smallest ratio,
+    /// because a miss in the NIC's DRAM costs extra time.
     pub(crate) fn tuned_ratio(&mut self, workload: &Workload) -> f64 {
         let mut measured = [None; 10];
         let mut mops = |corpus: &mut Corpus, tenths: usize| {
@@ -224,7 +231,8 @@ impl Corpus {
                 corpus.run(&Workload { policy, count: TUNING_COUNT, ..*workload }).carried_mops
             })
         };
-        // It rises to one best ratio and falls behind it, so the neighbours of the best of a coarse grid are enough.
+        // The rate rises up to one best ratio and then falls. So a search among the neighbours of the best of a coarse
+        // grid is enough.
         let best_of = |rates: &[(usize, f64)]| {
             let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
             rates.iter().find(|(_, rate)| *rate >= most * (1.0 - TUNING_NOISE)).map_or(0, |(tenths, _)| *tenths)
@@ -236,7 +244,7 @@ impl Corpus {
         best_of(&near) as f64 / 10.0
     }
 
-    /// Puts idle hardware behind the store, warms it, and draws the operations.
+    /// Attaches idle hardware to the store, warms it, and draws the operations.
     fn begin(&mut self, workload: &Workload) -> (Rc<Dispatcher>, Vec<(u32, bool)>) {
         let clock = Rc::clone(self.processor.memory().clock());
         let dispatcher = Rc::new(Dispatcher::new(&clock, &self.hardware, self.extent, workload.policy, workload.seed));
@@ -257,8 +265,8 @@ impl Corpus {
             && dispatcher.caches()
         {
             self.processor.memory().set_pace(Pace::Warming);
-            // Of the lines that the cache may hold, twice as many as it has, and in a long tail more, for those that come
-            // seldom. The share that changes is then dirty, and its write-backs are part of the run.
+            // Draws twice as many cacheable lines as the cache has. A long tail needs more draws for its unpopular
+            // lines. The share of changed lines is then dirty, and their write-backs are part of the run.
             let rounds = if zipf.is_some() { 6.0 } else { 2.0 };
             let chunk_count = (self.extent.nic_lines as f64 * rounds / ratio.max(RATIO_WARMED_MIN)) as u64 / (1 << 12);
             for _ in 0..chunk_count {
@@ -270,7 +278,7 @@ impl Corpus {
         (dispatcher, operations)
     }
 
-    /// Sends operations through the pipeline.
+    /// Executes operations in the pipeline.
     fn pass(&mut self, workload: &Workload, operations: &[(u32, bool)], clients: Clients<'_>) -> Vec<Passage> {
         let keys = keys(operations);
         let requests = requests(operations, &keys, &self.value);

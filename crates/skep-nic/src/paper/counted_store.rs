@@ -1,11 +1,11 @@
-//! A hash store on counted memory, filled with numbered pairs: what Figures 6, 9, 10 and 11 are counted on.
+//! A hash store on counted memory, filled with numbered pairs. Figures 6, 9, 10 and 11 count its accesses.
 //!
-//! The store is the product's, with its settings as the figure needs them. Keys have 8 bytes, the value is the rest of the
-//! pair. Every GET is checked, so a store that loses pairs cannot look cheap.
+//! The store is the product's, with the settings of the figure. Keys have 8 bytes, and the value is the rest of the
+//! pair. The value of every GET is checked, so a store that loses pairs cannot seem fast.
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory};
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies, Statistics};
 
 use super::Curve;
@@ -14,7 +14,7 @@ const KEY_SIZE: usize = 8;
 /// Requests executed at once while filling.
 const BATCH: u64 = 256;
 
-/// How many operations took how many accesses.
+/// A histogram: the number of operations for each number of accesses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Accesses {
     operations_by_count: Vec<u64>,
@@ -38,14 +38,14 @@ impl Accesses {
         self.operations_by_count[accesses] += 1;
     }
 
-    /// Of an operation on average.
+    /// Returns the mean accesses of an operation.
     pub(super) fn mean(&self) -> f64 {
         let accesses: u64 =
             self.operations_by_count.iter().zip(0..).map(|(operations, count)| operations * count).sum();
         accesses as f64 / self.operations() as f64
     }
 
-    /// What this share of the operations does not exceed.
+    /// Returns the number of accesses that this share of the operations does not exceed.
     pub(super) fn percentile(&self, share: f64) -> u64 {
         let mut operations = 0;
         for (with_count, count) in self.operations_by_count.iter().zip(0..) {
@@ -63,14 +63,14 @@ impl Accesses {
 }
 
 impl Corpus {
-    /// An empty store. Pair `n` will have `pair_size(n)` bytes, key and value.
+    /// Returns an empty store. Pair `n` will have `pair_size(n)` bytes, key and value.
     pub(super) fn new(settings: &Settings, pair_size: fn(u64) -> usize) -> Self {
         let memory = CountingMemory::new(LocalMemory::new(settings.memory).expect("the items' memories are small"));
         let processor = Processor::with_memory(memory, settings).expect("the items' settings are valid");
         Corpus { processor, replies: Replies::with_budget(usize::MAX), pair_size, pair_count: 0 }
     }
 
-    /// Puts pairs until there are so many. False: the store was full before.
+    /// Puts pairs until the store has `pair_count` of them. Returns false if the store is full before.
     pub(super) fn fill(&mut self, pair_count: u64) -> bool {
         while self.pair_count < pair_count {
             let pairs: Vec<_> =
@@ -87,7 +87,7 @@ impl Corpus {
         true
     }
 
-    /// Puts pairs one by one until there are so many; what each of them took.
+    /// Puts pairs one by one until the store has `pair_count` of them. Returns the accesses of each put.
     pub(super) fn count_puts(&mut self, pair_count: u64) -> Accesses {
         let mut accesses = Accesses::default();
         while self.pair_count < pair_count {
@@ -99,7 +99,7 @@ impl Corpus {
         accesses
     }
 
-    /// Gets every so many-th pair; what each of them took.
+    /// Gets every `step`-th pair. Returns the accesses of each get.
     pub(super) fn count_gets(&mut self, step: usize) -> Accesses {
         let mut accesses = Accesses::default();
         for number in (0..self.pair_count).step_by(step) {
@@ -111,13 +111,13 @@ impl Corpus {
         accesses
     }
 
-    /// Bytes of all pairs over those of the memory.
+    /// Returns the bytes of all pairs over those of the memory.
     pub(super) fn utilization(&self) -> f64 {
         let statistics = self.statistics();
         statistics.pair_bytes as f64 / statistics.memory_bytes as f64
     }
 
-    /// The store's own figures.
+    /// Returns the statistics of the store.
     pub(super) fn statistics(&self) -> Statistics {
         self.processor.statistics()
     }
@@ -135,7 +135,7 @@ impl Corpus {
     }
 }
 
-/// Adds a point to the curve of this name beside a series.
+/// Adds a point to the curve with this name beside a series.
 pub(super) fn add(curves: &mut Vec<Curve>, series: &str, what: &str, point: (f64, f64)) {
     let name = format!("{series}, {what}");
     match curves.iter_mut().find(|curve| curve.name == name) {
@@ -153,7 +153,7 @@ fn stored(reply: &Reply<'_>) -> bool {
     match reply {
         Reply::Done => true,
         Reply::Failed(error) if error.is_out_of_memory() => false,
-        other => panic!("a PUT was answered {other:?}"),
+        other => panic!("the reply to a PUT is {other:?}"),
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corpus_fills_its_memory_and_says_when_it_cannot() {
+    fn a_corpus_fills_its_memory_and_reports_that_it_is_full() {
         let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.4, inline_threshold: 10, seed: 1 };
         let mut corpus = Corpus::new(&settings, |_| 10);
         assert!(corpus.fill(40_000));

@@ -1,6 +1,7 @@
 //! Figure 3a: random DMA requests a second over one link, by payload.
 //!
-//! What runs: as many requests as the DMA engine can have, and more that wait, all of one size, on one link.
+//! Run: random requests of one size on one link. There are always more requests than the DMA engine can carry
+//! out.
 
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-/// Requests that are wanted at any time; more than there are tags and credits.
+/// Requests that wait or are in flight at any time; more than there are tags and credits.
 const WIDTH: usize = 256;
 const REQUESTS: u32 = 40_000;
 
@@ -43,8 +44,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let tags = hardware.pcie.read_tags;
     let closed_form = sizes.iter().map(|size| (*size, (64e3 / 974.0_f64).min(6980.0 / size))).collect();
     let curves = vec![
-        Curve::beside("read", "answered in one order", reads_with(1)),
-        Curve::beside("read", "answered in any order", reads_with(tags)),
+        Curve::beside("read", "replies in one order", reads_with(1)),
+        Curve::beside("read", "replies in any order", reads_with(tags)),
         Curve::new("closed form, read: 64 tags / 974 ns, at most 6.98 GB/s", closed_form),
         closed_form_of_writes(&hardware, &sizes),
     ];
@@ -52,10 +53,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points,
         curves,
         setting: format!(
-            "{REQUESTS} requests of each size, {WIDTH} wanted at a time, on the board {}. Tags, credits, latencies and packet \
-             sizes are the paper's. Fitted to this figure: the DMA engine's cycles for a TLP, and in how many queues ({}) it \
-             restores the order of answers; dashed is what one queue and one for each tag would reach. What limits: writes, \
-             the engine; reads up to 64 B, the tags; larger ones, the link.",
+            "{REQUESTS} requests of each size, {WIDTH} waiting or in flight at a time, on the board {}. Tags, \
+             credits, latencies and packet sizes are the paper's. Two parameters were fitted to this figure: the DMA \
+             engine's cycles for a TLP, and the number of queues ({}) in which it restores the order of replies. The \
+             dashed curves have one queue, and one queue for each tag. The bound of writes is the engine. The bound \
+             of reads up to 64 B is the tags, and of larger reads the link.",
             hardware.name, hardware.pcie.dma_engine.ordered_queues
         ),
         explanation: String::new(),
@@ -71,7 +73,7 @@ fn closed_form_of_writes(hardware: &Hardware, sizes: &[f64]) -> Curve {
     Curve::new("closed form, write: 250 MHz / (2 for each TLP + payload / 32 B)", points)
 }
 
-/// Millions of requests a second, when more are wanted than the link can carry.
+/// Returns millions of requests a second, with more requests than the link can carry.
 pub(super) fn requests_per_us(hardware: &Hardware, writes: bool, bytes: u32, seed: u64) -> f64 {
     let clock = Rc::new(Clock::default());
     let host = Rc::new(HostMemory::new(&hardware.host_dram));

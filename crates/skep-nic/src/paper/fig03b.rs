@@ -1,6 +1,6 @@
-//! Figure 3b: the latency of random DMA reads that the processor's cache does not hold.
+//! Figure 3b: the latency of random DMA reads that miss the processor's cache.
 //!
-//! What runs: one read of 64 bytes after the other on an idle link.
+//! Run: one read of 64 bytes after the other on an idle link.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,7 +30,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let cached = latencies_mean(&self::latencies(&hardware, Residence::Cache, context.seed));
     let mean = latencies_mean(&latencies);
     latencies.sort_unstable();
-    // The file has latencies across and percentiles upwards; what is compared is the latency at each percentile.
+    // The file has latencies on the x axis and percentiles on the y axis. The latencies at each percentile are
+    // compared.
     let at = |percentile: f64| latencies[((percentile / 100.0 * READS as f64) as usize).min(READS) - 1].as_ns();
     let of = |reference: &super::Reference| Point {
         series: reference.series.clone(),
@@ -42,10 +43,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points: ITEM.references().iter().map(of).collect(),
         curves: Vec::new(),
         setting: format!(
-            "{READS} reads of 64 B, one after the other. The distribution is an input of the model, as 14 of these 100 \
-             points; what is checked is that link, DMA engine and host together give it back, and nothing is derived. The \
-             mean is {mean:.0} ns, from the processor's cache {cached:.0} ns. The text's 800 + 250 ns is no mean of this \
-             figure (974 ns); it is near what 64 B reads take under full load."
+            "{READS} reads of 64 B, one after the other. The distribution is an input of the model, as 14 of these \
+             100 points. The run only checks that link, DMA engine and host together reproduce it. The mean is \
+             {mean:.0} ns, and {cached:.0} ns from the processor's cache. The text's 800 + 250 ns is not the mean of \
+             this figure (974 ns). It is near the latency of 64 B under full load."
         ),
         explanation: String::new(),
     }

@@ -1,7 +1,7 @@
 //! Figure 6: memory accesses of a GET by utilization, for four inline thresholds.
 //!
-//! The paper does not publish its mix of pair sizes, nor the hash index ratio. What runs: a mix of which as many pairs lie
-//! above each threshold as the left ends of the curves say, in a store of one ratio for all.
+//! The paper publishes neither its mix of pair sizes nor the hash index ratio. Run: a store with one ratio for
+//! all curves, and a mix of pairs. The share of pairs above each threshold is that at the left end of its curve.
 
 use skep_store::hash::Settings;
 
@@ -20,12 +20,14 @@ pub(super) const ITEM: Item = Item {
 
 const MEMORY: u64 = 16 << 20;
 const STEP: usize = 5;
-/// Pair sizes and how many of 1000 pairs have them: 48.7 % above 10 B, 23.6 % above 15 B, 11.3 % above 20 B, 5.5 % above 25 B.
+/// Pair sizes, with the number of pairs of each size among 1000: 48.7 % above 10 B, 23.6 % above 15 B, 11.3 % above 20
+/// B, 5.5 % above 25 B.
 const MIX: [(usize, u64); 5] = [(10, 513), (15, 251), (20, 123), (25, 58), (30, 55)];
 
-/// Index over memory. The paper does not say; this one suits all four curves best.
+/// Index over memory. The paper does not state it. This ratio fits all four curves best.
 const HASH_INDEX_RATIO: f64 = 0.35;
-/// How much larger than reckoned the memory is, by slabs alone: the index is that of `MEMORY`.
+/// Factor by which the memory is larger than in the calculated utilization. The extra memory is slabs only: the index
+/// is that of `MEMORY`.
 const SCALE: u64 = 2;
 
 fn measure(context: &mut Context<'_>) -> Findings {
@@ -57,24 +59,25 @@ fn measure(context: &mut Context<'_>) -> Findings {
     };
     let same = utilizations.iter().filter(|x| best(|point| point.paper, **x) == best(|point| point.ours, **x)).count();
     let setting = format!(
-        "Pairs of 10, 15, 20, 25 and 30 B in shares of 51.3, 25.1, 12.3, 5.8 and 5.5 %: the shares above each threshold \
-         are those of the curves' left ends. Hash index ratio {HASH_INDEX_RATIO} of {} MiB; both are assumptions, the paper publishes \
-         neither. Slab memory is larger than that, because 15 B pairs in slabs of 32 B do not let every threshold reach \
-         55 %; chains depend on the index alone. Every {STEP}th pair is read.",
+        "Pairs of 10, 15, 20, 25 and 30 B in shares of 51.3, 25.1, 12.3, 5.8 and 5.5 %. So the shares above each \
+         threshold are those at the left ends of the curves. The hash index ratio is {HASH_INDEX_RATIO} of {} MiB. \
+         Both are assumptions, because the paper publishes neither. The slab memory is larger, because with 15 B \
+         pairs in slabs of 32 B some thresholds could not reach 55 %. The chains depend only on the index. Every \
+         {STEP}th pair is read.",
         MEMORY >> 20
     );
     let explanation = format!(
-        "The shape holds: every curve starts at one access and the share of pairs above its threshold, larger thresholds \
-         start lower and rise more, and the best threshold falls from 25 B to 15 B as the memory fills. It falls later \
-         than published; it is the same at {same} of {} utilizations. No one ratio fits all four curves with this mix: 0.4 \
-         would fit those of 10 and 15 B within 1 %, 0.3 that of 25 B, so the published mix probably takes more slots above \
-         15 B than this one.",
+        "The shape agrees: every curve starts at one access plus the share of pairs above its threshold, and larger \
+         thresholds start lower and rise more. The best threshold falls from 25 B to 15 B as the memory fills. It \
+         falls later than published, and is the same at {same} of {} utilizations. No ratio fits all four curves with \
+         this mix. A ratio of 0.4 would fit those of 10 and 15 B within 1 %, and 0.3 that of 25 B. So the published \
+         mix probably takes more slots above 15 B than this one.",
         utilizations.len()
     );
     Findings { points, setting, explanation, ..Findings::default() }
 }
 
-/// The size of a pair by its number, as if drawn from the mix.
+/// Returns the size of a pair by its number, as if drawn from the mix.
 fn pair_size(number: u64) -> usize {
     let mut draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     draw = (draw * 1000) >> 32;

@@ -1,9 +1,10 @@
-//! Figure 9: memory accesses of a GET, by hash index ratio (a) and by memory utilization (b), with the pair in its bucket
-//! (inline) and behind a slot (offline).
+//! Figure 9: memory accesses of a GET, by hash index ratio (a) and by memory utilization (b). The pair is in its bucket
+//! (inline) or in a slab (offline).
 //!
-//! What runs: stores filled to the point, every few pairs read. What counts is how many pairs an index bucket has to
-//! take, `64 B · utilization / (pair · ratio)`; the drawn bars are those of other settings than the caption's, and no 10 B
-//! pairs could lie in slabs of 32 B at such utilizations. So the runs take settings with the bars' number of pairs.
+//! Run: stores that are filled up to the point, and reads of every few pairs. The accesses depend on the number
+//! of pairs for each index bucket, `64 B · utilization / (pair · ratio)`. The drawn bars belong to other settings than
+//! those of the caption. Also, 10 B pairs in slabs of 32 B cannot reach such utilizations. So the settings of the runs
+//! give the number of pairs of the bars.
 
 use std::fmt::Write;
 
@@ -37,14 +38,14 @@ const INLINE_PAIR: usize = 10;
 const OFFLINE_PAIR: usize = 254;
 const INLINE_MEMORY: u64 = 8 << 20;
 const OFFLINE_MEMORY: u64 = 32 << 20;
-/// Every such pair is read.
+/// One in this many pairs is read.
 const STEP: usize = 3;
 
 fn by_ratio(context: &mut Context<'_>) -> Findings {
     let mut findings = measure(context, &BY_RATIO, |percent| (3.52 / (percent / 100.0), None));
     findings.setting.push_str(
-        " The bars have 3.52 / ratio pairs for each index bucket: 10 B pairs at utilization 0.55, not at the captioned \
-         0.5 (4 / ratio with 8 B pairs). Inline runs are at exactly that.",
+        " The bars have 3.52 / ratio pairs for each index bucket. This corresponds to 10 B pairs at utilization 0.55, \
+         not at 0.5 as in the caption (4 / ratio with 8 B pairs). Inline runs have exactly these settings.",
     );
     findings
 }
@@ -52,11 +53,11 @@ fn by_ratio(context: &mut Context<'_>) -> Findings {
 fn by_utilization(context: &mut Context<'_>) -> Findings {
     let mut findings = measure(context, &BY_UTILIZATION, |percent| (0.16 * percent, Some(percent / 100.0)));
     findings.setting.push_str(
-        " The bars have 16 · utilization pairs for each index bucket: 10 B pairs at ratio 0.4, or 8 B pairs at the \
-         captioned 0.5. Inline runs are 10 B pairs at ratio 0.4, and the two figures therefore do not meet at their \
-         common caption.",
+        " The bars have 16 · utilization pairs for each index bucket. This corresponds to 10 B pairs at ratio 0.4, or \
+         to 8 B pairs at the ratio of the caption, 0.5. Inline runs have 10 B pairs at ratio 0.4, so the two figures \
+         do not agree at their common caption.",
     );
-    // The largest index that leaves room, as section 5.1.1 asks; the drawn curve keeps one ratio.
+    // The largest index that leaves room, as section 5.1.1 requires. The drawn curve keeps one ratio.
     let chosen = |percent: f64| {
         let settings = Settings::for_utilization(INLINE_MEMORY, INLINE_PAIR, percent / 100.0 + 0.005, context.seed)?;
         let pairs_per_bucket = 64.0 * percent / 100.0 / (INLINE_PAIR as f64 * settings.hash_index_ratio);
@@ -67,7 +68,7 @@ fn by_utilization(context: &mut Context<'_>) -> Findings {
     findings
 }
 
-/// Measures all points. `load`: pairs for each index bucket, and the utilization if it is what x is.
+/// Measures all points. `load` returns the pairs for each index bucket, and the utilization if it is x.
 fn measure(context: &mut Context<'_>, item: &Item, load: fn(f64) -> (f64, Option<f64>)) -> Findings {
     let references = item.references();
     let mut findings = Findings::default();
@@ -105,22 +106,23 @@ fn measure(context: &mut Context<'_>, item: &Item, load: fn(f64) -> (f64, Option
     }
     findings.curves = curves;
     findings.setting = format!(
-        "10 B pairs in {} MiB inline; 254 B pairs in {} MiB offline, in an index that gives as many pairs to a bucket, \
-         because 10 B pairs in slabs of 32 B could fill no more than a quarter of a memory. Every {STEP}rd pair is read. Of \
-         {} error bars {equal_bars} are equal, taken as the 5th and 95th percentile.{other_bars}",
+        "10 B pairs in {} MiB inline, and 254 B pairs in {} MiB offline. The offline index has the same number of \
+         pairs for each bucket, because 10 B pairs in slabs of 32 B could fill no more than a quarter of the memory. \
+         Every {STEP}rd pair is read. Of {} error bars {equal_bars} are equal, as the 5th and 95th \
+         percentile.{other_bars}",
         INLINE_MEMORY >> 20,
         OFFLINE_MEMORY >> 20,
         references.len(),
     );
     findings.explanation = format!(
-        "Offline lies up to {excess:.3} above its closed form: a slot's 9-bit secondary hash agrees by chance once in 512 \
-         slots that are looked at, and then a slab is read for nothing. The published curve lies on the closed form, so \
-         it leaves that out."
+        "Offline is up to {excess:.3} above its closed form. The reason is the 9-bit secondary hash: it matches by \
+         chance in one of 512 slots, and then a slab is read unnecessarily. The published curve equals the closed \
+         form, so it omits these reads."
     );
     findings
 }
 
-/// The accesses of GETs at a utilization, with an index of so many pairs for each bucket.
+/// Returns the accesses of GETs at a utilization, with an index that has this many pairs for each bucket.
 fn gets(memory: u64, pair_size: usize, utilization: f64, pairs_per_bucket: f64, seed: u64) -> Accesses {
     let hash_index_ratio = 64.0 * utilization / (pair_size as f64 * pairs_per_bucket);
     let inline = pair_size == INLINE_PAIR;

@@ -1,8 +1,8 @@
-//! Figure 10: how the hash index ratio is chosen. The larger it is, the fewer accesses a GET takes, and the less can be
-//! stored.
+//! Figure 10: how the hash index ratio is chosen. A larger ratio reduces the accesses of a GET, but also the largest
+//! utilization.
 //!
-//! What runs: for each ratio a store that is filled with 10 B pairs until it refuses one, and a store of the wanted
-//! utilization of 0.6, of which pairs are read.
+//! Run: for each ratio, a store that is filled with 10 B pairs until it refuses one. A second store has the
+//! wanted utilization of 0.6, and its pairs are read.
 
 use skep_store::hash::Settings;
 use skep_store::hash::poisson::{chained_buckets, mean_position};
@@ -27,7 +27,7 @@ const PAIRS_PER_BUCKET: u32 = 5;
 /// The utilization of the drawn example.
 const WANTED: f64 = 0.6;
 const STEP: usize = 3;
-/// Neighbouring points of the published curve, as it seems, in percent.
+/// Two points of the published curve, in percent, between which it seems to be straight.
 const SPARSE: [f64; 2] = [5.0, 10.0];
 
 fn measure(context: &mut Context<'_>) -> Findings {
@@ -46,10 +46,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
             position.push((reference.x(), mean_position(pairs_per_bucket(ratio), PAIRS_PER_BUCKET)));
         }
     }
-    // The drawn example comes last in the file and again lies at 57 %.
+    // The drawn example is the last row of the file and is also at 57 %.
     chained.pop();
     position.pop();
-    // Ours at these ratios, and a straight line between.
+    // Our points at these ratios, and a straight line between them.
     let accesses_at = |percent: f64| {
         let is = |point: &&Point| point.series == "memory accesses per GET" && point.x == percent;
         points.iter().find(is).expect("the figure has it")
@@ -66,23 +66,23 @@ fn measure(context: &mut Context<'_>) -> Findings {
             Curve::beside("memory accesses per GET", "closed form: Poisson", position),
         ],
         setting: format!(
-            "{PAIR} B pairs in {} MiB; every {STEP}rd pair is read, at utilization {WANTED}. Beyond a ratio of 57 % that \
-             corpus no longer fits, though the published curve goes on: there the memory is twice as large and the index \
-             stays as it is, so the chains are the same. A store keeps at least a sixteenth for slabs, so the 95 % of \
-             the largest utilization are 93.75 % here.",
+            "{PAIR} B pairs in {} MiB. Every {STEP}rd pair is read, at utilization {WANTED}. Above a ratio of 57 % \
+             that corpus no longer fits, but the published curve continues. There the memory is twice as large with \
+             the same index, so the chains are the same. A store keeps at least a sixteenth of the memory for slabs, \
+             so the largest ratio is 93.75 % here, and not 95 %.",
             MEMORY >> 20
         ),
         explanation: format!(
-            "Between ratios of 5 and 10 % the published accesses lie up to 8 % above ours, and ours on the closed form, on which \
-             the published ones lie again from 10 % on. A straight line between our accesses at 5 and at 10 % lies within \
-             {farthest:.0} % of all that were read between them, so the plot has no point of its own there. At 95 % ours is higher \
-             because a store keeps a sixteenth for slabs."
+            "Between ratios of 5 and 10 %, the published accesses are up to 8 % above ours. Ours equal the closed \
+             form, and the published accesses equal it again from 10 % on. A straight line between our accesses at 5 \
+             and at 10 % is within {farthest:.0} % of all published values between them. So the plot probably has no \
+             point of its own there. At 95 % our utilization is higher, because a store keeps a sixteenth for slabs."
         ),
         points,
     }
 }
 
-/// The utilization at which a store refuses a pair.
+/// Returns the utilization at which a store refuses a pair.
 fn utilization_max(hash_index_ratio: f64, seed: u64) -> f64 {
     let settings = Settings { memory: MEMORY, hash_index_ratio, inline_threshold: PAIR, seed };
     let mut corpus = Corpus::new(&settings, |_| PAIR);
@@ -90,7 +90,7 @@ fn utilization_max(hash_index_ratio: f64, seed: u64) -> f64 {
     corpus.utilization()
 }
 
-/// Accesses of a GET from a corpus of the wanted utilization.
+/// Returns the accesses of a GET on a corpus of the wanted utilization.
 fn accesses(ratio: f64, seed: u64) -> f64 {
     let scale = if ratio > 0.57 { 2 } else { 1 };
     let settings =
@@ -105,7 +105,7 @@ fn pairs_per_bucket(ratio: f64) -> f64 {
     64.0 * WANTED / (PAIR as f64 * ratio)
 }
 
-/// The utilization at which index and chained buckets are the whole memory.
+/// Returns the utilization at which index and chained buckets fill the whole memory.
 fn utilization_of_full(ratio: f64) -> f64 {
     let (mut low, mut high) = (0.0, 0.8);
     for _ in 0..40 {

@@ -1,8 +1,8 @@
-//! Figure 11: memory accesses of a GET and of a PUT, for pairs of 10 B (a, b) and 254 B (c, d): KV-Direct's chaining, MemC3's
-//! bucketed cuckoo hashing, FaRM's chained associative hopscotch hashing.
+//! Figure 11: memory accesses of a GET and of a PUT, for pairs of 10 B (a, b) and 254 B (c, d). The tables are
+//! KV-Direct's chaining, MemC3's bucketed cuckoo hashing and FaRM's chained associative hopscotch hashing.
 //!
-//! What runs: the three tables on counted memory, filled to each utilization. A PUT is one of the last new keys that led
-//! there. For the baselines keys are inline and values lie apart, as the paper assumes.
+//! Run: the three tables on counted memory, filled to each utilization. The measured PUTs insert the last new
+//! keys up to that utilization. For the baselines, keys are inline and values are separate, as the paper assumes.
 
 use skep_store::hash::Settings;
 use skep_store::hash::poisson::{full_buckets, mean_position};
@@ -46,15 +46,15 @@ pub(super) const PUT_254: Item = Item {
     ..GET_10
 };
 
-/// What differs between the parts for one size.
+/// The properties of the pairs of one size.
 pub(super) struct Pairs {
     /// Bytes, key and value.
     pub(super) size: usize,
-    /// Bytes of memory that utilization is reckoned by.
+    /// Bytes of memory for which utilization is calculated.
     pub(super) memory: u64,
     /// KV-Direct's ratio, for all utilizations.
     hash_index_ratio: f64,
-    /// The ratio in words.
+    /// The explanation of the ratio.
     ratio_note: &'static str,
     pair_size: fn(u64) -> usize,
 }
@@ -63,7 +63,7 @@ const TEN: Pairs = Pairs {
     size: 10,
     memory: 4 << 20,
     hash_index_ratio: 0.4,
-    ratio_note: "0.4, at which the bars lie within 0.001, not the best for each utilization as the text says",
+    ratio_note: "0.4, for which ours is within 0.001 of the bars, not the best for each utilization as the text says",
     pair_size: |_| 10,
 };
 
@@ -77,7 +77,7 @@ const LARGE: Pairs = Pairs {
 };
 
 impl Pairs {
-    /// So many fill this share of the memory.
+    /// Returns the number of pairs that fill this share of the memory.
     pub(super) fn count_at(&self, utilization: f64) -> u64 {
         (utilization * self.memory as f64 / self.size as f64) as u64
     }
@@ -86,7 +86,7 @@ impl Pairs {
         self.size <= 50
     }
 
-    /// The closed form of KV-Direct's curve.
+    /// Returns the closed form of KV-Direct's curve.
     fn closed_form(&self, utilization: f64, puts: bool) -> f64 {
         let mean = 64.0 * utilization / (self.size as f64 * self.hash_index_ratio);
         let (pairs_per_bucket, extra) = if self.is_inline() { (5, 0.0) } else { (10, 1.0) };
@@ -96,9 +96,9 @@ impl Pairs {
     }
 }
 
-/// Every such pair is read.
+/// One in this many pairs is read.
 pub(super) const STEP: usize = 3;
-/// The last PUTs, whose accesses are counted.
+/// Number of the last PUTs, whose accesses are counted.
 pub(super) const PUT_SAMPLE: u64 = 8192;
 
 fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
@@ -120,7 +120,7 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
             let ends = [accesses.percentile(0.05), accesses.percentile(0.95)].map(|end| end as f64);
             equal_bars += usize::from(reference.bounds == Some((ends[0], ends[1])));
             add(&mut curves, series, "closed form: Poisson", (x, pairs.closed_form(utilization, puts)));
-            // A few per mille of room, or the last of the random chains would not find their buckets.
+            // A few per mille of room. Without it, the last random chains would not get their buckets.
             let chosen = Settings::for_utilization(pairs.memory, pairs.size, utilization + 0.005, context.seed);
             if let Some(chosen) = chosen {
                 let (best, _) = chaining(pairs, chosen.hash_index_ratio, utilization, puts, context.seed);
@@ -143,12 +143,13 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
     }
     findings.curves = curves;
     findings.setting = format!(
-        "{} B pairs in {} MiB. Every {STEP}rd pair is read; a PUT is one of the last {PUT_SAMPLE} new keys. KV-Direct has \
-         one hash index ratio, {}. Of its {bars} error bars {equal_bars} are equal, taken as the 5th and 95th percentile; \
-         slab traffic is {slab:.3} lines for an allocation. The paper does not say how large the baselines' indexes are: \
-         theirs were fitted to the published GETs, with slots of 13 B (MemC3) and 16 B (FaRM) and values reckoned as packed. FaRM's search for a free \
-         slot ends {SEARCH_MAX} slots from home, fitted too. So the level of the baselines' GETs is no evidence; their PUTs \
-         follow from it unfitted.",
+        "{} B pairs in {} MiB. Every {STEP}rd pair is read. A PUT is one of the last {PUT_SAMPLE} new keys. KV-Direct \
+         has one hash index ratio, {}. Of its {bars} error bars {equal_bars} are equal, as the 5th and 95th \
+         percentile. Slab allocation accesses {slab:.3} lines for an allocation. The paper does not state the size of \
+         the baselines' indexes. They were fitted to the published GETs, with slots of 13 B (MemC3) and 16 B (FaRM) \
+         and packed values. FaRM's search for a free slot ends {SEARCH_MAX} slots from the home bucket, which was \
+         fitted too. So the level of the baselines' GETs is no evidence. Their PUTs follow from these parameters \
+         without a fit.",
         pairs.size,
         pairs.memory >> 20,
         pairs.ratio_note,
@@ -156,37 +157,39 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
     let [cuckoo, hopscotch] = charged.map(|(_, worst)| 100.0 * worst);
     findings.explanation = if puts {
         format!(
-            "MemC3 and FaRM: ours is what tables that run access; the figure seems to charge more, by its error bars. MemC3's \
-             end at 3, 6, 21, 29 and 37: 3 more for the second bucket, of which ours is one read, and 8 for each move, of \
-             which ours is one write and the two buckets that the walks read. At those charges the same operations of \
-             ours lie within {cuckoo:.0} % of its curve. FaRM's end at 21 for a PUT that moves others, where ours reads \
-             the lines up to the free slot and writes one slot for each move. At 21, and 5 (chosen to fit) for a key that is chained, the \
-             same operations of ours lie within {hopscotch:.0} % and rise and fall as published: where the table is full, \
-             nothing can be moved any more."
+            "MemC3 and FaRM: ours are the accesses of running tables. According to its error bars, the figure seems \
+             to charge more. MemC3's bars end at 3, 6, 21, 29 and 37. So the figure charges 3 more for the second \
+             bucket, where ours makes one read. It charges 8 for each move, where ours makes one write and reads the \
+             two buckets of the walks. With these charges, our operations are within {cuckoo:.0} % of its curve. \
+             FaRM's bars end at 21 for a PUT that moves other keys. Ours reads the lines up to the free slot and \
+             writes one slot for each move. With 21, and 5 (chosen to fit) for a chained key, our operations are \
+             within {hopscotch:.0} % and rise and fall as published: in a full table no key can be moved."
         )
     } else {
         format!(
-            "MemC3: a key in its second bucket costs two buckets and the value, 3 accesses. The figure's error bars end at \
-             4, as if the second bucket cost what the first and a value do. At that charge the same GETs lie within {cuckoo:.1} % of its curve."
+            "MemC3: a key in its second bucket costs two buckets and the value, 3 accesses. The figure's error bars \
+             end at 4, as if the second bucket cost as much as the first and a value. With this charge the same GETs \
+             are within {cuckoo:.1} % of its curve."
         )
     };
     if pairs.is_inline() {
         let [cuckoo, hopscotch] =
             [Table::Cuckoo, Table::Hopscotch].map(|table| 100.0 * utilization_max(table, pairs, context.seed));
         findings.setting.push_str(&format!(
-            " MemC3 takes such pairs up to {cuckoo:.0} % and FaRM up to {hopscotch:.0} %; the text says 55 %, the bars end at \
-             50 %."
+            " MemC3 holds such pairs up to {cuckoo:.0} % and FaRM up to {hopscotch:.0} %. The text says 55 %, and the \
+             bars end at 50 %."
         ));
     } else if !puts {
         findings.explanation.push_str(
-            " KV-Direct at 85 %: the figure repeats its value for 80 %; ours and the closed form go on rising. Ours lies \
-             above the closed form by what a 9-bit secondary hash that agrees by chance costs.",
+            " KV-Direct at 85 %: the figure repeats its value for 80 %, while ours and the closed form continue to \
+             rise. Ours exceeds the closed form by the cost of chance matches of the 9-bit secondary hash.",
         );
     }
     findings
 }
 
-/// The accesses of GETs or PUTs of the product's store at a utilization, and the lines of slab traffic for an allocation.
+/// Returns the accesses of GETs or PUTs of the product's store at a utilization, and the lines that one slab allocation
+/// accesses.
 fn chaining(pairs: &Pairs, hash_index_ratio: f64, utilization: f64, puts: bool, seed: u64) -> (Accesses, f64) {
     let inline_threshold = if pairs.is_inline() { pairs.size } else { 0 };
     let settings = Settings { memory: pairs.memory, hash_index_ratio, inline_threshold, seed };

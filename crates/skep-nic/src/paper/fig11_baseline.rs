@@ -1,6 +1,6 @@
-//! The baselines of Figure 11, filled and counted.
+//! The baselines of Figure 11: fills them and counts their accesses.
 //!
-//! The paper does not say how large their indexes are. Here slots are reckoned by what they hold, and values as packed:
+//! The paper does not state the size of their indexes. Here a slot is as large as its fields, and values are packed:
 //!
 //! ```text
 //!            slot                             10 B pairs          254 B pairs
@@ -8,8 +8,8 @@
 //! hopscotch  key 8, value 4, chain 4: 16 B    61.5 %              5.83 %, overflow slots in what values leave
 //! ```
 //!
-//! Shares, and what a slot is reckoned at, were chosen after the published GETs, as was the hopscotch table's reach of
-//! search: that GETs agree is a fit. PUTs were not fitted.
+//! Three parameters were fitted to the published GETs: the shares, the size of a slot, and the search distance of the
+//! hopscotch table. So the agreement of GETs is no evidence. PUTs were not fitted.
 
 use skep_store::memory::{CountingMemory, LocalMemory};
 
@@ -24,7 +24,7 @@ const KEY_SIZE: usize = 8;
 const CUCKOO: (f64, [f64; 2]) = (13.0, [0.767, 0.056]);
 const HOPSCOTCH: (f64, [f64; 2]) = (16.0, [0.615, 0.0583]);
 
-/// Which of them.
+/// The hash table of a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     /// MemC3's.
@@ -33,15 +33,15 @@ pub(super) enum Table {
     Hopscotch,
 }
 
-/// What was counted.
+/// The counted accesses.
 pub(super) struct Counts {
-    /// GETs of pairs that are there.
+    /// GETs of existing pairs.
     pub(super) gets: Accesses,
     /// PUTs of new keys.
     pub(super) puts: Accesses,
-    /// The mean of GETs if each was charged what the figure seems to charge for it, see [`published_get`].
+    /// The mean of GETs with the charge that the figure seems to use for each, see [`published_get`].
     pub(super) gets_charged: f64,
-    /// The same of PUTs, see [`published_put`].
+    /// The mean of PUTs with that charge, see [`published_put`].
     pub(super) puts_charged: f64,
 }
 
@@ -57,7 +57,7 @@ impl Filled {
         let memory = pairs.memory as f64;
         let value_size = pairs.size - KEY_SIZE;
         let value_count = pair_count as u32;
-        // A value takes whole grains here, and the table some slots behind its last home.
+        // A value takes whole units here, and the table has some slots after its last home bucket.
         let local = LocalMemory::new(2 * pairs.memory + pair_count * 32 + (1 << 16)).expect("it is small");
         let counted = CountingMemory::new(local);
         let (slot_size, shares) = if table == Table::Cuckoo { CUCKOO } else { HOPSCOTCH };
@@ -66,7 +66,7 @@ impl Filled {
         let left = (1.0 - share) * memory - (pair_count * value_size as u64) as f64;
         match table {
             Table::Cuckoo => {
-                // Without room for the values, as with an index that is full, the utilization is out of reach.
+                // Without room for the values, the utilization cannot be reached, as with a full index.
                 let value_count = if left < 0.0 { 0 } else { value_count };
                 let buckets = slots / SLOTS_PER_LINE as u64;
                 Filled::Cuckoo(Cuckoo::new(counted, buckets, value_size, value_count, seed).expect("there is room"))
@@ -101,7 +101,7 @@ impl Filled {
     }
 }
 
-/// Fills a table to a utilization and counts. `None`: it is full before.
+/// Fills a table to a utilization and counts the accesses. Returns `None` if it is full before.
 pub(super) fn count(table: Table, pairs: &Pairs, utilization: f64, seed: u64) -> Option<Counts> {
     let pair_count = pairs.count_at(utilization);
     let mut filled = Filled::new(table, pairs, pair_count, seed);
@@ -127,7 +127,8 @@ pub(super) fn count(table: Table, pairs: &Pairs, utilization: f64, seed: u64) ->
     Some(Counts { gets, puts, gets_charged: charged_gets.mean(), puts_charged: charged_puts.mean() })
 }
 
-/// What the figure charges for a GET, by its error bars: a second bucket costs as much as the first and a value.
+/// Returns the figure's charge for a GET, according to its error bars. A second bucket costs as much as the first
+/// bucket and a value.
 fn published_get(table: Table, accesses: u64) -> u64 {
     match table {
         Table::Cuckoo => 2 * (accesses - 1),
@@ -135,8 +136,9 @@ fn published_get(table: Table, accesses: u64) -> u64 {
     }
 }
 
-/// What the figure charges for a PUT that took so many accesses and moves. Its error bars end at 3, 6, 21, 29 and 37 for
-/// MemC3, so 8 for every move, and at 3, 17 and 21 for FaRM. That a chained key of FaRM costs 5 fits its right end.
+/// Returns the figure's charge for a PUT with these accesses and moves. For MemC3, its error bars end at 3, 6, 21, 29
+/// and 37, so each move costs 8. For FaRM, they end at 3, 17 and 21. A cost of 5 for a chained key of FaRM fits the
+/// right end of its curve.
 fn published_put(table: Table, accesses: u64, moves: u32) -> u64 {
     match (table, accesses, moves) {
         (_, 3, _) => 3,
@@ -147,7 +149,7 @@ fn published_put(table: Table, accesses: u64, moves: u32) -> u64 {
     }
 }
 
-/// The largest utilization, in steps of 1 %, that a table holds.
+/// Returns the largest utilization that a table holds, in steps of 1 %.
 pub(super) fn utilization_max(table: Table, pairs: &Pairs, seed: u64) -> f64 {
     let holds = |percent: &u32| count(table, pairs, f64::from(*percent) / 100.0, seed).is_some();
     f64::from((50..100).take_while(holds).last().unwrap_or(0)) / 100.0

@@ -1,12 +1,13 @@
-//! Figure 12: time to merge free slab slots on 1, 2, … cores, with an allocation bitmap and with radix sort.
+//! Figure 12: time to merge free slab slots on 1, 2, … cores, with an allocation bitmap or with radix sort.
 //!
-//! What runs, for real on this machine's cores: a vector of free slots in random order, and both ways of finding the
-//! neighbours in it. Time is measured, so this item is the one that is not the same from run to run.
+//! Run, on the cores of this machine: a vector of free slots in random order, and two methods that find
+//! neighbours in it. Time is measured, so this item differs from run to run.
 //!
 //! ```text
-//! bitmap   all threads set the bits of their entries in one bitmap, in random places, then look for pairs of bits
-//! radix    all threads deal their entries into 256 parts by the top byte; then each part is sorted by one thread, byte by
-//!          byte, and swept for neighbours
+//! bitmap   1. all threads set the bits of their entries at random offsets of one bitmap
+//!          2. all threads search it for pairs of bits
+//! radix    1. all threads distribute their entries to 256 parts by the top byte
+//!          2. one thread sorts each part, byte by byte, and searches it for neighbours
 //! ```
 
 use std::sync::Mutex;
@@ -31,15 +32,15 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-/// Free slots that are merged here, pairs of neighbours all of them.
+/// Number of free slots that are merged here. All of them are pairs of neighbours.
 const SLOTS: u32 = 1 << 24;
-/// Slots of the area, all of which are free in the figure.
+/// Slots of the area. In the figure all of them are free.
 const AREA: u64 = 1 << 32;
-/// How many times more entries there are in the figure.
+/// The figure's number of entries over the number here.
 const SCALE: f64 = AREA as f64 / SLOTS as f64;
-/// Of so many runs the fastest counts: other programs may be at work.
+/// Number of runs. The fastest counts, because other programs may disturb a run.
 const RUNS: u32 = 3;
-/// Parts into which the first step of the sort deals.
+/// Number of parts of the first step of the sort.
 const PARTS: usize = 256;
 
 fn measure(context: &mut Context<'_>) -> Findings {
@@ -64,11 +65,12 @@ fn measure(context: &mut Context<'_>) -> Findings {
     };
     let most = points.iter().map(|point| point.x).fold(0.0, f64::max);
     let explanation = format!(
-        "Other processors than the paper's, and other programs beside. What can be compared is how each method scales: on \
-         {most} of this machine's cores the sort is {:.2} times as fast as on one (published: {:.2}) and the bitmap {:.2} \
-         times (published: {:.2}). The bitmap's threads set bits in random places of the same 512 MiB, each a cache miss \
-         and an atomic operation; the sort's threads write to places of their own. The published bitmap stops gaining at \
-         about 16 cores, and the sort goes on; {cores} cores show that no further than they reach.",
+        "These processors differ from the paper's, and other programs run on them. So only the scaling of each method \
+         can be compared. On {most} of this machine's cores the sort is {:.2} times as fast as on one (published: \
+         {:.2}) and the bitmap {:.2} times (published: {:.2}). The bitmap's threads set random bits of the same 512 \
+         MiB, and each is a cache miss and an atomic operation. Each thread of the sort writes to its own memory. The \
+         published bitmap stops gaining at about 16 cores, and the sort does not. {cores} cores show that only up to \
+         their number.",
         speedup("radix sort", |point| point.ours),
         speedup("radix sort", |point| point.paper),
         speedup("bitmap", |point| point.ours),
@@ -78,17 +80,18 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points,
         curves,
         setting: format!(
-            "{} million free slots in random order, out of an area of 4294 million; the time per entry is multiplied by \
-             {SCALE:.0}. The bitmap is as large as the figure's, so that its lines are as seldom in a cache. Real time on \
-             {cores} cores, the fastest of {RUNS} runs, and not the same each time; 0.7 GiB are used. More cores are not measured; the \
-             published times for them stand beside.",
+            "{} million free slots in random order, in an area of 4294 million slots. The time per entry is \
+             multiplied by {SCALE:.0}. The bitmap is as large as the figure's, so that its lines are as rarely in a \
+             cache. Real time on {cores} cores, the fastest of {RUNS} runs, with other results in each run. The run \
+             uses 0.7 GiB. Larger numbers of cores are not measured, and their published times are shown as a further \
+             curve.",
             SLOTS / 1_000_000,
         ),
         explanation,
     }
 }
 
-/// Merges once; the seconds that the figure's entries would take.
+/// Merges once. Returns the seconds for the number of entries in the figure.
 fn seconds(series: &str, slots: &[u32], threads: usize) -> f64 {
     let (seconds, buddies) = if series == "bitmap" {
         let bitmap = empty_bitmap();
@@ -96,7 +99,7 @@ fn seconds(series: &str, slots: &[u32], threads: usize) -> f64 {
         set_bits(slots, &bitmap, threads);
         let set = start.elapsed().as_secs_f64();
         let buddies = count_buddies(&bitmap, threads);
-        // The bitmap is as large as the figure's, only the entries are fewer.
+        // The bitmap is as large as the figure's, but has fewer entries.
         (set * SCALE + start.elapsed().as_secs_f64() - set, buddies)
     } else {
         let (mut slots, mut other) = (slots.to_vec(), slots.to_vec());
@@ -108,7 +111,7 @@ fn seconds(series: &str, slots: &[u32], threads: usize) -> f64 {
     seconds
 }
 
-/// Slots of an area, every one with its neighbour, in random order.
+/// Returns slots of an area in random order. Each has its neighbour.
 fn free_slots(seed: u64) -> Vec<u32> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     // One pair of neighbours from each stretch.
@@ -120,7 +123,7 @@ fn free_slots(seed: u64) -> Vec<u32> {
     slots
 }
 
-/// A bit for each slot of the area. Its pages are there before the clock starts.
+/// Returns a bit for each slot of the area. Its pages are mapped before the measurement begins.
 fn empty_bitmap() -> Vec<AtomicU64> {
     let bitmap: Vec<_> = (0..AREA / u64::from(u64::BITS)).map(|_| AtomicU64::new(1)).collect();
     bitmap.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -141,7 +144,7 @@ fn set_bits(slots: &[u32], bitmap: &[AtomicU64], threads: usize) {
     });
 }
 
-/// How many pairs of neighbours have their bits set: an even slot and the next.
+/// Counts the pairs of neighbours whose bits are set. A pair is an even slot and the next slot.
 fn count_buddies(bitmap: &[AtomicU64], threads: usize) -> u64 {
     thread::scope(|scope| {
         let sweeps: Vec<_> = bitmap
@@ -158,14 +161,14 @@ fn count_buddies(bitmap: &[AtomicU64], threads: usize) -> u64 {
     })
 }
 
-/// Finds pairs of neighbours by sorting; how many there are. All slots are below `limit`. `other` is as long as `slots`;
-/// both end in disorder.
+/// Finds pairs of neighbours by sorting, and returns their number. All slots are below `limit`. `other` is as long as
+/// `slots`. The order of both is undefined after the call.
 fn merge_by_radix_sort(slots: &mut [u32], other: &mut [u32], limit: u64, threads: usize) -> u64 {
-    // At least one bit is left, so that neighbours are in one part.
+    // At least one bit remains, so that neighbours are in one part.
     let shift = (u64::BITS - (limit - 1).leading_zeros()).saturating_sub(PARTS.ilog2()).max(1);
     let part_of = |slot: u32| (slot >> shift) as usize;
     let chunk_size = slots.len().div_ceil(threads).max(1);
-    // How many entries of each chunk go to each part.
+    // The number of entries of each chunk for each part.
     let counts: Vec<[usize; PARTS]> = thread::scope(|scope| {
         let counts: Vec<_> = slots
             .chunks(chunk_size)
@@ -179,7 +182,7 @@ fn merge_by_radix_sort(slots: &mut [u32], other: &mut [u32], limit: u64, threads
             .collect();
         counts.into_iter().map(|counts| counts.join().expect("counting does not panic")).collect()
     });
-    // Of every part each chunk has a stretch of its own, so the threads write beside each other.
+    // Each chunk has its own stretch of every part, so the threads write in parallel.
     let mut stretches: Vec<Vec<&mut [u32]>> = counts.iter().map(|_| Vec::with_capacity(PARTS)).collect();
     let mut rest = &mut *other;
     for part in 0..PARTS {
@@ -201,7 +204,7 @@ fn merge_by_radix_sort(slots: &mut [u32], other: &mut [u32], limit: u64, threads
             });
         }
     });
-    // The parts, each with room to sort it in.
+    // The parts, each with memory to sort it in.
     let mut parts = Vec::with_capacity(PARTS);
     let (mut dealt, mut room) = (other, slots);
     for part in 0..PARTS {
@@ -225,21 +228,21 @@ fn merge_by_radix_sort(slots: &mut [u32], other: &mut [u32], limit: u64, threads
     })
 }
 
-/// Sorts entries by their low bits, a byte after the other, and counts the buddies among them.
+/// Sorts entries by their low bits, one byte after the other, and counts the buddies among them.
 fn sort_and_sweep(entries: &mut [u32], room: &mut [u32], bits: u32) -> u64 {
     let (mut from, mut to) = (entries, room);
     for shift in (0..bits).step_by(8) {
         let byte_of = |slot: u32| (slot >> shift) as usize & 0xff;
-        let mut places = [0; 256];
-        from.iter().for_each(|slot| places[byte_of(*slot)] += 1);
-        let mut place = 0;
-        for count in &mut places {
-            place += std::mem::replace(count, place);
+        let mut offsets = [0; 256];
+        from.iter().for_each(|slot| offsets[byte_of(*slot)] += 1);
+        let mut offset = 0;
+        for count in &mut offsets {
+            offset += std::mem::replace(count, offset);
         }
         for slot in &*from {
-            let place = &mut places[byte_of(*slot)];
-            to[*place] = *slot;
-            *place += 1;
+            let offset = &mut offsets[byte_of(*slot)];
+            to[*offset] = *slot;
+            *offset += 1;
         }
         (from, to) = (to, from);
     }
@@ -251,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_find_the_same_buddies() {
+    fn both_methods_find_the_same_buddies() {
         for (seed, limit) in [(1, 64), (2, 1 << 10), (3, 1 << 16), (4, 100_032)] {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut slots: Vec<u32> = (0..limit).filter(|_| random.random_bool(0.7)).collect();

@@ -1,17 +1,17 @@
 //! Figure 13a: atomics on one to five keys, with and without the reservation station, and by RDMA.
 //!
-//! What runs: additions to 8-byte numbers with 8-byte keys, to one key after the other, through the pipeline with all the
-//! memory behind it; once with the station, once with the decoder stalling. Beside them two machines of others, as
-//! simple as they can be: a NIC that carries out an atomic on one address after the other, and cores that each serve one
-//! key behind a NIC.
+//! Run: additions to 8-byte numbers with 8-byte keys, executed by the pipeline with the whole memory. The keys
+//! take turns. One run has the reservation station, and in the other the decoder stalls. Two simple models are
+//! compared. The first is a NIC that executes the atomics on one address one after the other. In the second, each core
+//! behind a NIC serves one key.
 
 use std::rc::Rc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Request, Shape, Update};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Request, Shape, Update};
 use skep_store::processor::Replies;
 
 use super::corpus::processor;
@@ -34,9 +34,9 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-/// What an atomic takes in the RDMA NIC that the paper cites: fitted to its one key.
+/// Time of an atomic in the RDMA NIC that the paper cites, fitted to its rate for one key.
 const ONE_SIDED_NS: f64 = 1e3 / 2.243;
-/// What a request takes on a core, and on the NIC before all cores: fitted to one key, and to the ceiling.
+/// Time of a request on a core, and on the NIC before all cores. They are fitted to one key, and to the ceiling.
 const TWO_SIDED_CORE_NS: f64 = 1e3 / 27.37;
 const TWO_SIDED_NIC_NS: f64 = 1e3 / 97.31;
 
@@ -48,7 +48,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     for (done, reference) in references.iter().enumerate() {
         context.progress(done, steps);
         let keys = reference.x() as u32;
-        let in_turn = |place: u32| place % keys;
+        let in_turn = |number: u32| number % keys;
         let ours = match reference.series.as_str() {
             "with OoO" => atomics(&hardware, Hazard::Waits, keys, 60_000, context.seed, in_turn),
             "without OoO" => atomics(&hardware, Hazard::Stalls, keys, 4_000, context.seed, in_turn),
@@ -64,13 +64,14 @@ fn measure(context: &mut Context<'_>) -> Findings {
         let at_random = |_: u32| random.random_range(0..keys);
         drawn.push((f64::from(keys), atomics(&hardware, Hazard::Stalls, keys, 4_000, context.seed, at_random)));
     }
-    let ours = |place: usize| findings.points[place].ours;
+    let ours = |index: usize| findings.points[index].ours;
     let (gain, one) = (ours(0) / ours(5), ours(5));
     findings.setting = format!(
-        "Keys take turns. One key: {:.2} million/s with the station, {one:.3} without, a gain of {gain:.0} (paper: 191). \
-         Each RDMA machine has its one or two rates from the paper's ends of its own curve; what is measured of it is \
-         the shape between them. With keys drawn at random the stalling decoder gains less than the paper's straight \
-         line, because an operation that waits holds up those behind it: {:.2} instead of {:.2} million/s at 5 keys.",
+        "Keys take turns. One key: {:.2} million/s with the station, {one:.3} without, a gain of {gain:.0} (paper: \
+         191). The one or two rates of each RDMA machine are fitted to the ends of its published curve. Only the \
+         shape between the ends is measured. With keys drawn at random the stalling decoder gains less than the \
+         paper's straight line, because a waiting operation blocks all operations after it: {:.2} instead of {:.2} \
+         million/s at 5 keys.",
         ours(0),
         drawn[4].1,
         ours(9)
@@ -87,7 +88,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     findings
 }
 
-/// Additions, each to the key that is drawn for it.
+/// Runs additions, each to the key that `draw` returns.
 fn atomics(hardware: &Hardware, hazard: Hazard, keys: u32, count: u32, seed: u64, draw: impl FnMut(u32) -> u32) -> f64 {
     let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 16, seed };
     let (mut processor, _) = processor(hardware, &settings, Policy::Dispatch(0.0), seed);
@@ -109,19 +110,19 @@ fn atomics(hardware: &Hardware, hazard: Hazard, keys: u32, count: u32, seed: u64
     let requests: Vec<_> =
         (0..count).map(draw).map(|key| Request { key: &keys[key as usize], operation: add }).collect();
     let passages = run_pipeline(&mut processor, hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
-    mops(passages.iter().map(|passage| passage.answered).collect())
+    mops(passages.iter().map(|passage| passage.replied).collect())
 }
 
-/// Operations on one key after the other, each of which takes its time where that key is served, after one place
-/// through which all go.
+/// Returns the rate of operations whose keys take turns. Each first occupies a path that all share, and then the path
+/// of its key.
 fn served(keys: u32, of_key_ns: f64, of_all_ns: f64) -> f64 {
     let clock = Rc::new(Clock::default());
-    let places: Vec<Path> = (0..keys).map(|_| Path::default()).collect();
+    let paths: Vec<Path> = (0..keys).map(|_| Path::default()).collect();
     let (all, meter) = (Path::default(), Meter::default());
     let operation = async |number: u32| {
         clock.until(all.reserve(clock.now(), Time::from_ns(of_all_ns))).await;
-        let place = &places[(number % keys) as usize];
-        clock.until(place.reserve(clock.now(), Time::from_ns(of_key_ns))).await;
+        let path = &paths[(number % keys) as usize];
+        clock.until(path.reserve(clock.now(), Time::from_ns(of_key_ns))).await;
         meter.count(&clock);
     };
     run(&clock, 256, (0..10_000).map(operation));

@@ -1,7 +1,8 @@
 //! Figure 14: accesses a second with and without the load dispatcher, l = 0.5, by the share of GETs.
 //!
-//! What runs: independent accesses of one line, GETs as reads and PUTs as writes, over both links, with the cache warm.
-//! Several placements of the popular lines are averaged: whether the first ones are cacheable moves a run by percents.
+//! Run: independent accesses of one line over both links, with a warm cache. GETs are reads and PUTs are writes.
+//! The result is the mean over several placements of the popular lines, because a run changes by percents if the first
+//! of them are cacheable.
 
 use super::accesses::{Accesses, Outcome};
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
@@ -57,21 +58,22 @@ fn measure(context: &mut Context<'_>) -> Findings {
     }
     for (number, (name, policy)) in curves.into_iter().enumerate() {
         let mut points = Vec::new();
-        for (place, get_share) in get_shares.into_iter().enumerate() {
-            context.progress(references.len() + number * get_shares.len() + place, steps);
+        for (index, get_share) in get_shares.into_iter().enumerate() {
+            context.progress(references.len() + number * get_shares.len() + index, steps);
             points.push((get_share, mean(&hardware, policy, true, get_share / 100.0, context.seed).mops));
         }
         findings.curves.push(Curve::new(name, points));
     }
     let tail = long_tail.expect("the paper has the point");
-    // The text's billion keys.
+    // The billion keys of the text.
     let formula = Balance { throughput_ratio: 1.0, memory_ratio: hardware.memory_ratio(), keys: 1e9 }.hit_rate(RATIO);
     findings.setting = format!(
-        "2^{LINE_BITS} lines of 64 B instead of 2^30, NIC DRAM in the board's proportion, the mean of {PLACEMENTS} \
-         placements of the popular lines. Under the long tail the direct-mapped cache hits {:.0} % of the cacheable reads, \
-         and serves {:.0} % of all (paper: about 30 %; its formula, h = ln(kn) / ln(ln), says {:.0} % and {:.0} %: it is that \
-         of a cache which always holds the most popular lines). The turnaround of the DMA engine was fitted to the baseline \
-         at 50 % GET; the paper's baseline equals the mean of the two rates of Figure 3a.",
+        "2^{LINE_BITS} lines of 64 B instead of 2^30, NIC DRAM in the board's proportion, and the mean of \
+         {PLACEMENTS} placements of the popular lines. Under the long tail the direct-mapped cache hits {:.0} % of \
+         the cacheable reads, and serves {:.0} % of all (paper: about 30 %). The paper's formula, h = ln(kn) / \
+         ln(ln), gives {:.0} % and {:.0} %, because it describes a cache that always holds the most popular lines. \
+         The turnaround of the DMA engine was fitted to the baseline at 50 % GET. The paper's baseline equals the \
+         mean of the two rates of Figure 3a.",
         100.0 * tail.hit_rate,
         100.0 * tail.near_share,
         100.0 * formula,

@@ -1,7 +1,8 @@
 //! Figure 15: throughput and latency of the network, with one operation in a packet and with as many as fit.
 //!
-//! What runs: clients that always have the next operation (a), and clients that have one at regular times, as many in a
-//! second as were carried in (a), and fill a packet before they send it (b). Packets go one way, from client to decoder.
+//! Run: in (a), clients that always have another operation. In (b), clients have an operation at regular times, at the
+//! rate that was carried in (a). They fill a packet before they send it. Packets travel in one direction, from client
+//! to decoder.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +34,7 @@ pub(super) const LATENCY: Item = Item {
     run: measure_latency,
 };
 
-/// Packets under way at most: more than the wire holds in the delay of the network.
+/// Largest number of packets in flight; more than the wire holds during the network's delay.
 const WIDTH: usize = 512;
 const PACKETS: u32 = 6_000;
 
@@ -66,9 +67,9 @@ fn measure_throughput(context: &mut Context<'_>) -> Findings {
             sizes.map(|size| (size, (5e3 / (size + 1.0)).min(180.0))).to_vec(),
         )],
         setting: format!(
-            "{PACKETS} packets of each kind. Batches are packets of up to {} B. The largest gain is {:.2}, the paper's {:.2}. \
-             The paper's batches pay no packet header (5 GB/s / (size + 1 B)); ours do, which is the difference from 32 B \
-             on, and what its own Figure 16 charges.",
+            "{PACKETS} packets of each kind. Batches are packets of up to {} B. The largest gain is {:.2}, the \
+             paper's {:.2}. The paper's batches have no packet header (5 GB/s / (size + 1 B)). Ours have one, as in \
+             the paper's Figure 16, and this is the difference from 32 B on.",
             hardware.network.packet_max_bytes, gains.1, gains.0
         ),
         explanation: String::new(),
@@ -119,23 +120,24 @@ fn measure_latency(context: &mut Context<'_>) -> Findings {
         curves,
         setting: format!(
             "{PACKETS} packets of each kind, operations at regular times at the rate of Figure 15a, the mean over \
-             operations. Largest latency {most:.2} µs (paper: below 3.5); batching adds at most {added:.2} µs (paper: below 1, \
-             and 1.02 in its plot), of which {fills:.2} µs are the wait for a full packet."
+             operations. The largest latency is {most:.2} µs (paper: below 3.5). Batching adds at most {added:.2} µs \
+             (paper: below 1, and 1.02 in its plot), and {fills:.2} µs of it are the wait for a full packet."
         ),
         explanation: format!(
-            "The paper's points lie on 2 µs + packet / 5 GB/s + rate / 180 M/s in µs: as if each operation waited for as many \
-             others as arrive in a microsecond, to be decoded at one a cycle, even where a packet holds a single one. In the \
-             model nothing holds a packet for a microsecond: an operation waits until its packet is full, is sent, travels, \
-             and is decoded behind the others of its packet. So ours is lower by most of that last term, {missing:.2} µs for \
-             single operations of 8 B; and batches cost most where most operations fit into one, at 8 B, not equally at 8 \
-             and 16 B. A client that gathers for a microsecond before it sends was run, too: {batch_ticked} µs from 8 \
-             to 256 B with batches, and {single_ticked} µs without. All of them are above the paper's, so no such wait is \
-             in it, and what else grows with the rate alone, the paper does not say."
+            "The paper's points equal 2 µs + packet / 5 GB/s + rate / 180 M/s in µs. The last term is the time to \
+             decode all operations that arrive in a microsecond, even where a packet holds a single one. The model \
+             has no such wait: an operation waits until its packet is full, is sent, travels, and is decoded after \
+             the others of its packet. So ours is lower by most of the last term, which is {missing:.2} µs for single \
+             operations of 8 B. In the model, batches cost most at 8 B, where most operations fit into one. In the \
+             paper they cost the same at 8 and 16 B. A client that collects operations for a microsecond was run too: \
+             {batch_ticked} µs from 8 to 256 B with batches, and {single_ticked} µs without. All of them exceed the \
+             paper's, so the paper's clients do not collect in this way. The paper does not give another cause that \
+             grows only with the rate."
         ),
     }
 }
 
-/// Operations a second when clients have more than the network carries, in millions.
+/// Returns millions of operations a second, when clients have more than the network carries.
 fn mops(hardware: &Hardware, operations: u32, kv_bytes: u32) -> f64 {
     let clock = Rc::new(Clock::default());
     let path = NetworkPath::new(Rc::clone(&clock), hardware);
@@ -148,8 +150,8 @@ fn mops(hardware: &Hardware, operations: u32, kv_bytes: u32) -> f64 {
     meter.mops() * f64::from(operations)
 }
 
-/// What sharing full packets adds to the mean latency of an operation of this size, when clients have as much as the network
-/// carries.
+/// Returns the mean latency that batching in full packets adds to an operation of this size, when clients use the full
+/// rate of the network.
 pub(super) fn added_by_batching_us(hardware: &Hardware, kv_bytes: u32) -> f64 {
     let latency = |operations: u32| {
         let rate = mops(hardware, operations, kv_bytes);
@@ -158,8 +160,8 @@ pub(super) fn added_by_batching_us(hardware: &Hardware, kv_bytes: u32) -> f64 {
     latency(operations_per_packet(&hardware.network, kv_bytes)) - latency(1)
 }
 
-/// The mean time from an operation's beginning at a client until it is decoded, and of it, until its packet is sent: when
-/// it is full, or at the next tick, if there are any.
+/// Returns two means: the time from the begin of an operation at a client until it is decoded, and the part of it until
+/// its packet is sent. A packet is sent when it is full, or at the next tick if there are ticks.
 fn latency_us(hardware: &Hardware, operations: u32, kv_bytes: u32, rate_mops: f64, tick: Time) -> (f64, f64) {
     let clock = Rc::new(Clock::default());
     let path = NetworkPath::new(Rc::clone(&clock), hardware);
@@ -167,12 +169,12 @@ fn latency_us(hardware: &Hardware, operations: u32, kv_bytes: u32, rate_mops: f6
     let (total, filling) = (Cell::new(Time::ZERO), Cell::new(Time::ZERO));
     let packet = async |number: u32| {
         let first = interval * (u64::from(number) * u64::from(operations));
-        let begun = |place: u32| first + interval * u64::from(place);
+        let begun = |index: u32| first + interval * u64::from(index);
         let full = begun(operations - 1).next_edge(tick);
         clock.until(full).await;
-        filling.set(filling.get() + (0..operations).map(|place| full - begun(place)).sum());
+        filling.set(filling.get() + (0..operations).map(|index| full - begun(index)).sum());
         let decoded = path.carry(operations, kv_bytes).await;
-        let waited: Time = decoded.zip(0..).map(|(decoded, place)| decoded - begun(place)).sum();
+        let waited: Time = decoded.zip(0..).map(|(decoded, index)| decoded - begun(index)).sum();
         total.set(total.get() + waited);
     };
     run(&clock, WIDTH, (0..PACKETS).map(packet));

@@ -1,8 +1,9 @@
 //! Figure 16: YCSB's reads and updates by size of the pairs, uniform and long-tail.
 //!
-//! What runs: clients that always have more, in full packets; the pipeline with its reservation station; the store's own
-//! GETs and PUTs over PCIe and the NIC's DRAM; and answers in packets of what waits when the wire is free. Each point has
-//! the load dispatch ratio at which the model is fastest. What the paper's points seem to assume is run beside it.
+//! Run: clients that always have another request, in full packets, and the pipeline with its reservation station.
+//! The store executes its GETs and PUTs over PCIe and the NIC's DRAM. When the wire is free, all waiting replies are
+//! sent in packets. Each point has the load dispatch ratio at which the model is fastest. Other runs use the
+//! assumptions that the paper's points seem to make.
 
 use super::corpus::{Corpus, Outcome, Workload};
 use super::{Axis, Context, Curve, Findings, Item, Point, Reference, Tolerance};
@@ -33,7 +34,7 @@ pub(super) const LONG_TAIL: Item = Item {
 pub(super) const LINE_BITS: u32 = 18;
 const COUNT: u32 = 20_000;
 
-/// GETs and PUTs of one share, the board's way.
+/// Returns GETs and PUTs with this share of PUTs, executed as on the board.
 pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
     Workload {
         policy: Policy::Dispatch(ratio),
@@ -47,14 +48,14 @@ pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f6
     }
 }
 
-/// The same with the load dispatch ratio that suits it best.
+/// Returns the same workload with its best load dispatch ratio.
 pub(super) fn tuned(corpus: &mut Corpus, is_long: bool, put_share: f64, seed: u64) -> Workload {
     let untuned = workload(corpus, is_long, put_share, 0.0, seed);
     Workload { policy: Policy::Dispatch(corpus.tuned_ratio(&untuned)), ..untuned }
 }
 
-/// A board whose DMA engine takes four cycles for a line, whether it is read or written: reads and writes exclude each
-/// other, and 62.5 million of either, or of both, pass each link in a second.
+/// Returns a board whose DMA engine takes four cycles for a line, read or written. Reads and writes exclude each other,
+/// and each link passes 62.5 million of either, or of both, per second.
 fn exclusive(board: &Hardware) -> Hardware {
     let mut hardware = board.clone();
     hardware.name += "-exclusive";
@@ -66,32 +67,32 @@ fn exclusive(board: &Hardware) -> Hardware {
 /// The smallest pairs that are not in the index.
 const NOT_INLINE: u32 = 62;
 
-/// What the paper's curves seem to be made of, measured.
+/// Measurements of the assumptions that the paper's curves seem to make.
 #[derive(Default)]
 struct Readings {
-    /// Reads and writes exclude each other. Of a uniform load.
+    /// Reads and writes exclude each other, with a uniform load.
     exclusive: Vec<Point>,
-    /// A PUT writes every bucket that it reads. Of pairs in the index, PUTs alone.
+    /// A PUT writes every bucket that it reads. For pairs in the index, with PUTs only.
     twice: Vec<Point>,
-    /// Both, and of a uniform load every line over PCIe.
+    /// Both assumptions. With a uniform load, every line also uses PCIe.
     both: Vec<Point>,
-    /// A GET's request has the key alone.
+    /// A GET's request has only the key.
     keys_alone: Vec<Point>,
-    /// Of a long tail, what it gains under the assumptions of `both`.
+    /// The gain of a long tail under the assumptions of `both`.
     gains: Vec<Gain>,
 }
 
-/// What a long tail of pairs in the index makes of a rate.
+/// The gain of a long tail over uniform keys, for pairs in the index.
 struct Gain {
-    /// Over the same operations on keys that are all alike.
+    /// Our rate over that of the same operations on uniform keys.
     ours: f64,
-    /// The same of the paper's two figures.
+    /// The same quotient of the paper's two figures.
     paper: f64,
-    /// Share of the lines that the NIC's DRAM had.
+    /// Share of the lines that the NIC's DRAM held.
     near: f64,
-    /// Share of the operations that got their value from another.
+    /// Share of the operations that got their value from another operation.
     forwarded: f64,
-    /// The same if keys are as popular as among those of the board's whole memory, and what that makes of the rate.
+    /// The same share if keys are as popular as in the board's whole memory, with the resulting rate.
     forwarded_in_full: f64,
     in_full: Point,
 }
@@ -134,14 +135,15 @@ impl Readings {
     }
 }
 
-/// The point of Figure 16a for one of Figure 16b.
+/// Returns the point of Figure 16a that corresponds to one of Figure 16b.
 fn published_uniform(reference: &Reference) -> f64 {
     let points = UNIFORM.references();
     let same = |point: &&Reference| point.series == reference.series && point.x == reference.x;
     points.iter().find(same).expect("both figures have the same points").y
 }
 
-/// What the text's own figures make of a uniform rate: 60 % hits of 60 % of the lines, 15 % of the operations merged.
+/// The gain over a uniform rate according to the text's own figures: 60 % hits of 60 % of the lines, and 15 % of the
+/// operations merged.
 const GAIN_OF_THE_TEXT: f64 = 1.0 / ((1.0 - 0.6 * 0.6) * (1.0 - 0.15));
 
 fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
@@ -179,7 +181,7 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
             }
         }
         if is_long && kv_bytes < NOT_INLINE {
-            // Section 6.3.1 asks whether a network of 200 Gb/s needs no batching.
+            // Section 6.3.1 asks if a network of 200 Gb/s needs no batching.
             let workload = tuned(&mut corpus, is_long, 0.0, context.seed);
             let network = &mut corpus.hardware.network;
             network.bandwidth_gb_per_s = 25.0;
@@ -227,16 +229,16 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
         points,
         curves,
         setting: format!(
-            "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every request is as \
-             long as a PUT's: the figure has one network bound from 62 B on, whatever the mix. Load dispatch ratios, each the \
-             fastest of the tenths: {}. Before the network: {text}.{unbatched}",
+            "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every \
+             request is as long as a PUT's, because the figure has one network bound from 62 B on for every mix. Load \
+             dispatch ratios, each the fastest of the tenths: {}. Before the network: {text}.{unbatched}",
             ratios.join(", ")
         ),
         explanation,
     }
 }
 
-/// What each reading does to the points of one series, as the range of deviations.
+/// Describes the effect of each assumption on the points of one series, as the range of deviations.
 fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
     let range = |points: &[Point], series: &str, inline: bool| {
         let of_series =
@@ -245,11 +247,12 @@ fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
     };
     let (mixes, puts) = ("50% PUT", "100% PUT");
     let assumptions = format!(
-        "Of pairs in the index, 50 % PUT deviates by {}, 100 % PUT by {}. What the paper's points seem to assume was run. Mixes: \
-         they are harmonic means of GETs and PUTs, as if reads and writes took turns in one place; such a board (each line takes \
-         the DMA engine the same 16 ns) cannot pass the reads of 128 B of Figure 3a. PUTs: they take twice the accesses of a GET, \
-         2.21 and 2.49 at 10 and 15 B, while the paper's Figure 11b and our store take one more than a GET. With every bucket \
-         that a PUT reads written back, 100 % PUT deviates by {}.",
+        "Of pairs in the index, 50 % PUT deviates by {}, and 100 % PUT by {}. Further runs use the assumptions that \
+         the paper's points seem to make. Mixes: the points are harmonic means of GETs and PUTs, as if reads and \
+         writes shared one resource in turns. A board of this kind (each line occupies the DMA engine for the same 16 \
+         ns) cannot pass the reads of 128 B of Figure 3a. PUTs: they have twice the accesses of a GET, 2.21 and 2.49 \
+         at 10 and 15 B. In the paper's Figure 11b and in our store they have one access more than a GET. If a PUT \
+         writes back every bucket that it reads, 100 % PUT deviates by {}.",
         range(points, mixes, true),
         range(points, puts, true),
         range(&readings.twice, puts, true),
@@ -260,33 +263,35 @@ fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
         format!(" With both, 50 % PUT deviates by {mixed} and 100 % PUT by {put}.{memory}")
     } else {
         format!(
-            " On the board where reads and writes take turns, 50 % PUT deviates by {}. With both, and every line over PCIe (the \
-             text calls what the NIC's DRAM does for uniform loads negligible; in the model it holds lines between their read \
-             and their write, too), 50 % PUT deviates by {mixed} and 100 % PUT by {put}; at 62 B by {} and {}.",
+            " On the board where reads and writes take turns, 50 % PUT deviates by {}. With both assumptions, and \
+             every line over PCIe, 50 % PUT deviates by {mixed} and 100 % PUT by {put}, and at 62 B by {} and {}. The \
+             text calls the effect of the NIC's DRAM on uniform loads negligible. In the model the DRAM also holds \
+             lines between their read and their write.",
             range(&readings.exclusive, mixes, true),
             range(&readings.both, mixes, false),
             range(&readings.both, puts, false),
         )
     };
     format!(
-        "{assumptions}{both} Network: from 62 B on, 50 % PUT deviates by {}; with requests of GETs as short as their keys, which is \
-         how ours are sent, by {}: a mix then has both directions of the wire.",
+        "{assumptions}{both} Network: from 62 B on, 50 % PUT deviates by {}. If requests of GETs are as short as \
+         their keys, as in our protocol, it deviates by {}, because a mix then uses both directions of the wire.",
         range(points, mixes, false),
         range(&readings.keys_alone, mixes, false),
     )
 }
 
-/// Where a long tail of pairs in the index gains something else than in the paper.
+/// Describes the difference between our gain and the paper's, for a long tail of pairs in the index.
 fn long_tail(gains: &[Gain]) -> String {
     let range = |of: fn(&Gain) -> f64, show: fn(f64) -> String| range_of(gains.iter().map(of), show);
     let (times, whole) = (|figure: f64| format!("{figure:.2}"), |figure: f64| format!("{figure:.0}"));
     format!(
-        " What remains is the gain over uniform keys. The paper's is {} at every size and mix, and its text's own figures make \
-         {GAIN_OF_THE_TEXT:.2} (60 % hits of 60 % of the lines, 15 % merged). Ours under the same assumptions is {}: the NIC's \
-         DRAM has {} % of the lines instead of 36, because what a PUT writes back it has just read, and {} % of operations are \
-         forwarded, because in a scaled corpus the first keys are more popular. With keys as popular as among those of 64 GiB {} \
-         % are forwarded, and the points deviate by {} %: then the cache, scaled with the corpus, has less of the tail than one \
-         of full size.",
+        " The remaining difference is the gain over uniform keys. The paper's gain is {} at every size and mix, and \
+         the figures of its text give {GAIN_OF_THE_TEXT:.2} (60 % hits of 60 % of the lines, 15 % merged). Ours under \
+         the same assumptions is {}. One cause is the NIC's DRAM: it has {} % of the lines instead of 36, because a \
+         PUT has just read the lines that it writes back. The other is forwarding: {} % of operations are forwarded, \
+         because in a scaled corpus the first keys are more popular. With keys as popular as among those of 64 GiB, \
+         {} % are forwarded, and the points deviate by {} %. Then the cache, scaled with the corpus, holds less of \
+         the tail than a cache of full size.",
         range(|gain| gain.paper, times),
         range(|gain| gain.ours, times),
         range(|gain| 100.0 * gain.near, whole),
@@ -300,7 +305,7 @@ fn signed(figure: f64) -> String {
     format!("{figure:+.0}")
 }
 
-/// The least and the most: `+1 to +17`.
+/// Returns the smallest and the largest figure: `+1 to +17`.
 fn range_of(figures: impl Iterator<Item = f64>, show: fn(f64) -> String) -> String {
     let figures: Vec<f64> = figures.collect();
     let least = show(figures.iter().copied().fold(f64::INFINITY, f64::min));
@@ -310,7 +315,7 @@ fn range_of(figures: impl Iterator<Item = f64>, show: fn(f64) -> String) -> Stri
 
 fn describe(kv_bytes: u32, put_share: f64, outcome: &Outcome) -> String {
     format!(
-        "{} of {kv_bytes} B {:.0} million/s, {:.2} lines each, of which the NIC's DRAM had {:.0} % ({:.0} % of those it may \
+        "{} of {kv_bytes} B {:.0} million/s, {:.2} lines each, and the NIC's DRAM had {:.0} % of them ({:.0} % of those it may \
          hold), {:.0} % of operations forwarded",
         if put_share == 0.0 { "GETs" } else { "PUTs" },
         outcome.mops,
@@ -321,7 +326,7 @@ fn describe(kv_bytes: u32, put_share: f64, outcome: &Outcome) -> String {
     )
 }
 
-/// The share of PUTs in a series' name: `5% PUT`, `100% GET`.
+/// Returns the share of PUTs in a series' name: `5% PUT`, `100% GET`.
 fn put_share(series: &str) -> f64 {
     let percent: f64 = series.split('%').next().and_then(|number| number.parse().ok()).expect("it begins with a share");
     if series.ends_with("GET") { 1.0 - percent / 100.0 } else { percent / 100.0 }

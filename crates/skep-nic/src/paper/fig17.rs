@@ -1,9 +1,9 @@
 //! Figure 17: latency under load, by size of the pairs, with and without network batching.
 //!
-//! What runs: Figure 16 with clients that always have more and as many operations in flight as the congestion window lets
-//! them, at most the 256 of the pipeline. An operation's latency is that from its credit until its answer has left the
-//! wire, plus the network. With batching that is what Figure 15b's run adds at this size: the wait for a full packet, and
-//! the packet.
+//! Run: Figure 16 with clients that always have another request. The congestion window limits their operations in
+//! flight to at most the 256 of the pipeline. The latency of an operation begins with its credit, ends when its reply
+//! has left the wire, and includes the network. With batching it also includes the delay of Figure 15b's run at this
+//! size: the wait for a full packet, and the packet.
 
 use super::corpus::{Corpus, Workload};
 use super::fig15;
@@ -44,25 +44,25 @@ pub(super) struct Latency {
     in_flight: f64,
 }
 
-/// Runs a workload and looks at its latencies. The way there and back takes the network's delay once: the paper's 2 µs are
-/// of a round trip, or nothing of its shortest latencies would be left for the NIC.
+/// Runs a workload and returns its latencies. Both directions together take the network's delay once. The paper's 2 µs
+/// must be those of a round trip, because otherwise its shortest latencies would leave no time for the NIC.
 pub(super) fn latency(corpus: &mut Corpus, workload: &Workload, batched: bool, kv_bytes: u32) -> Latency {
     let passages = corpus.run_closed(workload);
     let hardware = &corpus.hardware;
     let spec = &hardware.network;
-    // What the wires take of a packet of its own beyond its share of a full one, without a queue.
+    // Time that a separate packet occupies the wires beyond its share of a full packet, without a queue.
     let packet = Time::of_bytes(packet_bytes(spec, 1, kv_bytes).into(), spec.bandwidth_gb_per_s);
     let batching = if batched { fig15::added_by_batching_us(hardware, kv_bytes) } else { 0.0 };
     let network = spec.delay_us + 2.0 * packet.as_us() + batching;
-    // The first half is the window's to settle in; the last tenth meets a pipeline that empties.
+    // In the first half, the window adjusts. In the last tenth, the pipeline empties.
     let middle = &passages[passages.len() / 2..passages.len() * 9 / 10];
     let mut latencies: Vec<f64> =
-        middle.iter().map(|passage| network + (passage.answered - passage.sent).as_us()).collect();
+        middle.iter().map(|passage| network + (passage.replied - passage.sent).as_us()).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize];
     let mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
-    let rate = mops(middle.iter().map(|passage| passage.answered).collect());
-    // Little's law, of what the window holds.
+    let rate = mops(middle.iter().map(|passage| passage.replied).collect());
+    // Little's law, applied to the operations that the window counts.
     let in_flight = rate * (mean - network);
     Latency { mops: rate, mean, low: at(0.05), high: at(0.95), in_flight }
 }
@@ -77,7 +77,7 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
     let mut done = 0;
     for kv_bytes in [5, 15, 62, 254] {
         let mut corpus = Corpus::load(&hardware, LINE_BITS, kv_bytes, context.seed);
-        for (place, reference) in references.iter().enumerate() {
+        for (index, reference) in references.iter().enumerate() {
             if reference.x() != f64::from(kv_bytes) {
                 continue;
             }
@@ -89,7 +89,7 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
             corpus.hardware = open.clone();
             let filled = latency(&mut corpus, &workload, batched, kv_bytes);
             corpus.hardware = hardware.clone();
-            found[place] = Some([ours, filled]);
+            found[index] = Some([ours, filled]);
         }
     }
     let found: Vec<[Latency; 2]> = found.into_iter().flatten().collect();
@@ -106,7 +106,7 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
         curve("PUT skewed", "without a congestion window", |[_, filled]| filled.mean),
     ];
     let tails = || found.iter().map(|[ours, _]| ours.high);
-    // What the paper's latencies mean at our rates, by Little's law.
+    // The operations in flight that the paper's latencies imply at our rates, by Little's law.
     let theirs = references
         .iter()
         .zip(&found)
@@ -133,24 +133,26 @@ fn measure(context: &mut Context<'_>, item: &Item, batched: bool) -> Findings {
         points,
         curves,
         setting: format!(
-            "As Figure 16, with load dispatch ratios chosen in the same way. Million/s: {}. 95th percentiles from {:.1} to {:.1} \
-             µs (paper: {}). Single packets could not carry these rates (Figure 15a): without batching an operation is charged \
-             the time of its own packets, and no queue for the wire; with it {added} µs more at 5, 15, 62 and 254 B, as \
-             Figure 15b's run has it (paper: 1.00, 1.02, 0.52, 0.26).",
+            "As Figure 16, with load dispatch ratios chosen in the same way. Million/s: {}. 95th percentiles from \
+             {:.1} to {:.1} µs (paper: {}). Single packets could not carry these rates (Figure 15a). So without \
+             batching, an operation is charged the time of its own packets, but no queue for the wire. With batching \
+             it is charged {added} µs more at 5, 15, 62 and 254 B, as measured for Figure 15b (paper: 1.00, 1.02, \
+             0.52, 0.26).",
             rates.join(", "),
             tails().fold(f64::INFINITY, f64::min),
             tails().fold(0.0, f64::max),
             if batched { "6.7 to 9.7" } else { "3 to 9 in the text, 5.8 to 9.4 in the plot" },
         ),
         explanation: format!(
-            "A NIC that completes X million operations a second with N in flight holds each for N / X µs. Up to 62 B ours has \
-             {} in flight, of 256 at most; at the same rates the paper's latencies mean {}. The most are GETs of the long tail, \
-             where the clock is the bound: more than 256 have to wait before the pipeline, where ours wait at the client. At \
-             254 B the wire is the bound. If every place may fill, the mean is up to {filled:.1} µs (dashed; the thesis says \
-             above 10), and no bar of the paper shows that. With the congestion window ours has {} in flight, and one delay for \
-             all four bars: its target, fitted to them. The paper's mean {}: for GETs they are its bars of 62 B and what 192 B \
-             take on a wire, 0.04 µs, although the load of the memory is a quarter. So they do not come from one bound on \
-             operations in flight, nor from one on their delay.",
+            "A NIC that completes X million operations a second with N in flight holds each for N / X µs. Up to 62 B, \
+             ours has {} in flight, of 256 at most. At the same rates the paper's latencies imply {}. The largest of \
+             them are GETs of the long tail, where the clock is the bound. There more than 256 operations must wait \
+             before the paper's pipeline, while ours wait at the client. At 254 B the wire is the bound. If every \
+             slot may be in use, the mean is up to {filled:.1} µs (dashed; the thesis says above 10), and no bar of \
+             the paper shows that. With the congestion window, ours has {} in flight, and the delay of all four bars \
+             is the window's target, which was fitted to them. The paper's bars imply {}. For GETs they equal the \
+             bars of 62 B plus the time of 192 B on a wire, 0.04 µs, although the load of the memory is a quarter. So \
+             they are explained neither by a bound on operations in flight, nor by a bound on their delay.",
             of_size(false, &held),
             of_size(false, &theirs),
             of_size(true, &held),

@@ -1,8 +1,8 @@
-//! Figure 18: random reads and writes of the host's memory by the NIC itself and through cores that gather and scatter.
+//! Figure 18: random reads and writes of the host's memory, by the NIC itself or by cores that gather and scatter.
 //!
-//! What runs: random accesses through the dispatcher of a board whose PCIe accesses are handed to cores, so many under way that
-//! each core has four batches of 256, and two where latency is measured; direct DMA as in Figure 3a; and the store on that
-//! board, behind its pipeline.
+//! Run: random accesses through the dispatcher of a board that hands its PCIe accesses to cores. Each core has
+//! four batches of 256 in flight, or two where latency is measured. Also run: direct DMA as in Figure 3a, and the store
+//! on that board with its pipeline.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,12 +37,13 @@ pub(super) const WRITE: Item = Item {
 
 /// Full batches of a run.
 const BATCHES: u32 = 100;
-/// Of the store's memory, and the pairs in it.
+/// Lines of the store's memory, as a power of two.
 const LINE_BITS: u32 = 15;
+/// Bytes of a pair in the store.
 const KV_BYTES: u32 = 10;
 const CORES: u32 = 4;
 
-/// The board of section 6.1 with so many cores that gather and scatter.
+/// Returns the board of section 6.1 with this number of cores that gather and scatter.
 fn board(cores: u32) -> Hardware {
     let mut hardware = Hardware::kv_direct_one_link();
     hardware.host_cpu.cores_per_link = cores;
@@ -78,13 +79,14 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
         points,
         curves: Vec::new(),
         setting: format!(
-            "{BATCHES} batches of {} operations. A core takes {} ns for a random line and {} ns for each that follows, as \
-             the paper's own measurements of one core say, and {} ns to copy a line, fitted to 1 core here. The largest gain \
-             over direct DMA is {:.0} % (paper, reads: 79 %). With one core and 64 B a batch occupies the core for {:.1} µs \
-             (paper: 10) and an operation takes {:.1} µs in all if another batch is before it (paper: about 20). The whole store \
-             on such a board, uniform {} of {KV_BYTES} B, l = 0: {direct:.0} million/s over the link itself, {few:.0} through \
-             {CORES} cores with the {} operations in flight of the pipeline, {many:.0} with {MANY}. So for the store cores pay only \
-             for reads, and only if more wait for them than this pipeline holds; a PUT waits for two batches.",
+            "{BATCHES} batches of {} operations. A core takes {} ns for a random line and {} ns for each line after \
+             it, as the paper measured on one core. It takes {} ns to copy a line, fitted to 1 core here. The largest \
+             gain over direct DMA is {:.0} % (paper, reads: 79 %). With one core and 64 B, a batch occupies the core \
+             for {:.1} µs (paper: 10). An operation takes {:.1} µs in all if another batch is before it (paper: about \
+             20). The whole store on this board was run with uniform {} of {KV_BYTES} B and l = 0. It reaches \
+             {direct:.0} million/s over the link itself, {few:.0} through {CORES} cores with the {} operations in \
+             flight of the pipeline, and {many:.0} with {MANY}. So cores are only useful for the store's reads, and \
+             only if more operations are in flight than this pipeline holds. A PUT waits for two batches.",
             cpu.doorbell_operations,
             cpu.first_line_ns,
             cpu.next_line_ns,
@@ -99,7 +101,7 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
     }
 }
 
-/// Millions of accesses a second, their mean latency, and how long a batch occupies a core.
+/// Returns millions of accesses a second, their mean latency, and the time for which a batch occupies a core.
 fn batches(hardware: &Hardware, batches_per_core: u32, bytes: u32, writes: bool, seed: u64) -> (f64, Time, Time) {
     let cpu = &hardware.host_cpu;
     let clock = Rc::new(Clock::default());
@@ -109,7 +111,7 @@ fn batches(hardware: &Hardware, batches_per_core: u32, bytes: u32, writes: bool,
     let waited = Cell::new(Time::ZERO);
     let access = async |_: u32| {
         let begun = clock.now();
-        // Where it is makes no difference: each is a random access of a core.
+        // The address makes no difference, because each access is a random access of a core.
         if writes {
             dispatcher.write(0, bytes).await;
         } else {
@@ -125,11 +127,11 @@ fn batches(hardware: &Hardware, batches_per_core: u32, bytes: u32, writes: bool,
     (meter.mops(), mean, cpu.operation_span(bytes) * u64::from(cpu.doorbell_operations))
 }
 
-/// Operations in flight with which cores are worth their latency.
+/// A number of operations in flight at which cores are worth their latency.
 const MANY: u32 = 2048;
 
-/// Millions of uniform operations a second on the store: over the link itself, through cores, and through cores with many in
-/// flight.
+/// Returns millions of uniform operations a second on the store: over the link itself, through cores, and through cores
+/// with more operations in flight.
 fn store(put_share: f64, seed: u64) -> [f64; 3] {
     let mut many = board(CORES);
     many.processor.operations_in_flight = MANY;

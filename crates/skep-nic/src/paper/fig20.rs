@@ -1,7 +1,8 @@
 //! Figure 20: throughput of several NICs in one server.
 //!
-//! What runs: section 6.2. Each NIC has one link, a region of the host's memory and a part of the keys, by their hash; the
-//! clients draw keys of a long tail with 256 operations under way for each NIC, whoever owns them.
+//! Run: section 6.2. Each NIC has one link, a region of the host's memory, and a part of the keys, divided by
+//! their hash. The clients draw keys of a long tail, with 256 operations in flight for each NIC, without regard to the
+//! owners of the keys.
 
 use super::server_corpus::{ServerCorpus, ServerOutcome, ServerWorkload, hottest};
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
@@ -21,12 +22,12 @@ pub(super) const ITEM: Item = Item {
 const KV_BYTES: u32 = 5;
 const LINE_BITS: u32 = 15;
 const COUNT: u32 = 12_000;
-/// As for the long tail of Figure 16.
+/// Load dispatch ratio, as for the long tail of Figure 16.
 const RATIO: f64 = 0.5;
-/// Beyond it the busiest NIC's clock is the bound.
+/// At this ratio the busiest NIC's clock is the bound.
 const HIGH_RATIO: f64 = 0.8;
 
-/// A server with this many NICs of section 6.2.
+/// Returns a server with this many NICs of section 6.2.
 fn server(nics: u32) -> Hardware {
     let mut hardware = Hardware::kv_direct_ten_nics();
     hardware.server.nics = nics;
@@ -59,9 +60,9 @@ fn measure(context: &mut Context<'_>) -> Findings {
         }
     }
     let point = |reference: &super::Reference| {
-        let place = counts.iter().position(|nics| f64::from(*nics) == reference.x()).expect("2, 4, … 10 NICs");
+        let index = counts.iter().position(|nics| f64::from(*nics) == reference.x()).expect("2, 4, … 10 NICs");
         let runs = if reference.series == "GET" { &gets } else { &puts };
-        Point::new(reference, runs[place].mops)
+        Point::new(reference, runs[index].mops)
     };
     let curve = |what: &str, runs: &[ServerOutcome]| {
         Curve::beside(
@@ -80,12 +81,13 @@ fn measure(context: &mut Context<'_>) -> Findings {
             curve(&format!("uniform, l = {HIGH_RATIO}"), &uniform),
         ],
         setting: format!(
-            "Long tail, pairs of {KV_BYTES} B, half full, l = {RATIO} as in Figure 16, {COUNT} operations for each NIC, of \
-             which the second half is counted. Regions are of {} GiB (not in the paper: ten of them fill its server), here \
-             2^{LINE_BITS} lines, with NIC DRAM in proportion; the first thousand keys have the shares that they have in a \
-             corpus of full size. Of ten NICs the busiest gets {:.2} times the average (paper: 1.5); over 20 ways to divide \
-             the keys, {mean:.2} on average, {least:.2} to {most:.2}. What it gets beyond the others' is popular, and {:.0} % of \
-             its GETs are forwarded, {:.0} % of all; the NICs' DRAM answers {:.0} % of the lines.",
+            "Long tail, pairs of {KV_BYTES} B, half full, l = {RATIO} as in Figure 16. Each NIC has {COUNT} \
+             operations, and the second half of them is counted. Regions are of {} GiB (not in the paper: ten of them \
+             fill its server), scaled to 2^{LINE_BITS} lines, with NIC DRAM in proportion. The first thousand keys \
+             have the shares that they have in a corpus of full size. Of ten NICs the busiest gets {:.2} times the \
+             average (paper: 1.5). Over 20 ways to divide the keys, it is {mean:.2} on average, and {least:.2} to \
+             {most:.2}. Its additional operations are on popular keys, and {:.0} % of its GETs are forwarded, {:.0} % \
+             of all. The NICs' DRAM serves {:.0} % of the lines.",
             ten.host_dram.size_gib,
             last.busiest.over_average,
             100.0 * last.busiest.forwarded,
@@ -93,16 +95,17 @@ fn measure(context: &mut Context<'_>) -> Findings {
             100.0 * last.near_share,
         ),
         explanation: format!(
-            "Between 2 and 10 NICs the paper's GETs fall from 139.5 to 122.2 million/s a NIC, its PUTs do not. In the model \
-             that comes out where a NIC's memory lets it do so many GETs that the busiest NIC meets its clock: with l = \
-             {HIGH_RATIO}, {:.1} million/s a NIC with 2, {:.1} with 6, {:.1} with 10, whose busiest decodes in {:.0} % of its \
-             cycles, while the clients' operations wait for it and the others idle. The same run with a host memory of a \
-             thousand times the bandwidth: {:.1}; with a clock of twice the rate: {:.1}. So the memory that the NICs share is \
-             not the bound, and no PCIe lane is shared; the clock is, and PUTs are too slow to meet it. That this is measured on \
-             the model; that the paper's server did the same is inferred: 180 / 1222 is a share of 1.47 times the average. \
-             With l = {RATIO} the memory is the bound of all but the busiest, so few NICs are slower than the paper's, which \
-             tuned l for each point and does not say to what. Uniform GETs, which have nothing that is popular, cannot reach \
-             the figure with one link: {:.1} million/s a NIC.",
+            "Between 2 and 10 NICs, the paper's GETs fall from 139.5 to 122.2 million/s a NIC, and its PUTs do not. \
+             The model shows this where the memory of a NIC allows enough GETs that the clock of the busiest NIC \
+             becomes the bound. With l = {HIGH_RATIO}, it reaches {:.1} million/s a NIC with 2, {:.1} with 6, and \
+             {:.1} with 10. The busiest of the 10 decodes in {:.0} % of its cycles, while the clients' operations \
+             wait for it and the others are idle. The same run reaches {:.1} with a host memory of a thousand times \
+             the bandwidth, and {:.1} with a clock of twice the rate. So neither the shared memory nor a PCIe lane is \
+             the bound, but the clock, and PUTs are too slow to reach it. This is measured on the model. For the \
+             paper's server it is inferred: 180 / 1222 is a share of 1.47 times the average. With l = {RATIO} the \
+             memory is the bound of all NICs except the busiest. So small numbers of NICs are slower than the \
+             paper's, which tuned l for each point and does not give its values. Uniform GETs have no popular keys \
+             and cannot reach the figure with one link: {:.1} million/s a NIC.",
             high[0].mops / 2.0,
             high[2].mops / 6.0,
             busy.mops / 10.0,

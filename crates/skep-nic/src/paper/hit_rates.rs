@@ -1,4 +1,4 @@
-//! How often the model's direct-mapped cache hits under a long tail, by k and l, for Tables 5 and 6.
+//! Measures the hit rate of the model's direct-mapped cache under a long tail, by k and l, for Tables 5 and 6.
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,9 +8,9 @@ use crate::cache::{Cache, Lookup};
 use crate::popularity::Popularity;
 
 const LINE_BITS: u32 = 16;
-/// Of the draws, the first part warms the cache.
+/// Draws for each line. The first part of them warms the cache.
 const DRAWS_PER_LINE: u64 = 3;
-/// Values of l at which it is measured; between them it is interpolated.
+/// Values of l at which the hit rate is measured. It is interpolated between them.
 const RATIOS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0];
 
 /// Measured hit rates.
@@ -29,7 +29,7 @@ impl HitRates {
         HitRates { rates }
     }
 
-    /// For a measured k. An l below the first of [`RATIOS`] has its hit rate.
+    /// Returns the hit rate for a measured k. An l below the first of [`RATIOS`] has the hit rate of the first.
     pub(super) fn at(&self, k: f64, ratio: f64) -> f64 {
         let (_, rates) = self.rates.iter().find(|(measured, _)| *measured == k).expect("it was measured");
         let above = RATIOS.partition_point(|measured| *measured < ratio).clamp(1, RATIOS.len() - 1);
@@ -52,7 +52,7 @@ fn hit_rate(k: f64, ratio: f64, seed: u64) -> f64 {
     let draws = host_lines * DRAWS_PER_LINE;
     for draw in 0..draws {
         let line = popularity.draw(&mut random);
-        // As the dispatcher's hash, which is its own: a share of the lines, whatever their popularity.
+        // As in the dispatcher, whose hash is independent of the popularity: this selects a share of the lines.
         if crate::dispatcher::hash(line) as f64 >= ratio * 2_f64.powi(64) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The life of one operation: everything that happens to it on an otherwise idle NIC, from the client and back.
+//! The life of one operation: all of its events on an otherwise idle NIC, from the client and back.
 //!
 //! ```text
 //! wire ─ half a round trip ─▶ decoder ─▶ pipeline: accesses … ─▶ wire ─ half a round trip
@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::Replies;
 
 use super::corpus::{KEY_BYTES, keys, processor, requests};
@@ -19,39 +19,39 @@ use crate::pipeline::{Clients, Hazard, run_pipeline};
 use crate::time::Time;
 use crate::trace::{Event, Track};
 
-/// Sizes of pairs, key and value, of which a life can be shown: a value that is not empty, in one slab.
+/// Sizes of the pairs whose life can be shown, key and value: the value is not empty, and the pair fits one slab.
 pub const LIFE_KV_BYTES: std::ops::RangeInclusive<u32> = KEY_BYTES + 1..=500;
 
-/// What is lived.
+/// The operation and its conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeSettings {
-    /// A PUT; or else a GET.
+    /// True for a PUT, false for a GET.
     pub puts: bool,
-    /// Of the pair, key and value, within [`LIFE_KV_BYTES`].
+    /// Size of the pair, key and value, within [`LIFE_KV_BYTES`].
     pub kv_bytes: u32,
-    /// Which key it is, which lines are cacheable, how long the host takes.
+    /// Seed that decides the key, the cacheable lines and the latencies of the host.
     pub seed: u64,
 }
 
-/// What happened, in the order of the begins. The first event is all of it.
+/// The events in the order of their starts. The first event contains all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// What it is the life of.
+    /// A description of the operation.
     pub title: String,
-    /// The events, since the client began to send.
+    /// The events, with times since the client began to send.
     pub events: Vec<Event>,
-    /// How long the client waited.
+    /// Time that the client waited.
     pub latency: Time,
 }
 
 const LINE_BITS: u32 = 14;
-/// Bytes of pairs over those of the memory: what any size reaches.
+/// Bytes of pairs over those of the memory. Every size can reach it.
 const UTILIZATION: f64 = 0.25;
 /// The load dispatch ratio, as for the long tail of Figure 16.
 const RATIO: f64 = 0.5;
 
 impl Life {
-    /// Lives it on this board.
+    /// Runs the operation on this board and records its events.
     ///
     /// # Panics
     /// If the size is not within [`LIFE_KV_BYTES`].
@@ -98,15 +98,15 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     }
     let clients = Clients::Open(&[arrival]);
     let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &[request], clients, &mut replies).pop();
-    let answered = passage.expect("there is one request").answered;
-    let back = answered + on_wire(if puts { 0 } else { value_bytes });
+    let replied = passage.expect("there is one request").replied;
+    let back = replied + on_wire(if puts { 0 } else { value_bytes });
     let latency = back + one_way;
     for (name, begin, end) in [
         ("operation", Time::ZERO, latency),
         ("request on the wire", Time::ZERO, sent),
         ("half a round trip", sent, arrival),
-        ("in the NIC", arrival, answered),
-        ("answer on the wire", answered, back),
+        ("in the NIC", arrival, replied),
+        ("reply on the wire", replied, back),
         ("half a round trip", back, latency),
     ] {
         clock.recorder().add(Track::Network, name, start + begin, start + end);
@@ -128,7 +128,7 @@ mod tests {
     use crate::trace::lanes;
 
     #[test]
-    fn a_life_is_whole_and_is_what_the_model_does_when_nobody_looks() {
+    fn a_life_is_complete_and_recording_does_not_change_it() {
         let hardware = Hardware::kv_direct();
         let mut met = [false; 3];
         for seed in 0..12 {
@@ -138,12 +138,12 @@ mod tests {
                 let unseen = life(&hardware, &settings, false);
                 assert_eq!((seen.latency, unseen.events.len()), (unseen.latency, 0), "{settings:?}");
                 assert_eq!(seen, Life::of(&hardware, &settings), "{settings:?}");
-                let places = lanes(&seen.events);
-                assert_eq!(places[0], (0, 0));
+                let positions = lanes(&seen.events);
+                assert_eq!(positions[0], (0, 0));
                 assert_eq!((seen.events[0].begin, seen.events[0].end), (Time::ZERO, seen.latency));
-                // The steps of the whole follow each other without a gap.
+                // The steps of the first event follow each other without a gap.
                 let mut at = Time::ZERO;
-                for (step, _) in seen.events.iter().zip(&places).filter(|(_, place)| **place == (0, 1)) {
+                for (step, _) in seen.events.iter().zip(&positions).filter(|(_, position)| **position == (0, 1)) {
                     assert_eq!(step.begin, at, "{settings:?}: {}", step.name);
                     at = step.end;
                 }
@@ -156,6 +156,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(met, [true; 3], "every way was taken by some");
+        assert_eq!(met, [true; 3], "every path was used by some operation");
     }
 }

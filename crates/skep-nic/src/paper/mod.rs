@@ -1,14 +1,16 @@
 //! The figures and tables of KV-Direct's evaluation, measured on the model.
 //!
-//! An [`Item`] is one of them, in a file of its own that says what runs. Its [`Findings`] are the paper's points with
-//! ours beside them, and further curves: a closed form that a plot turns out to lie on, or what another run of the model
-//! says. Ours is measured on a model that runs; a closed form never is its source, but for Tables 5 and 6, which are
-//! calculations in the paper, too, and have the running model as further curves.
+//! An [`Item`] is a figure or a table, in a file that describes what runs. Its [`Findings`] are the paper's points with
+//! our measured values, and further curves. A curve is a closed form that a plot follows, or another run of the model.
+//! Our values are measured on a running model, and never calculated by a closed form. The exceptions are Tables 5 and
+//! 6: they are calculations in the paper too, and have the running model as further curves.
 //!
-//! The same seed gives the same findings, bit for bit; `fig12` and `table4` alone measure time on this machine's cores.
+//! The same seed gives the same findings, bit for bit. Only `fig12` and `table4` measure time on this machine's cores.
 //!
-//! To add one: copy its CSV into `papers/`, write `paper/NAME.rs` with a `pub(super) const ITEM: Item`, and put it into
-//! [`ITEMS`].
+//! To add an item:
+//! 1. Copy its CSV into `papers/`.
+//! 2. Write `paper/NAME.rs` with a `pub(super) const ITEM: Item`.
+//! 3. Add it to [`ITEMS`].
 
 mod accesses;
 pub(crate) mod corpus;
@@ -44,7 +46,7 @@ mod wire;
 pub use life::{LIFE_KV_BYTES, Life, LifeSettings};
 pub use reference::{Reference, references, source};
 
-/// All that are built, in the order of the paper.
+/// All implemented items, in the order of the paper.
 pub const ITEMS: &[Item] = &[
     fig03a::ITEM,
     fig03b::ITEM,
@@ -77,14 +79,14 @@ pub const ITEMS: &[Item] = &[
     table6::ITEM,
 ];
 
-/// What was published and is no item, and why.
+/// Published figures and tables that are not items, with the reasons.
 pub const NO_ITEMS: &[(&str, &str)] = &[
-    ("Table 1; Figures 1, 2, 4, 5, 7, 8, 19", "they hold no measurements"),
-    ("Table 3, power", "a model has none, and the other systems' rates and delays are not this board's"),
+    ("Table 1; Figures 1, 2, 4, 5, 7, 8, 19", "they have no measurements"),
+    ("Table 3, power", "a model consumes none, and the rates and delays of other systems are not those of this board"),
     (
         "thesis, throughput of a CPU and its random accesses",
-        "they are what the authors' processor does: constants of the board's \
-     host_cpu, and not to be had from another machine, whose own are in docs/performance.md",
+        "they are properties of the authors' processor, and constants of the board's host_cpu; \
+     docs/performance.md has those of another machine",
     ),
     (
         "thesis, congestion avoidance",
@@ -97,28 +99,28 @@ pub const NO_ITEMS: &[(&str, &str)] = &[
 /// One figure or table.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// Its name, that of its CSV: `fig03a`.
+    /// Its name, which is that of its CSV: `fig03a`.
     pub name: &'static str,
-    /// What it shows.
+    /// Its title.
     pub title: &'static str,
-    /// The published numbers, as their file.
+    /// The published numbers, as the text of their file.
     pub paper: &'static str,
-    /// What lies across.
+    /// The x axis.
     pub x: Axis,
-    /// What lies upwards.
+    /// The y axis.
     pub y: Axis,
-    /// How far ours may be from the paper's without a word of explanation.
+    /// Largest deviation from the paper that needs no explanation.
     pub tolerance: Tolerance,
-    /// Measures.
+    /// Measures the item.
     pub run: fn(&mut Context<'_>) -> Findings,
 }
 
 /// One axis of a plot.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// What it counts, with the unit.
+    /// The quantity, with its unit.
     pub label: &'static str,
-    /// Whether equal ratios are equally far apart.
+    /// True if equal ratios have equal distances.
     pub logarithmic: bool,
 }
 
@@ -131,91 +133,91 @@ pub enum Tolerance {
     Absolute(f64),
 }
 
-/// What a run is given: its seed, and whom to tell how far it is.
+/// The input of a run: its seed, and a callback for its progress.
 pub struct Context<'a> {
-    /// Everything random comes from it.
+    /// Seed of everything that is random.
     pub seed: u64,
     progress: &'a mut dyn FnMut(f64),
 }
 
-/// What an item found.
+/// The results of an item.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// The paper's points, with ours.
     pub points: Vec<Point>,
-    /// Curves beside them.
+    /// Further curves.
     pub curves: Vec<Curve>,
-    /// What was run: sizes, where they are smaller than the paper's, and what was not measured.
+    /// The conditions of the run: scaled sizes, and omitted measurements.
     pub setting: String,
-    /// What the deviations come from, and who is right. It is there if a point is beyond the tolerance.
+    /// The causes of the deviations. It is not empty if a point exceeds the tolerance.
     pub explanation: String,
 }
 
-/// A point of the paper, and ours.
+/// A point of the paper, with our value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// Its curve.
+    /// The curve of the point.
     pub series: String,
-    /// Where on the x axis; several series of one table may use 0, 1, 2 for its columns.
+    /// Position on the x axis. Several series of one table may use 0, 1, 2 for its columns.
     pub x: f64,
     /// The published figure.
     pub paper: f64,
-    /// The measured one.
+    /// The measured figure.
     pub ours: f64,
 }
 
-/// A curve of which the paper has no points.
+/// A curve without points in the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is: `closed form: …`, or which other run of the model.
+    /// Its name: `closed form: …`, or a description of another run of the model.
     pub name: String,
-    /// The series that it stands beside, if it is one, and is coloured like.
+    /// The series that it belongs to, if any. It has the colour of that series.
     pub series: Option<String>,
     /// Its points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Axis {
-    /// An axis on which equal differences are equally far apart.
+    /// Returns an axis on which equal differences have equal distances.
     pub const fn linear(label: &'static str) -> Self {
         Axis { label, logarithmic: false }
     }
 
-    /// An axis on which equal ratios are equally far apart.
+    /// Returns an axis on which equal ratios have equal distances.
     pub const fn logarithmic(label: &'static str) -> Self {
         Axis { label, logarithmic: true }
     }
 }
 
 impl Curve {
-    /// A curve that stands for itself.
+    /// Returns a curve that belongs to no series.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Curve { name: name.into(), series: None, points }
     }
 
-    /// A curve that stands beside a series, whose name it begins with.
+    /// Returns a curve that belongs to a series, whose name it begins with.
     pub fn beside(series: &str, what: &str, points: Vec<(f64, f64)>) -> Self {
         Curve { name: format!("{series}, {what}"), series: Some(series.to_owned()), points }
     }
 }
 
 impl Point {
-    /// A published point and ours.
+    /// Returns a published point with our value.
     pub fn new(paper: &Reference, ours: f64) -> Self {
         Point { series: paper.series.clone(), x: paper.x(), paper: paper.y, ours }
     }
 
-    /// Its name within the item: `read 64`.
+    /// Returns its name within the item: `read 64`.
     pub fn name(&self) -> String {
         format!("{} {}", self.series, self.x)
     }
 
-    /// Ours over the paper's, less one.
+    /// Returns the quotient of our value and the paper's, minus one.
     pub fn deviation(&self) -> f64 {
         self.ours / self.paper - 1.0
     }
 
-    /// Whether ours is near enough.
+    /// Returns true if the deviation is within the tolerance.
     pub fn is_within(&self, tolerance: Tolerance) -> bool {
         match tolerance {
             Tolerance::Relative(share) => self.deviation().abs() <= share,
@@ -225,24 +227,24 @@ impl Point {
 }
 
 impl Context<'_> {
-    /// Says that so many of all steps are done.
+    /// Reports that `done` of `steps` steps are done.
     pub fn progress(&mut self, done: usize, steps: usize) {
         (self.progress)(done as f64 / steps as f64);
     }
 }
 
 impl Item {
-    /// The item of this name.
+    /// Returns the item with this name.
     pub fn named(name: &str) -> Option<&'static Item> {
         ITEMS.iter().find(|item| item.name == name)
     }
 
-    /// Measures it. `progress` hears the share that is done.
+    /// Measures the item. Calls `progress` with the share that is done.
     pub fn measure(&self, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
         (self.run)(&mut Context { seed, progress })
     }
 
-    /// The published points.
+    /// Returns the published points.
     pub fn references(&self) -> Vec<Reference> {
         references(self.paper)
     }
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn every_item_has_its_points_explains_what_is_beyond_its_tolerance_and_repeats_itself() {
-        // These measure time on as many cores as there are; their files test what they time.
+        // These measure time on several cores. The tests in their files check the code whose time they measure.
         let real_time = ["fig12", "table4"];
         for item in ITEMS.iter().filter(|item| !real_time.contains(&item.name)) {
             assert!(source(item.paper).starts_with("KV-Direct"), "{}", item.name);

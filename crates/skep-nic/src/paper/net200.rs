@@ -1,7 +1,7 @@
-//! Section 6.3.1: whether a network of 200 Gb/s does without batching, and what the bottleneck is then.
+//! Section 6.3.1: tests if a network of 200 Gb/s needs no batching, and finds the bottleneck.
 //!
-//! What runs: Figure 16b with one operation a packet, and a network of another speed. What bounds a rate is found by
-//! doubling one part of the board after the other: the part whose doubling helps most, if any does.
+//! Run: Figure 16b with one operation a packet, and a network of another speed. The bottleneck is found by
+//! doubling one part of the board after the other. It is the part whose doubling increases the rate most, if any does.
 
 use super::corpus::{Corpus, Workload};
 use super::fig16::{LINE_BITS, workload};
@@ -21,17 +21,18 @@ pub(super) const ITEM: Item = Item {
 
 const SIZES: [u32; 4] = [5, 15, 62, 254];
 const SPEEDS: [f64; 5] = [40.0, 100.0, 200.0, 400.0, 800.0];
-/// Load dispatch ratio, as in Figure 14. One tuned for a point fills clock and memory alike, and no part is the bottleneck.
+/// Load dispatch ratio, as in Figure 14. With a ratio that is tuned for a point, clock and memory limit equally, and no
+/// part is the bottleneck.
 const RATIO: f64 = 0.5;
-/// A doubled part that helps by less is not the bottleneck.
+/// A part is not the bottleneck if its doubling gains less.
 const GAIN_LEAST: f64 = 0.05;
 
-/// The paper's board in another network, with one operation a packet.
+/// Returns the paper's board in another network, with one operation a packet.
 fn board(gb_per_s: f64) -> Hardware {
     let mut hardware = Hardware::kv_direct();
     let network = &mut hardware.network;
     network.bandwidth_gb_per_s = gb_per_s / 8.0;
-    // No room for a second operation; the first is sent whatever its size.
+    // There is no room for a second operation. The first is sent at any size.
     network.packet_max_bytes = network.header_bytes + network.operation_header_bytes + 1;
     hardware
 }
@@ -54,7 +55,7 @@ fn rate(corpus: &mut Corpus, hardware: &Hardware, workload: &Workload) -> f64 {
     corpus.run(workload).carried_mops
 }
 
-/// The part whose doubling helps most, and by what share.
+/// Returns the part whose doubling gains most, and that gain.
 fn bottleneck(corpus: &mut Corpus, workload: &Workload, before: f64) -> (&'static str, f64) {
     let gains = PARTS.map(|Part { name, double }| {
         let mut hardware = board(200.0);
@@ -99,11 +100,13 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points: ITEM.references().iter().map(|reference| Point::new(reference, ours)).collect(),
         curves,
         setting: format!(
-            "Long tail as Figure 16b with l = {RATIO}, one operation in each packet of {} B and more. At 200 Gb/s, in million/s, with the part \
-             of the board whose doubling helps most: {}. Verdict: 180 million/s hold for GETs of pairs that lie in their bucket, and of the smallest the clock \
-             is the bottleneck then, as with batches; the network would be for packets with more than {held:.0} B of key and value (25 GB/s / 180 \
-             million/s, less the header). They do not hold for larger pairs, whose second access PCIe bounds first, and not for \
-             PUTs. A GET of 5 B takes {:.1} µs instead of {:.1} in full packets at 40 Gb/s.",
+            "Long tail as Figure 16b with l = {RATIO}, one operation in each packet of {} B and more. At 200 Gb/s, in \
+             million/s, with the part of the board whose doubling helps most: {}. Verdict: GETs reach 180 million/s \
+             if their pairs are in their buckets. The bottleneck of the smallest is then the clock, as with batches. \
+             The network would be the bottleneck of packets with more than {held:.0} B of key and value (25 GB/s / \
+             180 million/s, less the header). Larger pairs do not reach this rate, because PCIe bounds their second \
+             access first, and PUTs do not reach it either. A GET of 5 B takes {:.1} µs instead of {:.1} in full \
+             packets at 40 Gb/s.",
             spec.header_bytes + spec.operation_header_bytes,
             found.join("; "),
             in_time[0],

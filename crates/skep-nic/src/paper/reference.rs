@@ -1,33 +1,33 @@
-//! The published numbers: CSV files with `series,x,y` and, in some, `y_low,y_high`; lines with `#` say where they are
-//! from and how they were read.
+//! The published numbers: CSV files with `series,x,y` and, in some, `y_low,y_high`. Lines with `#` give their source
+//! and how they were read.
 
 /// A published point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
-    /// Its curve.
+    /// The curve of the point.
     pub series: String,
-    /// Where on the x axis, or what if that is no number.
+    /// Position on the x axis, or its name if that is not a number.
     pub x: String,
     /// The figure.
     pub y: f64,
-    /// The ends of its error bar or range, where there is one.
+    /// The ends of its error bar or range, if any.
     pub bounds: Option<(f64, f64)>,
 }
 
 impl Reference {
-    /// Its x as a number.
+    /// Returns x as a number.
     ///
     /// # Panics
-    /// If it is none. Who asks knows the file.
+    /// If it is not a number. The caller knows the file.
     pub fn x(&self) -> f64 {
         self.x.parse().expect("this file has numbers on its x axis")
     }
 }
 
-/// Reads a file of this crate. Rows without y, which hold bounds only, are left out.
+/// Parses a file of this crate. Omits rows without y, which have only bounds.
 ///
 /// # Panics
-/// If it is not such a file: it was compiled in, and a test reads all of them.
+/// If the file is invalid. The files are compiled in, and a test parses all of them.
 pub fn references(csv: &str) -> Vec<Reference> {
     let mut rows = csv.lines().filter(|line| !line.starts_with('#'));
     assert!(rows.next().is_some_and(|header| header.starts_with("series,x,y")), "no header");
@@ -41,7 +41,7 @@ pub fn references(csv: &str) -> Vec<Reference> {
     .collect()
 }
 
-/// Where the numbers are from: the `source:` line of a file.
+/// Returns the source of the numbers: the `source:` line of a file.
 pub fn source(csv: &str) -> &str {
     csv.lines().find_map(|line| line.strip_prefix("# source: ")).unwrap_or_default()
 }

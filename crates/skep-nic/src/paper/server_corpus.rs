@@ -1,13 +1,13 @@
-//! What items about several NICs run, and [`crate::sizing`]: one corpus, divided over the NICs by a hash of the keys, and clients that draw keys of
-//! all of them.
+//! A run that the items about several NICs share with [`crate::sizing`]. A hash of the keys divides one corpus among
+//! the NICs. The clients draw keys of all NICs.
 
 use std::rc::Rc;
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::{Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::operation::{Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 use super::corpus::{KEY_BYTES, THETA, UTILIZATION, keys, processor_on, requests};
@@ -20,14 +20,14 @@ use crate::resource::mops;
 use crate::server::{Nic, host_memories, owner, run_server};
 use crate::time::Time;
 
-/// Stores behind as many NICs as the server has, each with the keys that it owns.
+/// Stores of all NICs of the server, each with the keys that it owns.
 pub(crate) struct ServerCorpus {
     clock: Rc<Clock>,
     extent: Extent,
     processors: Vec<Processor<NicMemory>>,
     replies: Vec<Replies>,
     key_count: u32,
-    /// Keys of the memory that the hardware has, of which this one is a part.
+    /// Number of keys in the memory of the hardware. The corpus has a part of them.
     full_key_count: f64,
     /// Skew of a long tail.
     pub(crate) theta: f64,
@@ -35,7 +35,7 @@ pub(crate) struct ServerCorpus {
     salt: u64,
 }
 
-/// What is run on it.
+/// The operations of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct ServerWorkload {
     /// The load dispatch ratio.
@@ -43,26 +43,26 @@ pub(crate) struct ServerWorkload {
     pub(crate) is_long: bool,
     /// Share of PUTs; the others are GETs.
     pub(crate) put_share: f64,
-    /// Clients have another operation in every such span.
+    /// Interval after which clients have another operation.
     pub(crate) interval: Time,
-    /// How many are measured, for each NIC.
+    /// Number of measured operations for each NIC.
     pub(crate) count: u32,
     pub(crate) seed: u64,
 }
 
-/// What came out.
+/// The results of a run.
 pub(crate) struct ServerOutcome {
-    /// Of all NICs.
+    /// Rate of all NICs.
     pub(crate) mops: f64,
-    /// Lines for an operation.
+    /// Lines that one operation accesses.
     pub(crate) lines: f64,
-    /// Share of lines that the NICs' DRAM answered.
+    /// Share of lines that the NICs' DRAM served.
     pub(crate) near_share: f64,
-    /// Share of operations that got their value from another.
+    /// Share of operations that got their value from another operation.
     pub(crate) forwarded: f64,
-    /// As of one NIC, in the order of the answers of all.
+    /// Latencies as for one NIC, in the order of the replies of all NICs.
     pub(crate) latencies: Vec<Time>,
-    /// From the start to the last answer off a wire.
+    /// Time from the start until the last reply has left a wire.
     pub(crate) span: Time,
     pub(crate) busiest: BusiestNic,
 }
@@ -72,18 +72,18 @@ pub(crate) struct BusiestNic {
     /// Its share of all operations, over the average.
     pub(crate) over_average: f64,
     pub(crate) operations: usize,
-    /// How busy its decoder was: operations over cycles.
+    /// Share of the cycles in which its decoder was busy: operations over cycles.
     pub(super) decoder: f64,
-    /// Share of its operations that got their value from another.
+    /// Share of its operations that got their value from another operation.
     pub(super) forwarded: f64,
-    /// How long its operations were in flight, all together.
+    /// Total time in flight of its operations.
     pub(crate) held: Time,
-    /// How busy its memory's parts were.
+    /// The load of its memory's parts.
     pub(crate) load: MemoryLoad,
 }
 
 impl ServerCorpus {
-    /// Loads pairs of this size, into so many lines of each NIC, up to half of the memory.
+    /// Loads pairs of this size into this many lines of each NIC, until the memory is half full.
     pub(super) fn load(hardware: &Hardware, line_bits: u32, kv_bytes: u32, seed: u64) -> Self {
         let memory = u64::from(LINE_BYTES) << line_bits;
         let settings = Settings::for_utilization(memory, kv_bytes as usize, UTILIZATION + 0.01, seed)
@@ -91,7 +91,8 @@ impl ServerCorpus {
         ServerCorpus::load_with(hardware, &settings, kv_bytes, UTILIZATION).expect("the corpus fits")
     }
 
-    /// Loads pairs of this size, up to this share of all NICs' memory. `None`: some NIC has no room for its own.
+    /// Loads pairs of this size up to this share of all NICs' memory. Returns `None` if a NIC has no room for its
+    /// pairs.
     pub(crate) fn load_with(hardware: &Hardware, settings: &Settings, kv_bytes: u32, utilization: f64) -> Option<Self> {
         let nics = hardware.server.nics;
         let clock = Rc::new(Clock::default());
@@ -129,7 +130,7 @@ impl ServerCorpus {
         Some(corpus)
     }
 
-    /// Runs a workload on the board that it was loaded for, or one that differs in speeds only.
+    /// Runs a workload on the board for which the corpus was loaded, or on one that differs only in its speeds.
     pub(crate) fn run(&mut self, hardware: &Hardware, workload: &ServerWorkload) -> ServerOutcome {
         let hosts = host_memories(hardware);
         let policy = Policy::Dispatch(workload.ratio);
@@ -177,8 +178,8 @@ impl ServerCorpus {
         let order: Vec<u32> = operations.iter().map(|(key, _)| self.owner(*key)).collect();
         let of_nics = self.divided(operations);
         let mut sent = vec![Vec::new(); of_nics.len()];
-        for (place, (nic, (_, puts))) in (0..).zip(order.iter().zip(operations)) {
-            sent[*nic as usize].push((interval * place, KEY_BYTES + if *puts { value_bytes } else { 0 }));
+        for (index, (nic, (_, puts))) in (0..).zip(order.iter().zip(operations)) {
+            sent[*nic as usize].push((interval * index, KEY_BYTES + if *puts { value_bytes } else { 0 }));
         }
         let all_keys: Vec<_> = of_nics.iter().map(|of_nic| keys(of_nic)).collect();
         let all_requests: Vec<Vec<Request<'_>>> =
@@ -189,14 +190,14 @@ impl ServerCorpus {
             nics.push(Nic { processor, requests: &all_requests[nic], arrivals: &arrivals[nic], replies });
         }
         let passages = run_server(&self.clock, hardware, &mut nics, &order);
-        // When each answer was off its wire, and how long after it was sent.
+        // The time at which each reply has left its wire, and the time since its request was sent.
         let mut ends: Vec<(Time, Time)> = Vec::new();
         for ((passages, of_nic), sent) in passages.iter().zip(&of_nics).zip(&sent) {
-            let answer = |place: usize| (passages[place].answered, if of_nic[place].1 { 0 } else { value_bytes });
-            let mut by_answer: Vec<usize> = (0..passages.len()).collect();
-            by_answer.sort_by_key(|place| answer(*place));
-            let back = carry(spec, &by_answer.iter().map(|place| answer(*place)).collect::<Vec<_>>());
-            ends.extend(by_answer.iter().zip(back).map(|(place, back)| (back, back - sent[*place].0)));
+            let reply = |index: usize| (passages[index].replied, if of_nic[index].1 { 0 } else { value_bytes });
+            let mut by_reply: Vec<usize> = (0..passages.len()).collect();
+            by_reply.sort_by_key(|index| reply(*index));
+            let back = carry(spec, &by_reply.iter().map(|index| reply(*index)).collect::<Vec<_>>());
+            ends.extend(by_reply.iter().zip(back).map(|(index, back)| (back, back - sent[*index].0)));
         }
         ends.sort_unstable();
         let span = ends.last().map_or(Time::ZERO, |last| last.0);
@@ -219,7 +220,7 @@ impl ServerCorpus {
                 decoder: sustained_mops(of_hottest.iter().map(|passage| passage.decoded).collect())
                     / hardware.processor.clock_mhz,
                 forwarded: forwarded(hottest) / of_hottest.len() as f64,
-                held: of_hottest.iter().map(|passage| passage.answered - passage.decoded).sum(),
+                held: of_hottest.iter().map(|passage| passage.replied - passage.decoded).sum(),
                 load: dispatchers[hottest].load(span),
             },
         }
@@ -236,7 +237,7 @@ impl ServerCorpus {
         }
     }
 
-    /// The operations of each NIC.
+    /// Returns the operations of each NIC.
     fn divided(&self, operations: &[(u32, bool)]) -> Vec<Vec<(u32, bool)>> {
         let mut of_nics = vec![Vec::new(); self.processors.len()];
         for operation in operations {
@@ -252,16 +253,16 @@ impl ServerCorpus {
 
 /// The long tail of a corpus of full size, on a smaller one.
 ///
-/// The first keys have the shares that they have among all keys of the paper's size: they decide how uneven the NICs are
-/// loaded, and what is forwarded. The others have the shape of the smaller corpus' tail, which is how caches see it: what
-/// they hold depends on ratios of sizes.
+/// The first keys have the shares that they have among all keys of the paper's size. They decide how unevenly the NICs
+/// are loaded, and how many operations are forwarded. The other keys have the shape of the smaller corpus' tail,
+/// because the contents of caches depend on ratios of sizes.
 struct LongTail {
     full: Zipf<f64>,
     scaled: Zipf<f64>,
     head: f64,
 }
 
-/// Keys that have their full-size shares, if there are as many.
+/// Number of keys that have their full-size shares, if the corpus has that many.
 const HEAD_MAX: f64 = 1000.0;
 
 impl LongTail {
@@ -283,7 +284,8 @@ impl LongTail {
     }
 }
 
-/// How many times the average of a long tail the busiest NIC gets: means and extremes over ways to divide the keys.
+/// Returns the load of the busiest NIC over the average, for a long tail: mean and extremes over ways to divide the
+/// keys.
 pub(super) fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3] {
     const DIVISIONS: u64 = 20;
     const DRAWS: usize = 50_000;
@@ -295,7 +297,7 @@ pub(super) fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3]
     let shares = (0..DIVISIONS).map(|division| {
         let mut of_nics = vec![0; nics as usize];
         for _ in 0..DRAWS {
-            // Beyond 2^32 ranks wrap around: those are so many that each NIC has its part of them in any case.
+            // Beyond 2^32, ranks wrap around. There are enough of such keys for each NIC to get its part of them.
             of_nics[owner(zipf.sample(&mut random) as u64 as u32, seed.wrapping_add(division), nics) as usize] += 1;
         }
         let most: usize = of_nics.into_iter().max().expect("a server has a NIC");
@@ -306,17 +308,17 @@ pub(super) fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3]
     [shares.iter().sum::<f64>() / shares.len() as f64, extreme(f64::min), extreme(f64::max)]
 }
 
-/// Operations that move the caches' metadata before a run, for each line of the memory.
+/// Operations that warm the caches' metadata before a run, for each line of the memory.
 const WARM_PER_LINE: u64 = 2;
 
-/// How fast operations ended in the second half of a run: in the first, what waits for the busiest NIC may still fill the
-/// clients' window.
+/// Returns the rate of operations that ended in the second half of a run. In the first half, operations that wait for
+/// the busiest NIC may still fill the clients' window.
 fn sustained_mops(mut ends: Vec<Time>) -> f64 {
     ends.sort_unstable();
     mops(ends.split_off(ends.len() / 2))
 }
 
-/// A seed for each NIC, so that not all find the same lines cacheable.
+/// Returns a seed for each NIC, so that their cacheable lines differ.
 fn of_nic(seed: u64, nic: u32) -> u64 {
     seed.wrapping_mul(1 << 16).wrapping_add(u64::from(nic))
 }

@@ -1,17 +1,18 @@
-//! Table 2: atomic increments of a vector in the store, one key for each of its elements, and the vector fetched to the client.
+//! Table 2: atomic increments of a vector in the store, one key for each element of the vector, and a fetch of the
+//! vector to the client.
 //!
-//! What runs: the store's own vector update, `UPDATE` of one operand on all elements, on one vector over and over, which the
-//! reservation station forwards from one operation to the next; behind it λ, which passes a line a cycle; and packets on the
-//! wire in both directions. With one key per element the elements of the vector take turns. What is fetched is fetched
-//! by one client, which has one request under way.
+//! Run: the store's vector update, an `UPDATE` of one operand on all elements. All updates change the same
+//! vector, so the reservation station forwards it from one operation to the next. Then λ processes the vector, a line
+//! per cycle, and packets occupy the wire in both directions. With one key per element, the elements of the vector take
+//! turns. One client fetches, with one request in flight.
 //!
 //! ```text
 //! request ─▶ wire ─▶ decoder, station, memory ─▶ λ, 64 B a cycle ─▶ wire ─▶ the vector, or "done"
 //! ```
 
-use skep_store::function::{Element, UpdateFunction};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::processor::Replies;
 
 use rand::{RngExt, SeedableRng};
@@ -38,36 +39,36 @@ pub(super) const ITEM: Item = Item {
 };
 
 const KEY_BYTES: usize = 8;
-/// The largest part of a vector under one key: with its key it has to fit a slab of 512 B.
+/// Largest part of a vector under one key: together with its key it must fit a slab of 512 B.
 const PIECE_BYTES_MAX: usize = 256;
-/// The paper does not say how large an element is. Below 11.6 B its row of one key per element would pass the clock; these
-/// are two numbers of 8 B.
+/// Size of an element. The paper does not state it. Below 11.6 B, the row of one key per element would exceed the clock
+/// rate. This size is two numbers of 8 B.
 const ELEMENT_BYTES: usize = 16;
-/// Keys of elements, each of which names its vector and its place.
+/// Size of the keys of elements. A key contains the vector and the index of the element.
 const ELEMENT_KEY_BYTES: usize = 16;
 const COUNT: u32 = 20_000;
-/// Fetches of the one client.
+/// Number of fetches of the one client.
 const FETCHES: u32 = 200;
-/// Vectors of the runs that go to memory.
+/// Number of vectors in the runs that access memory.
 const VECTORS: u32 = 1024;
 
-/// Operations on pieces of vectors, and what runs them.
+/// Operations on pieces of vectors, and their hardware.
 struct Run<'a> {
     hardware: &'a Hardware,
     policy: Policy,
-    /// Under each key one of these.
+    /// The value of each key.
     value: Vec<u8>,
     key_bytes: usize,
     keys: u32,
     operation: Operation<'a>,
-    /// Whether keys are drawn at random instead of taking turns.
+    /// True if keys are drawn at random. Otherwise they take turns.
     at_random: bool,
-    /// Bytes of an answer.
-    answer_bytes: u32,
+    /// Bytes of a reply.
+    reply_bytes: u32,
     seed: u64,
 }
 
-/// What Δ is: one number for all elements, or as many as an element has.
+/// Δ: one number for all elements, or the numbers of one element.
 const DELTA: [u8; ELEMENT_BYTES] = [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 
 fn measure(context: &mut Context<'_>) -> Findings {
@@ -80,7 +81,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         context.progress(done, steps);
         let bytes = reference.x() as usize;
         let (series, ours) = match reference.series.as_str() {
-            // The labels are exchanged in print: this row is that of updates whose answers are short.
+            // The labels are swapped in print: this row is that of updates with short replies.
             "vector update with return" => {
                 (UPDATE, Run::update(&hardware, bytes, false, false, context.seed).gb_per_s())
             }
@@ -96,8 +97,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
     }
     let seed = context.seed;
     let mut curve = |number: usize, series: &str, what: &str, gb_per_s: &dyn Fn(usize) -> f64| {
-        let points = sizes.iter().enumerate().map(|(place, bytes)| {
-            context.progress(references.len() + number * sizes.len() + place, steps);
+        let points = sizes.iter().enumerate().map(|(index, bytes)| {
+            context.progress(references.len() + number * sizes.len() + index, steps);
             (*bytes as f64, gb_per_s(*bytes))
         });
         findings.curves.push(Curve::beside(series, what, points.collect()));
@@ -108,7 +109,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     curve(1, "one key per element", "vectors anywhere in memory", &|bytes| {
         Run::elements(&hardware, bytes, VECTORS, true, seed).gb_per_s()
     });
-    curve(2, "fetch to client", "many requests under way", &|bytes| Run::fetch(&hardware, bytes, seed).gb_per_s());
+    curve(2, "fetch to client", "many requests in flight", &|bytes| Run::fetch(&hardware, bytes, seed).gb_per_s());
     let from_host = Policy::Dispatch(0.0);
     curve(3, UPDATE, "one vector in the host's memory", &|bytes| {
         Run { policy: from_host, ..Run::update(&hardware, bytes, false, false, seed) }.gb_per_s()
@@ -122,13 +123,14 @@ fn measure(context: &mut Context<'_>) -> Findings {
     ));
     let latency = |point: &Point| point.x / point.ours / 1e3;
     let fetches: Vec<&Point> = findings.points.iter().filter(|point| point.series == "fetch to client").collect();
-    let at = |number: usize, place: usize| findings.curves[number].points[place].1;
+    let at = |number: usize, index: usize| findings.curves[number].points[index].1;
     let setting = format!(
-        "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, {COUNT} operations a \
-         point. Vectors of 512 and 1024 B are pieces of {PIECE_BYTES_MAX} B, each an operation, because no slab holds them with a \
-         key. Beside: one vector of 64 B in the host's memory, {:.1} GB/s, because the {} operations in flight wait for its \
-         bucket and its slab; {VECTORS} vectors at random over PCIe, {:.1} GB/s of 64 B and {:.1} of 256 B, and with one key \
-         per element {:.2}. So the table is about vectors that are popular enough to be forwarded.",
+        "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, \
+         {COUNT} operations a point. Vectors of 512 and 1024 B are divided into pieces of {PIECE_BYTES_MAX} B with \
+         one operation each, because no slab holds them with a key. Further runs: one vector of 64 B in the host's \
+         memory reaches {:.1} GB/s, because the {} operations in flight wait for its bucket and its slab. {VECTORS} \
+         vectors at random over PCIe reach {:.1} GB/s with 64 B and {:.1} with 256 B, and {:.2} with one key per \
+         element. So the table describes vectors that are popular enough to be forwarded.",
         at(3, 0),
         hardware.processor.operations_in_flight,
         at(0, 0),
@@ -136,14 +138,15 @@ fn measure(context: &mut Context<'_>) -> Findings {
         at(1, 0),
     );
     let explanation = format!(
-        "The labels of the first two rows are exchanged in print: 11.52 GB/s is a line in each cycle of 180 MHz, and no \
-         vectors of that rate could return through a network of 5 GB/s. Ours without return is that rate, and ours with \
-         return the network's. One key per element is bound by the network, as the text says; its rate follows from the size of \
-         an element and its key, which the paper does not give. Fetching: the printed row is the size over 2.1 µs, one fetch \
-         in each round trip of 2 µs, which leaves nothing for the NIC. One of ours takes {:.2} to {:.2} µs if the NIC's DRAM \
-         has the vector, with {:.2} µs each for its bucket and its slab, and {:.1} µs from the host's memory; 0.03 GB/s \
-         is rounded by up to 17 %. One client is what makes this row low: with many requests under way fetching reaches \
-         {:.1} GB/s, as an update with return does, and needs the way back as well.",
+        "The labels of the first two rows are swapped in print: 11.52 GB/s is a line in each cycle of 180 MHz, and \
+         vectors at that rate could not return through a network of 5 GB/s. Ours without return has that rate, and \
+         ours with return has the network's rate. One key per element is bound by the network, as the text says. Its \
+         rate follows from the size of an element and its key, which the paper does not give. Fetching: the printed \
+         row is the size over 2.1 µs. That is one fetch in each round trip of 2 µs, and leaves no time for the NIC. \
+         One of our fetches takes {:.2} to {:.2} µs if the NIC's DRAM has the vector, with {:.2} µs each for its \
+         bucket and its slab, and {:.1} µs from the host's memory. 0.03 GB/s is rounded by up to 17 %. This row is \
+         low because there is one client. With many requests in flight, fetching reaches {:.1} GB/s, as an update \
+         with return does, and uses the wire back as well.",
         latency(fetches[0]),
         latency(fetches[fetches.len() - 1]),
         hardware.nic_dram.latency_ns / 1e3,
@@ -153,11 +156,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
     Findings { setting, explanation, ..findings }
 }
 
-const UPDATE: &str = "vector update, answer short (printed: with return)";
+const UPDATE: &str = "vector update, reply short (printed: with return)";
 const UPDATE_RETURN: &str = "vector update, vector returned (printed: without return)";
 
 impl<'a> Run<'a> {
-    /// Increments of a whole vector.
+    /// Returns increments of a whole vector.
     fn update(hardware: &'a Hardware, bytes: usize, return_old: bool, anywhere: bool, seed: u64) -> Self {
         let piece = bytes.min(PIECE_BYTES_MAX);
         let pieces = (bytes / piece) as u32;
@@ -171,45 +174,45 @@ impl<'a> Run<'a> {
         };
         Run {
             hardware,
-            // What is worked on all the time is in the NIC's DRAM.
+            // If all operations use the same vector, it is in the NIC's DRAM.
             policy: Policy::Dispatch(if anywhere { 0.0 } else { 1.0 }),
             value: vec![0; piece],
             key_bytes: KEY_BYTES,
             keys: if anywhere { VECTORS * pieces } else { pieces },
             operation: Operation::Update(update),
             at_random: anywhere,
-            answer_bytes: if return_old { piece as u32 } else { 0 },
+            reply_bytes: if return_old { piece as u32 } else { 0 },
             seed,
         }
     }
 
-    /// Increments of elements that are keys.
+    /// Returns increments of elements that have their own keys.
     fn elements(hardware: &'a Hardware, bytes: usize, vectors: u32, anywhere: bool, seed: u64) -> Self {
         let keys = vectors * (bytes / ELEMENT_BYTES) as u32;
         let mut run = Run::update(hardware, ELEMENT_BYTES, false, anywhere, seed);
         if let Operation::Update(update) = &mut run.operation {
             (update.shape, update.operand) = (Shape::VectorToVector, &DELTA);
         }
-        // As many as there are lines for, in a memory that is scaled.
+        // Limited to the number of lines, because the memory is scaled.
         Run { keys: keys.min(VECTORS * 16), key_bytes: ELEMENT_KEY_BYTES, ..run }
     }
 
-    /// Vectors as they are.
+    /// Returns fetches of vectors.
     fn fetch(hardware: &'a Hardware, bytes: usize, seed: u64) -> Self {
         let run = Run::update(hardware, bytes, true, false, seed);
         Run { operation: Operation::Get, ..run }
     }
 
-    /// Bytes of vectors that were worked on, as fast as they can be.
+    /// Returns the bytes of vectors per time, at the largest rate.
     fn gb_per_s(&self) -> f64 {
         let count = if self.at_random { COUNT / 2 } else { COUNT };
-        let ends = self.answers(count, Time::ZERO).into_iter().map(|(_, end)| end).collect();
+        let ends = self.reply_times(count, Time::ZERO).into_iter().map(|(_, end)| end).collect();
         mops(ends) * self.value.len() as f64 / 1e3
     }
 
-    /// Of each operation, when it was sent and when its answer was off the wire, without the network's delay, in the order of
-    /// the answers. Clients have all pieces of another vector in each such span.
-    fn answers(&self, count: u32, interval: Time) -> Vec<(Time, Time)> {
+    /// Returns the times at which each operation was sent and its reply had left the wire, without the network's delay,
+    /// in the order of the replies. After each `interval`, clients have all pieces of another vector.
+    fn reply_times(&self, count: u32, interval: Time) -> Vec<(Time, Time)> {
         let inline_threshold = 50;
         let settings = Settings { memory: 8 << 20, hash_index_ratio: 0.5, inline_threshold, seed: self.seed };
         let (mut processor, _) = processor(self.hardware, &settings, self.policy, self.seed);
@@ -222,21 +225,21 @@ impl<'a> Run<'a> {
             processor.execute(puts, &mut replies);
             assert!(replies.iter().all(|reply| reply == Reply::Done), "the vectors fit");
         }
-        // The NIC's DRAM begins with what the vectors lie in.
+        // The NIC's DRAM initially holds the lines of the vectors.
         processor.memory().set_pace(Pace::Warming);
         let gets: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
         processor.execute(&gets[..gets.len().min(64)], &mut replies);
         processor.memory().set_pace(Pace::Timed);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let mut next = |place: u32| if self.at_random { random.random_range(0..self.keys) } else { place % self.keys };
+        let mut next = |index: u32| if self.at_random { random.random_range(0..self.keys) } else { index % self.keys };
         let request = |key: u32| Request { key: &keys[key as usize], operation: self.operation };
-        let requests: Vec<_> = (0..count).map(|place| request(next(place))).collect();
+        let requests: Vec<_> = (0..count).map(|index| request(next(index))).collect();
         let operand = match &self.operation {
             Operation::Update(update) => update.operand.len(),
             _ => 0,
         };
         let bytes = (self.key_bytes + operand) as u32;
-        let sent: Vec<_> = (0..count).map(|place| (interval * u64::from(place / self.keys), bytes)).collect();
+        let sent: Vec<_> = (0..count).map(|index| (interval * u64::from(index / self.keys), bytes)).collect();
         let spec = &self.hardware.network;
         let arrivals = carry(spec, &sent);
         let passages = run_pipeline(
@@ -251,26 +254,25 @@ impl<'a> Run<'a> {
             replies.iter().all(|reply| matches!(reply, Reply::Done | Reply::Value(_))),
             "every operation found its vector"
         );
-        // λ passes a line a cycle: as the paper has it, duplicated until it keeps up with PCIe.
+        // λ processes a line per cycle. As in the paper, it is duplicated until it keeps up with PCIe.
         let lambda = Path::default();
         let lines = (self.value.len() as u64).div_ceil(u64::from(LINE_BYTES));
         let lines = if self.operation == Operation::Get { 0 } else { lines };
         let cycles = Time::cycle(self.hardware.processor.clock_mhz) * lines;
-        let mut answered: Vec<_> =
-            passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.answered, *sent)).collect();
-        answered.sort_unstable();
-        let waiting: Vec<_> =
-            answered.iter().map(|(answered, _)| (lambda.reserve(*answered, cycles), self.answer_bytes)).collect();
-        answered.iter().zip(carry(spec, &waiting)).map(|((_, sent), end)| (*sent, end)).collect()
+        let mut done: Vec<_> =
+            passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.replied, *sent)).collect();
+        done.sort_unstable();
+        let waiting: Vec<_> = done.iter().map(|(done, _)| (lambda.reserve(*done, cycles), self.reply_bytes)).collect();
+        done.iter().zip(carry(spec, &waiting)).map(|((_, sent), end)| (*sent, end)).collect()
     }
 }
 
-/// One client that has one fetch under way: bytes of vectors over the time that one takes.
+/// Runs one client with one fetch in flight. Returns the bytes of a vector over the time of a fetch.
 fn fetched(hardware: &Hardware, bytes: usize, policy: Policy, seed: u64) -> f64 {
     let run = Run { policy, ..Run::fetch(hardware, bytes, seed) };
-    // So far apart that none meets another.
-    let answers = run.answers(FETCHES * run.keys, Time::from_ns(20_000.0));
-    let last = answers.chunks(run.keys as usize).filter_map(|pieces| pieces.last());
+    // The interval is so long that no two fetches overlap.
+    let reply_times = run.reply_times(FETCHES * run.keys, Time::from_ns(20_000.0));
+    let last = reply_times.chunks(run.keys as usize).filter_map(|pieces| pieces.last());
     let total: Time = last.map(|(sent, end)| *end - *sent).sum();
     let mean_us = total.as_us() / f64::from(FETCHES) + hardware.network.delay_us;
     bytes as f64 / mean_us / 1e3

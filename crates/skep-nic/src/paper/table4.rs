@@ -1,15 +1,15 @@
-//! Table 4: what a program loses of its memory's latency and bandwidth while the store works.
+//! Table 4: the loss of memory latency and bandwidth for a program that runs beside the store.
 //!
-//! What runs, for real on two of this machine's cores, in rounds that take turns:
+//! Run, on two of this machine's cores, in rounds that alternate:
 //!
 //! ```text
 //! core A   asleep           | arithmetic        | a shard: batches of GETs and PUTs on local memory
 //! core B   chase, then sum  | chase, then sum   | chase, then sum      the program, whose loss is measured
 //! ```
 //!
-//! Chasing is one random read after the other, each of which says where the next is; summing reads adjacent bytes. The
-//! arithmetic is the control: what is lost beside it is lost to a core that works, not to its memory accesses. The
-//! shard's own loss is measured in the same rounds. Time is measured, so this item is not the same from run to run.
+//! The chase makes random reads, each of which returns the address of the next. The sum reads adjacent bytes. The
+//! arithmetic is the control: it shows the loss due to a busy core without memory accesses. The shard's own loss is
+//! measured in the same rounds. Time is measured, so this item differs from run to run.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 
 pub(super) const ITEM: Item = Item {
     name: "table4",
-    title: "What a program beside the store keeps of its memory's latency and bandwidth",
+    title: "Memory latency and bandwidth of a program beside the store",
     paper: include_str!("../../papers/table4-cpu-impact.csv"),
     x: Axis::linear("0: latency, 1: bandwidth"),
     y: Axis::linear("busy over idle"),
@@ -34,7 +34,7 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-/// The shard's memory, and that of the program: many times a processor's cache.
+/// Memory of the shard, and of the program. It is many times larger than a processor's cache.
 const MEMORY: u64 = 256 << 20;
 const KV_SIZE: usize = 64;
 const UTILIZATION: f64 = 0.4;
@@ -43,14 +43,14 @@ const BATCH: usize = 256;
 const ROUNDS: usize = 25;
 /// How long each of the program's two parts runs in a round.
 const PART: Duration = Duration::from_millis(30);
-/// After a change of what the other core does.
+/// Time to wait after a change of the other core's work.
 const SETTLING: Duration = Duration::from_millis(5);
-/// Bytes from one link of the chase to the next: a line.
+/// Numbers from one link of the chase to the next, which make up a line.
 const LINKS_PER_LINE: usize = 16;
-/// Steps of the chase, and numbers of the sum, between two looks at the clock.
+/// Steps of the chase, and numbers of the sum, between two reads of the clock.
 const STEPS: usize = 1 << 14;
 
-/// What the other core does.
+/// The work of the other core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Neighbour {
@@ -60,14 +60,14 @@ enum Neighbour {
     Ends,
 }
 
-/// What a round found.
+/// The results of a round.
 #[derive(Clone, Copy, Default)]
 struct Round {
-    /// Of a random read, in ns; asleep, computing, serving.
+    /// Latency of a random read in ns, while the other core is asleep, computing or serving.
     latency_ns: [f64; 3],
-    /// Of sequential reads, in GB/s.
+    /// Rate of sequential reads in GB/s, in the same three cases.
     gb_per_s: [f64; 3],
-    /// Of the shard, in million operations a second: beside nothing, the chase, the sum.
+    /// Rate of the shard in million operations a second: alone, beside the chase, beside the sum.
     shard_mops: [f64; 3],
 }
 
@@ -79,18 +79,18 @@ fn measure(context: &mut Context<'_>) -> Findings {
             |row: &super::Reference| Curve::new(format!("{}, published", row.series), vec![(row.x(), row.y)]);
         return Findings {
             curves: ITEM.references().iter().map(published).collect(),
-            setting: "Not measured: there is one core only for this process, and the question takes two.".to_owned(),
+            setting: "Not measured: this process may use only one core, and the measurement needs two.".to_owned(),
             ..Findings::default()
         };
     };
     let rounds = rounds(context, shard_core, program_core);
     let of = |figure: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(figure).collect());
-    let latency = |place: usize| of(&move |round| round.latency_ns[place] / round.latency_ns[0]);
-    let bandwidth = |place: usize| of(&move |round| round.gb_per_s[place] / round.gb_per_s[0]);
-    let shard = |place: usize| of(&move |round| round.shard_mops[place] / round.shard_mops[0]);
-    // The least disturbed round of each kind: other programs only take away.
-    let best_latency = |place: usize| of(&move |round| round.latency_ns[place]).least;
-    let best_bandwidth = |place: usize| of(&move |round| round.gb_per_s[place]).most;
+    let latency = |index: usize| of(&move |round| round.latency_ns[index] / round.latency_ns[0]);
+    let bandwidth = |index: usize| of(&move |round| round.gb_per_s[index] / round.gb_per_s[0]);
+    let shard = |index: usize| of(&move |round| round.shard_mops[index] / round.shard_mops[0]);
+    // The least disturbed round of each kind, because other programs only reduce the figures.
+    let best_latency = |index: usize| of(&move |round| round.latency_ns[index]).least;
+    let best_bandwidth = |index: usize| of(&move |round| round.gb_per_s[index]).most;
     let point = |reference: &super::Reference| {
         Point::new(reference, if reference.x() == 0.0 { latency(2).median } else { bandwidth(2).median })
     };
@@ -98,10 +98,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points: ITEM.references().iter().map(point).collect(),
         curves: Vec::new(),
         setting: format!(
-            "{ROUNDS} rounds in real time on cores {shard_core} and {program_core}{}, not the same each time: medians of each \
-             round's ratio, with quartiles. The program alone: {:.0} ns for a random read and {:.1} GB/s, in {} MiB. The \
-             shard: {} MiB, {:.0} % full, half GETs and half PUTs of {KV_SIZE} B, {:.1} million/s alone; it keeps {} of that \
-             beside random reads and {} beside sequential ones.",
+            "{ROUNDS} rounds in real time on cores {shard_core} and {program_core}{}, with other results in each run: \
+             medians of each round's ratio, with quartiles. The program alone: {:.0} ns for a random read and {:.1} \
+             GB/s, in {} MiB. The shard: {} MiB, {:.0} % full, half GETs and half PUTs of {KV_SIZE} B, {:.1} \
+             million/s alone. It keeps {} of that beside random reads and {} beside sequential ones.",
             if are_siblings(shard_core, program_core) { ", two threads of one core" } else { "" },
             best_latency(0),
             best_bandwidth(0),
@@ -113,12 +113,12 @@ fn measure(context: &mut Context<'_>) -> Findings {
             shard(2),
         ),
         explanation: format!(
-            "The paper's store reaches the host's memory by PCIe, and a program beside it loses 1.6 % of latency and 7.5 % of \
-             bandwidth; ours works on a core, which shares the last cache and the way to memory with the program. Latency \
-             beside the shard × {}, beside arithmetic on that core × {}; bandwidth beside the shard × {}, beside arithmetic \
-             × {}. What differs between shard and arithmetic is lost to the shard's accesses, the rest to a core that works \
-             at all or to other programs. In the least disturbed rounds of each kind latency is × {:.3} beside the shard and \
-             × {:.3} beside arithmetic, bandwidth × {:.3} and × {:.3}.",
+            "The paper's store reaches the host's memory by PCIe, and a program beside it loses 1.6 % of latency and \
+             7.5 % of bandwidth. Ours works on a core, which shares the last cache and the path to memory with the \
+             program. Latency beside the shard × {}, beside arithmetic on that core × {}; bandwidth beside the shard \
+             × {}, beside arithmetic × {}. The difference between shard and arithmetic is lost to the shard's \
+             accesses. The rest is lost to a busy core or to other programs. In the least disturbed rounds of each \
+             kind, latency is × {:.3} beside the shard and × {:.3} beside arithmetic, bandwidth × {:.3} and × {:.3}.",
             latency(2),
             latency(1),
             bandwidth(2),
@@ -131,7 +131,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     }
 }
 
-/// Ends, median and quartiles.
+/// Extremes, median and quartiles.
 struct Spread {
     least: f64,
     low: f64,
@@ -154,7 +154,7 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// Two cores that this process may use; if possible no two threads of one core.
+/// Returns two cores that this process may use. If possible, they are not two threads of one core.
 fn two_cores() -> Option<[usize; 2]> {
     let allowed = sched_getaffinity(None).ok()?;
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
@@ -163,7 +163,7 @@ fn two_cores() -> Option<[usize; 2]> {
     Some([*first, *other])
 }
 
-/// Whether the system says that these are threads of one core.
+/// Returns true if the system reports these as threads of one core.
 fn are_siblings(core: usize, other: usize) -> bool {
     let id = |core: usize, name: &str| {
         std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{core}/topology/{name}")).ok()
@@ -175,7 +175,7 @@ fn are_siblings(core: usize, other: usize) -> bool {
 fn stay_on(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
-    // If the system refuses, the threads are where it puts them; it rarely puts two busy ones on one core.
+    // If the system refuses, it chooses the cores of the threads. It rarely chooses one core for two busy threads.
     _ = sched_setaffinity(None, &cores);
 }
 
@@ -190,7 +190,7 @@ fn rounds(context: &mut Context<'_>, shard_core: usize, program_core: usize) -> 
     let mut rounds = Vec::new();
     thread::scope(|scope| {
         scope.spawn(|| neighbour(shard_core, seed, &mode, &ready, &served));
-        // The program has a thread of its own as well, so that nobody stays pinned who was not.
+        // The program has its own thread, so that the calling thread is not pinned.
         let program = scope.spawn(move || {
             stay_on(program_core);
             Program::new(seed)
@@ -202,7 +202,7 @@ fn rounds(context: &mut Context<'_>, shard_core: usize, program_core: usize) -> 
         for number in 0..ROUNDS {
             context.progress(number, ROUNDS);
             let mut round = Round::default();
-            for (place, neighbour) in NEIGHBOURS.into_iter().enumerate() {
+            for (index, neighbour) in NEIGHBOURS.into_iter().enumerate() {
                 enter(neighbour);
                 let mops = |before: u64, begun: Instant| {
                     (served.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64() / 1e6
@@ -219,7 +219,7 @@ fn rounds(context: &mut Context<'_>, shard_core: usize, program_core: usize) -> 
                     let ns = program.chase_ns();
                     (program, ns)
                 });
-                (program, round.latency_ns[place]) = chased.join().expect("chasing does not panic");
+                (program, round.latency_ns[index]) = chased.join().expect("chasing does not panic");
                 round.shard_mops[1] = mops(before, begun);
                 let (before, begun) = counted();
                 let summed = scope.spawn(move || {
@@ -227,7 +227,7 @@ fn rounds(context: &mut Context<'_>, shard_core: usize, program_core: usize) -> 
                     let gb_per_s = program.sum_gb_per_s();
                     (program, gb_per_s)
                 });
-                (program, round.gb_per_s[place]) = summed.join().expect("summing does not panic");
+                (program, round.gb_per_s[index]) = summed.join().expect("summing does not panic");
                 round.shard_mops[2] = mops(before, begun);
             }
             rounds.push(round);
@@ -237,7 +237,7 @@ fn rounds(context: &mut Context<'_>, shard_core: usize, program_core: usize) -> 
     rounds
 }
 
-/// What the other core does until it is told to end.
+/// Runs the work of the other core until it is told to end.
 fn neighbour(core: usize, seed: u64, mode: &AtomicU8, ready: &AtomicBool, served: &AtomicU64) {
     stay_on(core);
     let mut shard = Shard::new(seed);
@@ -285,30 +285,30 @@ impl Shard {
         shard
     }
 
-    /// Carries out a batch; how many operations that were.
+    /// Executes a batch. Returns its number of operations.
     fn serve(&mut self) -> u64 {
         let keys: [u32; BATCH] = std::array::from_fn(|_| self.random.random_range(0..self.keys));
-        self.execute(&keys, |place| place % 2 == 0);
+        self.execute(&keys, |index| index % 2 == 0);
         BATCH as u64
     }
 
     fn execute(&mut self, keys: &[u32], puts: fn(usize) -> bool) {
         let keys: Vec<[u8; 4]> = keys.iter().map(|key| key.to_le_bytes()).collect();
         let put = Operation::Put { value: &self.value, condition: PutCondition::Always };
-        let operation = |place: usize| if puts(place) { put } else { Operation::Get };
+        let operation = |index: usize| if puts(index) { put } else { Operation::Get };
         let requests: Vec<_> =
-            keys.iter().enumerate().map(|(place, key)| Request { key, operation: operation(place) }).collect();
+            keys.iter().enumerate().map(|(index, key)| Request { key, operation: operation(index) }).collect();
         self.processor.execute(&requests, &mut self.replies);
         assert!(
             !matches!(self.replies.get(0), Reply::Failed(_) | Reply::NotFound | Reply::Deferred),
-            "the corpus fits and is there"
+            "the store holds the corpus"
         );
     }
 }
 
-/// The program beside the store: a memory, and a place in it.
+/// The program beside the store: a memory, and an index in it.
 struct Program {
-    /// In the first number of each line, the line that comes next; one circle through all lines in random order.
+    /// The first number of each line is the index of the next line. All lines form one circle in random order.
     links: Vec<u32>,
     line: u32,
 }
@@ -318,7 +318,7 @@ impl Program {
         let line_count = (MEMORY / 64) as u32;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut circle: Vec<u32> = (0..line_count).collect();
-        // Sattolo's shuffle: every permutation that is one circle is as likely as any other.
+        // Sattolo's shuffle: every permutation that is one circle has the same probability.
         for last in (1..line_count).rev() {
             circle.swap(last as usize, random.random_range(0..last) as usize);
         }
@@ -329,7 +329,7 @@ impl Program {
         Program { links, line: 0 }
     }
 
-    /// What a random read takes that has to wait for the one before it.
+    /// Returns the time of a random read that has to wait for the one before it.
     fn chase_ns(&mut self) -> f64 {
         let (mut steps, begun) = (0, Instant::now());
         while begun.elapsed() < PART {
@@ -341,12 +341,12 @@ impl Program {
         begun.elapsed().as_nanos() as f64 / steps as f64
     }
 
-    /// How fast adjacent bytes are read.
+    /// Returns the rate at which adjacent bytes are read.
     fn sum_gb_per_s(&self) -> f64 {
         let (mut bytes, mut sum, begun) = (0, 0_u32, Instant::now());
         let mut chunks = self.links.chunks(STEPS).cycle();
         while begun.elapsed() < PART {
-            let chunk = chunks.next().expect("it goes round and round");
+            let chunk = chunks.next().expect("the iterator never ends");
             sum = sum.wrapping_add(chunk.iter().fold(0, |sum, number| sum.wrapping_add(*number)));
             bytes += size_of_val(chunk);
         }

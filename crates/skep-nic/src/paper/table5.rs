@@ -1,7 +1,7 @@
 //! Table 5: the best load dispatch ratio, by r (NIC DRAM / PCIe throughput) and k (NIC / host memory).
 //!
-//! The paper's table is a calculation, and so is ours: [`crate::balance`]. Beside it stands the ratio at which both sides
-//! are equally busy with the hit rates that the model's direct-mapped cache was measured to have.
+//! The paper's table is a calculation, and so is ours: [`crate::balance`]. A further curve is the ratio at which both
+//! sides are equally busy with the measured hit rates of the model's direct-mapped cache.
 
 use super::hit_rates::HitRates;
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
@@ -17,12 +17,12 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-/// r of a series.
+/// Returns r of a series.
 pub(super) fn throughput_ratio(series: &str) -> f64 {
     series.strip_prefix("r=").and_then(|number| number.parse().ok()).expect("the series are named r=0.5 to r=8")
 }
 
-/// Each different one, in the order in which they stand.
+/// Returns the different items, in the order of their first occurrence.
 pub(super) fn each<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     for one in all {
@@ -57,13 +57,13 @@ fn measure(context: &mut Context<'_>) -> Findings {
     Findings {
         points,
         setting: format!(
-            "Ours is the solver with n = 10^10; the text's billion keys would be off by up to {with_a_billion:.3}. \
+            "Ours is the solver with n = 10^10; with the text's billion keys it would differ by up to {with_a_billion:.3}. \
              Dashed: the same balance with measured hit rates. {}",
             hit_rates.setting()
         ),
         explanation: format!(
             "The solver agrees. The running cache does not, by up to {distance:.2}: it is direct-mapped, so popular lines \
-             displace each other and it hits less than the formula says, which leaves more to PCIe and asks for a larger l."
+             replace each other and its hit rate is below the formula's. That leaves more to PCIe and requires a larger l."
         ),
         curves,
     }

@@ -1,9 +1,9 @@
 //! Table 6: throughput with load dispatch over that of partitioning the keys, by r and k.
 //!
-//! The paper's table is a calculation, and so is ours: [`crate::balance`], as printed. Beside it stand what the same
-//! formulas say when PCIe has to serve the misses, and what the running model reaches: a memory with a DRAM of r times
-//! the rate of PCIe and k times the size of the host's, under Zipf, once dispatched with the l of Table 5 and once
-//! partitioned.
+//! The paper's table is a calculation, and so is ours: [`crate::balance`], as printed. There are two further curves.
+//! The first is the result of the same formulas if PCIe has to serve the misses. The second is the result of the
+//! running model. Its NIC has a DRAM of r times the rate of PCIe and k times the size of the host's memory. The keys
+//! have a Zipf distribution. The model runs once dispatched with the l of Table 5, and once partitioned.
 
 use super::accesses::Accesses;
 use super::table5::{each, throughput_ratio};
@@ -43,8 +43,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
     for (number, series) in series.iter().enumerate() {
         let possible = ks.iter().map(|k| (*k, board(series, *k).gain_as_possible())).collect();
         let mut running = Vec::new();
-        for (place, k) in ks.iter().enumerate() {
-            context.progress(number * ks.len() + place, points.len());
+        for (index, k) in ks.iter().enumerate() {
+            context.progress(number * ks.len() + index, points.len());
             let board = board(series, *k);
             let hardware = hardware(Some(pcie * board.throughput_ratio));
             let dispatched = mops(&hardware, *k, Policy::Dispatch(board.dispatch_ratio()), context.seed);
@@ -68,16 +68,17 @@ fn measure(context: &mut Context<'_>) -> Findings {
              of Table 5."
         ),
         explanation: format!(
-            "The solver agrees. Where l = 1 (r=4 with k=1/1024; r=8 with k up to 1/64) PCIe still has to serve the misses: \
-             possible are {}, not the printed 4 to 8. The running model gains less, down to {lowest:.2} of \
-             the printed figure: popular lines displace each other in a direct-mapped cache, and a miss costs its DRAM two \
-             accesses (look up, fill) where the formula counts one.",
+            "The solver agrees. Where l = 1 (r=4 with k=1/1024; r=8 with k up to 1/64) PCIe still has to serve the \
+             misses: the possible gains are {}, not the printed 4 to 8. The running model gains less, down to \
+             {lowest:.2} of the printed figure. The causes are that popular lines replace each other in a \
+             direct-mapped cache, and that a miss costs two accesses of its DRAM (look up, fill), where the formula \
+             counts one.",
             possible.join(", ")
         ),
     }
 }
 
-/// The paper's board without the clock's limit, with a DRAM that makes so many accesses in a microsecond.
+/// Returns the paper's board without the clock's limit, and with a DRAM of this many accesses per microsecond.
 fn hardware(dram_mops: Option<f64>) -> Hardware {
     let mut hardware = Hardware::kv_direct();
     hardware.processor.clock_mhz = 4000.0;

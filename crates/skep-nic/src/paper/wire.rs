@@ -1,11 +1,12 @@
-//! A direction of the network as items about the whole NIC need it: what waits when the wire is free goes together.
+//! One direction of the network for items about the whole NIC: when the wire is free, all waiting transfers share
+//! packets.
 
 use crate::hardware::Network;
 use crate::resource::Path;
 use crate::time::Time;
 
-/// When each transfer has passed the wire. They are in the order of the moments from which on they wait, with their
-/// bytes of key and value.
+/// Returns the time at which each transfer has left the wire. Expects the transfers in the order of the times from
+/// which they wait, with their bytes of key and value.
 pub(super) fn carry(spec: &Network, waiting: &[(Time, u32)]) -> Vec<Time> {
     let wire = Path::default();
     let mut ends = Vec::with_capacity(waiting.len());
@@ -32,14 +33,14 @@ mod tests {
     use crate::hardware::Hardware;
 
     #[test]
-    fn what_waits_goes_together_up_to_a_full_packet() {
+    fn waiting_transfers_share_a_packet_until_it_is_full() {
         let spec = Hardware::kv_direct().network;
         let bytes = |bytes| Time::of_bytes(bytes, spec.bandwidth_gb_per_s);
         let waiting = [(Time::ZERO, 8), (Time::from_ps(1), 8), (Time::from_ps(2), 8), (Time::from_ns(900.0), 8)];
         let ends = carry(&spec, &waiting);
         assert_eq!(ends[..3], [bytes(99), bytes(99) + bytes(108), bytes(99) + bytes(108)]);
         assert_eq!(ends[3], Time::from_ns(900.0) + bytes(99));
-        // 5 GB/s of packets that are full.
+        // 5 GB/s of full packets.
         let many = carry(&spec, &vec![(Time::ZERO, 62); 10_000]);
         let rate = 10_000.0 / many[9_999].as_us();
         assert!((73.0..75.0).contains(&rate), "{rate}");

@@ -111,7 +111,7 @@ fn memory(text: &mut String, shared: &Shared) {
 fn ordered(text: &mut String, shared: &Shared) {
     fields! { text "skep_ordered_maxmemory" shared.settings.ordered_memory }
     let Some(store) = &shared.ordered else { return };
-    let figures = store.figures();
+    let figures = store.statistics();
     fields! { text
         "skep_ordered_used_memory" figures.space.used_bytes
         "skep_ordered_touched_memory" figures.space.touched_bytes

@@ -11,8 +11,8 @@
 
 use std::ops::Range;
 
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use skep_wire::native::Response;
 use skep_wire::resp::ReplyWriter;
 

@@ -23,7 +23,7 @@ mod vector_command;
 pub(crate) use operands::Operands;
 pub(crate) use table::COMMAND_COUNT;
 
-use skep_store::operation::{OperationError, Request};
+use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
@@ -268,6 +268,7 @@ fn store_error(error: OperationError) -> String {
         error if error.is_out_of_memory() => {
             format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
         }
+        OperationError::NotOrdered => format!("ERR {error} (SELECT {ORDERED_SPACE})"),
         _ => format!("ERR {error}"),
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use skep_store::function::{Element, ParseError};
+use skep_core::function::{Element, ParseError};
 
 use super::Arguments;
 

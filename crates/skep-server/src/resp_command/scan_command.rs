@@ -15,7 +15,7 @@
 //! the same command with `AFTER` and this key goes on. With `LEASE OPEN` all pages show one state of the space; the next
 //! ones are asked for with the number. A count goes through as many pages as it takes, of one state, before it answers.
 
-use skep_store::operation::{
+use skep_core::operation::{
     KEY_SIZE_MAX, Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_wire::resp::ReplyWriter;

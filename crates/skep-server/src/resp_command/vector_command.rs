@@ -14,8 +14,8 @@
 //! Numbers are RESP integers; an unsigned one beyond 63 bits is a big number, a float a double, which version 2
 //! writes as bulk strings.
 
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::operation::{OperationError, Shape};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{OperationError, Shape};
 use skep_wire::resp::ReplyWriter;
 
 use super::key_command::KeyCommand;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::Processor;
 use skep_wire::native::{ReplyFrame, RequestFrameWriter, WireError};
 use skep_wire::partition::Partition;
@@ -17,13 +17,14 @@ use crate::chunk::Chunk;
 use crate::connection::Connection;
 use crate::delays::DelayCounts;
 use crate::exchange::connect_shards;
-use crate::ledger::Purse;
 use crate::native_chunk::NativeChunk;
 use crate::resp_chunk::RespChunk;
 use crate::settings::ServerSettings;
 use crate::shared::Shared;
 use crate::spaces::Stores;
 use crate::start::Steps;
+
+mod memory;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -293,245 +294,6 @@ fn numbers_are_decoded_in_parts() {
     // Sixteen megabytes of numbers.
     assert!(turns >= CONNECTIONS * request.len() / (4 << 20), "all decoded in {turns} turns");
     assert!(hogs.iter().all(|hog| hog.received == b"+OK\r\n"));
-}
-
-/// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take nothing, until no
-/// more of them is served.
-fn hold_all_memory_for_replies(bench: &mut Bench) -> (Client, Vec<Client>) {
-    let mut modest = bench.resp(0);
-    let mut hogs: Vec<Client> = (0..150).map(|_| bench.resp(0)).collect();
-    bench.ask(&mut modest, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-    bench.ask(&mut modest, &command(&[b"SET", b"modest", &vec![b'v'; 20_000]]), 5);
-    let gets = command(&[b"GET", b"large"]).repeat(20);
-    hogs.iter_mut().for_each(|hog| bench.send(hog, &gets));
-    for _ in 0..2000 {
-        bench.turn(0);
-    }
-    (modest, hogs)
-}
-
-#[test]
-fn a_modest_value_is_read_in_few_turns_while_others_hold_the_memory_for_replies() {
-    let settings = ServerSettings { connection_memory: 64 << 20, connections_max: 500, ..ServerSettings::default() };
-    let mut bench = Bench::new(1, &settings);
-    let (mut modest, hogs) = hold_all_memory_for_replies(&mut bench);
-    let used = bench.shards[0].shard.purse.used();
-    assert!(used > 30 << 20, "the replies of the others take {used} bytes");
-    let get = command(&[b"GET", b"modest"]);
-    for _ in 0..100 {
-        bench.send(&mut modest, &get);
-        let turns = bench.turns_until(&mut modest, 20_010, 1000);
-        assert!(turns <= 4, "{turns} turns");
-        modest.received.clear();
-    }
-    drop(hogs);
-}
-
-#[test]
-fn a_modest_value_does_not_wait_for_those_who_ask_for_large_ones() {
-    let mut bench = Bench::new(1, &ServerSettings::default());
-    let mut modest = bench.resp(0);
-    bench.ask(&mut modest, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-    bench.ask(&mut modest, &command(&[b"SET", b"modest", &vec![b'v'; 20_000]]), 5);
-    let mut hogs: Vec<Client> = (0..50).map(|_| bench.resp(0)).collect();
-    let gets = command(&[b"GET", b"large"]).repeat(3);
-    hogs.iter_mut().for_each(|hog| bench.send(hog, &gets));
-    for _ in 0..20 {
-        bench.send(&mut modest, &command(&[b"GET", b"modest"]));
-        let turns = bench.turns_until(&mut modest, 20_010, 1000);
-        assert!(turns <= 3, "{turns} turns beside 50 that ask for 3 MiB each");
-        modest.received.clear();
-    }
-    for hog in &mut hogs {
-        bench.turns_until(hog, 3 * ((1 << 20) + 12), 100_000);
-    }
-}
-
-/// The smallest budget, half of which is common.
-fn with_little_memory() -> ServerSettings {
-    ServerSettings { connection_memory: 8 << 20, connections_max: 512, ..ServerSettings::default() }
-}
-
-/// Lets clients that send the same requests at once take replies, until each has `size_each` bytes or all together have
-/// `size_all`. If nothing is to do, time goes on. Returns how many turns passed without a byte, at most.
-fn longest_silence(bench: &mut Bench, requests: &[u8], count: usize, size_each: usize, size_all: usize) -> usize {
-    let mut clients: Vec<Client> = (0..count).map(|number| bench.resp(number % bench.shards.len())).collect();
-    let mut received = vec![0; count];
-    let mut sent = vec![0; count];
-    let (mut silent, mut longest) = (0, 0);
-    while received.iter().any(|&size| size < size_each) && received.iter().sum::<usize>() < size_all {
-        for (client, sent) in clients.iter_mut().zip(&mut sent) {
-            *sent += client.stream.write(&requests[*sent..]).unwrap_or(0);
-        }
-        bench.turn_or_tick();
-        silent += 1;
-        for (client, received) in clients.iter_mut().zip(&mut received) {
-            let size = client.receive();
-            silent = if size > 0 { 0 } else { silent };
-            *received += size;
-            client.received.clear();
-        }
-        longest = longest.max(silent);
-        assert!(silent < 2000, "no byte in {silent} turns: {} in use", bench.shards[0].shard.purse.used());
-    }
-    longest
-}
-
-#[test]
-fn complete_requests_do_not_hold_the_memory_of_their_own_replies() {
-    for (shards, value_size) in [(1, 600), (1, 20_000), (1, 1 << 20), (2, 600), (2, 20_000), (2, 1 << 20)] {
-        let mut bench = Bench::new(shards, &with_little_memory());
-        let mut first = bench.resp(0);
-        bench.ask(&mut first, &command(&[b"SET", b"key:with:a:name", &vec![b'v'; value_size]]), 5);
-        let gets = command(&[b"GET", b"key:with:a:name"]).repeat(1000);
-        let silence = longest_silence(&mut bench, &gets, 60, 1000 * value_size, 200 << 20);
-        assert!(silence < 200, "{silence} turns without a byte, {shards} shards, values of {value_size}");
-    }
-}
-
-#[test]
-fn replies_after_one_that_is_deferred_do_not_hold_its_memory() {
-    for shards in [1, 2] {
-        let mut bench = Bench::new(shards, &with_little_memory());
-        let mut first = bench.resp(0);
-        bench.ask(&mut first, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-        bench.ask(&mut first, &command(&[b"SET", b"modest", &vec![b'v'; 20_000]]), 5);
-        let gets = [command(&[b"GET", b"large"]), command(&[b"GET", b"modest"]).repeat(100)].concat().repeat(10);
-        let silence = longest_silence(&mut bench, &gets, 60, 30_000_000, 200 << 20);
-        assert!(silence < 200, "{silence} turns without a byte, {shards} shards");
-    }
-}
-
-#[test]
-fn two_requests_for_many_values_do_not_hold_the_memory_of_their_own_replies() {
-    for value_size in [600, 20_000, 1 << 20] {
-        let mut bench = Bench::new(1, &with_little_memory());
-        let mut first = bench.resp(0);
-        let key = b"a:key:with:a:name:of:usual:length";
-        bench.ask(&mut first, &command(&[b"SET", key, &vec![b'v'; value_size]]), 5);
-        let get = long_command(b"MGET", key, 22_000);
-        let silence = longest_silence(&mut bench, &get, 2, 22_000 * value_size, 100 << 20);
-        assert!(silence < 200, "{silence} turns without a byte, values of {value_size}");
-    }
-}
-
-#[test]
-fn a_request_is_executed_or_refused_whatever_its_size() {
-    // Around the largest that may be held: its input, and what it is parsed into.
-    let mut bench = Bench::new(1, &with_little_memory());
-    let mut kinds = [0; 2];
-    for count in (40_000..72_000).step_by(130) {
-        let mut client = bench.resp(0);
-        let request = long_command(b"EXISTS", &vec![b'k'; 1_300_000 / count - 8], count);
-        let mut sent = 0;
-        let mut turns = 0;
-        while client.received.is_empty() {
-            sent += client.stream.write(&request[sent..]).unwrap_or(0);
-            bench.turn_or_tick();
-            turns += 1;
-            assert!(turns < 1000, "{count} keys are neither executed nor refused");
-            let mut piece = [0; 1000];
-            let size = client.stream.read(&mut piece).unwrap_or(0);
-            client.received.extend_from_slice(&piece[..size]);
-        }
-        kinds[usize::from(client.received[0] == b'-')] += 1;
-    }
-    assert!(kinds[0] > 0 && kinds[1] > 0, "{kinds:?} of both kinds");
-}
-
-#[test]
-fn a_pipeline_beside_a_senior_takes_few_turns() {
-    let mut bench = Bench::new(1, &ServerSettings::default());
-    let mut client = bench.resp(0);
-    let gets = command(&[b"GET", b"missing"]).repeat(20_000);
-    let mut turns = Vec::new();
-    for is_beside_senior in [false, true] {
-        let ledger = bench.shared.ledger.clone();
-        bench.send(&mut client, &gets);
-        (0..2).for_each(|_| _ = bench.turn(0));
-        assert!(!is_beside_senior || ledger.become_senior(1 << 40));
-        turns.push(bench.turns_until(&mut client, 5 * 20_000, 100_000));
-        client.received.clear();
-    }
-    assert!(turns[1] <= 20 * turns[0].max(5), "{turns:?} turns");
-}
-
-#[test]
-fn a_client_with_unread_replies_may_send_a_request_that_fits_without_them() {
-    let mut bench = Bench::new(1, &with_little_memory());
-    let mut client = bench.resp(0);
-    bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-    for unread in 1..6 {
-        let request =
-            [command(&[b"GET", b"large"]).repeat(unread), long_command(b"EXISTS", b"missing", 45_000)].concat();
-        let mut sent = 0;
-        for _ in 0..500 {
-            // It takes no replies.
-            sent += client.stream.write(&request[sent..]).unwrap_or(0);
-            bench.turn(0);
-        }
-        bench.send(&mut client, &request[sent..]);
-        bench.ask(&mut client, b"", unread * ((1 << 20) + 12) + 4);
-    }
-}
-
-#[test]
-fn a_silent_client_does_not_keep_a_request_from_memory_though_some_is_free() {
-    let mut bench = Bench::new(1, &ServerSettings::default());
-    let mut silent: Vec<Client> = (0..2).map(|_| bench.resp(0)).collect();
-    let half = long_command(b"EXISTS", b"missing", 60_000);
-    silent.iter_mut().for_each(|client| bench.send(client, &half[..half.len() - 1]));
-    while bench.turn(0) {}
-    for seconds in 0..30 {
-        // A request at another shard lacks memory.
-        let mut other = Purse::new(bench.shared.ledger.clone());
-        other.publish_wanting(usize::from(seconds >= 20));
-        bench.now += Duration::from_secs(1);
-        bench.shards[0].shard.tick(bench.now);
-        other.publish_wanting(0);
-        assert!(!bench.shared.ledger.is_tight());
-        let closed = bench.shared.metrics(0).connections_closed_for_memory.get();
-        assert_eq!(
-            closed,
-            match seconds {
-                0..20 => 0,
-                20 => 1,
-                _ => 2,
-            },
-            "one in a second, after {seconds} s"
-        );
-    }
-}
-
-#[test]
-fn a_starved_connection_whose_client_is_gone_is_closed() {
-    for is_reset in [false, true] {
-        let mut bench = Bench::new(1, &with_little_memory());
-        let mut client = bench.resp(0);
-        bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-        // All memory is held.
-        let held = bench.shared.ledger.clone();
-        let mut other = Purse::new(held);
-        other.settle(0, 8 << 20);
-        other.settle_output(0, 8 << 20);
-        bench.send(&mut client, &command(&[b"GET", b"large"]));
-        while bench.turn(0) {}
-        assert_eq!(bench.shards[0].shard.starved.len(), 1);
-        if is_reset {
-            rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
-        }
-        drop(client);
-        // At once after a reset; a client that has finished may still read.
-        let seconds = if is_reset { 0 } else { 12 };
-        (0..3).for_each(|_| _ = bench.turn(0));
-        for _ in 0..seconds {
-            bench.now += Duration::from_secs(1);
-            bench.shards[0].shard.tick(bench.now);
-            bench.turn(0);
-        }
-        assert!(bench.shards[0].shard.connections.is_empty(), "closed, reset: {is_reset}");
-        other.settle(8 << 20, 0);
-    }
 }
 
 /// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.

@@ -25,7 +25,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use skep_store::operation::{KEY_SIZE_MAX, Reply};
+use skep_core::operation::{KEY_SIZE_MAX, Reply};
 use skep_wire::native::WireError;
 
 use super::{ENCODED_KEPT_MAX, Parts, Shard};

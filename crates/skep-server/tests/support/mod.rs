@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use skep_core::operation::Request;
 use skep_server::{Server, ServerSettings};
-use skep_store::operation::Request;
 use skep_wire::native::{HASH_SPACE, Hello, ReplyFrame, RequestFrameWriter, Response, Welcome};
 
 /// A server on free ports.

@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::slab::SlabClass;
 use crate::memory::{LINE_SIZE, Line, Pointer};
-use crate::short::{SHORT_SIZE_MAX, overwrite, short_mask};
+use crate::short::overwrite;
 
 /// Slots of a bucket.
 pub const SLOT_COUNT: usize = 10;
@@ -53,16 +53,27 @@ const TYPE_INLINE_MORE: u32 = 7;
 
 const _: () = assert!(TYPE_INLINE_MORE == TYPE_MASK && TYPE_INLINE_BEGIN == TYPE_MASK ^ 1);
 
-/// The marks of a pair behind the first slot of which this many type bits are ones: further slots have all of them, the
-/// slot after them has not.
-const MARKS_BEFORE: [u64; 33] = {
-    let mut marks = [0; 33];
-    let mut ones = 0;
-    while ones < 33 {
-        marks[ones] = (1 << ((1 + ones / TYPE_BITS) * SLOT_SIZE)) - 1;
-        ones += 1;
+/// Bytes of the slots of a pair, given how many type bits from its first slot on are as in a pair of all slots: a zero, then
+/// ones. None if not even the first slot's three are.
+const BYTES_OF_PAIR: [u8; 33] = {
+    let mut bytes = [0; 33];
+    let mut bits = 0;
+    while bits < 33 {
+        bytes[bits] = (bits / TYPE_BITS * SLOT_SIZE) as u8;
+        bits += 1;
     }
-    marks
+    bytes
+};
+
+/// The lowest type bit of the slot that begins at a byte of the line.
+const TYPE_SHIFT: [u8; LINE_SIZE] = {
+    let mut shifts = [0; LINE_SIZE];
+    let mut slot = 0;
+    while slot < SLOT_COUNT {
+        shifts[SLOTS_OFFSET + slot * SLOT_SIZE] = (slot * TYPE_BITS) as u8;
+        slot += 1;
+    }
+    shifts
 };
 
 /// The second hash of a key, by which a slot is told from most others without reading its slab.
@@ -70,17 +81,15 @@ const MARKS_BEFORE: [u64; 33] = {
 pub struct SecondaryHash(u16);
 
 impl SecondaryHash {
-    /// The bits of a secondary hash.
-    pub(super) const MASK: u64 = (1 << SECONDARY_HASH_BITS) - 1;
-
     /// Takes the lowest nine bits.
     pub fn from_hash(hash: u64) -> Self {
-        SecondaryHash((hash & Self::MASK) as u16)
+        SecondaryHash((hash & ((1 << SECONDARY_HASH_BITS) - 1)) as u16)
     }
 
-    /// The hash as a number.
-    pub(super) fn bits(self) -> u64 {
-        u64::from(self.0)
+    /// Returns the upper eight bits, which are the last byte of a slot.
+    #[inline(always)]
+    pub(super) fn upper_bits(self) -> u8 {
+        (self.0 >> (SECONDARY_HASH_BITS - 8)) as u8
     }
 }
 
@@ -95,97 +104,30 @@ pub struct SlabSlot {
     pub secondary: SecondaryHash,
 }
 
-/// Where an inline pair lies in its bucket.
+/// The position of an inline pair in its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlinePair {
-    /// Its first slot.
-    pub slot: u8,
+    /// The byte of the line at which it begins.
+    pub(super) offset: usize,
     /// Bytes of its key.
-    pub key_size: u8,
+    pub key_size: usize,
     /// Bytes of its value.
-    pub value_size: u8,
+    pub value_size: usize,
 }
 
 impl InlinePair {
-    /// Slots it takes.
-    pub fn slot_count(self) -> usize {
-        slots_for(usize::from(self.key_size) + usize::from(self.value_size))
+    /// Its first slot.
+    pub fn slot(self) -> usize {
+        (self.offset - SLOTS_OFFSET) / SLOT_SIZE
     }
 
-    fn key_offset(self) -> usize {
-        SLOTS_OFFSET + usize::from(self.slot) * SLOT_SIZE
+    /// Slots it takes.
+    pub fn slot_count(self) -> usize {
+        slots_for(self.key_size + self.value_size)
     }
 
     fn value_offset(self) -> usize {
-        self.key_offset() + usize::from(self.key_size)
-    }
-}
-
-/// An inline pair as a search holds it: in registers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SightedPair {
-    slot: usize,
-    key_size: usize,
-    value_size: usize,
-}
-
-impl SightedPair {
-    /// Bytes of its key.
-    #[inline(always)]
-    pub(super) fn key_size(self) -> usize {
-        self.key_size
-    }
-
-    /// Where its value is, if that has one to eight bytes.
-    #[inline(always)]
-    pub(crate) fn short_value(self) -> Option<ShortValue> {
-        let offset = SLOTS_OFFSET + self.slot * SLOT_SIZE + self.key_size;
-        (1..=SHORT_SIZE_MAX).contains(&self.value_size).then_some(ShortValue { offset, size: self.value_size })
-    }
-}
-
-/// Where a bucket holds a value of one to eight bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ShortValue {
-    offset: usize,
-    size: usize,
-}
-
-impl ShortValue {
-    /// Its bytes.
-    #[inline(always)]
-    pub(crate) fn size(self) -> usize {
-        self.size
-    }
-
-    /// In two bytes.
-    #[inline(always)]
-    pub(crate) fn pack(self) -> [u8; 2] {
-        [self.offset as u8, self.size as u8]
-    }
-
-    /// From two bytes.
-    #[inline(always)]
-    pub(crate) fn unpack([offset, size]: [u8; 2]) -> Self {
-        ShortValue { offset: offset.into(), size: size.into() }
-    }
-
-    /// Where eight bytes of the bucket begin that hold it.
-    #[inline(always)]
-    fn start(self) -> usize {
-        self.offset.min(LINE_SIZE - SHORT_SIZE_MAX)
-    }
-
-    /// Bits below it in these.
-    #[inline(always)]
-    fn shift(self) -> usize {
-        8 * (self.offset - self.start())
-    }
-}
-
-impl From<SightedPair> for InlinePair {
-    fn from(pair: SightedPair) -> Self {
-        InlinePair { slot: pair.slot as u8, key_size: pair.key_size as u8, value_size: pair.value_size as u8 }
+        self.offset + self.key_size
     }
 }
 
@@ -213,7 +155,14 @@ impl Bucket {
         zerocopy::transmute_mut!(line)
     }
 
+    /// The line of this bucket, where it is.
+    #[inline(always)]
+    pub(super) fn as_line_mut(&mut self) -> &mut Line {
+        &mut self.0
+    }
+
     /// The line of this bucket.
+    #[inline(always)]
     pub fn as_line(&self) -> &Line {
         &self.0
     }
@@ -226,7 +175,7 @@ impl Bucket {
 
     /// Sets the next bucket of the chain.
     pub fn set_chain(&mut self, next: Option<Pointer>) {
-        self.set_word(0, next.map_or(0, |pointer| pointer.grain() | CHAIN_VALID));
+        self.set_word(0, next.map_or(0, |pointer| pointer.unit() | CHAIN_VALID));
     }
 
     /// Slots in use: the first ones.
@@ -254,29 +203,15 @@ impl Bucket {
     }
 
     /// The key of an inline pair.
+    #[inline]
     pub fn inline_key(&self, pair: InlinePair) -> &[u8] {
-        &self.0.0[pair.key_offset()..pair.value_offset()]
+        &self.0.0[pair.offset..pair.value_offset()]
     }
 
     /// The value of an inline pair.
     pub fn inline_value_mut(&mut self, pair: InlinePair) -> &mut [u8] {
         let start = pair.value_offset();
-        &mut self.0.0[start..start + usize::from(pair.value_size)]
-    }
-
-    /// A short value as a number. Bits above it are those of what follows.
-    #[inline(always)]
-    pub(crate) fn short_value(&self, place: ShortValue) -> u64 {
-        self.long_word(place.start()) >> place.shift()
-    }
-
-    /// Sets a short value to the lower bytes of a number.
-    #[inline(always)]
-    pub(crate) fn set_short_value(&mut self, place: ShortValue, value: u64) {
-        let (start, shift) = (place.start(), place.shift());
-        let mask = short_mask(place.size) << shift;
-        let word = self.long_word(start) & !mask | (value << shift) & mask;
-        self.0.0[start..start + 8].copy_from_slice(&word.to_le_bytes());
+        &mut self.0.0[start..start + pair.value_size]
     }
 
     /// Every entry in the order of the slots: its first slot and what it is.
@@ -329,7 +264,7 @@ impl Bucket {
 
     /// Lets a slot that points to a slab point to another.
     pub fn set_slab(&mut self, slot: usize, slab: SlabSlot) {
-        let bits = u64::from(slab.pointer.grain()) | u64::from(slab.secondary.0) << Pointer::BITS;
+        let bits = u64::from(slab.pointer.unit()) | u64::from(slab.secondary.0) << Pointer::BITS;
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
         self.0.0[offset..offset + SLOT_SIZE].copy_from_slice(&bits.to_le_bytes()[..SLOT_SIZE]);
         let shift = slot * TYPE_BITS;
@@ -363,24 +298,31 @@ impl Bucket {
         self.set_chain(next.chain());
     }
 
-    /// The inline pair that begins at `slot`, if one does.
-    #[inline]
-    pub(super) fn inline_pair(&self, slot: usize) -> Option<InlinePair> {
-        self.sighted_pair(slot).map(InlinePair::from)
+    /// Returns the inline pair that begins at `slot`, if one does.
+    fn inline_pair(&self, slot: usize) -> Option<InlinePair> {
+        self.inline_pair_at(SLOTS_OFFSET + slot * SLOT_SIZE)
     }
 
-    /// The inline pair that begins at `slot`, if one does.
+    /// Returns the inline pair that begins at this byte of the line, at which a slot begins, if a pair does.
     #[inline(always)]
-    pub(super) fn sighted_pair(&self, slot: usize) -> Option<SightedPair> {
-        // With the two marks above them, which are too few for a slot.
-        let types = self.word(4) >> (slot * TYPE_BITS);
-        if types & TYPE_MASK != TYPE_INLINE_BEGIN {
+    pub(super) fn inline_pair_at(&self, offset: usize) -> Option<InlinePair> {
+        let slots_size = self.pair_slots_size(offset);
+        if slots_size == 0 {
             return None;
         }
-        let marks = (self.marks() >> (slot * SLOT_SIZE)) & MARKS_BEFORE[(types >> TYPE_BITS).trailing_ones() as usize];
+        let marks = (self.marks_of_bytes() >> offset) & !(u64::MAX << slots_size);
         let key_size = marks.trailing_zeros() as usize + 1;
         let pair_size = 64 - marks.leading_zeros() as usize;
-        Some(SightedPair { slot, key_size, value_size: pair_size - key_size })
+        Some(InlinePair { offset, key_size, value_size: pair_size - key_size })
+    }
+
+    /// Returns the bytes of the slots of the pair that begins at this byte of the line, at which a slot begins; 0 if none does.
+    #[inline(always)]
+    pub(super) fn pair_slots_size(&self, offset: usize) -> usize {
+        const PAIR_OF_ALL_SLOTS: u32 = !(TYPE_INLINE_MORE ^ TYPE_INLINE_BEGIN);
+        // With the two marks above them, which are too few for a slot.
+        let types = self.word(4) >> TYPE_SHIFT[offset];
+        BYTES_OF_PAIR[(types ^ PAIR_OF_ALL_SLOTS).trailing_zeros() as usize].into()
     }
 
     #[inline]
@@ -396,10 +338,19 @@ impl Bucket {
         self.set_word(4, self.word(4) & !TYPES_MASK | types);
     }
 
+    #[inline(always)]
     fn marks(&self) -> u64 {
         let mut low = [0; 8];
         low[..6].copy_from_slice(&self.0.0[8..SLOTS_OFFSET]);
         u64::from_le_bytes(low) | u64::from(self.word(4) >> TYPES_BITS) << MARKS_LOW_BITS
+    }
+
+    /// Returns the marks of all bytes of the line: byte `i` is bit `i`. Bits before the slots are not marks.
+    #[inline(always)]
+    pub(super) fn marks_of_bytes(&self) -> u64 {
+        const _: () = assert!(MARKS_BITS + SLOTS_OFFSET == 64 && MARKS_LOW_BITS + 16 == 64);
+        let low = self.long_word(SLOTS_OFFSET - 8) >> (64 - MARKS_LOW_BITS - SLOTS_OFFSET);
+        low | self.long_word(0) & (3 << 62)
     }
 
     fn set_marks(&mut self, marks: u64) {
@@ -413,6 +364,7 @@ impl Bucket {
         u64::from_le_bytes(self.0.0[offset..offset + 8].try_into().expect("eight bytes"))
     }
 
+    #[inline(always)]
     fn word(&self, offset: usize) -> u32 {
         u32::from_le_bytes(self.0.0[offset..offset + 4].try_into().expect("four bytes"))
     }
@@ -452,10 +404,10 @@ mod tests {
     use super::*;
     use crate::hash::Search;
 
-    fn slab(grain: u32, hash: u64) -> SlabSlot {
+    fn slab(unit: u32, hash: u64) -> SlabSlot {
         SlabSlot {
             class: SlabClass::for_size(100).unwrap(),
-            pointer: Pointer::new(grain),
+            pointer: Pointer::new(unit),
             secondary: SecondaryHash::from_hash(hash),
         }
     }
@@ -497,7 +449,7 @@ mod tests {
             let mut bucket = Bucket::EMPTY;
             bucket.push_inline(key, value);
             let found = Search::new().inline_pair(&bucket, key).unwrap();
-            assert_eq!((found.key_size as usize, found.value_size as usize), (key.len(), value.len()));
+            assert_eq!((found.key_size, found.value_size), (key.len(), value.len()));
             bucket.set_chain(Some(Pointer::new((1 << 31) - 1)));
             assert_eq!(Search::new().inline_pair(&bucket, key), Some(found));
             assert_eq!(bucket.chain(), Some(Pointer::new((1 << 31) - 1)));

@@ -13,7 +13,7 @@ use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{Edit, HashTable, Home, Location, Place};
 use super::{large, object};
 use crate::memory::{Memory, Pointer};
-use crate::operation::OperationError;
+use skep_core::operation::OperationError;
 
 /// Why a pair was not stored. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Location {
     /// Size of the value that was found.
     pub(crate) fn value_size(&self) -> Option<usize> {
         match self {
-            Location::Inline { pair, .. } => Some(usize::from(pair.value_size)),
+            Location::Inline { pair, .. } => Some(pair.value_size),
             Location::Slab { value_size, .. } => Some(*value_size),
             Location::Large { root, .. } => Some(root.value_size as usize),
             Location::Missing { .. } => None,
@@ -100,7 +100,7 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
         edit: Edit<'_>,
     ) -> bool {
-        let old_size = found.map(|pair| key.len() + usize::from(pair.value_size));
+        let old_size = found.map(|pair| key.len() + pair.value_size);
         let old_slots = found.map_or(0, InlinePair::slot_count);
         let (new_size, new_slots) = match (&edit, found) {
             // What is behind may fit into a bucket that has lost a pair.
@@ -115,7 +115,7 @@ impl<M: Memory> HashTable<M> {
             return false;
         }
         if let Some(pair) = found {
-            bucket.remove(usize::from(pair.slot));
+            bucket.remove(pair.slot());
         }
         if let Edit::Store(value) = edit {
             bucket.push_inline(key, value);
@@ -377,7 +377,7 @@ impl<M: Memory> HashTable<M> {
 /// Where an entry that was found lies.
 fn found_at(location: &Location) -> (&Place, usize) {
     match location {
-        Location::Inline { place, pair } => (place, usize::from(pair.slot)),
+        Location::Inline { place, pair } => (place, pair.slot()),
         Location::Slab { place, slot, .. } | Location::Large { place, slot, .. } => (place, *slot),
         Location::Missing { .. } => unreachable!("an entry was found"),
     }

@@ -1,61 +1,62 @@
 //! Finding a key in a bucket: all ten slots are compared at once, without a branch for each.
 //!
 //! ```text
-//! slot    0         1         2              9
-//! word    ├─ 8 B ─┤                                the eight bytes from the slot on, the last slot's filled with zeros
-//!              ├─ 8 B ─┤
-//!                   ├─ 8 B ─┤   ...   ├ 5 B ┤
+//! bytes of the line that are the key's first byte      ..x.............x....x....x....
+//! bytes that are its last, shifted to where it begins  ..x...x.........x..............
+//! bytes at which a slot begins                         ..............1....1....1....1.
+//! all three: the candidates                            ................x..............
 //! ```
 //!
-//! Every search comes down to one comparison of some bits of every word: the first bytes of a key, or the secondary hash
-//! of a slot that points to a slab. [`Lanes`] is the seam: AVX2 where the processor has it, numbers elsewhere, tested
-//! against each other. [`Search::run`] does work that was compiled for the lanes of this machine, from one look to a loop
-//! over a whole batch; which they are is found out once, by [`Search::new`].
-#![cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "functions that are compiled for AVX2, and their loads")
-)]
+//! 1. [`Lanes::bytes_equal`] compares one byte with all bytes of the line. The last byte tells decimal and big-endian
+//!    numbers apart, the first one little-endian numbers.
+//! 2. A candidate is checked: that a pair begins there, the size of its key, and all bytes of it. The first candidate is
+//!    nearly always the pair.
+//! 3. Only if there is no such pair, slots that point to a slab are found by their secondary hash: eight of its nine bits
+//!    are a byte of the slot.
+//!
+//! [`Lanes`] is the seam: AVX2 where the processor has it, plain numbers elsewhere, tested against each other.
+//! [`Search::run`] runs work that was compiled for the lanes of this machine, from one probe to a loop over a whole batch;
+//! [`Search::new`] finds out once which they are.
+#![expect(unsafe_code, reason = "functions that are compiled for AVX2, and loads whose bounds follow from the marks")]
 
 use super::bucket::{
-    Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SLOT_SIZE, SLOTS_OFFSET, SecondaryHash, SightedPair, SlabSlot,
+    Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SLOT_SIZE, SLOTS_OFFSET, SecondaryHash, SlabSlot,
 };
-use crate::memory::{LINE_SIZE, Line, Pointer};
-use crate::short::load_masked;
+use crate::memory::{LINE_SIZE, Line};
+use crate::short::{SHORT_SIZE_MAX, equal, load_short};
 
-/// A set of slots: slot `s` is bit `s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotSet(u32);
-
-impl SlotSet {
-    /// The lowest slot of the set.
-    #[inline(always)]
-    fn first(self) -> Option<usize> {
-        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
+/// The bytes of a line at which slots begin: byte `i` is bit `i`.
+const SLOT_STARTS: u64 = {
+    let (mut starts, mut slot) = (0, 0);
+    while slot < SLOT_COUNT {
+        starts |= 1 << (SLOTS_OFFSET + slot * SLOT_SIZE);
+        slot += 1;
     }
+    starts
+};
 
-    /// The set without its lowest slot.
-    #[inline(always)]
-    fn without_first(self) -> Self {
-        SlotSet(self.0 & self.0.wrapping_sub(1))
-    }
+/// Candidates of a search: the bytes at which their slots begin, as in [`SLOT_STARTS`].
+#[derive(Clone, Copy)]
+struct Candidates(u64);
 
-    /// The slots of the set from this one on.
+impl Iterator for Candidates {
+    type Item = usize;
+
     #[inline(always)]
-    fn from(self, slot: usize) -> Self {
-        SlotSet(self.0 >> slot << slot)
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let offset = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(offset)
     }
 }
 
-/// A way to compare the words of all slots.
+/// A way to compare all bytes of a line.
 pub(crate) trait Lanes: Copy {
-    /// The words of all slots.
-    type Words: Copy;
-
-    /// The words of a bucket.
-    fn words(self, line: &Line) -> Self::Words;
-
-    /// The slots of which the word has the bits of `expected` wherever `mask` has ones. `expected` has ones nowhere else.
-    fn slots_where(self, words: Self::Words, mask: u64, expected: u64) -> SlotSet;
+    /// Returns the bytes of the line that are `byte`: byte `i` is bit `i`.
+    fn bytes_equal(self, line: &Line, byte: u8) -> u64;
 }
 
 /// How buckets are searched on this machine.
@@ -71,22 +72,20 @@ impl Default for Search {
     }
 }
 
-/// What a first look at a bucket shows of a key.
+/// The result of searching one bucket for a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sighting {
-    /// It is not there.
-    Nothing,
+pub(crate) enum Probe {
+    /// Neither its inline pair nor a slab with its secondary hash.
+    Absent,
     /// Its inline pair.
     Pair(InlinePair),
-    /// The first slab that may hold its pair.
+    /// No inline pair, and the first slab that may hold its pair.
     Slab(SlabSlot),
-    /// It takes a closer look.
-    Unclear,
 }
 
 /// Work that is compiled for the lanes of the machine it runs on.
 pub(crate) trait WithLanes {
-    /// What it ends with.
+    /// Its result.
     type Output;
 
     /// Does the work. It is to be inlined always, or it is compiled for no particular machine.
@@ -113,151 +112,261 @@ impl Search {
         work.run(Scalar)
     }
 
-    /// Takes a first look for a key in a bucket.
+    /// Searches a bucket for a key.
     #[inline(always)]
-    pub(super) fn first_look(self, bucket: &Bucket, key: &[u8], secondary: SecondaryHash) -> Sighting {
-        self.run(FirstLook { bucket, key, secondary })
+    pub(super) fn probe(self, bucket: &Bucket, key: &[u8], secondary: SecondaryHash) -> Probe {
+        self.run(ProbeOne { bucket, key, secondary })
     }
 
-    /// What an unclear sighting was: the key was longer than the first look compares, or another begins as it does.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn closer_look(self, bucket: &Bucket, key: &[u8], secondary: SecondaryHash) -> Sighting {
-        let mut pairs = (0..SLOT_COUNT).filter_map(|slot| bucket.inline_pair(slot));
-        match pairs.find(|pair| bucket.inline_key(*pair) == key) {
-            Some(pair) => Sighting::Pair(pair),
-            None => self.slab(bucket, secondary, 0).map_or(Sighting::Nothing, |(_, slab)| Sighting::Slab(slab)),
-        }
-    }
-
-    /// The inline pair with this key.
+    /// Returns the inline pair with this key.
     #[inline]
     pub fn inline_pair(self, bucket: &Bucket, key: &[u8]) -> Option<InlinePair> {
-        let secondary = SecondaryHash::from_hash(0);
-        match self.first_look(bucket, key, secondary) {
-            Sighting::Pair(pair) => Some(pair),
-            Sighting::Unclear => match self.closer_look(bucket, key, secondary) {
-                Sighting::Pair(pair) => Some(pair),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.run(FindPair { bucket, key })
     }
 
-    /// The first slot from `from` on that points to a slab and has this secondary hash.
+    /// Returns the first slot from `from` on that points to a slab and has this secondary hash.
     #[inline]
     pub fn slab(self, bucket: &Bucket, secondary: SecondaryHash, from: usize) -> Option<(usize, SlabSlot)> {
-        self.run(SlabLook { bucket, secondary, from })
+        self.run(FindSlab { bucket, secondary, from })
     }
 }
 
-/// Why a first look shows no inline pair.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoPair {
-    /// There is none.
-    Absent,
-    /// It takes a closer look.
+/// Returns the bytes at which an inline pair with this key may begin.
+#[inline(always)]
+fn candidates(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Candidates {
+    let (Some(first), Some(last)) = (key.first(), key.last()) else { return Candidates(0) };
+    if key.len() > INLINE_SIZE_MAX {
+        return Candidates(0);
+    }
+    let line = bucket.as_line();
+    let ends = lanes.bytes_equal(line, *last) >> (key.len() - 1);
+    Candidates(SLOT_STARTS & lanes.bytes_equal(line, *first) & ends)
+}
+
+/// The result of [`find_short_value`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QuickProbe {
+    /// The position of the value of the inline pair.
+    Short(ShortValue),
+    /// There is no inline pair with this key.
+    NoPair,
+    /// It takes a [`probe`].
     Unclear,
 }
 
-/// The inline pair with this key, as far as a first look shows it. As a rule the pair is the first candidate, and two words
-/// hold its key. Whatever needs a call is left to others, so that nothing has to be saved for it.
+/// Searches a bucket for the inline pair with this key. Finds it if the key has at most 16 bytes, the value one to eight, and
+/// the pair is the first candidate, as it nearly always is.
+///
+/// It neither loops nor calls, so that a loop over a batch keeps its state in registers.
 #[inline(always)]
-pub(super) fn pair_in_sight<L: Lanes>(
-    lanes: L,
-    words: L::Words,
-    bucket: &Bucket,
-    key: &[u8],
-) -> Result<SightedPair, NoPair> {
-    if key.len() > 16 {
-        return Err(if key.len() > INLINE_SIZE_MAX { NoPair::Absent } else { NoPair::Unclear });
+pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> QuickProbe {
+    let key_end = key.len().wrapping_sub(1);
+    if key_end >= 2 * SHORT_SIZE_MAX {
+        return QuickProbe::Unclear;
     }
-    let (prefix, mask) = load_masked(key);
-    let Some(slot) = lanes.slots_where(words, mask, prefix).first() else { return Err(NoPair::Absent) };
-    let last_word = |key: &[u8]| key.last_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-    match bucket.sighted_pair(slot) {
-        Some(pair)
-            if pair.key_size() == key.len()
-                && (key.len() <= 8 || last_word(bucket.inline_key(pair.into())) == last_word(key)) =>
-        {
-            Ok(pair)
+    let (line, marks) = (bucket.as_line(), bucket.marks_of_bytes());
+    let mut candidates = ((lanes.bytes_equal(line, key[key_end]) & marks) >> key_end) & SLOT_STARTS;
+    if candidates & candidates.wrapping_sub(1) != 0 {
+        candidates &= lanes.bytes_equal(line, key[0]);
+    }
+    let Some(offset) = Candidates(candidates).next() else { return QuickProbe::NoPair };
+    // The first mark is the last byte of the key, the second one that of the value, unless it is of another pair.
+    let marks = marks >> offset;
+    let first_mark = marks.trailing_zeros() as usize;
+    let value_end = (marks & marks.wrapping_sub(1)).trailing_zeros() as usize;
+    let value_size = value_end.wrapping_sub(key_end);
+    if first_mark != key_end || value_end >= bucket.pair_slots_size(offset) || value_size > SHORT_SIZE_MAX {
+        return QuickProbe::Unclear;
+    }
+    // SAFETY: marks are bits of a number of 64, so both ends are in the line. A slot begins at `offset`, so they are at
+    // least `SLOTS_OFFSET`.
+    let words_end_in_line = |end: usize| unsafe { word_ending_at(line, offset + end + 1) };
+    let is_key = match (key.first_chunk(), key.last_chunk()) {
+        (Some(first), Some(last)) => {
+            words_end_in_line(key_end) == u64::from_le_bytes(*last)
+                && (key.len() == SHORT_SIZE_MAX || words_end_in_line(SHORT_SIZE_MAX - 1) == u64::from_le_bytes(*first))
         }
-        _ => Err(NoPair::Unclear),
+        _ => words_end_in_line(key_end) >> ((64 - 8 * key.len()) & 63) == load_short(key),
+    };
+    if !is_key {
+        return QuickProbe::Unclear;
+    }
+    QuickProbe::Short(ShortValue { end: (offset + value_end + 1) as u8, size: value_size as u8 })
+}
+
+/// The position of a value of one to eight bytes in its bucket.
+///
+/// It is read and written with the eight bytes that end where it ends. They are all in the line, because the slots begin
+/// more than eight bytes after the line does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortValue {
+    /// The byte after it, from [`SLOTS_OFFSET`] to [`LINE_SIZE`].
+    end: u8,
+    /// Its bytes, from one to eight.
+    size: u8,
+}
+
+impl ShortValue {
+    /// Its bytes.
+    #[inline(always)]
+    pub(crate) fn size(self) -> usize {
+        self.size.into()
+    }
+
+    /// Returns the pair that it belongs to, whose key has `key_size` bytes.
+    #[inline(always)]
+    pub(crate) fn pair(self, key_size: usize) -> InlinePair {
+        InlinePair { offset: usize::from(self.end) - self.size() - key_size, key_size, value_size: self.size() }
+    }
+
+    /// Returns the value as a number.
+    #[inline(always)]
+    pub(crate) fn load(self, bucket: &Bucket) -> u64 {
+        // SAFETY: the end is as the function asks.
+        unsafe { word_ending_at(bucket.as_line(), self.end.into()) >> self.shift() }
+    }
+
+    /// Sets the value to the lower bytes of a number.
+    #[inline(always)]
+    pub(crate) fn store(self, bucket: &mut Bucket, value: u64) {
+        let line = bucket.as_line_mut();
+        // SAFETY: the end is as both functions ask.
+        unsafe {
+            let before = word_ending_at(line, self.end.into()) & !(u64::MAX << self.shift());
+            set_word_ending_at(line, self.end.into(), before | value << self.shift());
+        }
+    }
+
+    /// Bits before it in the eight bytes that end with it.
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        (8 * u32::from(self.size)).wrapping_neg() & 63
     }
 }
 
-/// What a bucket shows beside a pair in sight.
+/// Returns the eight bytes of a line that end at `end`.
+///
+/// # Safety
+/// `end` is from [`SLOTS_OFFSET`] to [`LINE_SIZE`].
 #[inline(always)]
-pub(super) fn beside_pair<L: Lanes>(
-    lanes: L,
-    words: L::Words,
+unsafe fn word_ending_at(line: &Line, end: usize) -> u64 {
+    debug_assert!((SLOTS_OFFSET..=LINE_SIZE).contains(&end));
+    // SAFETY: the eight bytes are in the line, and a read that asks for no alignment may be of any bytes.
+    u64::from_le(unsafe { line.0.as_ptr().add(end - SHORT_SIZE_MAX).cast::<u64>().read_unaligned() })
+}
+
+/// Sets the eight bytes of a line that end at `end`.
+///
+/// # Safety
+/// As for [`word_ending_at`].
+#[inline(always)]
+unsafe fn set_word_ending_at(line: &mut Line, end: usize, word: u64) {
+    debug_assert!((SLOTS_OFFSET..=LINE_SIZE).contains(&end));
+    // SAFETY: as for reading, and the reference is to a line that may be changed.
+    unsafe { line.0.as_mut_ptr().add(end - SHORT_SIZE_MAX).cast::<u64>().write_unaligned(word.to_le()) }
+}
+
+const _: () = assert!(SLOTS_OFFSET >= SHORT_SIZE_MAX);
+
+/// Returns the inline pair with this key.
+#[inline(always)]
+pub(super) fn find_pair(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Option<InlinePair> {
+    // A loop: `find_map` would be compiled for no particular machine.
+    for offset in candidates(lanes, bucket, key) {
+        if let Some(pair) = bucket.inline_pair_at(offset)
+            && pair.key_size == key.len()
+            && equal(bucket.inline_key(pair), key)
+        {
+            return Some(pair);
+        }
+    }
+    None
+}
+
+/// Returns the first slot from `from` on that points to a slab and has this secondary hash.
+#[inline(always)]
+pub(super) fn find_slab(
+    lanes: impl Lanes,
     bucket: &Bucket,
-    no_pair: NoPair,
     secondary: SecondaryHash,
-) -> Sighting {
-    match no_pair {
-        NoPair::Absent => match slab_of(lanes, words, bucket, secondary, 0) {
-            Some((_, slab)) => Sighting::Slab(slab),
-            None => Sighting::Nothing,
-        },
-        NoPair::Unclear => Sighting::Unclear,
+    from: usize,
+) -> Option<(usize, SlabSlot)> {
+    let has_upper_bits = lanes.bytes_equal(bucket.as_line(), secondary.upper_bits()) >> (SLOT_SIZE - 1);
+    let from = SLOT_STARTS & u64::MAX.checked_shl((SLOTS_OFFSET + from * SLOT_SIZE) as u32).unwrap_or(0);
+    for offset in Candidates(has_upper_bits & from) {
+        let slot = (offset - SLOTS_OFFSET) / SLOT_SIZE;
+        if let Some(slab) = bucket.slab_slot(slot)
+            && slab.secondary == secondary
+        {
+            return Some((slot, slab));
+        }
+    }
+    None
+}
+
+/// Searches a bucket for a key.
+#[inline(always)]
+pub(crate) fn probe(lanes: impl Lanes, bucket: &Bucket, key: &[u8], secondary: SecondaryHash) -> Probe {
+    match find_pair(lanes, bucket, key) {
+        Some(pair) => Probe::Pair(pair),
+        None => probe_slabs(lanes, bucket, secondary),
     }
 }
 
-/// One first look.
-struct FirstLook<'a> {
+/// Searches a bucket that has no inline pair with a key for a slab that may.
+#[inline(always)]
+pub(crate) fn probe_slabs(lanes: impl Lanes, bucket: &Bucket, secondary: SecondaryHash) -> Probe {
+    match find_slab(lanes, bucket, secondary, 0) {
+        Some((_, slab)) => Probe::Slab(slab),
+        None => Probe::Absent,
+    }
+}
+
+/// A probe of one bucket.
+struct ProbeOne<'a> {
     bucket: &'a Bucket,
     key: &'a [u8],
     secondary: SecondaryHash,
 }
 
-impl WithLanes for FirstLook<'_> {
-    type Output = Sighting;
+impl WithLanes for ProbeOne<'_> {
+    type Output = Probe;
 
     #[inline(always)]
-    fn run(self, lanes: impl Lanes) -> Sighting {
-        let words = lanes.words(self.bucket.as_line());
-        match pair_in_sight(lanes, words, self.bucket, self.key) {
-            Ok(pair) => Sighting::Pair(pair.into()),
-            Err(no_pair) => beside_pair(lanes, words, self.bucket, no_pair, self.secondary),
-        }
+    fn run(self, lanes: impl Lanes) -> Probe {
+        probe(lanes, self.bucket, self.key, self.secondary)
     }
 }
 
-/// A look for the first slab from a slot on.
-struct SlabLook<'a> {
+/// A search for an inline pair.
+struct FindPair<'a> {
+    bucket: &'a Bucket,
+    key: &'a [u8],
+}
+
+impl WithLanes for FindPair<'_> {
+    type Output = Option<InlinePair>;
+
+    #[inline(always)]
+    fn run(self, lanes: impl Lanes) -> Self::Output {
+        find_pair(lanes, self.bucket, self.key)
+    }
+}
+
+/// A search for the first slab from a slot on.
+struct FindSlab<'a> {
     bucket: &'a Bucket,
     secondary: SecondaryHash,
     from: usize,
 }
 
-impl WithLanes for SlabLook<'_> {
+impl WithLanes for FindSlab<'_> {
     type Output = Option<(usize, SlabSlot)>;
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Self::Output {
-        slab_of(lanes, lanes.words(self.bucket.as_line()), self.bucket, self.secondary, self.from)
+        find_slab(lanes, self.bucket, self.secondary, self.from)
     }
-}
-
-#[inline(always)]
-fn slab_of<L: Lanes>(
-    lanes: L,
-    words: L::Words,
-    bucket: &Bucket,
-    secondary: SecondaryHash,
-    from: usize,
-) -> Option<(usize, SlabSlot)> {
-    let mask = SecondaryHash::MASK << Pointer::BITS;
-    let expected = secondary.bits() << Pointer::BITS;
-    let mut candidates = lanes.slots_where(words, mask, expected).from(from);
-    while let Some(slot) = candidates.first() {
-        if let Some(slab) = bucket.slab_slot(slot) {
-            return Some((slot, slab));
-        }
-        candidates = candidates.without_first();
-    }
-    None
 }
 
 /// One word after the other.
@@ -265,28 +374,19 @@ fn slab_of<L: Lanes>(
 struct Scalar;
 
 impl Lanes for Scalar {
-    type Words = [u64; SLOT_COUNT];
-
     #[inline(always)]
-    fn words(self, line: &Line) -> Self::Words {
-        std::array::from_fn(|slot| word(line, slot))
+    fn bytes_equal(self, line: &Line, byte: u8) -> u64 {
+        const LOWER_BITS: u64 = u64::from_le_bytes([0x7f; 8]);
+        /// Moves the highest bit of byte `i` to bit `56 + i`, with no carry between them.
+        const GATHER: u64 = 0x0002_0408_1020_4081;
+        let wanted = u64::from_le_bytes([byte; 8]);
+        line.0.as_chunks().0.iter().rev().fold(0, |equal, word| {
+            // A byte is zero where it is equal. Of each byte, the highest bit becomes a one if any bit is one.
+            let difference = u64::from_le_bytes(*word) ^ wanted;
+            let differs = ((difference & LOWER_BITS) + LOWER_BITS) | difference | LOWER_BITS;
+            equal << 8 | (!differs).wrapping_mul(GATHER) >> 56
+        })
     }
-
-    #[inline(always)]
-    fn slots_where(self, words: Self::Words, mask: u64, expected: u64) -> SlotSet {
-        let bit = |slot: usize| u32::from(words[slot] & mask == expected) << slot;
-        SlotSet((0..SLOT_COUNT).map(bit).sum())
-    }
-}
-
-/// The word of a slot.
-#[inline(always)]
-fn word(line: &Line, slot: usize) -> u64 {
-    // The last slot ends with the line: its bytes are the upper ones of the line's last eight.
-    let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
-    let start = offset.min(LINE_SIZE - 8);
-    let bytes = line.0[start..].first_chunk().expect("eight bytes of the line");
-    u64::from_le_bytes(*bytes) >> (8 * (offset - start))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -294,14 +394,9 @@ use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use std::arch::x86_64::{
-        __m128i, __m256i, _mm_and_si128, _mm_castsi128_pd, _mm_cmpeq_epi64, _mm_loadu_si128, _mm_movemask_pd,
-        _mm_set1_epi64x, _mm_setr_epi8, _mm_shuffle_epi8, _mm256_and_si256, _mm256_broadcastsi128_si256,
-        _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_movemask_pd, _mm256_set_m128i, _mm256_set1_epi64x,
-        _mm256_shuffle_epi8,
-    };
+    use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8};
 
-    use super::{LINE_SIZE, Lanes, Line, SLOT_COUNT, SLOT_SIZE, SLOTS_OFFSET, SlotSet, WithLanes};
+    use super::{LINE_SIZE, Lanes, Line, WithLanes};
 
     /// Proof that the processor has AVX2 and what came with it.
     #[derive(Clone, Copy, Debug)]
@@ -324,96 +419,121 @@ mod avx2 {
     }
 
     impl Lanes for Avx2 {
-        type Words = Words;
-
         #[inline(always)]
-        fn words(self, line: &Line) -> Words {
+        fn bytes_equal(self, line: &Line, byte: u8) -> u64 {
             // SAFETY: the processor has AVX2, as `self` proves.
-            unsafe { words(line) }
-        }
-
-        #[inline(always)]
-        fn slots_where(self, words: Words, mask: u64, expected: u64) -> SlotSet {
-            // SAFETY: the processor has AVX2, as `self` proves.
-            unsafe { slots_where(words, mask, expected) }
-        }
-    }
-
-    /// The words of all slots: four, four, and two.
-    #[derive(Clone, Copy)]
-    pub(super) struct Words {
-        first: __m256i,
-        middle: __m256i,
-        last: __m128i,
-    }
-
-    /// Sixteen bytes hold two words: at the first byte and five bytes on.
-    ///
-    /// ```text
-    /// load   14       24       34       44       48
-    /// words  14 19    24 29    34 39    44 49       54 59     the last load ends with the line
-    /// ```
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn words(line: &Line) -> Words {
-        const _: () = assert!(SLOT_COUNT == 10 && SLOT_SIZE == 5 && SLOTS_OFFSET == 14 && LINE_SIZE == 64);
-        let load = |offset: usize| -> __m128i {
-            let bytes: &[u8; 16] = line.0[offset..].first_chunk().expect("sixteen bytes of the line");
-            // SAFETY: the reference is to sixteen bytes; the load asks for no alignment.
-            unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-        };
-        let pair = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10, 11, 12);
-        let last_pair = _mm_setr_epi8(6, 7, 8, 9, 10, 11, 12, 13, 11, 12, 13, 14, 15, -1, -1, -1);
-        let two_pairs = |loads: __m256i| -> __m256i { _mm256_shuffle_epi8(loads, _mm256_broadcastsi128_si256(pair)) };
-        Words {
-            first: two_pairs(_mm256_set_m128i(load(24), load(14))),
-            middle: two_pairs(_mm256_set_m128i(load(44), load(34))),
-            last: _mm_shuffle_epi8(load(48), last_pair),
+            unsafe { bytes_equal(line, byte) }
         }
     }
 
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn slots_where(words: Words, mask: u64, expected: u64) -> SlotSet {
-        let equal = |words: __m256i| {
-            let masked = _mm256_and_si256(words, _mm256_set1_epi64x(mask as i64));
-            let equal = _mm256_cmpeq_epi64(masked, _mm256_set1_epi64x(expected as i64));
-            _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
+    fn bytes_equal(line: &Line, byte: u8) -> u64 {
+        const _: () = assert!(LINE_SIZE == 2 * 32);
+        let [lower, upper] = line.0.as_chunks::<32>().0 else { unreachable!("a line is two halves") };
+        let equal = |half: &[u8; 32]| {
+            // SAFETY: the reference is to 32 bytes; the load asks for no alignment.
+            let half = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
+            u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(half, _mm256_set1_epi8(byte as i8))) as u32)
         };
-        let last =
-            _mm_cmpeq_epi64(_mm_and_si128(words.last, _mm_set1_epi64x(mask as i64)), _mm_set1_epi64x(expected as i64));
-        let last = _mm_movemask_pd(_mm_castsi128_pd(last)) as u32;
-        SlotSet(equal(words.first) | equal(words.middle) << 4 | last << 8)
+        equal(lower) | equal(upper) << 32
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bucket::Entry;
+    use super::super::slab::SlabClass;
     use super::*;
+    use crate::memory::Pointer;
+    use rand::{RngExt, SeedableRng};
 
-    #[cfg(target_arch = "x86_64")]
     #[test]
-    fn both_ways_to_compare_find_the_same_slots() {
-        use rand::{RngExt, SeedableRng};
-        let Some(avx2) = Avx2::detect() else { return };
+    fn all_lanes_find_the_same_bytes() {
         let seed = 5;
         let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut found = [0; SLOT_COUNT];
+        let mut found = [0; LINE_SIZE];
         for round in 0..100_000 {
-            // Few different bytes, so that slots agree in part and as a whole.
-            let line = Line(std::array::from_fn(|_| random.random_range(0..2)));
-            let mask = [u64::MAX, u64::MAX >> (8 * random.random_range(0..8)), 0x1ff << 31][round % 3];
-            let expected = match random.random_range(0..3) {
-                0 => random.random::<u64>() & 0x0101_0101_0101_0101,
-                _ => word(&line, random.random_range(0..SLOT_COUNT)),
-            } & mask;
-            let slots = Scalar.slots_where(Scalar.words(&line), mask, expected);
-            let context = format!("seed {seed} round {round}: {line:?} {mask:#x} {expected:#x}");
-            assert_eq!(avx2.slots_where(avx2.words(&line), mask, expected), slots, "{context}");
-            for (slot, found) in found.iter_mut().enumerate() {
-                *found += u32::from(slots.0 >> slot & 1 == 1);
+            // Few different bytes, among them those that differ in one bit.
+            let of = [0, 1, 0x80, 0xff, random.random()];
+            let line = Line(std::array::from_fn(|_| of[random.random_range(0..of.len())]));
+            let byte = of[random.random_range(0..of.len())];
+            let expected = line.0.iter().rev().fold(0, |bits, other| bits << 1 | u64::from(*other == byte));
+            let context = format!("seed {seed} round {round}: {line:?} {byte:#x}");
+            assert_eq!(Scalar.bytes_equal(&line, byte), expected, "{context}");
+            #[cfg(target_arch = "x86_64")]
+            if let Some(avx2) = Avx2::detect() {
+                assert_eq!(avx2.bytes_equal(&line, byte), expected, "{context}");
+            }
+            for (offset, found) in found.iter_mut().enumerate() {
+                *found += expected >> offset & 1;
             }
         }
-        assert!(found.iter().all(|count| *count > 1000), "every slot was found: {found:?}");
+        assert!(found.iter().all(|count| *count > 1000), "every byte was found: {found:?}");
+    }
+
+    /// Buckets of pairs whose keys share their ends, with slabs whose bytes look like pairs.
+    #[test]
+    fn a_search_finds_what_a_walk_over_the_entries_finds() {
+        let seed = 6;
+        let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (mut pairs, mut quick_pairs, mut slabs) = (0, 0, 0);
+        for round in 0..50_000 {
+            let mut bucket = Bucket::EMPTY;
+            let bytes = |random: &mut rand_xoshiro::Xoshiro256PlusPlus, size: usize| -> Vec<u8> {
+                (0..size).map(|_| random.random_range(0..2)).collect()
+            };
+            while bucket.free_slot_count() > 0 {
+                let pair_size = random.random_range(1..=20.min(bucket.free_slot_count() * SLOT_SIZE));
+                let key_size = random.random_range(1..=pair_size);
+                if random.random_bool(0.3) {
+                    let secondary = SecondaryHash::from_hash(random.random_range(0..4));
+                    let pointer = Pointer::new(random.random_range(0..2) * 0x0101_0101);
+                    bucket.push_slab(SlabSlot { class: SlabClass::BUCKET, pointer, secondary });
+                } else {
+                    bucket.push_inline(&bytes(&mut random, key_size), &bytes(&mut random, pair_size - key_size));
+                }
+            }
+            let key_size = random.random_range(1..=20);
+            let key = bytes(&mut random, key_size);
+            let secondary = SecondaryHash::from_hash(random.random_range(0..4));
+            let from = random.random_range(0..=SLOT_COUNT);
+            let pair = bucket.entries().find_map(|(_, entry)| match entry {
+                Entry::Inline(pair) if bucket.inline_key(pair) == key => Some(pair),
+                _ => None,
+            });
+            let slab = bucket.entries().find_map(|(slot, entry)| match entry {
+                Entry::Slab(slab) if slab.secondary == secondary && slot >= from => Some((slot, slab)),
+                _ => None,
+            });
+            let context = format!("seed {seed} round {round}: {bucket:?} {key:?} {secondary:?} {from}");
+            assert_eq!(find_pair(Scalar, &bucket, &key), pair, "{context}");
+            assert_eq!(find_slab(Scalar, &bucket, secondary, from), slab, "{context}");
+            assert_eq!(Search::new().inline_pair(&bucket, &key), pair, "{context}");
+            assert_eq!(Search::new().slab(&bucket, secondary, from), slab, "{context}");
+            let quick = find_short_value(Scalar, &bucket, &key);
+            match quick {
+                QuickProbe::Short(position) => {
+                    let pair = position.pair(key.len());
+                    assert_eq!(Some(pair), find_pair(Scalar, &bucket, &key), "{context}");
+                    let mut changed = bucket;
+                    assert_eq!(position.load(&bucket), load_short(changed.inline_value_mut(pair)), "{context}");
+                    let mut expected = bucket;
+                    expected.inline_value_mut(pair).fill(0xa5);
+                    position.store(&mut changed, u64::from_le_bytes([0xa5; 8]));
+                    assert_eq!(changed, expected, "{context}");
+                    quick_pairs += 1;
+                }
+                QuickProbe::NoPair => assert_eq!(pair, None, "{context}"),
+                QuickProbe::Unclear => {}
+            }
+            #[cfg(target_arch = "x86_64")]
+            if let Some(avx2) = Avx2::detect() {
+                assert_eq!(find_short_value(avx2, &bucket, &key), quick, "{context}");
+            }
+            (pairs, slabs) = (pairs + u32::from(pair.is_some()), slabs + u32::from(slab.is_some()));
+        }
+        let found = [pairs, quick_pairs, slabs];
+        assert!(found.iter().all(|count| *count > 500), "all were found: {found:?}");
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The height follows from the size: none for up to 8 data slabs (4 KiB), one level of index for up to 512 KiB, two
-//! beyond. So all addresses are known before the data is read, and data can be announced ahead: a list that links each
+//! beyond. So all addresses are known before the data is read, and data can be prefetched ahead: a list that links each
 //! piece to the next would cost a full memory latency for each.
 //!
 //! Operations on large values run one at a time, outside the waves. A new value gets all its slabs before any is written,
@@ -21,7 +21,7 @@ use crate::memory::{Effect, Memory, Pointer};
 const PIECE_SIZE: usize = 512;
 /// Pointers of a full index slab.
 const INDEX_POINTERS: usize = PIECE_SIZE / 4;
-/// Pieces announced ahead of the one being read.
+/// Pieces prefetched ahead of the one being read.
 const PIECES_AHEAD: usize = 4;
 
 /// The slabs of a large value.
@@ -132,7 +132,7 @@ impl<M: Memory> HashTable<M> {
                 let pointer = slabs.pop(index_class(pointers.len()));
                 let fill = |bytes: &mut [u8]| {
                     for (place, pointer) in bytes.chunks_exact_mut(4).zip(pointers) {
-                        place.copy_from_slice(&pointer.grain().to_le_bytes());
+                        place.copy_from_slice(&pointer.unit().to_le_bytes());
                     }
                 };
                 self.memory().write(pointer.span(pointers.len() * 4), fill).await;
@@ -175,7 +175,7 @@ impl<M: Memory> HashTable<M> {
     /// Shows the pieces of a value in order, each with its offset.
     pub(crate) async fn read_pieces(&self, pieces: &Pieces, mut visit: impl FnMut(usize, &[u8])) {
         for (place, size) in piece_sizes(pieces.value_size).enumerate() {
-            self.announce_piece(pieces, place + PIECES_AHEAD);
+            self.prefetch_piece(pieces, place + PIECES_AHEAD);
             let span = pieces.data[place].span(size);
             self.memory().read(span, |bytes| visit(place * PIECE_SIZE, bytes)).await;
         }
@@ -184,7 +184,7 @@ impl<M: Memory> HashTable<M> {
     /// Lets the pieces of a value be changed in order, each with its offset.
     pub(crate) async fn update_pieces(&self, pieces: &Pieces, mut visit: impl FnMut(usize, &mut [u8])) {
         for (place, size) in piece_sizes(pieces.value_size).enumerate() {
-            self.announce_piece(pieces, place + PIECES_AHEAD);
+            self.prefetch_piece(pieces, place + PIECES_AHEAD);
             let change = |bytes: &mut [u8]| {
                 visit(place * PIECE_SIZE, bytes);
                 (Effect::Changed, ())
@@ -203,9 +203,9 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    fn announce_piece(&self, pieces: &Pieces, place: usize) {
+    fn prefetch_piece(&self, pieces: &Pieces, place: usize) {
         if let Some(pointer) = pieces.data.get(place) {
-            self.memory().announce(pointer.span(PIECE_SIZE.min(pieces.value_size - place * PIECE_SIZE)));
+            self.memory().prefetch(pointer.span(PIECE_SIZE.min(pieces.value_size - place * PIECE_SIZE)));
         }
     }
 }

@@ -16,7 +16,8 @@ use std::ops::Range;
 
 use super::slab::SlabClass;
 use crate::memory::Pointer;
-use crate::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use crate::short::equal;
+use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 const SHORT_HEADER_SIZE: usize = 2;
 const LONG_HEADER_SIZE: usize = 4;
@@ -74,25 +75,8 @@ pub(super) fn class_for_root(key_size: usize, pointer_count: usize) -> SlabClass
 pub(super) fn find_value(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Range<usize>> {
     let (key_start, key_size, value_size, is_root) = header(class, bytes);
     let value_start = key_start + key_size;
-    let is_it = !is_root && is_same_key(&bytes[key_start..value_start], key);
+    let is_it = !is_root && equal(&bytes[key_start..value_start], key);
     is_it.then(|| value_start..value_start + value_size)
-}
-
-/// Whether two keys are equal. Most are short: a call to compare few bytes costs more than comparing them here.
-#[inline(always)]
-pub(crate) fn is_same_key(key: &[u8], other: &[u8]) -> bool {
-    if key.len() != other.len() {
-        return false;
-    }
-    let ends = |key: &[u8]| {
-        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
-        Some((word(key.first_chunk()?), word(key.last_chunk()?)))
-    };
-    match (ends(key), ends(other)) {
-        (Some(ends), Some(other_ends)) if ends != other_ends => false,
-        (Some(_), Some(_)) if key.len() <= 16 => true,
-        _ => key == other,
-    }
 }
 
 /// What the slab holds if its key is this one.
@@ -129,7 +113,7 @@ pub(super) fn write_pair(class: SlabClass, bytes: &mut [u8], key: &[u8], value: 
 pub(super) fn write_root(class: SlabClass, bytes: &mut [u8], key: &[u8], root: &LargeRoot) {
     let key_start = write_header(class, bytes, key.len(), 0, true);
     bytes[key_start..key_start + key.len()].copy_from_slice(key);
-    let words = std::iter::once(root.value_size).chain(root.pointers().map(Pointer::grain));
+    let words = std::iter::once(root.value_size).chain(root.pointers().map(Pointer::unit));
     let places = bytes[key_start + key.len()..].chunks_exact_mut(POINTER_SIZE);
     for (place, word) in places.zip(words) {
         place.copy_from_slice(&word.to_le_bytes());

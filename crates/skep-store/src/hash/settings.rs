@@ -15,7 +15,7 @@
 use super::bucket::{INLINE_SIZE_MAX, SLOT_COUNT, slots_for};
 use super::{large, object, poisson};
 use crate::memory::{LINE_SIZE, MEMORY_SIZE_MAX, RegionError};
-use crate::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 /// Smallest memory of a table.
 const MEMORY_SIZE_MIN: u64 = 4096;

@@ -17,11 +17,11 @@ use std::cell::{Cell, RefCell};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SightedPair, SlabSlot, slots_for};
-use super::find::{self, Lanes, Search, Sighting};
+use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
+use super::find::{Probe, Search};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
-use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabTraffic};
+use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError};
 
 /// The secret hash of a key, which places it in the index.
@@ -34,7 +34,7 @@ pub(crate) struct BucketIndex(pub(crate) u32);
 
 impl BucketIndex {
     #[inline]
-    pub(super) fn pointer(self) -> Pointer {
+    pub(crate) fn pointer(self) -> Pointer {
         Pointer::to_line_below_end(self.0)
     }
 }
@@ -61,9 +61,7 @@ pub(crate) enum FirstLine {
     Absent,
     /// The inline pair, to which more is to be done.
     Inline(InlinePair),
-    /// The first slab that may hold the pair.
-    Slab(SlabSlot),
-    /// Neither the pair nor that there is none.
+    /// Neither the pair nor that there is none: it may be in a slab or a chained bucket.
     Elsewhere,
 }
 
@@ -109,7 +107,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// The place of what has none: no index has as many buckets.
-    pub(crate) const NOWHERE: Home = Home { hash: KeyHash(0), bucket: BucketIndex(u32::MAX) };
+    pub(crate) const INVALID: Home = Home { hash: KeyHash(0), bucket: BucketIndex(u32::MAX) };
 }
 
 /// A hash table and the memory it lies in.
@@ -175,7 +173,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// What the allocator's two sides have exchanged.
-    pub fn slab_traffic(&self) -> SlabTraffic {
+    pub fn slab_statistics(&self) -> SlabStatistics {
         self.slabs.borrow().traffic()
     }
 
@@ -195,8 +193,8 @@ impl<M: Memory> HashTable<M> {
 
     /// Says that a bucket will be read soon.
     #[inline]
-    pub(crate) fn announce(&self, bucket: BucketIndex) {
-        self.memory.announce_line(bucket.pointer());
+    pub(crate) fn prefetch(&self, bucket: BucketIndex) {
+        self.memory.prefetch_line(bucket.pointer());
     }
 
     /// Slots of a bucket that a pair takes.
@@ -210,87 +208,47 @@ impl<M: Memory> HashTable<M> {
         self.search
     }
 
-    /// Takes a first look at the home buckets of many keys, where the memory has them at hand; whether it has. `quick` gets
-    /// the inline pairs in sight, and may do what is to be done; `other` gets the rest.
+    /// Lets `access` read and change buckets, if the memory has them resident; returns true if it has.
     #[inline(always)]
-    pub(crate) fn first_looks<'k, T: Copy>(
+    pub(crate) fn with_resident_buckets<T>(
         &self,
-        lanes: impl Lanes,
-        sought: impl Iterator<Item = (&'k [u8], Home, T)>,
-        mut quick: impl FnMut(&mut Bucket, SightedPair, T) -> Option<Effect>,
-        mut other: impl FnMut(Sighting, T),
+        buckets: impl Iterator<Item = (Pointer, T)>,
+        mut access: impl FnMut(&mut Bucket, T) -> Effect,
     ) -> bool {
-        let lines = sought.map(|(key, home, with)| (home.bucket.pointer(), (key, home, with)));
-        self.memory.update_lines_at_hand(lines, |line, (key, home, with)| {
-            let bucket = Bucket::from_line_mut(line);
-            let words = lanes.words(bucket.as_line());
-            let sighting = match find::pair_in_sight(lanes, words, bucket, key) {
-                Ok(pair) => match quick(bucket, pair, with) {
-                    Some(effect) => return effect,
-                    None => Sighting::Pair(pair.into()),
-                },
-                Err(no_pair) => find::beside_pair(lanes, words, bucket, no_pair, SecondaryHash::from_hash(home.hash.0)),
-            };
-            other(sighting, with);
-            Effect::Unchanged
-        })
+        self.memory.update_resident_lines(buckets, |line, with| access(Bucket::from_line_mut(line), with))
     }
 
-    /// Shows buckets at which a look was taken already.
+    /// Searches a bucket for a key.
     #[inline]
-    pub(crate) fn second_looks<T>(
-        &self,
-        homes: impl Iterator<Item = (Home, T)>,
-        mut act: impl FnMut(&mut Bucket, T) -> Effect,
-    ) {
-        let buckets = homes.map(|(home, with)| (home.bucket.pointer(), with));
-        self.memory.update_lines_at_hand(buckets, |line, with| act(Bucket::from_line_mut(line), with));
+    pub(crate) fn probe(&self, bucket: &Bucket, key: &[u8], home: Home) -> Probe {
+        self.search.probe(bucket, key, SecondaryHash::from_hash(home.hash.0))
     }
 
-    /// Looks at the first line of a search.
+    /// Does what a bucket allows after a probe of it. If the pair is inline, `visit` gets its value. If that leaves something
+    /// to be done, or there is no pair in this bucket nor in a later one, `edit` says what, given whether the key was found.
     #[inline(always)]
-    fn look<'e>(
+    pub(crate) fn access_probed<'e>(
         &self,
         bucket: &mut Bucket,
+        probe: Probe,
         key: &[u8],
-        home: Home,
         visit: impl FnOnce(&mut [u8]) -> Visit,
         edit: impl FnOnce(bool) -> Edit<'e>,
     ) -> (Effect, FirstLine) {
-        let sighting = self.search.first_look(bucket, key, SecondaryHash::from_hash(home.hash.0));
-        self.look_on(bucket, sighting, key, home, visit, edit)
-    }
-
-    /// Does what the first line of a search allows. If the pair is inline, `visit` sees its value. If that leaves something
-    /// to be done, or there is no pair in this bucket nor behind it, `edit` says what, given whether the key was found.
-    #[inline(always)]
-    pub(crate) fn look_on<'e>(
-        &self,
-        bucket: &mut Bucket,
-        sighting: Sighting,
-        key: &[u8],
-        home: Home,
-        visit: impl FnOnce(&mut [u8]) -> Visit,
-        edit: impl FnOnce(bool) -> Edit<'e>,
-    ) -> (Effect, FirstLine) {
-        let clear = match sighting {
-            Sighting::Unclear => self.search.closer_look(bucket, key, SecondaryHash::from_hash(home.hash.0)),
-            clear => clear,
-        };
-        let found = match clear {
-            Sighting::Slab(slab) => return (Effect::Unchanged, FirstLine::Slab(slab)),
-            Sighting::Pair(pair) => match visit(bucket.inline_value_mut(pair)) {
+        let found = match probe {
+            Probe::Slab(_) => return (Effect::Unchanged, FirstLine::Elsewhere),
+            Probe::Pair(pair) => match visit(bucket.inline_value_mut(pair)) {
                 Visit::Done(effect) => return (effect, FirstLine::Visited),
                 Visit::Left => Some(pair),
             },
-            Sighting::Nothing | Sighting::Unclear => None,
+            Probe::Absent => None,
         };
-        self.look_beyond(bucket, found, key, edit(found.is_some()))
+        self.edit_probed(bucket, found, key, edit(found.is_some()))
     }
 
-    /// What the first line shows beside a visit that did all, and a slab.
+    /// Makes an edit after a probe, if this bucket is all that it takes.
     #[inline(never)]
-    fn look_beyond(
+    fn edit_probed(
         &self,
         bucket: &mut Bucket,
         found: Option<InlinePair>,
@@ -308,13 +266,13 @@ impl<M: Memory> HashTable<M> {
 
     /// Says that a slab will be looked at soon.
     #[inline]
-    pub(crate) fn announce_slab(&self, slab: SlabSlot) {
-        self.memory.announce(slab.pointer.span(slab.class.size()));
+    pub(crate) fn prefetch_slab(&self, slab: SlabSlot) {
+        self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Looks at an announced slab. Whether it holds the pair, and `visit` did all that was to be done.
+    /// Looks at an prefetched slab. Whether it holds the pair, and `visit` did all that was to be done.
     #[inline(always)]
-    pub(crate) fn visit_slab_at_hand(
+    pub(crate) fn access_resident_slab(
         &self,
         slab: SlabSlot,
         key: &[u8],
@@ -327,7 +285,7 @@ impl<M: Memory> HashTable<M> {
                 Some(Visit::Left) | None => (Effect::Unchanged, false),
             }
         };
-        self.memory.update_at_hand(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
+        self.memory.update_resident(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
     }
 
     /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `Err`: the
@@ -344,17 +302,18 @@ impl<M: Memory> HashTable<M> {
     ) -> Result<Location, FirstLine> {
         let look = |line: &mut Line| {
             let bucket = Bucket::from_line_mut(line);
-            let (effect, first) = self.look(bucket, key, home, &mut visit, edit);
+            let probe = self.probe(bucket, key, home);
+            let (effect, first) = self.access_probed(bucket, probe, key, &mut visit, edit);
             (effect, (first, *bucket))
         };
         let at = home.bucket.pointer();
-        let (first, bucket) = self.memory.update_announced_line(at, look).await;
+        let (first, bucket) = self.memory.update_prefetched_line(at, look).await;
         let place = Place { at, bucket };
         match first {
             FirstLine::Visited | FirstLine::Edited => Err(first),
             FirstLine::Absent if needed_slots == 0 => Err(first),
             FirstLine::Inline(pair) => Ok(Location::Inline { place, pair }),
-            FirstLine::Absent | FirstLine::Slab(_) | FirstLine::Elsewhere => {
+            FirstLine::Absent | FirstLine::Elsewhere => {
                 self.seek_on(place, key, home, needed_slots, visit).await.ok_or(FirstLine::Visited)
             }
         }

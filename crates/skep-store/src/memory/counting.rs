@@ -87,14 +87,14 @@ impl<M: Memory> Memory for CountingMemory<M> {
         self.memory.size()
     }
 
-    fn announce(&self, span: Span) {
-        self.memory.announce(span);
+    fn prefetch(&self, span: Span) {
+        self.memory.prefetch(span);
     }
 
-    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(super::LINE_SIZE);
         self.count_read(span);
-        let (effect, result) = self.memory.update_announced_line(pointer, keep_effect(visit)).await;
+        let (effect, result) = self.memory.update_prefetched_line(pointer, keep_effect(visit)).await;
         self.count_change(span, effect);
         result
     }

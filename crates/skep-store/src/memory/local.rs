@@ -16,7 +16,7 @@ use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, Span};
 pub enum RegionError {
     /// The kernel refused.
     #[error(
-        "the system has no {} of address space for a store's memory ({reason}); choose a smaller --memory",
+        "the system has no {} of address space for a store's memory ({reason})",
         in_words(*size)
     )]
     Refused {
@@ -25,9 +25,9 @@ pub enum RegionError {
         /// The kernel's word.
         reason: String,
     },
-    /// Pointers of 31 bits in 32-byte grains end at 64 GiB.
+    /// Pointers of 31 bits in 32-byte units end at 64 GiB.
     #[error(
-        "a shard's memory of {} is out of reach of its pointers, which end at 64 GiB; use more shards or a smaller --memory",
+        "a store's memory of {} is out of reach of its pointers, which end at 64 GiB",
         in_words(*size)
     )]
     TooLarge {
@@ -36,7 +36,7 @@ pub enum RegionError {
     },
     /// There must be room for at least one bucket and some slabs.
     #[error(
-        "a shard's memory of {} is too small, it takes at least {}; use fewer shards or a larger --memory",
+        "a store's memory of {} is too small, it takes at least {}",
         in_words(*size), in_words(*size_min)
     )]
     TooSmall {
@@ -116,7 +116,7 @@ impl LocalMemory {
         panic!("an access ends beyond the memory");
     }
 
-    /// Shows a line, which may be changed. A line that was not announced is waited for.
+    /// Shows a line, which may be changed. A line that was not prefetched is waited for.
     #[inline]
     pub fn with_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> R) -> R {
         let address = self.line_address(pointer);
@@ -171,7 +171,7 @@ impl Memory for LocalMemory {
     }
 
     #[inline]
-    fn announce(&self, span: Span) {
+    fn prefetch(&self, span: Span) {
         // Most spans are one line, so the first needs no comparison.
         let mut line = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
         let end = span.pointer().byte_offset() + span.size();
@@ -185,12 +185,12 @@ impl Memory for LocalMemory {
     }
 
     #[inline]
-    fn announce_line(&self, pointer: Pointer) {
+    fn prefetch_line(&self, pointer: Pointer) {
         prefetch(self.mapping.base().as_ptr().wrapping_add(pointer.byte_offset()));
     }
 
     #[inline(always)]
-    fn update_lines_at_hand<T>(
+    fn update_resident_lines<T>(
         &self,
         lines: impl Iterator<Item = (Pointer, T)>,
         mut visit: impl FnMut(&mut Line, T) -> Effect,
@@ -210,18 +210,18 @@ impl Memory for LocalMemory {
     }
 
     #[inline]
-    fn update_at_hand<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
+    fn update_resident<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
         Some(self.visit(span, visit).1)
     }
 
     #[inline]
-    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         self.with_line(pointer, visit).1
     }
 
     #[inline]
     async fn read_line(&self, pointer: Pointer) -> Line {
-        self.announce_line(pointer);
+        self.prefetch_line(pointer);
         self.pause().await;
         // SAFETY: the line lies within the region, aligned and initialised, and no closure holds a reference to it.
         unsafe { self.line_address(pointer).read() }
@@ -235,14 +235,14 @@ impl Memory for LocalMemory {
 
     #[inline]
     async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
-        self.announce(span);
+        self.prefetch(span);
         self.pause().await;
         self.visit(span, |bytes| visit(bytes))
     }
 
     #[inline]
     async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
-        self.announce(span);
+        self.prefetch(span);
         self.pause().await;
         self.visit(span, |bytes| visit(bytes).1)
     }
@@ -250,7 +250,7 @@ impl Memory for LocalMemory {
     #[inline]
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
         // The lines of a slab that was free are seldom near; a store to them waits as a load would.
-        self.announce(span);
+        self.prefetch(span);
         self.pause().await;
         self.visit(span, fill);
     }

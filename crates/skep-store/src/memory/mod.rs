@@ -32,9 +32,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes of a line: what the processor's caches, a DRAM burst and KV-Direct's DMA engine move at once.
 pub const LINE_SIZE: usize = 64;
 /// Bytes that a pointer counts in.
-pub const GRAIN_SIZE: usize = 32;
+pub const UNIT_SIZE: usize = 32;
 /// Most bytes that 31-bit pointers reach: 64 GiB.
-pub const MEMORY_SIZE_MAX: u64 = (1 << 31) * GRAIN_SIZE as u64;
+pub const MEMORY_SIZE_MAX: u64 = (1 << 31) * UNIT_SIZE as u64;
 
 /// One line, by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -43,7 +43,7 @@ pub struct Line(pub [u8; LINE_SIZE]);
 
 const _: () = assert!(size_of::<Line>() == LINE_SIZE && align_of::<Line>() == LINE_SIZE);
 
-/// A place in a memory, in grains of 32 bytes from its start.
+/// A place in a memory, in units of 32 bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pointer(u32);
 
@@ -51,19 +51,19 @@ impl Pointer {
     /// Bits of a pointer.
     pub const BITS: u32 = 31;
 
-    /// The pointer to this grain.
+    /// The pointer to this unit.
     ///
     /// # Panics
     /// If the number has more than 31 bits.
-    pub fn new(grain: u32) -> Self {
-        assert!(grain >> Self::BITS == 0, "a pointer has 31 bits");
-        Pointer(grain)
+    pub fn new(unit: u32) -> Self {
+        assert!(unit >> Self::BITS == 0, "a pointer has 31 bits");
+        Pointer(unit)
     }
 
     /// The pointer to a line.
     pub fn to_line(line_index: u64) -> Self {
-        let grain = line_index * (LINE_SIZE / GRAIN_SIZE) as u64;
-        Pointer::new(u32::try_from(grain).expect("the line lies within 64 GiB"))
+        let unit = line_index * (LINE_SIZE / UNIT_SIZE) as u64;
+        Pointer::new(u32::try_from(unit).expect("the line lies within 64 GiB"))
     }
 
     /// The pointer to a line below 2³⁰, which is where a memory ends.
@@ -74,16 +74,16 @@ impl Pointer {
         Pointer((line_index << 1) & ((1 << Self::BITS) - 1))
     }
 
-    /// Number of the grain.
+    /// Number of the unit.
     #[inline]
-    pub fn grain(self) -> u32 {
+    pub fn unit(self) -> u32 {
         self.0
     }
 
     /// Bytes from the start of the memory.
     #[inline]
     pub fn byte_offset(self) -> usize {
-        self.0 as usize * GRAIN_SIZE
+        self.0 as usize * UNIT_SIZE
     }
 
     /// The `size` bytes from here on.
@@ -140,17 +140,17 @@ pub trait Memory {
     fn size(&self) -> u64;
 
     /// Says that a span will be used soon.
-    fn announce(&self, span: Span);
+    fn prefetch(&self, span: Span);
 
     /// Says that a line will be used soon.
-    fn announce_line(&self, pointer: Pointer) {
-        self.announce(pointer.span(LINE_SIZE));
+    fn prefetch_line(&self, pointer: Pointer) {
+        self.prefetch(pointer.span(LINE_SIZE));
     }
 
-    /// Shows announced lines one after the other, each with what comes with it, if this memory can show them at once and
-    /// without an await; most cannot, and need not. Whether it did. Each is then as [`Memory::update_announced_line`] has
+    /// Shows prefetched lines one after the other, each with what comes with it, if this memory can show them at once and
+    /// without an await; most cannot, and need not. Whether it did. Each is then as [`Memory::update_prefetched_line`] has
     /// it, for an operation that has nothing else to wait for.
-    fn update_lines_at_hand<T>(
+    fn update_resident_lines<T>(
         &self,
         lines: impl Iterator<Item = (Pointer, T)>,
         visit: impl FnMut(&mut Line, T) -> Effect,
@@ -159,15 +159,15 @@ pub trait Memory {
         false
     }
 
-    /// Shows an announced span in the same way.
-    fn update_at_hand<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
+    /// Shows an prefetched span in the same way.
+    fn update_resident<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
         let _ = (span, visit);
         None
     }
 
-    /// Reads a line that was announced long enough ago to be there, and writes it back if `visit` changed it. Admission
-    /// announces the first lines of a whole batch.
-    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R;
+    /// Reads a line that was prefetched long enough ago to be there, and writes it back if `visit` changed it. Admission
+    /// prefetches the first lines of a whole batch.
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R;
 
     /// Reads a line.
     async fn read_line(&self, pointer: Pointer) -> Line;

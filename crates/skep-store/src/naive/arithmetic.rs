@@ -1,12 +1,12 @@
 //! λ once more, in the slowest and plainest way: one element at a time, integers in 128 bits, floats in 64.
 //!
-//! It shares nothing with [`crate::function`] but the names, so that the two can be held against each other. Exact
+//! It shares nothing with [`skep_core::function`] but the names, so that the two can be held against each other. Exact
 //! results are cut to the width of the type at the end of each step; an `f32` is rounded from the `f64` result,
 //! which is what a single rounding would give for one addition, subtraction or multiplication.
 
 use std::cmp::Ordering;
 
-use crate::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 
 /// One element: its type and its bits, zeros above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

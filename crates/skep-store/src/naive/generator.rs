@@ -7,8 +7,8 @@
 use std::ops::RangeInclusive;
 
 use super::random::SplitMix64;
-use crate::function::{Element, Fold, Predicate, UpdateFunction};
-use crate::operation::{
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{
     Filter, KEY_SIZE_MAX, Operation, PutCondition, Reduce, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
     Shape, Update, VALUE_SIZE_MAX,
 };
@@ -495,7 +495,7 @@ mod tests {
 
     use super::*;
     use crate::naive::{NaiveReply, NaiveStore, random};
-    use crate::operation::OperationError;
+    use skep_core::operation::OperationError;
 
     #[test]
     fn the_same_seed_gives_the_same_requests() {
@@ -536,18 +536,18 @@ mod tests {
                 let has_elements = store.get(request.key).is_some_and(|value| !value.is_empty());
                 let reply = store.execute(&request);
                 if let NaiveReply::Failed(error) = reply {
-                    errors.insert(error.code());
+                    errors.insert(error as u8);
                 }
                 let done = matches!(reply, NaiveReply::Done | NaiveReply::Value(_));
                 match request.operation {
                     Operation::Update(update) if done && has_elements => {
-                        updates.insert((update.function.code(), update.element.code(), update.shape as u8));
+                        updates.insert((update.function as u8, update.element as u8, update.shape as u8));
                     }
                     Operation::Reduce(reduce) if done && has_elements => {
-                        folds.insert((reduce.fold.code(), reduce.element.code()));
+                        folds.insert((reduce.fold as u8, reduce.element as u8));
                     }
                     Operation::Filter(filter) if done && has_elements => {
-                        filters.insert((filter.predicate.code(), filter.element.code()));
+                        filters.insert((filter.predicate as u8, filter.element as u8));
                     }
                     Operation::Put { value, .. } if done => match value.len() {
                         0 => sizes[0] += 1,
@@ -580,7 +580,7 @@ mod tests {
             let is_possible =
                 |error: &OperationError| !error.is_out_of_memory() && *error != OperationError::NotOrdered;
             let possible = OperationError::ALL.into_iter().filter(is_possible);
-            let expected: Vec<u8> = possible.map(OperationError::code).collect();
+            let expected: Vec<u8> = possible.map(|error| error as u8).collect();
             assert!(errors.iter().eq(&expected), "SKEP_SEED={seed}: {errors:?}");
             assert!(sizes.iter().all(|&count| count > 100), "SKEP_SEED={seed}: {sizes:?}");
             for (kind, (tried, succeeded)) in outcomes {

@@ -14,13 +14,15 @@
 //! 4. Only now something changes.
 //!
 //! So an invalid request on a missing key is `Failed`, and a fold of the wrong width over a missing key is
-//! `NotFound`. No operation makes a value longer than [`VALUE_SIZE_MAX`](crate::operation::VALUE_SIZE_MAX).
+//! `NotFound`. No operation makes a value longer than [`VALUE_SIZE_MAX`](skep_core::operation::VALUE_SIZE_MAX).
 //!
 //! The naive store has no memory to run out of. A store that answers an error that
 //! [is out of memory](OperationError::is_out_of_memory) says that nothing happened: [`NaiveStore::check`] then leaves the
 //! map alone.
 
 mod arithmetic;
+#[cfg(test)]
+mod functions;
 mod generator;
 mod random;
 mod scan;
@@ -34,7 +36,7 @@ use scan::NaiveLeases;
 #[cfg(test)]
 pub(crate) use random::{SplitMix64, test_seeds};
 
-use crate::operation::{
+use skep_core::operation::{
     Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanLease, Update,
 };
 
@@ -276,8 +278,8 @@ fn add_decimal(value: Option<&[u8]>, delta: i64) -> (NaiveReply, Change) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::function::{Element, Fold, Predicate, UpdateFunction};
-    use crate::operation::{KEY_SIZE_MAX, Shape, VALUE_SIZE_MAX};
+    use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+    use skep_core::operation::{KEY_SIZE_MAX, Shape, VALUE_SIZE_MAX};
 
     const ADD_U16: Update<'_> = Update {
         function: UpdateFunction::Add,

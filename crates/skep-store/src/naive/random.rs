@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use super::Scalar;
-use crate::function::Element;
+use skep_core::function::Element;
 
 /// Elements at the front of a value are chosen with care; the rest of a long one, from this byte on, at random.
 const CHOSEN_SIZE_MAX: usize = 256;

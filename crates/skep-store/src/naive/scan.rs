@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::NaiveReply;
-use crate::operation::{
+use crate::ordered::LEASE_COUNT_MAX;
+use skep_core::operation::{
     OperationError, PAGE_COUNT_MAX, PAGE_SIZE_GOAL, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
-use crate::ordered::LEASE_COUNT_MAX;
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 

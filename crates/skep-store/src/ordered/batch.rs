@@ -7,7 +7,7 @@
 //!                                                       └ log directory ─▶ entry ─▶ answer
 //! ```
 //!
-//! Each arrow is a loop over the group: it visits what the loop before has announced, and announces what the next one
+//! Each arrow is a loop over the group: it visits what the loop before has prefetched, and prefetches what the next one
 //! will visit. The stages are written out by hand over the same searches as a single get: as futures they would take
 //! about fifty nanoseconds more each. All gets of a batch are one operation and read one version. Scans in batches begin in
 //! the same way, and so do groups of writes.
@@ -47,12 +47,12 @@ impl<T: Trace> OrderedStore<T> {
         for _ in 0..root.level() {
             for ((key, node), place) in keys.iter().zip(&nodes).zip(&mut places) {
                 *place = Shortcuts::open(*node).find(Target::AtOrBelow(key));
-                interior::announce_segment(*node, *place);
+                interior::prefetch_segment(*node, *place);
             }
             for (((key, node), place), child) in keys.iter().zip(&nodes).zip(&places).zip(&mut children) {
                 let ChildPlace { lid, hint, .. } = interior::find_in_segment(*node, *place, Target::AtOrBelow(key));
-                self.frames.announce_entry(lid);
-                self.frames.announce_hinted(hint);
+                self.frames.prefetch_entry(lid);
+                self.frames.prefetch_hinted(hint);
                 *child = Some((lid, hint));
             }
             for (child, node) in children[..keys.len()].iter().zip(&mut nodes) {
@@ -81,7 +81,7 @@ impl<T: Trace> OrderedStore<T> {
             fingerprints[number] = fingerprint(key);
             in_log[number] = leaf::log_candidates(leaf, fingerprints[number]) as u16;
             if in_log[number] != 0 {
-                leaf.frame().announce_line(leaf.log_start());
+                leaf.frame().prefetch_line(leaf.log_start());
             }
         }
         let places = find_segments(&leaves, keys);
@@ -90,13 +90,13 @@ impl<T: Trace> OrderedStore<T> {
         for number in 0..keys.len() {
             let (leaf, place) = (leaves[number], places[number]);
             if in_log[number] != 0 {
-                log::announce(leaf, in_log[number].ilog2() as usize);
+                log::prefetch(leaf, in_log[number].ilog2() as usize);
             }
             let spot = leaf::first_spot(leaf, place, fingerprints[number]);
             if spot != Spot::NONE {
                 let (offset, size) =
                     (usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
-                leaf.frame().announce(offset, size);
+                leaf.frame().prefetch(offset, size);
             }
             spots[number] = spot;
         }
@@ -129,7 +129,7 @@ impl<'g, T: Trace> KeyPlaces<'g, T> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// The places of up to [`GROUP_SIZE`] keys that will be written. What a write begins with is announced: the item
+    /// The places of up to [`GROUP_SIZE`] keys that will be written. What a write begins with is prefetched: the item
     /// that may have the key, or all of its segment, the log's directory and its end, and the entry that may have the key; of a
     /// leaf that will be merged, all.
     pub(super) fn places_of_group<'g>(&'g self, keys: &[&[u8]], guard: &'g Guard<'_>) -> KeyPlaces<'g, T> {
@@ -138,25 +138,25 @@ impl<T: Trace> OrderedStore<T> {
         let mut fingerprints = [0; GROUP_SIZE];
         for (number, key) in keys.iter().enumerate() {
             fingerprints[number] = fingerprint(key);
-            log::announce_end(leaves[number]);
+            log::prefetch_end(leaves[number]);
         }
         for (number, fingerprint) in fingerprints[..keys.len()].iter().enumerate() {
             let leaf = leaves[number];
             if self.log_block.is_full(leaf) {
-                leaf.frame().announce(0, leaf.log_start() + LINE_SIZE + leaf.state().log_size());
+                leaf.frame().prefetch(0, leaf.log_start() + LINE_SIZE + leaf.state().log_size());
                 continue;
             }
             let candidates = leaf::log_candidates(leaf, *fingerprint);
             if candidates != 0 {
-                log::announce(leaf, candidates.ilog2() as usize);
+                log::prefetch(leaf, candidates.ilog2() as usize);
             }
-            leaf::announce_place(leaf, segments[number], *fingerprint);
+            leaf::prefetch_place(leaf, segments[number], *fingerprint);
         }
         KeyPlaces { leaves, segments, fingerprints }
     }
 }
 
-/// The segments of leaves in which keys lie, their first lines announced.
+/// The segments of leaves in which keys lie, their first lines prefetched.
 #[inline]
 pub(super) fn find_segments<T: Trace>(
     leaves: &[Node<'_, T>; GROUP_SIZE],
@@ -169,11 +169,11 @@ pub(super) fn find_segments<T: Trace>(
         match shortcuts.find_untied(Target::AtOrBelow(key)) {
             Ok(place) => {
                 places[number] = place;
-                leaf.frame().announce_line(usize::from(place.start));
+                leaf.frame().prefetch_line(usize::from(place.start));
             }
             Err(tie) => {
                 tied |= 1 << number;
-                shortcut::announce_tied(leaf.frame(), tie, key);
+                shortcut::prefetch_tied(leaf.frame(), tie, key);
             }
         }
     }
@@ -181,7 +181,7 @@ pub(super) fn find_segments<T: Trace>(
         let number = tied.trailing_zeros() as usize;
         tied &= tied - 1;
         places[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
-        leaves[number].frame().announce_line(usize::from(places[number].start));
+        leaves[number].frame().prefetch_line(usize::from(places[number].start));
     }
     places
 }

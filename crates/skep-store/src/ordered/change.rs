@@ -14,8 +14,8 @@ use super::segment::Value;
 use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use crate::function::{DecimalText, add_decimal, update};
-use crate::operation::{OperationError, PutCondition, Reply, Update};
+use skep_core::function::{DecimalText, add_decimal, update};
+use skep_core::operation::{OperationError, PutCondition, Reply, Update};
 
 /// What is to be done with a key.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@
 //!                        └── run ──┘└ run ─┘└ run ─┘        in a run one pair lies behind the other
 //! ```
 //!
-//! What a cursor comes to is announced first, as far as pairs are wanted and a few segments at a time: their lines travel
+//! What a cursor comes to is prefetched first, as far as pairs are wanted and a few segments at a time: their lines travel
 //! together.
 
 use super::frame::Node;
@@ -27,43 +27,43 @@ pub(super) struct LeafCursor<'g, T> {
     /// The next entry in that order, and the item of the segment before which it stands: none if it is in a later segment.
     place: usize,
     entry_item: usize,
-    /// The next entry in order that was not announced.
-    place_announced: usize,
+    /// The next entry in order that was not prefetched.
+    place_prefetched: usize,
     segment: Segment<'g, T>,
     segment_index: usize,
-    /// The next segment that was not announced.
-    segment_announced: usize,
+    /// The next segment that was not prefetched.
+    segment_prefetched: usize,
     /// The next item of the segment.
     item: usize,
 }
 
 /// In the place of an item that no segment has.
 const NO_ITEM: usize = usize::MAX;
-/// Bytes of pairs behind a segment that are announced at a time: many lines travel together, and all stay at hand until
+/// Bytes of pairs behind a segment that are prefetched at a time: many lines travel together, and all stay resident until
 /// they are visited.
 const AHEAD_SIZE: usize = 2048;
 
 impl<'g, T: Trace> LeafCursor<'g, T> {
     /// Says that a cursor will begin with this segment, with all of it or with its head, and go on as far as to an end. The
-    /// lines of header and shortcut index are at hand.
+    /// lines of header and shortcut index are resident.
     #[inline(always)]
-    pub(super) fn announce(leaf: Node<'g, T>, segment: usize, is_whole: bool, end: End<'_>) {
+    pub(super) fn prefetch(leaf: Node<'g, T>, segment: usize, is_whole: bool, end: End<'_>) {
         if leaf.state().log_count() > 0 {
-            leaf.frame().announce_line(leaf.log_start());
+            leaf.frame().prefetch_line(leaf.log_start());
         }
         let shortcuts = Shortcuts::open(leaf);
         match is_whole {
-            true => shortcuts.announce_segment(segment),
-            false => leaf.frame().announce_line(shortcuts.segment_start(segment)),
+            true => shortcuts.prefetch_segment(segment),
+            false => leaf.frame().prefetch_line(shortcuts.segment_start(segment)),
         }
         // Whether the range ends before the next segment is asked before anything else of that is read.
         if let Some(key) = end.key()
             && segment + 1 < shortcuts.segment_count()
         {
-            shortcuts.announce_boundary(segment + 1, key.len());
+            shortcuts.prefetch_boundary(segment + 1, key.len());
         }
         if leaf.log_start() - shortcuts.segment_end(segment) < AHEAD_SIZE {
-            leaf.announce_right_entry();
+            leaf.prefetch_right_entry();
         }
     }
 
@@ -78,18 +78,18 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             order,
             place,
             entry_item,
-            place_announced: place,
+            place_prefetched: place,
             segment,
             segment_index,
-            segment_announced: segment_index,
+            segment_prefetched: segment_index,
             item: 0,
         }
     }
 
-    /// Says that so many pairs will be visited, before an end: announces them and the log entries among them. If the leaf does
+    /// Says that so many pairs will be visited, before an end: prefetches them and the log entries among them. If the leaf does
     /// not have as many, the leaf to the right is next.
     #[inline(always)]
-    pub(super) fn announce_ahead(&mut self, pair_count: usize, end: End<'_>) {
+    pub(super) fn prefetch_ahead(&mut self, pair_count: usize, end: End<'_>) {
         let leaf = self.leaf();
         let shortcuts = Shortcuts::open(leaf);
         let segment_count = shortcuts.segment_count();
@@ -97,43 +97,43 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         let pair_size = self.segment.pair_size_mean(end_here);
         let size = pair_count.saturating_mul(pair_size);
         let size_here = (self.segment.count() - self.item) * pair_size;
-        if self.segment_announced == self.segment_index {
-            self.segment_announced += 1;
+        if self.segment_prefetched == self.segment_index {
+            self.segment_prefetched += 1;
             if self.item == 0 {
-                shortcuts.announce_segment(self.segment_index);
+                shortcuts.prefetch_segment(self.segment_index);
             } else if self.segment.is_uniform() {
-                leaf.frame().announce(self.segment.place(self.item).0, size.min(size_here));
+                leaf.frame().prefetch(self.segment.place(self.item).0, size.min(size_here));
             }
         }
-        let mut next = self.segment_announced;
-        let mut end_announced = shortcuts.segment_end(next - 1);
+        let mut next = self.segment_prefetched;
+        let mut end_prefetched = shortcuts.segment_end(next - 1);
         let is_in_range = |segment| match end {
             End::Last => true,
             _ => shortcuts.first_key(segment).is_none_or(|key| end.admits(key)),
         };
-        let mut size = size.saturating_sub(size_here + end_announced - end_here);
-        while size > 0 && next < segment_count && end_announced - end_here < AHEAD_SIZE && is_in_range(next) {
-            let start = std::mem::replace(&mut end_announced, shortcuts.segment_end(next));
-            let pairs_size = end_announced - start - UNIFORM_HEAD_SIZE;
-            leaf.frame().announce(start, UNIFORM_HEAD_SIZE + size.min(pairs_size));
+        let mut size = size.saturating_sub(size_here + end_prefetched - end_here);
+        while size > 0 && next < segment_count && end_prefetched - end_here < AHEAD_SIZE && is_in_range(next) {
+            let start = std::mem::replace(&mut end_prefetched, shortcuts.segment_end(next));
+            let pairs_size = end_prefetched - start - UNIFORM_HEAD_SIZE;
+            leaf.frame().prefetch(start, UNIFORM_HEAD_SIZE + size.min(pairs_size));
             // There lies the value of the boundary key.
-            leaf.frame().announce_line(end_announced - SEGMENT_ALIGNMENT);
+            leaf.frame().prefetch_line(end_prefetched - SEGMENT_ALIGNMENT);
             size = size.saturating_sub(pairs_size);
             next += 1;
         }
         if size > 0 && next == segment_count {
-            leaf.announce_right();
+            leaf.prefetch_right();
         }
-        // That of the segment at hand is one of them if its first pair is wanted.
-        let first_boundary = (self.segment_announced - usize::from(self.item == 0)).max(1);
+        // That of the segment resident is one of them if its first pair is wanted.
+        let first_boundary = (self.segment_prefetched - usize::from(self.item == 0)).max(1);
         if first_boundary < next {
-            shortcuts.announce_boundaries(first_boundary..next, self.segment.key_size());
+            shortcuts.prefetch_boundaries(first_boundary..next, self.segment.key_size());
         }
-        while self.place_announced < self.order.count() && self.order.segment(leaf, self.place_announced) < next {
-            log::announce(leaf, self.order.entry(self.place_announced));
-            self.place_announced += 1;
+        while self.place_prefetched < self.order.count() && self.order.segment(leaf, self.place_prefetched) < next {
+            log::prefetch(leaf, self.order.entry(self.place_prefetched));
+            self.place_prefetched += 1;
         }
-        self.segment_announced = next;
+        self.segment_prefetched = next;
     }
 
     /// The leaf.
@@ -161,14 +161,14 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Goes on to the next segment, if it was announced.
+    /// Goes on to the next segment, if it was prefetched.
     #[inline(always)]
-    pub(super) fn next_announced_segment(&mut self) -> bool {
-        let is_announced = self.segment_index + 1 < self.segment_announced;
-        if is_announced {
+    pub(super) fn next_prefetched_segment(&mut self) -> bool {
+        let is_prefetched = self.segment_index + 1 < self.segment_prefetched;
+        if is_prefetched {
             self.pass_segment();
         }
-        is_announced
+        is_prefetched
     }
 
     /// Goes on to the next segment, which the leaf has.
@@ -262,13 +262,13 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     }
 
     /// Goes to the item that may be the key's, as its fingerprint tells: in most scans it is there. If there is none, behind
-    /// all, and the whole segment is announced.
+    /// all, and the whole segment is prefetched.
     #[inline(always)]
     pub(super) fn guess_start(&mut self, key: &[u8]) {
         let candidates = if self.segment.is_uniform() { self.segment.matching(fingerprint(key)) } else { 0 };
         self.item = self.segment.count().min(candidates.trailing_zeros() as usize);
         if candidates == 0 {
-            Shortcuts::open(self.leaf()).announce_segment(self.segment_index);
+            Shortcuts::open(self.leaf()).prefetch_segment(self.segment_index);
         }
     }
 

@@ -6,7 +6,7 @@
 //! without a write that came before it, so the batch ends with it. It also ends when as many requests were deferred as fit
 //! here: each has tried in vain, and the work of a batch is bounded.
 
-use crate::operation::{Operation, Request, Scan, ScanEnd, ScanStart};
+use skep_core::operation::{Operation, Request, Scan, ScanEnd, ScanStart};
 
 /// Most requests of a batch that are deferred one by one.
 const COUNT_MAX: usize = 32;
@@ -70,7 +70,7 @@ fn may_show(from: &[u8], scan: &Scan<'_>, key: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{ScanAnswer, ScanLease};
+    use skep_core::operation::{ScanAnswer, ScanLease};
 
     #[test]
     fn scans_show_the_keys_of_their_range() {

@@ -24,10 +24,10 @@ use super::session::{Outcome, Session};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::write::{KeyPlace, Writer};
-use crate::operation::{
+use crate::processor::{Grant, Replies, answer_filter, answer_reduce};
+use skep_core::operation::{
     Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
 };
-use crate::processor::{Grant, Replies, answer_filter, answer_reduce};
 
 /// What a pair that a scan passes counts for, in bytes of large values, beside what it answers: a line.
 const PAIR_WORK: usize = crate::memory::LINE_SIZE;

@@ -185,13 +185,13 @@ impl<T: Trace> Frames<T> {
 
     /// Says that the page table's entry of a node will be used soon.
     #[inline]
-    pub(super) fn announce_entry(&self, lid: Lid) {
+    pub(super) fn prefetch_entry(&self, lid: Lid) {
         prefetch(self.table.base().as_ptr().wrapping_add(lid.index() * size_of::<AtomicU32>()));
     }
 
     /// Says that header and shortcut index of the frame that a hint names will be used soon.
     #[inline(always)]
-    pub(super) fn announce_hinted(&self, hint: Hint<'_>) {
+    pub(super) fn prefetch_hinted(&self, hint: Hint<'_>) {
         let line = self.region.base().as_ptr().wrapping_add(hint.guess() as usize * GRANULE_SIZE);
         prefetch(line);
         prefetch(line.wrapping_add(LINE_SIZE));
@@ -275,25 +275,25 @@ impl<T> Copy for Frame<'_, T> {}
 impl<'g, T: Trace> Frame<'g, T> {
     /// Says that bytes of the frame will be used soon.
     #[inline(always)]
-    pub(super) fn announce(self, offset: usize, size: usize) {
+    pub(super) fn prefetch(self, offset: usize, size: usize) {
         let mut line = offset / LINE_SIZE * LINE_SIZE;
-        self.announce_line(line);
+        self.prefetch_line(line);
         line += LINE_SIZE;
         while line < offset + size {
-            self.announce_line(line);
+            self.prefetch_line(line);
             line += LINE_SIZE;
         }
     }
 
     /// Says that so many lines will be used soon, from that of this byte on.
     #[inline(always)]
-    pub(super) fn announce_lines(self, offset: usize, count: usize) {
-        (0..count).for_each(|line| self.announce_line(offset + line * LINE_SIZE));
+    pub(super) fn prefetch_lines(self, offset: usize, count: usize) {
+        (0..count).for_each(|line| self.prefetch_line(offset + line * LINE_SIZE));
     }
 
     /// Says that the line of this byte of the frame will be used soon.
     #[inline(always)]
-    pub(super) fn announce_line(self, offset: usize) {
+    pub(super) fn prefetch_line(self, offset: usize) {
         prefetch(self.address.as_ptr().wrapping_add(offset));
     }
 
@@ -419,20 +419,20 @@ impl<'g, T: Trace> Node<'g, T> {
 
     /// Says that the page table's entry of the leaf behind will be used soon.
     #[inline]
-    pub(super) fn announce_right_entry(self) {
+    pub(super) fn prefetch_right_entry(self) {
         if let Some(lid) = self.right() {
-            self.frame.frames.announce_entry(lid);
+            self.frame.frames.prefetch_entry(lid);
         }
     }
 
     /// Says that the first lines of the leaf behind will be read soon.
     #[inline]
-    pub(super) fn announce_right(self) {
+    pub(super) fn prefetch_right(self) {
         if let Some(lid) = self.right() {
             let frames = self.frame.frames;
             let number = NonZeroU32::new(frames.page_table().frame(lid.index())).map(FrameNumber::from_bits);
             if let Some(number) = number {
-                frames.frame(number).announce(0, 2 * LINE_SIZE);
+                frames.frame(number).prefetch(0, 2 * LINE_SIZE);
             }
         }
     }

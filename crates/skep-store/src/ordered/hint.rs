@@ -1,7 +1,7 @@
 //! Child hints: where the frame of a child was when somebody last came by, beside its LID in the parent.
 //!
 //! ```text
-//!           ┌ hint ─▶ first lines of a frame, announced ┐
+//!           ┌ hint ─▶ first lines of a frame, prefetched ┐
 //! parent ───┤                                           ├─▶ the latest frame
 //!           └ LID ──▶ entry of the page table ──────────┘
 //! ```

@@ -67,10 +67,10 @@ pub(super) struct ChildPlace<'g> {
 
 /// Says that a segment will be read soon: its hints and its windows.
 #[inline(always)]
-pub(super) fn announce_segment<T: Trace>(node: Node<'_, T>, place: SegmentPlace) {
+pub(super) fn prefetch_segment<T: Trace>(node: Node<'_, T>, place: SegmentPlace) {
     let start = usize::from(place.start);
-    node.frame().announce_line(start);
-    node.frame().announce_line(start + LINE_SIZE);
+    node.frame().prefetch_line(start);
+    node.frame().prefetch_line(start + LINE_SIZE);
 }
 
 /// The child in which the target lies, in the segment found before.
@@ -90,7 +90,7 @@ pub(super) fn find_in_segment<'g, T: Trace>(
 pub(super) fn find<'g, T: Trace>(node: Node<'g, T>, target: Target<'_>) -> ChildPlace<'g> {
     let place = Shortcuts::open(node).find(target);
     // Its windows are read at once.
-    node.frame().announce_line(usize::from(place.start));
+    node.frame().prefetch_line(usize::from(place.start));
     find_in_segment(node, place, target)
 }
 

@@ -57,7 +57,7 @@ pub(super) fn read_log<'g, T: Trace>(
 #[inline(always)]
 pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
     let place = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
-    leaf.frame().announce_lines(usize::from(place.start), ANNOUNCED_LINES);
+    leaf.frame().prefetch_lines(usize::from(place.start), ANNOUNCED_LINES);
     let candidates = log_candidates(leaf, fingerprint);
     if candidates != 0
         && let Some(value) = read_log(leaf.frame(), key, candidates, version)
@@ -67,7 +67,7 @@ pub(super) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, 
     read_sorted(leaf, place, first_spot(leaf, place, fingerprint), key, fingerprint)
 }
 
-/// Lines of a segment that a single read announces, all of most segments: to look where it ends takes longer.
+/// Lines of a segment that a single read prefetches, all of most segments: to look where it ends takes longer.
 const ANNOUNCED_LINES: usize = SEGMENT_SIZE_GOAL / LINE_SIZE + 2;
 
 /// Where the first item of a segment lies that may have a key.
@@ -122,20 +122,20 @@ fn search_segment<'g, T: Trace>(
     None
 }
 
-/// Says that the place of a key will be looked for in a segment whose head is at hand: announces the item that may have it, or
+/// Says that the place of a key will be looked for in a segment whose head is resident: prefetches the item that may have it, or
 /// all of the segment.
 #[inline]
-pub(super) fn announce_place<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, fingerprint: u8) {
+pub(super) fn prefetch_place<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, fingerprint: u8) {
     let (start, number) = (usize::from(place.start), usize::from(place.segment));
     let segment = Segment::open(leaf, start, number);
     let candidates = segment.matching(fingerprint);
     if number > 0 && candidates & 1 == 1 {
-        Shortcuts::open(leaf).announce_boundary(number, segment.key_size());
+        Shortcuts::open(leaf).prefetch_boundary(number, segment.key_size());
     } else if candidates != 0 {
         let (offset, key_size, value_size) = segment.place(candidates.trailing_zeros() as usize);
-        leaf.frame().announce(offset, key_size + value_size);
+        leaf.frame().prefetch(offset, key_size + value_size);
     } else {
-        Shortcuts::open(leaf).announce_segment(number);
+        Shortcuts::open(leaf).prefetch_segment(number);
     }
 }
 

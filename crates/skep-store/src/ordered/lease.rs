@@ -81,7 +81,7 @@ pub(crate) struct LeaseReading<'l> {
 
 /// Figures of the leases of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeaseFigures {
+pub struct LeaseStatistics {
     /// Leases that are open.
     pub open: u64,
     /// Leases that ended before their scan did.
@@ -179,10 +179,10 @@ impl Leases {
         self.note_due(&table);
     }
 
-    pub(crate) fn figures(&self) -> LeaseFigures {
+    pub(crate) fn statistics(&self) -> LeaseStatistics {
         let table = self.table.lock();
         let Table { expired, ended_for_memory, .. } = *table;
-        LeaseFigures { open: table.leases.len() as u64, expired, ended_for_memory }
+        LeaseStatistics { open: table.leases.len() as u64, expired, ended_for_memory }
     }
 
     /// Notes when the next lease that nobody reads expires.

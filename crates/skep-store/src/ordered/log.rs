@@ -100,7 +100,7 @@ const HEAD_SIZE: usize = VALUE_SIZE_PLACE + 2;
 const OFFSET_UNIT: usize = 4;
 const _: () = assert!(LOG_COUNT_MAX <= 1 << 4);
 
-/// Bytes of an entry that are announced: the sizes of its key and value are not known yet.
+/// Bytes of an entry that are prefetched: the sizes of its key and value are not known yet.
 const ANNOUNCED_SIZE: usize = HEAD_SIZE + 32;
 
 const HINT_SHIFT: u32 = 8;
@@ -203,18 +203,18 @@ impl<'g> Entry<'g> {
     }
 }
 
-/// Says that a published entry will be read soon. Its directory word is at hand.
+/// Says that a published entry will be read soon. Its directory word is resident.
 #[inline(always)]
-pub(super) fn announce<T: Trace>(node: Node<'_, T>, entry: usize) {
+pub(super) fn prefetch<T: Trace>(node: Node<'_, T>, entry: usize) {
     let word = DirectoryWord::from_bits(node.log_word(entry));
-    node.frame().announce(node.log_start() + LINE_SIZE + word.offset, ANNOUNCED_SIZE);
+    node.frame().prefetch(node.log_start() + LINE_SIZE + word.offset, ANNOUNCED_SIZE);
 }
 
 /// Says that an entry will be written soon.
 #[inline(always)]
-pub(super) fn announce_end<T: Trace>(leaf: Node<'_, T>) {
-    leaf.frame().announce_line(leaf.log_start());
-    leaf.frame().announce(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), ANNOUNCED_SIZE);
+pub(super) fn prefetch_end<T: Trace>(leaf: Node<'_, T>) {
+    leaf.frame().prefetch_line(leaf.log_start());
+    leaf.frame().prefetch(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), ANNOUNCED_SIZE);
 }
 
 /// The version of an entry, above the node's.

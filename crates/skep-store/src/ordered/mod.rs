@@ -63,10 +63,10 @@ mod write;
 
 pub use check::Checked;
 pub use execute::OwnerRun;
-pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures};
+pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics};
 pub use log::LogBlock;
 pub use range::{End, Range, Start};
 pub use session::Session;
-pub use space::SpaceFigures;
+pub use space::SpaceStatistics;
 pub use trace::{LinesTouched, Touched, Trace, Untraced};
-pub use tree::{OrderedFigures, OrderedSettings, OrderedStore, SESSION_COUNT_MAX};
+pub use tree::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};

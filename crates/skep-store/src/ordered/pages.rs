@@ -6,7 +6,7 @@ use super::range::{End, Range, Start};
 use super::segment::Value;
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use crate::operation::{KEY_SIZE_MAX, PageWriter, Scan, ScanAnswer, ScanEnd, ScanStart};
+use skep_core::operation::{KEY_SIZE_MAX, PageWriter, Scan, ScanAnswer, ScanEnd, ScanStart};
 
 /// How a page ended.
 #[derive(Clone, Copy, Debug)]

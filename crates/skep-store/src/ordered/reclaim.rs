@@ -16,7 +16,7 @@
 use super::epoch::Epochs;
 use super::garbage::{Garbage, GarbageList};
 use super::lease::Leases;
-use super::space::{Space, SpaceFigures};
+use super::space::{Space, SpaceStatistics};
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Most pieces of garbage that are freed at a time.
@@ -70,8 +70,8 @@ impl Reclaimer {
     }
 
     /// Returns the figures of the space.
-    pub(crate) fn space_figures(&self) -> SpaceFigures {
-        self.space.lock().figures()
+    pub(crate) fn space_statistics(&self) -> SpaceStatistics {
+        self.space.lock().statistics()
     }
 
     /// Returns the bytes of frames that were handed over and are not free yet.

@@ -406,7 +406,7 @@ impl<T: Trace> OrderedStore<T> {
         }
     }
 
-    /// The interior nodes from the root to a leaf, if the tree at hand leads there.
+    /// The interior nodes from the root to a leaf, if the tree resident leads there.
     fn path<'g>(&'g self, key: &[u8], leaf: Lid, guard: &'g Guard<'_>) -> Option<Vec<Step<'g, T>>> {
         let mut path = Vec::new();
         let mut fences = Fences { low: None, high: None };

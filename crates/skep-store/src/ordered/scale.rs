@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 
 use super::window::{Target, common_size};
-use crate::operation::KEY_SIZE_MAX;
+use skep_core::operation::KEY_SIZE_MAX;
 
 /// By how much numbers are shifted whose range is the largest.
 const SHIFT_MAX: u16 = 48;

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! The fingerprints in the head tell where the start is, if it is a key that exists, so that no pair before it is fetched.
-//! No more is announced than the limit allows.
+//! No more is prefetched than the limit allows.
 //!
-//! Each arrow is a step of a scan: it visits what was announced behind the step before. Of several scans each takes a step in
-//! turn, and then all announce: prefetches stand close together, so that their page walks overlap.
+//! Each arrow is a step of a scan: it visits what was prefetched behind the step before. Of several scans each takes a step in
+//! turn, and then all prefetch: prefetches stand close together, so that their page walks overlap.
 //!
-//! Forwards, leaves are crossed by right siblings. Backwards, and for the floor of a key that the leaf at hand does not
+//! Forwards, leaves are crossed by right siblings. Backwards, and for the floor of a key that the leaf resident does not
 //! have, the tree is descended again for what lies below the lowest key of the leaf: a left sibling may have been merged
 //! since, and an old-version pointer leads to the leftmost of the leaves that were replaced only.
 
@@ -42,12 +42,12 @@ struct Scan<'g, 'k, T> {
     end: End<'k>,
     /// How many pairs are still wanted: one at least.
     left: usize,
-    /// Whether nothing else is done while lines travel. Then more is announced at each segment.
+    /// Whether nothing else is done while lines travel. Then more is prefetched at each segment.
     is_alone: bool,
 }
 
 enum Stage<'g, T> {
-    /// At a segment of a leaf whose first lines are at hand.
+    /// At a segment of a leaf whose first lines are resident.
     Leaf(Node<'g, T>, usize),
     /// Within a leaf.
     Pairs(LeafCursor<'g, T>),
@@ -61,18 +61,18 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         (range.limit > 0).then_some(scan)
     }
 
-    /// Announces what the next step will visit.
+    /// Prefetches what the next step will visit.
     #[inline(always)]
-    fn announce(&mut self) {
+    fn prefetch(&mut self) {
         match &mut self.stage {
             Stage::Leaf(leaf, segment) => {
-                LeafCursor::announce(*leaf, *segment, self.start.is_none() || self.is_alone, self.end);
+                LeafCursor::prefetch(*leaf, *segment, self.start.is_none() || self.is_alone, self.end);
             }
-            Stage::Pairs(cursor) => cursor.announce_ahead(self.left, self.end),
+            Stage::Pairs(cursor) => cursor.prefetch_ahead(self.left, self.end),
         }
     }
 
-    /// Goes on, through what was announced. Whether it has not ended.
+    /// Goes on, through what was prefetched. Whether it has not ended.
     #[inline(always)]
     fn step(
         &mut self,
@@ -112,11 +112,11 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
                     if !is_wanted {
                         return false;
                     }
-                    if !cursor.next_announced_segment() {
+                    if !cursor.next_prefetched_segment() {
                         break;
                     }
                     if self.is_alone {
-                        cursor.announce_ahead(self.left, end);
+                        cursor.prefetch_ahead(self.left, end);
                     }
                 }
                 if cursor.is_in_last_segment() {
@@ -163,9 +163,9 @@ impl<T: Trace> OrderedStore<T> {
         let leaf = self.find_leaf(target, version, guard);
         let segment = Shortcuts::open(leaf).find(target).segment;
         let Some(mut scan) = Scan::new(leaf, usize::from(segment), range, true) else { return };
-        scan.announce();
+        scan.prefetch();
         while scan.step(self, version, guard, &mut visit) {
-            scan.announce();
+            scan.prefetch();
         }
     }
 
@@ -191,7 +191,7 @@ impl<T: Trace> OrderedStore<T> {
         });
         let mut is_under_way = true;
         while is_under_way {
-            scans.iter_mut().flatten().for_each(Scan::announce);
+            scans.iter_mut().flatten().for_each(Scan::prefetch);
             is_under_way = false;
             for (number, slot) in scans.iter_mut().enumerate() {
                 let Some(scan) = slot else { continue };

@@ -14,7 +14,7 @@ use super::tree::OrderedStore;
 use super::window::{Target, fingerprint};
 use super::write::Writer;
 use super::{leaf, outside};
-use crate::operation::{Operation, OperationError, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request};
 
 /// Works on a store, one operation at a time. Sessions of several threads work side by side.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<'s, T: Trace> Session<'s, T> {
         true
     }
 
-    /// Shows the values of many keys in their order, all as of one moment. What is announced for one key travels while
+    /// Shows the values of many keys in their order, all as of one moment. What is prefetched for one key travels while
     /// others are worked on; so a batch takes a fraction of the time of as many single gets.
     pub fn get_batch(&mut self, keys: &[&[u8]], mut show: impl FnMut(Option<&[u8]>)) {
         let Session { store, participant, whole, .. } = self;
@@ -74,7 +74,7 @@ impl<'s, T: Trace> Session<'s, T> {
         }
     }
 
-    /// Puts many pairs in their order, as so many single puts would, and shows the answers. What is announced for one key
+    /// Puts many pairs in their order, as so many single puts would, and shows the answers. What is prefetched for one key
     /// travels while others are worked on.
     pub fn put_batch(
         &mut self,
@@ -145,7 +145,7 @@ impl<'s, T: Trace> Session<'s, T> {
     }
 
     /// Shows the pairs of many ranges, all as of one moment. `visit` gets the number of the range, key and value; pairs of one
-    /// range come in the order of their keys until it answers false, in turn with those of others. What is announced for one
+    /// range come in the order of their keys until it answers false, in turn with those of others. What is prefetched for one
     /// range travels while others are worked on.
     pub fn scan_batch(&mut self, ranges: &[Range<'_>], mut visit: impl FnMut(usize, &[u8], &[u8]) -> bool) {
         let Session { store, participant, whole, .. } = self;

@@ -153,24 +153,24 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
 
     /// Says that a segment will be read soon, all of it.
     #[inline(always)]
-    pub(super) fn announce_segment(self, segment: usize) {
+    pub(super) fn prefetch_segment(self, segment: usize) {
         let start = self.segment_start(segment);
-        self.node.frame().announce(start, self.segment_end(segment) - start);
+        self.node.frame().prefetch(start, self.segment_end(segment) - start);
     }
 
     /// Says that the boundary key of a segment will be read soon.
     #[inline(always)]
-    pub(super) fn announce_boundary(self, segment: usize, key_size: usize) {
-        self.announce_boundaries(segment..segment + 1, key_size);
+    pub(super) fn prefetch_boundary(self, segment: usize, key_size: usize) {
+        self.prefetch_boundaries(segment..segment + 1, key_size);
     }
 
     /// Says that the boundary keys of segments will be read soon: their ends, and the keys themselves, as far as it can be told
     /// if all keys have this size.
     #[inline(always)]
-    pub(super) fn announce_boundaries(self, segments: Range<usize>, key_size: usize) {
+    pub(super) fn prefetch_boundaries(self, segments: Range<usize>, key_size: usize) {
         let (count, place) = (self.segment_count() - 1, segments.start - 1);
-        self.node.frame().announce_line(BOUNDARIES_START + place * END_SIZE);
-        self.node.frame().announce(BOUNDARIES_START + count * END_SIZE + place * key_size, segments.len() * key_size);
+        self.node.frame().prefetch_line(BOUNDARIES_START + place * END_SIZE);
+        self.node.frame().prefetch(BOUNDARIES_START + count * END_SIZE + place * key_size, segments.len() * key_size);
     }
 
     /// Bytes of all boundary keys and their ends.
@@ -213,12 +213,12 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
 /// the segments on both sides of it.
 #[cold]
 #[inline(never)]
-pub(super) fn announce_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8]) {
+pub(super) fn prefetch_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8]) {
     let shortcuts = Shortcuts::open(frame.open());
     let segment = tie.place() + 1;
-    shortcuts.announce_boundary(segment, key.len());
-    frame.announce_line(shortcuts.segment_start(segment));
-    frame.announce_line(shortcuts.segment_start(segment - 1));
+    shortcuts.prefetch_boundary(segment, key.len());
+    frame.prefetch_line(shortcuts.segment_start(segment));
+    frame.prefetch_line(shortcuts.segment_start(segment - 1));
 }
 
 /// The segment of a node at an end of the tree in which a target lies, or of one whose boundary keys tell, and the target's
@@ -229,7 +229,7 @@ fn search<T: Trace>(frame: Frame<'_, T>, side: Side, key: &[u8]) -> (usize, i16)
     let target = Target::of_parts(side, key);
     let own = shortcuts.window_of(target);
     let segment = shortcuts.count_left(own).unwrap_or_else(|tie| {
-        announce_tied(frame, tie, key);
+        prefetch_tied(frame, tie, key);
         let (count, window_at) = (shortcuts.segment_count() - 1, |place| shortcuts.window(place));
         tie.decide(count, own, target, window_at, |place| shortcuts.boundary_key(place))
     });

@@ -173,7 +173,7 @@ pub(super) struct Space {
 
 /// What the space holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpaceFigures {
+pub struct SpaceStatistics {
     /// Bytes of frames in use, those waiting for an epoch to pass included.
     pub used_bytes: u64,
     /// Bytes of the region that were handed out at some time: the memory that the store really takes.
@@ -356,9 +356,9 @@ impl Space {
         frame
     }
 
-    pub(super) fn figures(&self) -> SpaceFigures {
+    pub(super) fn statistics(&self) -> SpaceStatistics {
         let bytes = |granules: u64| granules * super::frame::GRANULE_SIZE as u64;
-        SpaceFigures {
+        SpaceStatistics {
             used_bytes: bytes(self.used_granules),
             touched_bytes: bytes(self.touched_granules),
             lids: u64::from(self.lid_next),

@@ -6,13 +6,13 @@ use super::epoch::{Epochs, Guard};
 use super::frame::{Frames, FreeFrame, Node};
 use super::header::{FrameNumber, Lid};
 use super::interior;
-use super::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseFigures, Leases};
+use super::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics, Leases};
 use super::log::LogBlock;
 use super::reclaim::Reclaimer;
 use super::scale::Scale;
 use super::session::Session;
 use super::sorted::LeafPlan;
-use super::space::{Claim, Owner, Space, SpaceFigures};
+use super::space::{Claim, Owner, Space, SpaceStatistics};
 use super::sync::{AtomicU32, MutexGuard, Ordering};
 use super::trace::{Trace, Untraced};
 use super::version::Versions;
@@ -64,15 +64,15 @@ pub struct OrderedStore<T: Trace = Untraced> {
 
 /// Figures of an ordered store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OrderedFigures {
+pub struct OrderedStatistics {
     /// What frames and LIDs take.
-    pub space: SpaceFigures,
+    pub space: SpaceStatistics,
     /// Bytes that wait for operations under way to end, as far as their writers have handed them over.
     pub garbage_bytes: u64,
     /// Levels of the tree, leaves included.
     pub height: u32,
     /// Leases of scans.
-    pub leases: LeaseFigures,
+    pub leases: LeaseStatistics,
 }
 
 /// How the space was when a frame was last taken, for those who do not have its lock. On a line of its own: every write reads
@@ -153,16 +153,16 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Returns figures of the store. Each is that of a moment while they are collected.
-    pub fn figures(&self) -> OrderedFigures {
+    pub fn statistics(&self) -> OrderedStatistics {
         let height = self.reclaimer.epochs.join().map_or(0, |mut participant| {
             let guard = participant.enter();
             u32::from(self.latest(Lid::ROOT, &guard).level()) + 1
         });
-        OrderedFigures {
-            space: self.reclaimer.space_figures(),
+        OrderedStatistics {
+            space: self.reclaimer.space_statistics(),
             garbage_bytes: self.reclaimer.garbage_bytes(),
             height,
-            leases: self.reclaimer.leases.figures(),
+            leases: self.reclaimer.leases.statistics(),
         }
     }
 
@@ -247,7 +247,7 @@ impl<T: Trace> OrderedStore<T> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
         while node.level() > 0 {
             let child = interior::find(node, target);
-            self.frames.announce_hinted(child.hint);
+            self.frames.prefetch_hinted(child.hint);
             node = older_to(self.frames.latest_of(child.lid, child.hint, guard).open(), version);
         }
         node

@@ -21,7 +21,7 @@ use super::tree::OrderedStore;
 use super::version::wait;
 use super::window::{Target, fingerprint};
 use crate::memory::LINE_SIZE;
-use crate::operation::Reply;
+use skep_core::operation::Reply;
 
 /// How an attempt to write ended.
 #[derive(Debug)]
@@ -192,13 +192,13 @@ impl<T: Trace> OrderedStore<T> {
         attempt
     }
 
-    /// Goes the way to a key. What lies at its end is announced.
+    /// Goes the way to a key. What lies at its end is prefetched.
     fn place_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPlace<'g, T> {
         let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
-        log::announce_end(leaf);
+        log::prefetch_end(leaf);
         let shortcuts = Shortcuts::open(leaf);
         let segment = shortcuts.find(Target::AtOrBelow(key));
-        shortcuts.announce_segment(usize::from(segment.segment));
+        shortcuts.prefetch_segment(usize::from(segment.segment));
         KeyPlace { leaf, segment, fingerprint: fingerprint(key) }
     }
 
@@ -292,8 +292,8 @@ impl<T: Trace> OrderedStore<T> {
         replaced: &mut Vec<Garbage>,
     ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Again };
-        leaf.frame().announce(leaf.log_start(), LINE_SIZE + leaf.state().log_size());
-        leaf.frame().announce(LINE_SIZE, leaf.log_start() - LINE_SIZE);
+        leaf.frame().prefetch(leaf.log_start(), LINE_SIZE + leaf.state().log_size());
+        leaf.frame().prefetch(LINE_SIZE, leaf.log_start() - LINE_SIZE);
         let edits = Edits::of_log(leaf, Some((new, place)));
         let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
         let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());

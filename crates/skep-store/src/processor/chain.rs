@@ -1,7 +1,7 @@
 //! A chain of the reservation station, worked off from its front (KV-Direct, section 3.3.3).
 //!
 //! ```text
-//! front ─▶ find its key ─▶ value at hand? ─yes─▶ execute it, and behind it whatever has the same key
+//! front ─▶ find its key ─▶ value resident? ─yes─▶ execute it, and behind it whatever has the same key
 //!   ▲                          │ no                 │ each answers from the value as the one before left it
 //!   │                          ▼                    ▼
 //!   │                      main path            one write back, if anything changed
@@ -19,10 +19,11 @@ use std::collections::HashSet;
 use super::execution::{InPlace, execute_in_place, update_in_place};
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, Station, Waiting};
-use crate::function::{DecimalText, update};
-use crate::hash::{Edit, FirstLine, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Visit, is_same_key};
+use crate::hash::{Edit, FirstLine, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Visit};
 use crate::memory::{Effect, Memory};
-use crate::operation::{Operation, PutCondition, Reply, Request};
+use crate::short::equal;
+use skep_core::function::{DecimalText, update};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 /// What all chains of a batch share while they are under way.
 pub(super) struct Batch<'a, M, S = Station> {
@@ -186,7 +187,7 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
         while let Some(waiting) = at {
             at = self.station.after(waiting);
             let request = &self.requests[waiting.index()];
-            if !is_same_key(request.key, key) {
+            if !equal(request.key, key) {
                 before = Some(waiting);
                 continue;
             }
@@ -288,7 +289,7 @@ pub(super) fn edit_of<'a>(request: &Request<'a>, found: bool) -> Edit<'a> {
 }
 
 /// Whether the request stores a pair where there is none.
-fn creates(request: &Request<'_>) -> bool {
+pub(super) fn creates(request: &Request<'_>) -> bool {
     match &request.operation {
         Operation::Put { condition, .. } => *condition != PutCondition::IfPresent,
         Operation::Update(operation) => operation.initial.is_some(),

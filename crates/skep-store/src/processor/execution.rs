@@ -1,14 +1,14 @@
-//! The execution engine: one operation on a value that is at hand (KV-Direct, section 3.3.3, "dedicated execution
+//! The execution engine: one operation on a value that is resident (KV-Direct, section 3.3.3, "dedicated execution
 //! engine").
 //!
 //! It serves the first operation that found the value and all that get it forwarded. It carries out what leaves the
 //! value's size as it is, so that writing back cannot fail; the rest takes the main path through the table.
 
 use super::replies::Replies;
-use crate::function::{DecimalText, add_decimal, filter, reduce, update, update_short};
 use crate::memory::Effect;
-use crate::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 use crate::short::{load_short, overwrite};
+use skep_core::function::{DecimalText, add_decimal, filter, reduce, update, update_short};
+use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
 
 /// Whether an operation could be carried out on the value where it lies.
 pub(super) enum InPlace {

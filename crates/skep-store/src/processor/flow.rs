@@ -20,7 +20,7 @@ use super::replies::Replies;
 use super::station::{ChainIndex, Chains, SLOT_COUNT, Waiting};
 use crate::hash::Home;
 use crate::memory::Memory;
-use crate::operation::{Reply, Request};
+use skep_core::operation::{Reply, Request};
 
 /// Most requests past the station at a time.
 const ALONE_MAX: usize = 4 * IN_FLIGHT_MAX;

@@ -1,6 +1,6 @@
 //! Operations on values that take more than one slab.
 //!
-//! They run one at a time, after the waves, so that a megabyte delays no wave; their pieces are announced ahead. Nothing
+//! They run one at a time, after the waves, so that a megabyte delays no wave; their pieces are prefetched ahead. Nothing
 //! is forwarded: the next operation of the chain finds the value anew.
 //!
 //! Large answers count against the reply budget of the batch, and eight times as many bytes may be read or written
@@ -11,10 +11,10 @@
 use super::chain::{Batch, LargeOperation};
 use super::replies::Grant;
 use super::station::{ChainIndex, Chains, Waiting};
-use crate::function::{filter, operand_piece, reduce, update};
 use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
 use crate::memory::{LINE_SIZE, Memory};
-use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
+use skep_core::function::{filter, operand_piece, reduce, update};
+use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
 impl<M: Memory> Batch<'_, M> {
     /// Carries out the first operation of a chain, which found or stores a large value. Returns false if it is left for

@@ -9,17 +9,17 @@
 //!
 //! A batch is worked off in parts of up to 256 requests, the most that may be under way. Admission is tight loops
 //! over a part, one of them of prefetches alone: those that stand close together overlap their page walks. What a chain's first line answers, on a
-//! memory that has it at hand, is answered without a future; the rest goes in waves. Operations on large values come
+//! memory that has it resident, is answered without a future; the rest goes in waves. Operations on large values come
 //! after them, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
 //! between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.
 
-mod at_hand;
 mod chain;
 mod execution;
 mod flow;
 mod interleaver;
 mod large;
 mod replies;
+mod resident;
 mod station;
 
 pub use flow::{Admitted, Flow};
@@ -31,15 +31,16 @@ pub(crate) use replies::Grant;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::hint::cold_path;
 
-use self::at_hand::Stages;
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
+use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
-use crate::hash::slab::{MergeDaemon, SlabTraffic};
+use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{HashTable, Home, Settings};
 use crate::memory::{LocalMemory, Memory, RegionError};
-use crate::operation::{Reply, Request};
+use skep_core::operation::{Reply, Request};
 
 /// Free slabs that a batch may merge in the shard itself, and at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -80,7 +81,7 @@ pub struct Statistics {
     /// `get` that did not.
     pub misses: u64,
     /// Traffic between the two sides of the slab allocator.
-    pub slab: SlabTraffic,
+    pub slab: SlabStatistics,
 }
 
 impl Processor<LocalMemory> {
@@ -96,7 +97,7 @@ impl<M: Memory> Processor<M> {
         Ok(Processor {
             table: HashTable::new(memory, settings)?,
             station: Station::new(),
-            homes: Box::new([Home::NOWHERE; IN_FLIGHT_MAX]),
+            homes: Box::new([Home::INVALID; IN_FLIGHT_MAX]),
             stages: Stages::default(),
             deferred_keys: HashSet::new(),
             operations: 0,
@@ -182,7 +183,7 @@ impl<M: Memory> Processor<M> {
             operations: self.operations,
             hits: self.hits,
             misses: self.misses,
-            slab: self.table.slab_traffic(),
+            slab: self.table.slab_statistics(),
         }
     }
 
@@ -202,7 +203,7 @@ impl<M: Memory> Processor<M> {
             large: RefCell::default(),
         };
         let mut is_complete = true;
-        batch.run_at_hand(&mut self.stages);
+        batch.run_resident(&mut self.stages);
         let waiting = &self.stages.waiting;
         if !waiting.is_empty() {
             interleave(waiting.len(), |place| batch.run_chain(waiting[place]));
@@ -223,7 +224,7 @@ impl<M: Memory> Processor<M> {
         is_complete
     }
 
-    /// Checks, hashes and announces all requests, and finds out which depend on each other. Returns how many are left for
+    /// Checks, hashes and prefetches all requests, and finds out which depend on each other. Returns how many are left for
     /// later, because an earlier one on their key is.
     fn admit(
         &mut self,
@@ -235,30 +236,48 @@ impl<M: Memory> Processor<M> {
         let homes = &mut self.homes[..requests.len()];
         let (mut all_valid, mut deferred) = (true, 0);
         for (request, home) in requests.iter().zip(homes.iter_mut()) {
-            let is_valid = request.validate_unordered().is_ok();
-            *home = if is_valid { self.table.locate(request.key) } else { Home::NOWHERE };
-            all_valid &= is_valid;
+            if request.validate_unordered().is_err() {
+                cold_path();
+                all_valid = false;
+                *home = Home::INVALID;
+                continue;
+            }
+            *home = self.table.locate(request.key);
         }
         // Nothing but prefetches: one that misses the TLB keeps what follows from retiring, so page walks overlap only if
-        // they stand within one window of the processor. What has no place is announced too, which does no harm.
+        // they stand within one window of the processor. What has no place is prefetched too, which does no harm.
         for home in homes.iter() {
-            self.table.announce(home.bucket);
+            self.table.prefetch(home.bucket);
         }
+        self.stages.clear();
         let mut arrivals = self.station.begin();
         if all_valid && self.deferred_keys.is_empty() {
-            for (place, home) in homes.iter().enumerate() {
-                arrivals.admit(place, admission(home));
+            let execute_short = ExecuteShort {
+                table: &self.table,
+                requests,
+                homes,
+                answers: replies.entries_mut(first_reply, requests.len()),
+                arrivals: &mut arrivals,
+                stages: &mut self.stages,
+                admission: &admission,
+            };
+            match self.table.search().run(execute_short) {
+                Some(hits) => self.hits += hits,
+                None => {
+                    let chains =
+                        homes.iter().enumerate().filter_map(|(place, home)| arrivals.admit(place, admission(home)));
+                    self.stages.activate(chains);
+                }
             }
         } else {
             for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {
                 match request.validate_unordered() {
                     Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
-                    Ok(()) => arrivals.admit(place, admission(home)),
+                    Ok(()) => self.stages.activate(arrivals.admit(place, admission(home)).into_iter()),
                     Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
                 }
             }
         }
-        arrivals.end();
         deferred
     }
 }

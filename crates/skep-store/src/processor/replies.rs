@@ -2,8 +2,8 @@
 
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::hash::PAIR_SIZE_MAX;
-use crate::operation::{OperationError, PAGE_SIZE_MAX, Reply};
 use crate::short::{SHORT_SIZE_MAX, load_short};
+use skep_core::operation::{OperationError, PAGE_SIZE_MAX, Reply};
 
 /// Largest reply budget: with what may go beyond it, a batch's answers take less than 4 GiB.
 const BUDGET_MAX: usize = 2 << 30;
@@ -50,7 +50,7 @@ const LARGE_BYTES_PER_BUDGET: usize = 8;
 /// ```text
 /// byte 0          8        12     13
 ///      ├──────────┼────────┼──────┼──────┤
-///      │ value, or│ size   │ kind │ code │ of the error
+///      │ value, or│ size   │ kind │error │
 ///      │ its start│ u32    │      │      │
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -59,19 +59,18 @@ pub(super) struct Entry {
     word: [u8; SHORT_SIZE_MAX],
     size: u32,
     kind: Kind,
-    code: u8,
+    error: Option<OperationError>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 16 && PAGE_SIZE_MAX <= u32::MAX as usize);
-
-/// In the place of the code of an error: the request was deferred because its reply does not fit the room for replies.
-const FOR_ROOM: u8 = 1;
 
 /// What an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
     Deferred,
+    /// Because its reply does not fit the room for replies.
+    DeferredForRoom,
     Done,
     NotFound,
     Exists,
@@ -84,7 +83,7 @@ impl Entry {
     const DEFERRED: Entry = Entry::plain(Kind::Deferred);
 
     const fn plain(kind: Kind) -> Self {
-        Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, code: 0 }
+        Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, error: None }
     }
 
     /// The lower `size` bytes of a number, at most eight; or, for `None`, that it was done.
@@ -100,8 +99,12 @@ impl Entry {
         Entry { word: (start as u64).to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Long) }
     }
 
+    fn is_deferred(&self) -> bool {
+        matches!(self.kind, Kind::Deferred | Kind::DeferredForRoom)
+    }
+
     fn failed(error: OperationError) -> Self {
-        Entry { code: error.code(), ..Entry::plain(Kind::Failed) }
+        Entry { error: Some(error), ..Entry::plain(Kind::Failed) }
     }
 }
 
@@ -142,18 +145,17 @@ impl Replies {
     /// Whether the request at this place of the batch was left for later.
     #[inline]
     pub fn is_deferred(&self, index: usize) -> bool {
-        self.entries[index].kind == Kind::Deferred
+        self.entries[index].is_deferred()
     }
 
     /// Returns true if the request at this place was left for later because its reply does not fit the room for replies.
     pub fn is_deferred_for_room(&self, index: usize) -> bool {
-        let Entry { kind, code, .. } = self.entries[index];
-        kind == Kind::Deferred && code == FOR_ROOM
+        self.entries[index].kind == Kind::DeferredForRoom
     }
 
     /// How many requests were left for later.
     pub fn deferred_count(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.kind == Kind::Deferred).count()
+        self.entries.iter().filter(|entry| entry.is_deferred()).count()
     }
 
     /// The answer to the request at this place of the batch.
@@ -161,7 +163,7 @@ impl Replies {
     pub fn get(&self, index: usize) -> Reply<'_> {
         let entry = &self.entries[index];
         match entry.kind {
-            Kind::Deferred => Reply::Deferred,
+            Kind::Deferred | Kind::DeferredForRoom => Reply::Deferred,
             Kind::Done => Reply::Done,
             Kind::NotFound => Reply::NotFound,
             Kind::Exists => Reply::Exists,
@@ -170,7 +172,7 @@ impl Replies {
                 let start = u64::from_le_bytes(entry.word) as usize;
                 Reply::Value(&self.bytes[start..][..entry.size as usize])
             }
-            Kind::Failed => Reply::Failed(OperationError::from_code(entry.code).expect("the code of an error")),
+            Kind::Failed => Reply::Failed(entry.error.expect("a failed entry has its error")),
         }
     }
 
@@ -246,7 +248,7 @@ impl Replies {
 
     /// Leaves a request for later because its reply does not fit the room for replies.
     pub(crate) fn defer_for_room(&mut self, index: usize) {
-        self.entries[index] = Entry { code: FOR_ROOM, ..Entry::DEFERRED };
+        self.entries[index] = Entry::plain(Kind::DeferredForRoom);
     }
 
     /// Sets an answer. A value is copied.

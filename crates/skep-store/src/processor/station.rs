@@ -90,7 +90,6 @@ pub(super) enum Admission {
 pub(super) struct Station {
     lists: Box<Lists>,
     batch: u32,
-    chain_count: usize,
 }
 
 /// In one piece, so that one register reaches all.
@@ -110,7 +109,7 @@ impl Station {
             next: [const { Cell::new(NONE) }; IN_FLIGHT_MAX + 1],
             fronts: [const { Cell::new(NONE) }; IN_FLIGHT_MAX],
         };
-        Station { lists: Box::new(lists), batch: 1, chain_count: 0 }
+        Station { lists: Box::new(lists), batch: 1 }
     }
 
     /// Empties the station for a batch, whose requests come in their order.
@@ -121,13 +120,7 @@ impl Station {
             self.lists.slots.fill(0);
             self.batch = 1;
         }
-        self.chain_count = 0;
-        Arrivals {
-            lists: &mut self.lists,
-            batch: self.batch << PLACE_BITS,
-            chain_count: &mut self.chain_count,
-            chains: 0,
-        }
+        Arrivals { lists: &mut self.lists, batch: self.batch << PLACE_BITS, chains: 0 }
     }
 
     /// Takes all requests out of a chain.
@@ -140,17 +133,6 @@ impl Station {
     pub(super) fn first(&self, chain: ChainIndex) -> Waiting {
         Waiting(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get().into())
     }
-
-    /// Whether another request is behind this one.
-    #[inline(always)]
-    pub(super) fn has_more(&self, request: Waiting) -> bool {
-        self.lists.next[request.index() % IN_FLIGHT_MAX].get() != NONE
-    }
-
-    /// The chains, in the order of their first requests.
-    pub(super) fn chains(&self) -> impl Iterator<Item = ChainIndex> {
-        (0..self.chain_count as u16).map(ChainIndex)
-    }
 }
 
 /// A batch on its way into the station.
@@ -158,13 +140,22 @@ pub(super) struct Arrivals<'a> {
     lists: &'a mut Lists,
     batch: u32,
     chains: usize,
-    chain_count: &'a mut usize,
 }
 
 impl Arrivals<'_> {
-    /// Lets a request wait behind those that it depends on.
+    /// Returns true if a request with this admission would depend on one that was admitted.
     #[inline(always)]
-    pub(super) fn admit(&mut self, place: usize, admission: Admission) {
+    pub(super) fn is_blocked(&self, admission: Admission) -> bool {
+        match admission {
+            Admission::Alone => false,
+            // Numbers of batches only grow until the slots are emptied.
+            Admission::To(bucket) => self.lists.slots[bucket.0 as usize % SLOT_COUNT] >= self.batch,
+        }
+    }
+
+    /// Puts a request into the queue of those that it depends on. Returns the queue if there are none.
+    #[inline(always)]
+    pub(super) fn admit(&mut self, place: usize, admission: Admission) -> Option<ChainIndex> {
         let Lists { slots, next, fronts } = &mut *self.lists;
         let before = match admission {
             Admission::Alone => IN_FLIGHT_MAX,
@@ -179,13 +170,9 @@ impl Arrivals<'_> {
         next[before].set(place as u16);
         next[place % IN_FLIGHT_MAX].set(NONE);
         fronts[self.chains % IN_FLIGHT_MAX].set(place as u16);
+        let chain = ChainIndex(self.chains as u16);
         self.chains += usize::from(!depends);
-    }
-
-    /// All are there.
-    #[inline(always)]
-    pub(super) fn end(self) {
-        *self.chain_count = self.chains;
+        (!depends).then_some(chain)
     }
 }
 
@@ -214,17 +201,21 @@ impl Chains for Station {
 mod tests {
     use super::*;
 
-    fn chains(station: &Station) -> Vec<Vec<usize>> {
+    fn requests(station: &Station, chains: &[ChainIndex]) -> Vec<Vec<usize>> {
         let requests = |chain| std::iter::successors(station.front(chain), |request| station.after(*request));
-        station.chains().map(|chain| requests(chain).map(Waiting::index).collect()).collect()
+        chains.iter().map(|chain| requests(*chain).map(Waiting::index).collect()).collect()
     }
 
-    fn admit(station: &mut Station, buckets: &[u32]) {
+    fn admit(station: &mut Station, buckets: &[u32]) -> Vec<ChainIndex> {
         let mut arrivals = station.begin();
-        for (place, bucket) in buckets.iter().enumerate() {
-            arrivals.admit(place, Admission::To(BucketIndex(*bucket)));
-        }
-        arrivals.end();
+        let admissions = buckets.iter().map(|bucket| Admission::To(BucketIndex(*bucket)));
+        let admitted = admissions.enumerate().filter_map(|(place, admission)| {
+            let is_blocked = arrivals.is_blocked(admission);
+            let chain = arrivals.admit(place, admission);
+            assert_eq!(chain.is_none(), is_blocked);
+            chain
+        });
+        admitted.collect()
     }
 
     #[test]
@@ -232,23 +223,21 @@ mod tests {
         let mut station = Station::new();
         for round in 0..2 {
             let buckets = [7, 8, 7, 7 + 1024, 8];
-            admit(&mut station, &buckets);
+            let chains = admit(&mut station, &buckets);
             // 1024 buckets apart is the same slot.
-            assert_eq!(chains(&station), [vec![0, 2, 3], vec![1, 4]], "round {round}");
-            station.begin().end();
-            assert!(chains(&station).is_empty());
+            assert_eq!(requests(&station, &chains), [vec![0, 2, 3], vec![1, 4]], "round {round}");
         }
     }
 
     #[test]
     fn a_request_can_retire_from_anywhere() {
         let mut station = Station::new();
-        admit(&mut station, &[5; 4]);
-        let chain = station.chains().next().unwrap();
+        let chains = admit(&mut station, &[5; 4]);
+        let chain = chains[0];
         station.retire(chain, Some(Waiting(1)), Waiting(2));
-        assert_eq!(chains(&station), [[0, 1, 3]]);
+        assert_eq!(requests(&station, &chains), [[0, 1, 3]]);
         station.retire(chain, None, Waiting(0));
-        assert_eq!(chains(&station), [[1, 3]]);
+        assert_eq!(requests(&station, &chains), [[1, 3]]);
         station.clear(chain);
         assert_eq!(station.front(chain), None);
     }
@@ -259,8 +248,8 @@ mod tests {
         let mut station = Station::new();
         station.batch = (1 << (u32::BITS - PLACE_BITS)) - 1;
         for _ in 0..3 {
-            admit(&mut station, &std::array::from_fn::<_, IN_FLIGHT_MAX, _>(|place| place as u32));
-            assert_eq!(chains(&station), (0..IN_FLIGHT_MAX).map(|place| vec![place]).collect::<Vec<_>>());
+            let chains = admit(&mut station, &std::array::from_fn::<_, IN_FLIGHT_MAX, _>(|place| place as u32));
+            assert_eq!(requests(&station, &chains), (0..IN_FLIGHT_MAX).map(|place| vec![place]).collect::<Vec<_>>());
         }
         assert!(station.batch < 4);
     }

@@ -11,11 +11,11 @@ use std::task::{Context, Waker};
 use super::chain::stored_size;
 use super::station::Admission;
 use super::{Admitted, IN_FLIGHT_MAX, Processor, Replies, drive};
-use crate::function::{Element, UpdateFunction};
 use crate::hash::{BucketIndex, Home, PAIR_SIZE_MAX, Settings};
 use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, Pointer, Span};
 use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest, SizeWeights, SplitMix64};
-use crate::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
 /// A memory whose accesses end in no order.
 struct WaywardMemory {
@@ -44,8 +44,8 @@ impl Memory for WaywardMemory {
     fn size(&self) -> u64 {
         self.memory.size()
     }
-    fn announce(&self, _: Span) {}
-    async fn update_announced_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+    fn prefetch(&self, _: Span) {}
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         // Reading and writing are apart, as they are where a line travels.
         let mut line = self.read_line(pointer).await;
         let (effect, result) = visit(&mut line);
@@ -436,8 +436,8 @@ fn deferred_requests_are_counted_once() {
 /// Folds of large values answer little and work much: a batch of them is divided too.
 #[test]
 fn large_values_that_are_not_answered_are_rationed() {
-    use crate::function::Fold;
-    use crate::operation::Reduce;
+    use skep_core::function::Fold;
+    use skep_core::operation::Reduce;
     let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
     let mut replies = Replies::with_budget(10_000);
     let value = vec![1; 50_000];

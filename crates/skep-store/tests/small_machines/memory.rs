@@ -27,12 +27,12 @@ pub(crate) mod header {
 /// What the store's files find under `super::space`: it only counts.
 pub(crate) mod space {
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub(crate) struct SpaceFigures {
+    pub(crate) struct SpaceStatistics {
         pub(crate) free: u32,
     }
 
     #[derive(Debug, Default)]
-    pub(crate) struct Space(SpaceFigures);
+    pub(crate) struct Space(SpaceStatistics);
 
     impl Space {
         pub(crate) fn free(&mut self, _: u32) {
@@ -41,7 +41,7 @@ pub(crate) mod space {
 
         pub(crate) fn free_lid(&mut self, _: super::header::Lid) {}
 
-        pub(crate) fn figures(&self) -> SpaceFigures {
+        pub(crate) fn statistics(&self) -> SpaceStatistics {
             self.0
         }
     }

@@ -1,14 +1,14 @@
-//! The examples of `docs/protocol.md`, held against what is sent.
+//! Compares the examples of `docs/protocol.md` with the encoded bytes.
 
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{
     Operation, PageWriter, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
 
 use super::tests::{decode, encode, encode_replies};
 use super::{ORDERED_SPACE, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrameWriter};
 
-/// Three fetch-and-adds of the same 1 on keys of one size, then a get.
+/// Returns three fetch-and-adds of 1 on keys of one size, and a get.
 fn example_requests() -> [Request<'static>; 4] {
     let add = Operation::Update(Update {
         function: UpdateFunction::Add,
@@ -26,7 +26,7 @@ fn example_requests() -> [Request<'static>; 4] {
     ]
 }
 
-/// The first two keys with a prefix.
+/// Returns a scan for the first two keys with a prefix.
 fn example_scan() -> Request<'static> {
     let scan = Scan {
         start: ScanStart::AtOrAbove,
@@ -45,14 +45,14 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// The blocks of hexadecimal digits in the description of the protocol.
+/// Returns the blocks of hexadecimal digits in the description of the protocol.
 fn documented_hex() -> Vec<Vec<u8>> {
     let document = include_str!("../../../../docs/protocol.md");
     document.split("```hex\n").skip(1).map(|block| hex(block.split("```").next().unwrap())).collect()
 }
 
 #[test]
-fn the_documented_example_is_what_is_sent() {
+fn the_documented_example_is_sent() {
     let hello = super::Hello { shard: None };
     let welcome = super::Welcome { shard_count: 3, shard: 0, frame_size_max: 1_114_112, partition_seed: 42 };
     assert_eq!(REQUEST_FRAME_SIZE_MAX, 1_114_112);
@@ -85,14 +85,14 @@ fn the_documented_example_is_what_is_sent() {
 }
 
 #[test]
-fn the_example_comes_back() {
+fn the_example_round_trips() {
     let bytes = encode(&example_requests());
     let expected: Vec<_> = example_requests().into_iter().map(Ok).collect();
     assert_eq!(decode(&bytes), expected);
 }
 
 #[test]
-fn a_scan_from_many_keys_is_said_once() {
+fn a_scan_from_many_keys_is_encoded_once() {
     let Request { operation: scan, .. } = example_scan();
     let requests = [b"k1", b"k2"].map(|key| Request { key, operation: scan });
     let bytes = encode(&requests);

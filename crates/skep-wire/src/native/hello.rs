@@ -1,4 +1,4 @@
-//! How a connection begins: the client says hello, the server welcomes it.
+//! The handshake of a connection: the client sends a hello, the server replies with a welcome.
 //!
 //! ```text
 //! hello    0        4         5   6              8                                16
@@ -8,9 +8,9 @@
 //!          | "SKEP" | version | 0 | shard count | shard | 0 | request frame max | partition seed | 0 |
 //! ```
 //!
-//! The connection is served by the shard that the client asked for, or by any (`0xFFFF`). Operations on keys of
-//! other shards are answered too, but are forwarded. A client ignores what is 0 in the welcome; the server does not
-//! ignore what is 0 in the hello, so that it can be given a meaning.
+//! The connection is served by the shard that the client asked for, or by any shard (`0xFFFF`). The server also accepts
+//! operations on keys of other shards, and forwards them. A client ignores the zero bytes of the welcome. The server
+//! checks the zero bytes of the hello, so that a later version can use them.
 
 use super::{ProtocolError, VERSION};
 
@@ -24,7 +24,7 @@ const _: () =
 /// The first bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The shard that is to serve the connection, or any.
+    /// The shard to serve the connection, or any.
     pub shard: Option<u16>,
 }
 
@@ -37,7 +37,7 @@ pub struct Welcome {
     pub shard: u16,
     /// Largest size that a request frame may state, in bytes.
     pub frame_size_max: u32,
-    /// Seed of the hash that says which shard owns a key: see [`Partition`](crate::partition::Partition).
+    /// Seed of the hash that assigns keys to shards: see [`Partition`](crate::partition::Partition).
     pub partition_seed: u64,
 }
 
@@ -45,7 +45,7 @@ impl Hello {
     /// Bytes of a hello.
     pub const SIZE: usize = 16;
 
-    /// The bytes to send.
+    /// Returns the bytes to send.
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -54,7 +54,7 @@ impl Hello {
         bytes
     }
 
-    /// The hello at the front of the bytes that arrived, or `None` while they are too few to say.
+    /// Decodes the hello at the start of the bytes that arrived. Returns `None` if more bytes are needed.
     pub fn decode(bytes: &[u8]) -> Result<Option<Hello>, ProtocolError> {
         check_start(bytes)?;
         let Some(bytes) = bytes.first_chunk::<{ Self::SIZE }>() else { return Ok(None) };
@@ -70,7 +70,7 @@ impl Welcome {
     /// Bytes of a welcome.
     pub const SIZE: usize = 32;
 
-    /// The bytes to send.
+    /// Returns the bytes to send.
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -82,7 +82,7 @@ impl Welcome {
         bytes
     }
 
-    /// The welcome at the front of the bytes that arrived, or `None` while they are too few to say.
+    /// Decodes the welcome at the start of the bytes that arrived. Returns `None` if more bytes are needed.
     pub fn decode(bytes: &[u8]) -> Result<Option<Welcome>, ProtocolError> {
         check_start(bytes)?;
         let Some(bytes) = bytes.first_chunk::<{ Self::SIZE }>() else { return Ok(None) };
@@ -96,8 +96,8 @@ impl Welcome {
     }
 }
 
-/// Refuses a wrong start at its first wrong byte: who does not speak this protocol may never send as many bytes as
-/// a hello has.
+/// Refuses an invalid start at its first wrong byte. It does not wait for a complete hello, because a peer that uses
+/// another protocol may never send that many bytes.
 fn check_start(bytes: &[u8]) -> Result<(), ProtocolError> {
     if bytes.iter().zip(MAGIC).any(|(&byte, expected)| byte != expected) {
         return Err(ProtocolError::BadHello);
@@ -125,7 +125,7 @@ mod tests {
     };
 
     #[test]
-    fn bytes_are_as_drawn() {
+    fn bytes_match_the_picture() {
         assert_eq!(HELLO.encode(), *b"SKEP\x01\x00\x02\x01\0\0\0\0\0\0\0\0");
         assert_eq!(Hello { shard: None }.encode(), *b"SKEP\x01\x00\xff\xff\0\0\0\0\0\0\0\0");
         assert_eq!(

@@ -1,5 +1,5 @@
 //! The native batch protocol: the batch packets of KV-Direct (section 4, "vector operation decoder") over a byte
-//! stream. `docs/protocol.md` is its description for those who write clients in other languages.
+//! stream. `docs/protocol.md` describes it for authors of clients in other languages.
 //!
 //! ```text
 //! client                               server
@@ -8,19 +8,20 @@
 //!   request frame, sequence 0 ─▶
 //!   request frame, sequence 1 ─▶
 //!                             ◀─       reply frame, sequence 0
-//!                             ◀─       reply frame, sequence 0, the rest of the answers
+//!                             ◀─       reply frame, sequence 0, the rest of the replies
 //!                             ◀─       reply frame, sequence 1
 //! ```
 //!
-//! All integers are little-endian. Frames are answered in the order in which they were sent, operations in the
-//! order in which they stand in their frame.
+//! All integers are little-endian. The server replies to frames in the order in which they were sent, and to the
+//! operations of a frame in their order.
 //!
-//! Two things can be wrong with what a client sends. A [`WireError`] answers one operation, and the connection goes
-//! on: each operation of a frame gets exactly one answer. A [`ProtocolError`] means that the bytes are not frames,
-//! so nothing after them can be understood, and the connection is closed.
+//! A client can send two kinds of invalid input. A [`WireError`] is the reply to one operation, and the connection
+//! stays open. So each operation of a frame gets exactly one reply. A [`ProtocolError`] means that the bytes are not
+//! frames. Then no later byte can be decoded, and the connection is closed.
 //!
-//! Decoding borrows: a request's key and operand lie where they arrived. Nothing is allocated for an operation.
+//! Decoding borrows a request's key and operand from the bytes that arrived. It allocates nothing for an operation.
 
+mod code;
 #[cfg(test)]
 mod documented;
 mod hello;
@@ -36,35 +37,35 @@ pub use operation::operation_size;
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
 pub use request::{Operations, Position, RequestFrame, RequestFrameWriter};
 
-use skep_store::operation::{PAGE_SIZE_MAX, Reply, VALUE_SIZE_MAX};
+use skep_core::operation::{PAGE_SIZE_MAX, Reply, VALUE_SIZE_MAX};
 
 /// The version of the protocol that both ends must speak.
 pub const VERSION: u8 = 1;
 
-/// Longest request frame: what its size field may say, in bytes. A put of the longest value fits.
+/// Largest size of a request frame, in bytes, as stated in its size field. A put of the longest value fits.
 pub const REQUEST_FRAME_SIZE_MAX: usize = VALUE_SIZE_MAX + (64 << 10);
 
-/// A server begins another reply frame once one has reached this size, in bytes.
+/// Size of a reply frame, in bytes, from which on the server begins another frame.
 pub const REPLY_FRAME_SIZE_FULL: usize = 4 << 20;
 
-/// Longest reply frame: what its size field may say, in bytes. A full frame but for one byte, and the longest page of a
-/// scan, which is longer than the longest value.
+/// Largest size of a reply frame, in bytes, as stated in its size field. It is the sum of two parts: one byte less than
+/// a full frame, and the longest page of a scan. The longest page is longer than the longest value.
 pub const REPLY_FRAME_SIZE_MAX: usize = REPLY_FRAME_SIZE_FULL + PAGE_SIZE_MAX + 16;
 
-/// The number of the space that is the hash store.
+/// The space number of the hash store.
 pub const HASH_SPACE: u16 = 0;
 
-/// The number of the space that is the ordered store.
+/// The space number of the ordered store.
 pub const ORDERED_SPACE: u16 = 1;
 
-/// What a server answers to one operation.
+/// The reply of a server to one operation.
 pub type Response<'a> = Result<Reply<'a>, WireError>;
 
-/// Why the server did not execute an operation. Nothing has changed.
+/// The reason why the server did not execute an operation. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum WireError {
-    /// The opcode is not one of [`VERSION`]. What follows in the frame cannot be understood either.
+    /// The opcode is not defined in [`VERSION`]. The rest of the frame cannot be decoded either.
     #[error("unknown operation code")]
     UnknownOperation = 1,
     /// No update function, fold or predicate has this code.
@@ -76,24 +77,24 @@ pub enum WireError {
     /// The operation's header contradicts itself, or the frame ends before the operation does.
     #[error("malformed operation")]
     Malformed = 4,
-    /// The server has no space of this number.
+    /// The server has no space with this number.
     #[error("unknown space: 0 is the hash store, 1 the ordered store unless the server was started without it")]
     UnknownSpace = 5,
-    /// The server has no room for the operation now. Send it again later.
+    /// The server has no room for the operation now. The client can send it again later.
     #[error("server is busy, send the operation again later")]
     Busy = 6,
 }
 
-/// Why a connection is closed: what arrived is not the native protocol.
+/// The reason why a connection is closed: the bytes that arrived are not the native protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The first bytes are not those of a hello or welcome.
     #[error("the other end does not speak Skep's native protocol")]
     BadHello,
-    /// The other end speaks another version.
+    /// The peer uses another version.
     #[error("the other end speaks version {0} of the native protocol, this one version {VERSION}")]
     UnsupportedVersion(u8),
-    /// A frame says that it is shorter than its header or longer than the limit.
+    /// The size of a frame is less than its header or more than the limit.
     #[error("a frame of {0} bytes is outside the limits")]
     FrameSize(u32),
     /// A reply frame's content contradicts itself.
@@ -112,18 +113,18 @@ impl WireError {
         WireError::Busy,
     ];
 
-    /// The error with this code on the wire.
+    /// Returns the error with this code on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// The code of the error on the wire, from 1.
+    /// Returns the code of the error on the wire, from 1.
     pub fn code(self) -> u8 {
         self as u8
     }
 }
 
-/// What has not yet been decoded of the bytes that arrived.
+/// The bytes that arrived and are not yet decoded.
 #[derive(Clone, Copy, Debug)]
 struct Cursor<'a> {
     rest: &'a [u8],
@@ -159,7 +160,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The bytes after the size field of the frame at the front, once all have arrived.
+/// Returns the bytes after the size field of the first frame, once all of them have arrived.
 fn frame_body(bytes: &[u8], header_size: usize, size_max: usize) -> Result<Option<&[u8]>, ProtocolError> {
     let mut cursor = Cursor { rest: bytes };
     let Some(size) = cursor.take_u32() else { return Ok(None) };

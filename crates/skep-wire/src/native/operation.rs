@@ -11,8 +11,8 @@
 //!                  | 0 | 0 | INITIAL   | RETURN_OLD | element   |
 //! ```
 //!
-//! The operand and its size are there if the opcode has one ([`Opcode::has_operand`]), the initial value and its
-//! size if `INITIAL` is set. What the operand holds:
+//! The operand and its size are present if the opcode has one ([`Opcode::has_operand`]). The initial value and its size
+//! are present if `INITIAL` is set. The operand of each opcode holds:
 //!
 //! ```text
 //! put, put_if_absent, put_if_present   the value
@@ -23,30 +23,31 @@
 //! scan                                 all of it but the key (module `scan`)
 //! ```
 //!
-//! The flags (KV-Direct, section 4) stand for what earlier operations of the frame said. `SAME_SIZES`: each size
-//! that this operation has is that of the last operation that had it. `SAME_VALUE`: the operand is that of the last
-//! operation that had one; its size is still stated, unless `SAME_SIZES` is set too, and must agree.
+//! The copy flags (KV-Direct, section 4) refer to earlier operations of the frame. `SAME_SIZES`: each size that this
+//! operation has is the same as that of the last operation that had it. `SAME_VALUE`: the operand is the same as that
+//! of the last operation that had one. Its size is still stated, unless `SAME_SIZES` is set too, and must agree.
 //!
-//! All operations share this one header, so the decoder can step over an operation whose function or element it
-//! does not know. What it cannot step over ends the frame ([`Fault::Frame`]).
+//! All operations share this header, so the decoder can skip an operation with an unknown function or element. An
+//! operation that it cannot skip ends the frame ([`Fault::Frame`]).
 
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
+use super::code::Coded;
 use super::{Cursor, WireError, scan};
 
 /// Bits 0 to 5 of the first byte: the opcode, and a zero.
 const OPCODE_MASK: u8 = 0x3F;
-/// Each size is that of the last operation that had it.
+/// Each size is the same as that of the last operation that had it.
 const SAME_SIZES: u8 = 0x40;
-/// The operand is that of the last operation that had one.
+/// The operand is the same as that of the last operation that had one.
 const SAME_VALUE: u8 = 0x80;
 
 /// Bits 0 to 3 of the element byte.
 const ELEMENT_MASK: u8 = 0x0F;
-/// The update answers the old value.
+/// The update returns the old value.
 const RETURN_OLD: u8 = 0x10;
-/// The update carries the value of a missing key.
+/// The update carries the initial value for a missing key.
 const INITIAL: u8 = 0x20;
 
 const _: () = assert!(OPCODE_MASK ^ SAME_SIZES ^ SAME_VALUE == 0xFF);
@@ -57,7 +58,7 @@ const _: () = assert!(ELEMENT_MASK & (RETURN_OLD | INITIAL) == 0);
 /// Bytes of the longest header.
 const HEADER_SIZE_MAX: usize = 1 + 2 + size_of::<u16>() + 2 * size_of::<u32>();
 
-/// What an operation does, as its first byte says.
+/// The kind of an operation, as encoded in its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Opcode {
@@ -76,16 +77,17 @@ pub(super) enum Opcode {
     Scan = 13,
 }
 
-/// Why an operation could not be decoded, and how far the damage reaches.
+/// The reason why an operation could not be decoded, and how much of the frame is affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The next operation can still be decoded.
     Operation(WireError),
-    /// Where the next operation begins is unknown.
+    /// The start of the next operation is unknown.
     Frame(WireError),
 }
 
-/// The sizes of the last operation that had each. One that none had is [`Sizes::NEVER`], which no frame holds bytes for.
+/// The last size of each kind in the frame. A size that no operation had yet is [`Sizes::NEVER`], which is larger than
+/// any frame.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     key: usize,
@@ -103,14 +105,14 @@ impl Default for Sizes {
     }
 }
 
-/// What the decoder remembers from operation to operation.
+/// The decoder's state between two operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecoderRegisters<'a> {
     sizes: Sizes,
     operand: Option<&'a [u8]>,
 }
 
-/// The same without the bytes: the operand is a range of the frame's.
+/// The same without the bytes: the operand is a range of the frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SavedRegisters {
     sizes: Sizes,
@@ -119,7 +121,7 @@ pub(super) struct SavedRegisters {
 }
 
 impl<'a> DecoderRegisters<'a> {
-    /// What is to be remembered of a frame whose operations are these bytes.
+    /// Saves the state, for a frame that contains the bytes `operations`.
     pub(super) fn save(&self, operations: &'a [u8]) -> SavedRegisters {
         let start = |operand: &[u8]| operand.as_ptr() as usize - operations.as_ptr() as usize;
         SavedRegisters { sizes: self.sizes, operand: self.operand.map(|operand| (start(operand), operand.len())) }
@@ -127,29 +129,29 @@ impl<'a> DecoderRegisters<'a> {
 }
 
 impl SavedRegisters {
-    /// What was remembered.
+    /// Restores the saved state.
     pub(super) fn restore<'a>(&self, operations: &'a [u8]) -> DecoderRegisters<'a> {
         let operand = self.operand.map(|(start, size)| &operations[start..start + size]);
         DecoderRegisters { sizes: self.sizes, operand }
     }
 }
 
-/// What the encoder remembers from operation to operation.
+/// The encoder's state between two operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EncoderRegisters {
     key_size: Option<u16>,
     operand_size: Option<u32>,
     initial_size: Option<u32>,
-    /// Where in the output the bytes of the last operand begin.
+    /// Offset in the output at which the last operand begins.
     operand_start: usize,
 }
 
-/// An operation as the wire sees it.
+/// The fields of an operation on the wire.
 struct Parts<'a> {
     opcode: Opcode,
     /// Function and element byte.
     function: Option<[u8; 2]>,
-    /// The operand in two pieces: Σ and the constants of a reduce lie apart.
+    /// The operand in two pieces, because Σ and the constants of a reduce are not adjacent in memory.
     operand: Option<[&'a [u8]; 2]>,
     initial: Option<&'a [u8]>,
 }
@@ -175,7 +177,7 @@ impl Opcode {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// Whether function and element bytes follow the first byte.
+    /// Returns true if function and element bytes follow the first byte.
     fn has_function(self) -> bool {
         matches!(
             self,
@@ -187,13 +189,13 @@ impl Opcode {
         )
     }
 
-    /// Whether the header states an operand size.
+    /// Returns true if the header contains an operand size.
     fn has_operand(self) -> bool {
         !matches!(self, Opcode::Get | Opcode::Contains | Opcode::Delete)
     }
 }
 
-/// Most bytes that the operation can take in a frame: without the copy flags.
+/// Returns the largest size of the operation in a frame, which it has without the copy flags.
 #[inline]
 pub fn operation_size(request: &Request<'_>) -> usize {
     let payload = match &request.operation {
@@ -208,7 +210,7 @@ pub fn operation_size(request: &Request<'_>) -> usize {
     HEADER_SIZE_MAX + request.key.len() + payload
 }
 
-/// Decodes the operation at the front.
+/// Decodes the operation at the cursor.
 #[inline(always)]
 pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegisters<'a>) -> Result<Request<'a>, Fault> {
     const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
@@ -253,7 +255,7 @@ pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegiste
     Ok(Request { key, operation })
 }
 
-/// Gives the parts their meaning.
+/// Builds the operation from its parts.
 #[inline]
 fn assemble<'a>(
     opcode: Opcode,
@@ -286,7 +288,7 @@ fn assemble<'a>(
         Opcode::Reduce => {
             let fold = Fold::from_code(function).ok_or(WireError::UnknownFunction)?;
             let element = decode_element(element, 0)?;
-            // An operand shorter than Σ is a short Σ, which the store refuses by name.
+            // If the operand is shorter than Σ, all of it becomes Σ. The store then refuses it with a specific error.
             let (initial, constants) = operand.split_at(element.width().min(operand.len()));
             Ok(Operation::Reduce(Reduce { fold, element, initial, constants }))
         }
@@ -302,7 +304,7 @@ fn assemble<'a>(
     }
 }
 
-/// The element type of an element byte that may have the flags `allowed`.
+/// Decodes the element type of an element byte that may have the flags `allowed`.
 #[inline]
 fn decode_element(byte: u8, allowed: u8) -> Result<Element, WireError> {
     if byte & !(ELEMENT_MASK | allowed) != 0 {
@@ -311,10 +313,11 @@ fn decode_element(byte: u8, allowed: u8) -> Result<Element, WireError> {
     Element::from_code(byte & ELEMENT_MASK).ok_or(WireError::UnknownElement)
 }
 
-/// Appends the operation if that makes the output no longer than `size_max` bytes, else leaves it as it was.
+/// Appends the operation if the output then has at most `size_max` bytes. Otherwise leaves the output unchanged.
 ///
-/// Two requests, both invalid for any store, cannot be written at all: one whose key size does not fit 16 bits, and
-/// a fold whose Σ is not one element, because Σ could not be told from the constants.
+/// Two kinds of requests cannot be encoded at all, and both are invalid for any store. The first has a key whose size
+/// does not fit 16 bits. The second is a fold whose Σ is not one element, because the decoder could not separate Σ from
+/// the constants.
 #[inline]
 pub(super) fn encode(
     request: &Request<'_>,

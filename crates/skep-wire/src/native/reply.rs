@@ -1,4 +1,4 @@
-//! The reply frame: answers to the operations of one request frame, in their order.
+//! The reply frame: replies to the operations of one request frame, in their order.
 //!
 //! ```text
 //! frame   0      4          8       10  12
@@ -15,18 +15,20 @@
 //! status   0 done   1 value   2 not found   3 exists   4 operation error   5 wire error
 //! ```
 //!
-//! The size counts what follows it, at least 8 bytes. `SAME_SIZES`: the value is as long as the last one of the
-//! frame. Answers that are long together come in several frames of the same sequence, each at most 4 MiB and one
-//! value or page; the client reads until it has an answer for each operation. What follows the last reply is ignored.
+//! The size counts the bytes after the size field, at least 8. `SAME_SIZES`: the value is as long as the last value of
+//! the frame. Replies that do not fit one frame are sent in several frames of the same sequence. Each frame has at most
+//! 4 MiB and one value or page. The client reads until it has a reply to each operation. It ignores bytes after the
+//! last reply of a frame.
 
-use skep_store::operation::{OperationError, Reply};
+use skep_core::operation::{OperationError, Reply};
 
+use super::code::Coded;
 use super::{Cursor, ProtocolError, REPLY_FRAME_SIZE_MAX, Response, SIZE_FIELD, WireError, frame_body};
 
 /// Bytes of the header, with the size field.
 const HEADER_SIZE: usize = SIZE_FIELD + size_of::<u32>() + 2 * size_of::<u16>();
 const _: () = assert!(HEADER_SIZE == 12);
-/// The count follows size and sequence.
+/// Offset of the count, which follows size and sequence.
 const COUNT_START: usize = SIZE_FIELD + size_of::<u32>();
 
 const STATUS_DONE: u8 = 0;
@@ -35,7 +37,7 @@ const STATUS_NOT_FOUND: u8 = 2;
 const STATUS_EXISTS: u8 = 3;
 const STATUS_OPERATION_ERROR: u8 = 4;
 const STATUS_WIRE_ERROR: u8 = 5;
-/// The value is as long as the last one of the frame.
+/// The value is as long as the last value of the frame.
 const SAME_SIZES: u8 = 0x40;
 
 /// A reply frame that has arrived.
@@ -43,12 +45,13 @@ const SAME_SIZES: u8 = 0x40;
 pub struct ReplyFrame<'a> {
     /// The sequence of the request frame.
     pub sequence: u32,
-    /// Number of answers in this frame.
+    /// Number of replies in this frame.
     pub count: u16,
     replies: &'a [u8],
 }
 
-/// The answers of a reply frame: as many as its count says, fewer if one is malformed, which is then the last.
+/// Iterates over the replies of a reply frame. If a reply is malformed, it is the last item, even if the count is
+/// larger.
 #[derive(Clone, Debug)]
 pub struct Replies<'a> {
     cursor: Cursor<'a>,
@@ -56,7 +59,7 @@ pub struct Replies<'a> {
     value_size: Option<u32>,
 }
 
-/// Writes a reply frame behind what the buffer already holds.
+/// Appends a reply frame to a buffer.
 #[derive(Debug)]
 #[must_use = "a frame is complete only after `finish`"]
 pub struct ReplyFrameWriter<'b> {
@@ -67,7 +70,8 @@ pub struct ReplyFrameWriter<'b> {
 }
 
 impl<'a> ReplyFrame<'a> {
-    /// The frame at the front of the bytes that arrived and the bytes it takes, or `None` until it is complete.
+    /// Decodes the frame at the start of the bytes that arrived. Returns it with its size, or `None` until it is
+    /// complete.
     pub fn decode(bytes: &'a [u8]) -> Result<Option<(ReplyFrame<'a>, usize)>, ProtocolError> {
         let Some(body) = frame_body(bytes, HEADER_SIZE, REPLY_FRAME_SIZE_MAX)? else { return Ok(None) };
         let consumed = SIZE_FIELD + body.len();
@@ -79,7 +83,7 @@ impl<'a> ReplyFrame<'a> {
         Ok(frame.map(|frame| (frame, consumed)))
     }
 
-    /// The answers.
+    /// Returns the replies.
     pub fn replies(&self) -> Replies<'a> {
         Replies { cursor: Cursor { rest: self.replies }, remaining: self.count, value_size: None }
     }
@@ -121,7 +125,7 @@ impl<'a> Iterator for Replies<'a> {
 }
 
 impl<'b> ReplyFrameWriter<'b> {
-    /// Begins a frame that answers the request frame of this sequence.
+    /// Begins a frame that replies to the request frame with this sequence.
     pub fn new(output: &'b mut Vec<u8>, sequence: u32) -> Self {
         let start = output.len();
         output.extend_from_slice(&[0; SIZE_FIELD]);
@@ -130,10 +134,11 @@ impl<'b> ReplyFrameWriter<'b> {
         ReplyFrameWriter { output, start, count: 0, value_size: None }
     }
 
-    /// Appends an answer. [`Reply::Deferred`] goes out as [`WireError::Busy`]: the server had no room for it.
+    /// Appends a reply. [`Reply::Deferred`] is encoded as [`WireError::Busy`]: the server had no room for the
+    /// operation.
     ///
     /// # Panics
-    /// After 65535 answers: no request frame has more operations.
+    /// After 65535 replies: no request frame has more operations.
     #[inline]
     pub fn push(&mut self, response: Response<'_>) {
         self.count = self.count.checked_add(1).expect("a request frame has at most 65535 operations");
@@ -158,13 +163,14 @@ impl<'b> ReplyFrameWriter<'b> {
         }
     }
 
-    /// Number of answers so far.
+    /// Returns the number of replies so far.
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// Bytes of the frame so far, header included. At [`REPLY_FRAME_SIZE_FULL`](super::REPLY_FRAME_SIZE_FULL) the
-    /// server finishes it and begins another of the same sequence.
+    /// Returns the bytes of the frame so far, including the header. When it reaches
+    /// [`REPLY_FRAME_SIZE_FULL`](super::REPLY_FRAME_SIZE_FULL), the server finishes the frame and begins another of the
+    /// same sequence.
     pub fn size(&self) -> usize {
         self.output.len() - self.start
     }

@@ -5,10 +5,11 @@
 //! | size | sequence | space | count | operation | operation | ...
 //! ```
 //!
-//! The size counts what follows it: at least 8 bytes, at most the request frame limit of the server's welcome. The
-//! sequence is the client's own; it comes back in the reply. What follows the last operation is ignored.
+//! The size counts the bytes after the size field. It is at least 8, and at most the request frame limit of the
+//! server's welcome. The client chooses the sequence, and the server repeats it in the reply. Bytes after the last
+//! operation are ignored.
 
-use skep_store::operation::Request;
+use skep_core::operation::Request;
 
 use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault, SavedRegisters};
 use super::{Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, frame_body};
@@ -20,16 +21,16 @@ const _: () = assert!(HEADER_SIZE == 12);
 /// A request frame that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFrame<'a> {
-    /// Chosen by the client, to be repeated in the reply.
+    /// Number that the client chooses and the server repeats in the reply.
     pub sequence: u32,
-    /// The space that the operations are about.
+    /// The space of the operations.
     pub space: u16,
     /// Number of operations.
     pub count: u16,
     operations: &'a [u8],
 }
 
-/// The operations of a request frame: exactly as many as its count says.
+/// Iterates over the operations of a request frame. Returns exactly as many items as the count of the frame.
 #[derive(Clone, Debug)]
 pub struct Operations<'a> {
     cursor: Cursor<'a>,
@@ -37,8 +38,8 @@ pub struct Operations<'a> {
     remaining: u16,
 }
 
-/// A place between two operations of a frame, with what decoding has to remember there. It holds no bytes, so a frame that
-/// is worked off in parts can be decoded on from there.
+/// A position between two operations of a frame, with the decoder's state there. It holds no bytes. So a frame that is
+/// executed in parts can be decoded from this position on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     /// Bytes of the operations before it.
@@ -48,7 +49,7 @@ pub struct Position {
     registers: SavedRegisters,
 }
 
-/// Writes a request frame behind what the buffer already holds.
+/// Appends a request frame to a buffer.
 #[derive(Debug)]
 #[must_use = "a frame is complete only after `finish`"]
 pub struct RequestFrameWriter<'b> {
@@ -60,7 +61,8 @@ pub struct RequestFrameWriter<'b> {
 }
 
 impl<'a> RequestFrame<'a> {
-    /// The frame at the front of the bytes that arrived and the bytes it takes, or `None` until it is complete.
+    /// Decodes the frame at the start of the bytes that arrived. Returns it with its size, or `None` until it is
+    /// complete.
     pub fn decode(bytes: &'a [u8]) -> Result<Option<(RequestFrame<'a>, usize)>, ProtocolError> {
         let Some(body) = frame_body(bytes, HEADER_SIZE, REQUEST_FRAME_SIZE_MAX)? else { return Ok(None) };
         let consumed = SIZE_FIELD + body.len();
@@ -72,8 +74,8 @@ impl<'a> RequestFrame<'a> {
         Ok(frame.map(|frame| (frame, consumed)))
     }
 
-    /// The operations: exactly [`count`](Self::count) items, whatever the frame holds. After one that cannot be
-    /// stepped over, all are [`WireError::Malformed`].
+    /// Returns the operations: exactly [`count`](Self::count) items, even if the frame is malformed. After an operation
+    /// that cannot be skipped, all items are [`WireError::Malformed`].
     pub fn operations(&self) -> Operations<'a> {
         Operations {
             cursor: Cursor { rest: self.operations },
@@ -82,7 +84,7 @@ impl<'a> RequestFrame<'a> {
         }
     }
 
-    /// The operations from a place on that [`position`](Self::position) found in this frame.
+    /// Returns the operations after a position that [`position`](Self::position) returned for this frame.
     pub fn operations_from(&self, position: Position) -> Operations<'a> {
         Operations {
             cursor: Cursor { rest: &self.operations[position.size..] },
@@ -91,7 +93,7 @@ impl<'a> RequestFrame<'a> {
         }
     }
 
-    /// The place of the next operation of `operations`, which are those of this frame.
+    /// Returns the position of the next operation of `operations`. Expects the operations of this frame.
     pub fn position(&self, operations: &Operations<'a>) -> Position {
         Position {
             size: self.operations.len() - operations.cursor.rest.len(),
@@ -102,7 +104,7 @@ impl<'a> RequestFrame<'a> {
 }
 
 impl Position {
-    /// How many operations of the frame are before it.
+    /// Returns the number of operations of the frame before this position.
     pub fn count(&self) -> usize {
         usize::from(self.count)
     }
@@ -111,14 +113,14 @@ impl Position {
 impl<'a> Iterator for Operations<'a> {
     type Item = Result<Request<'a>, WireError>;
 
-    // A request that is not inlined to where it goes is copied on the way, several times.
+    // Inlined, because otherwise a request is copied several times between its functions.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.remaining = self.remaining.checked_sub(1)?;
         Some(operation::decode(&mut self.cursor, &mut self.registers).map_err(|fault| match fault {
             Fault::Operation(error) => error,
             Fault::Frame(error) => {
-                // Without bytes, whatever else is asked for is malformed.
+                // Without bytes, all later items are malformed.
                 self.cursor.rest = &[];
                 error
             }
@@ -138,7 +140,7 @@ impl<'b> RequestFrameWriter<'b> {
         Self::with_size_max(output, sequence, space, REQUEST_FRAME_SIZE_MAX)
     }
 
-    /// Begins a frame whose size field says at most `size_max`: what the server's welcome allows.
+    /// Begins a frame of at most `size_max` bytes, as limited by the server's welcome.
     pub fn with_size_max(output: &'b mut Vec<u8>, sequence: u32, space: u16, size_max: usize) -> Self {
         let start = output.len();
         output.extend_from_slice(&[0; SIZE_FIELD]);
@@ -148,9 +150,10 @@ impl<'b> RequestFrameWriter<'b> {
         RequestFrameWriter { output, start, size_max, count: 0, registers: EncoderRegisters::default() }
     }
 
-    /// Appends an operation. If it does not fit, writes nothing and answers `false`: begin another frame. An empty
-    /// frame takes every request whose [`operation_size`](super::operation_size) leaves room for the header of 8
-    /// bytes; except an invalid one, if its key size does not fit 16 bits or its Σ is not one element.
+    /// Appends an operation. If it does not fit, appends nothing and returns `false`; then begin another frame. An
+    /// operation always fits an empty frame if its [`operation_size`](super::operation_size) leaves room for the header
+    /// of 8 bytes. The exceptions are invalid requests: a key whose size does not fit 16 bits, or a Σ that is not one
+    /// element.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> bool {
         let Some(count) = self.count.checked_add(1) else { return false };
@@ -162,12 +165,12 @@ impl<'b> RequestFrameWriter<'b> {
         pushed
     }
 
-    /// Number of operations so far.
+    /// Returns the number of operations so far.
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// Bytes of the frame so far, header included.
+    /// Returns the bytes of the frame so far, including the header.
     pub fn size(&self) -> usize {
         self.output.len() - self.start
     }

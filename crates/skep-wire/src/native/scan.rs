@@ -1,4 +1,4 @@
-//! The operand of a scan: everything of it but the key at which its range begins.
+//! The operand of a scan: all of its fields except the key at which its range begins.
 //!
 //! ```text
 //! 0       1        2   4       8       16
@@ -12,11 +12,11 @@
 //!                                              answer 0 pairs   1 keys   2 count
 //! ```
 //!
-//! The number of the lease is that of the page before, and zero unless the lease is continued. The end is a key or a
-//! prefix, and nothing after `last`. A server that is sent the same scan from many keys is sent this once: see the copy
-//! flags.
+//! The number of the lease is copied from the page before. It is zero unless the lease is continued. The end is a key
+//! or a prefix, and is empty for `last`. With the copy flags, a client that sends the same scan from many keys sends
+//! the operand only once.
 
-use skep_store::operation::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_core::operation::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use super::WireError;
 
@@ -38,7 +38,7 @@ const _: () = assert!(START_MASK & END_MASK == 0 && (START_MASK | END_MASK) & RE
 const _: () = assert!(ANSWER_MASK & LEASE_MASK == 0);
 const _: () = assert!(LEASE_PLACE == LIMIT_PLACE + size_of::<u32>() && HEADER_SIZE == LEASE_PLACE + size_of::<u64>());
 
-/// The bytes before those of the scan's end.
+/// Returns the bytes of the operand before the end.
 pub(super) fn encode_header(scan: &Scan<'_>) -> [u8; HEADER_SIZE] {
     let start = match scan.start {
         ScanStart::AtOrAbove => 0,
@@ -69,7 +69,7 @@ pub(super) fn encode_header(scan: &Scan<'_>) -> [u8; HEADER_SIZE] {
     header
 }
 
-/// The scan that an operand says.
+/// Decodes the scan of an operand.
 pub(super) fn decode(operand: &[u8]) -> Result<Scan<'_>, WireError> {
     let (header, end_bytes) = operand.split_first_chunk::<HEADER_SIZE>().ok_or(WireError::Malformed)?;
     let [range, answer, 0, 0, limit @ .., _, _, _, _, _, _, _, _] = *header else { return Err(WireError::Malformed) };
@@ -109,7 +109,7 @@ pub(super) fn decode(operand: &[u8]) -> Result<Scan<'_>, WireError> {
 mod tests {
     use super::*;
 
-    /// Every kind of scan.
+    /// Returns every kind of scan.
     fn scans() -> impl Iterator<Item = Scan<'static>> {
         let starts = [ScanStart::AtOrAbove, ScanStart::Above, ScanStart::Floor];
         let ends = [ScanEnd::Last, ScanEnd::AtOrBelow(b"end"), ScanEnd::Below(b""), ScanEnd::Prefix(b"p")];
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_come_back() {
+    fn scans_round_trip() {
         for scan in scans() {
             assert_eq!(decode(&encode(&scan)), Ok(scan));
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_as_drawn() {
+    fn bytes_match_the_picture() {
         let scan = Scan {
             start: ScanStart::Floor,
             end: ScanEnd::Prefix(b"end"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_refused() {
+    fn invalid_operands_are_refused() {
         let good = encode(&Scan {
             start: ScanStart::AtOrAbove,
             end: ScanEnd::Last,
@@ -166,12 +166,12 @@ mod tests {
             assert_eq!(decode(&good[..size]), Err(WireError::Malformed), "{size} bytes");
         }
         assert_eq!(decode(&[&good[..], b"x"].concat()), Err(WireError::Malformed), "an end after the last");
-        for (place, byte) in
+        for (offset, byte) in
             [(0, 3), (0, 0x20), (0, 0x80), (1, 3), (1, 0x0c), (1, 0x10), (2, 1), (3, 1), (8, 1), (15, 1)]
         {
             let mut bytes = good.clone();
-            bytes[place] = byte;
-            assert_eq!(decode(&bytes), Err(WireError::Malformed), "byte {place} is {byte}");
+            bytes[offset] = byte;
+            assert_eq!(decode(&bytes), Err(WireError::Malformed), "byte {offset} is {byte}");
         }
     }
 }

@@ -1,15 +1,16 @@
-//! Frames that go there and back, and frames that arrive in part or damaged.
+//! Tests frames that round-trip, and frames that arrive incomplete or damaged.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::select;
-use skep_store::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest};
-use skep_store::operation::{
+use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{
     KEY_SIZE_MAX, Operation, OperationError, PAGE_SIZE_MAX, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer,
     ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
+use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest};
 
+use super::code::Coded;
 use super::{
     ProtocolError, REPLY_FRAME_SIZE_FULL, REPLY_FRAME_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, ReplyFrame, ReplyFrameWriter,
     RequestFrame, RequestFrameWriter, Response, SIZE_FIELD, VALUE_SIZE_MAX, WireError, operation_size,
@@ -37,7 +38,7 @@ pub(super) fn encode_replies(responses: &[Response<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// A request frame around operations that were written by hand.
+/// Returns a request frame that contains operations written by hand.
 fn frame_of(count: u16, operations: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(8 + operations.len()).unwrap().to_le_bytes().to_vec();
     bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0]);
@@ -52,7 +53,7 @@ pub(super) fn decode(bytes: &[u8]) -> Vec<Result<Request<'_>, WireError>> {
     frame.operations().collect()
 }
 
-/// Reads whatever is there, as a server would: the answers never outnumber the count.
+/// Decodes any bytes as a server does. Checks that the number of replies never exceeds the count.
 fn survive_requests(bytes: &[u8]) {
     if let Ok(Some((frame, consumed))) = RequestFrame::decode(bytes) {
         assert!(consumed <= bytes.len());
@@ -60,7 +61,7 @@ fn survive_requests(bytes: &[u8]) {
     }
 }
 
-/// Reads whatever is there, as a client would.
+/// Decodes any bytes as a client does.
 fn survive_replies(bytes: &[u8]) {
     if let Ok(Some((frame, consumed))) = ReplyFrame::decode(bytes) {
         assert!(consumed <= bytes.len());
@@ -72,7 +73,7 @@ fn survive_replies(bytes: &[u8]) {
 }
 
 #[test]
-fn generated_requests_come_back() {
+fn generated_requests_round_trip() {
     for seed in 1..=8 {
         let mix = Mix { scan: 10, ..Mix::default() };
         let settings = GeneratorSettings { seed, mix, spoilt_per_mille: 100, ..Default::default() };
@@ -98,15 +99,15 @@ fn generated_requests_come_back() {
 }
 
 #[test]
-fn copy_flags_save_what_they_copy() {
+fn copied_fields_take_no_bytes() {
     let put = |key, value| Request { key, operation: Operation::Put { value, condition: PutCondition::Always } };
     let one = encode(&[put(b"a", b"value")]).len();
-    // Same sizes: opcode, key, value. Same value as well: opcode, key.
+    // Same sizes: opcode, key, value. If the value is the same too: opcode, key.
     assert_eq!(encode(&[put(b"a", b"value"), put(b"b", b"other")]).len(), one + 1 + 1 + 5);
     assert_eq!(encode(&[put(b"a", b"value"), put(b"b", b"value")]).len(), one + 1 + 1);
-    // Same value, other key size: the sizes are stated.
+    // The value is the same but the key size differs, so the sizes are stated.
     assert_eq!(encode(&[put(b"a", b"value"), put(b"bc", b"value")]).len(), one + 1 + 2 + 4 + 2);
-    // A get between them has no operand, so the operand of the put is still the last one.
+    // The get between them has no operand, so the operand of the put is still the last one.
     let gap = encode(&[put(b"a", b"value"), Request { key: b"b", operation: GET }, put(b"c", b"value")]);
     assert_eq!(gap.len(), one + 2 + 2);
     assert_eq!(decode(&gap)[2], Ok(put(b"c", b"value")));
@@ -137,7 +138,7 @@ fn a_reduce_and_a_put_can_share_their_operand() {
 }
 
 #[test]
-fn an_operation_that_can_be_stepped_over_is_refused_alone() {
+fn only_an_operation_that_can_be_skipped_is_refused() {
     let get = b"\x01\x01\x00k".as_slice();
     let cases: [(&str, &[u8], WireError); 10] = [
         ("update function", b"\x07\x0b\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
@@ -159,7 +160,7 @@ fn an_operation_that_can_be_stepped_over_is_refused_alone() {
 }
 
 #[test]
-fn an_operation_that_cannot_be_stepped_over_ends_the_frame() {
+fn an_operation_that_cannot_be_skipped_ends_the_frame() {
     let get = b"\x01\x01\x00k".as_slice();
     let cases: [(&str, &[u8], WireError); 10] = [
         ("opcode 0", b"\x00\x01\x00k", WireError::UnknownOperation),
@@ -193,7 +194,7 @@ fn copy_flags_need_something_to_copy() {
 }
 
 #[test]
-fn an_empty_frame_that_claims_operations_answers_each() {
+fn an_empty_frame_with_a_count_is_malformed_for_each_operation() {
     assert_eq!(decode(&frame_of(u16::MAX, b"")), vec![Err(WireError::Malformed); 65535]);
     assert_eq!(decode(&frame_of(0, b"")), []);
 }
@@ -243,7 +244,7 @@ fn a_frame_takes_65535_operations() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_no_trace() {
+fn an_operation_that_does_not_fit_changes_nothing() {
     let mut bytes = Vec::new();
     let mut writer = RequestFrameWriter::with_size_max(&mut bytes, 0, 0, 8 + 10);
     let long = vec![0; usize::from(u16::MAX) + 1];
@@ -284,7 +285,7 @@ fn a_full_reply_frame_and_the_longest_value_stay_within_the_limit() {
 }
 
 #[test]
-fn malformed_replies_are_noticed() {
+fn malformed_replies_are_refused() {
     let mut good = encode_replies(&[Ok(Reply::Value(b"v"))]);
     good[12] = 0x41;
     let cases: [(&str, Vec<u8>); 6] = [
@@ -315,7 +316,7 @@ fn codes_round_trip() {
 }
 
 fn bytes(size_max: usize) -> impl Strategy<Value = Vec<u8>> {
-    // Few sizes and few values, so that the copy flags are used.
+    // Only a few sizes and values, so that the copy flags are used.
     prop_oneof![vec(select(vec![0u8, 1]), 0..3), vec(any::<u8>(), 0..size_max)]
 }
 
@@ -370,7 +371,7 @@ fn batch() -> impl Strategy<Value = Vec<OwnedRequest>> {
     vec((bytes(12), operation()).prop_map(|(key, operation)| OwnedRequest { key, operation }), 0..40)
 }
 
-/// An answer that owns its value.
+/// A reply that owns its value.
 type OwnedResponse = Result<Result<Option<Vec<u8>>, u8>, WireError>;
 
 fn responses() -> impl Strategy<Value = Vec<OwnedResponse>> {
@@ -397,7 +398,7 @@ fn as_response(response: &OwnedResponse) -> Response<'_> {
 
 proptest! {
     #[test]
-    fn batches_come_back(batch in batch()) {
+    fn batches_round_trip(batch in batch()) {
         let requests: Vec<_> = batch.iter().map(OwnedRequest::as_request).collect();
         let bytes = encode(&requests);
         let most: usize = requests.iter().map(operation_size).sum();
@@ -407,7 +408,7 @@ proptest! {
     }
 
     #[test]
-    fn decoding_goes_on_where_it_stopped(batch in batch()) {
+    fn decoding_continues_at_a_position(batch in batch()) {
         let requests: Vec<_> = batch.iter().map(OwnedRequest::as_request).collect();
         let bytes = encode(&requests);
         let (frame, _) = RequestFrame::decode(&bytes).unwrap().unwrap();
@@ -428,7 +429,7 @@ proptest! {
         for size in 0..bytes.len() {
             prop_assert!(RequestFrame::decode(&bytes[..size]).unwrap().is_none());
         }
-        // The same with a size field that agrees: what was not cut is as it was, the rest malformed.
+        // The same with a corrected size field: operations before the cut are unchanged, the others are malformed.
         for size in 12..bytes.len() {
             let mut cut = bytes[..size].to_vec();
             cut[..4].copy_from_slice(&u32::try_from(size - SIZE_FIELD).unwrap().to_le_bytes());
@@ -458,14 +459,14 @@ proptest! {
     fn random_bytes_are_survived(count in any::<u16>(), bytes in vec(any::<u8>(), 0..300)) {
         survive_requests(&bytes);
         survive_replies(&bytes);
-        // The same behind a good header, so that the operations are reached.
+        // The same after a valid header, so that the operations are decoded.
         let bytes = frame_of(count, &bytes);
         survive_requests(&bytes);
         survive_replies(&bytes);
     }
 
     #[test]
-    fn responses_come_back(responses in responses()) {
+    fn responses_round_trip(responses in responses()) {
         let expected: Vec<_> = responses.iter().map(as_response).collect();
         let bytes = encode_replies(&expected);
         let (frame, consumed) = ReplyFrame::decode(&bytes).unwrap().unwrap();
@@ -495,7 +496,7 @@ proptest! {
 }
 
 #[test]
-fn a_deferred_reply_tells_the_client_to_come_back() {
+fn a_deferred_reply_is_sent_as_busy() {
     let bytes = encode_replies(&[Ok(Reply::Deferred)]);
     let (frame, _) = ReplyFrame::decode(&bytes).unwrap().unwrap();
     assert_eq!(frame.replies().collect::<Vec<_>>(), [Ok(Err(WireError::Busy))]);

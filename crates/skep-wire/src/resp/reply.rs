@@ -1,22 +1,22 @@
 //! The writer of RESP replies, versions 2 and 3.
 //!
-//! It appends to the bytes that leave on a connection. An array or a map is its header and then its parts: who
-//! writes a header of `n` writes `n` parts. The caller asks for the type that says most; the writer knows what
-//! version 2 makes of it.
+//! The writer appends to the output of a connection. An array or a map is a header and then its parts: after a header
+//! of `n`, the caller writes `n` parts. The caller chooses the most specific type. The writer maps it to a type of
+//! version 2 if necessary.
 
 use std::io::Write;
 
-/// The version of the protocol that a connection speaks. It begins with 2; `HELLO` changes it.
+/// The version of the protocol on a connection. A connection begins with version 2, and `HELLO` changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Version {
-    /// The one that every client knows.
+    /// Version 2, which every client supports.
     #[default]
     Two,
-    /// The one with maps, numbers and its own null.
+    /// Version 3, which has maps, numbers and its own null.
     Three,
 }
 
-/// Appends replies to the bytes that leave.
+/// Appends replies to the output of a connection.
 #[derive(Debug)]
 pub struct ReplyWriter<'b> {
     out: &'b mut Vec<u8>,
@@ -24,35 +24,35 @@ pub struct ReplyWriter<'b> {
 }
 
 impl<'b> ReplyWriter<'b> {
-    /// A writer that appends to `out`.
+    /// Returns a writer that appends to `out`.
     pub fn new(out: &'b mut Vec<u8>, version: Version) -> Self {
         ReplyWriter { out, version }
     }
 
-    /// A short text without line ends, such as `OK`.
+    /// Writes a short text without line ends, such as `OK`.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text);
     }
 
-    /// An error: its prefix in capitals, a blank, a sentence. Line ends in it, which may come from a user, become
-    /// blanks.
+    /// Writes an error: its prefix in capitals, a blank, an error message. Replaces line ends in it, which may be input
+    /// of a user, by blanks.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text);
     }
 
-    /// A signed number.
+    /// Writes a signed number.
     pub fn integer(&mut self, number: i64) {
         self.header(b':', number);
     }
 
-    /// Any bytes.
+    /// Writes any bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Nothing where something could be.
+    /// Writes a null: there is no value.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.version {
             Version::Two => b"$-1\r\n",
@@ -60,12 +60,12 @@ impl<'b> ReplyWriter<'b> {
         });
     }
 
-    /// The header of an array; `count` replies follow.
+    /// Writes the header of an array. The caller then writes `count` replies.
     pub fn array(&mut self, count: usize) {
         self.header(b'*', count as i64);
     }
 
-    /// The header of a map; `count` keys, each with its value behind it, follow.
+    /// Writes the header of a map. The caller then writes `count` keys, each followed by its value.
     pub fn map(&mut self, count: usize) {
         match self.version {
             Version::Two => self.array(2 * count),
@@ -73,7 +73,7 @@ impl<'b> ReplyWriter<'b> {
         }
     }
 
-    /// A floating-point number in decimal text.
+    /// Writes a floating-point number in decimal text.
     pub fn double(&mut self, text: &str) {
         match self.version {
             Version::Two => self.bulk(text.as_bytes()),
@@ -81,7 +81,7 @@ impl<'b> ReplyWriter<'b> {
         }
     }
 
-    /// An integer, in decimal text, that a signed number of 64 bits cannot hold.
+    /// Writes an integer, in decimal text, that a signed number of 64 bits cannot hold.
     pub fn big_number(&mut self, text: &str) {
         match self.version {
             Version::Two => self.bulk(text.as_bytes()),
@@ -89,7 +89,7 @@ impl<'b> ReplyWriter<'b> {
         }
     }
 
-    /// A text for people, which a client shows as it is.
+    /// Writes a text for users, which a client shows unchanged.
     pub fn text(&mut self, text: &str) {
         match self.version {
             Version::Two => self.bulk(text.as_bytes()),

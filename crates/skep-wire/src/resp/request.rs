@@ -1,19 +1,19 @@
 //! The parser of RESP requests.
 //!
-//! It works on the bytes of the receive buffer where they lie: an [`Argument`] is a place in them. The caller hands
-//! it the buffer from the first byte of a request on; an incomplete one is continued at the place where the bytes
-//! ended when the caller comes back with the same bytes and more. So a request that arrives in a million pieces is
-//! still looked at once.
+//! The parser works in the receive buffer. An [`Argument`] is a range of that buffer. The caller passes the buffer from
+//! the first byte of a request on. If the request is incomplete, the caller passes the same bytes again with more bytes
+//! after them, and parsing continues where it stopped. So each byte of a request is read once, even if it arrives in a
+//! million pieces.
 //!
-//! Quoted words of an inline request lose their quotes and escapes in the buffer itself: what they stand for is
-//! never longer than what was typed.
+//! Quoted words of an inline request lose their quotes and escapes in the buffer itself. This works because the
+//! unquoted word is never longer than the quoted one.
 //!
-//! The parser allocates nothing. It appends arguments to a vector of the caller as far as that has capacity. An
-//! incomplete request leaves none there: when the rest has arrived, its arguments are found by a second pass over the
-//! lines that announce them. So a request of a million arguments holds its bytes only until it is complete, and its
-//! caller then knows what its arguments take before they take it.
+//! The parser allocates nothing. It appends arguments to a vector of the caller as far as its capacity allows. If a
+//! request is incomplete, the vector stays empty. When the rest has arrived, a second pass over the lines with the
+//! argument sizes finds the arguments. So an incomplete request of a million arguments occupies only its bytes, and the
+//! caller knows how much memory the arguments need before it allocates any.
 //!
-//! The sentences of the errors are those of Redis 7: they are an interface.
+//! The error messages are those of Redis 7, because clients depend on them.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use memchr::memchr;
 
 use super::{ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, LINE_SIZE_MAX, REQUEST_SIZE_MAX};
 
-/// Where an argument lies: bytes from the first byte of its request.
+/// The range of an argument, relative to the first byte of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
     start: u32,
@@ -29,7 +29,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    /// The place of the argument in the bytes of its request.
+    /// Returns the range of the argument in the bytes of its request.
     pub fn range(self) -> Range<usize> {
         self.start as usize..(self.start + self.size) as usize
     }
@@ -40,32 +40,32 @@ impl Argument {
     }
 }
 
-/// Why bytes are no request. What follows them has no meaning either: the connection is answered with `ERR` and
-/// the sentence, and closed.
+/// The reason why bytes are not a request. No later byte can be decoded either. The server replies with `ERR` and the
+/// error message, and closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The line that says how many arguments there are does not end.
+    /// The line with the number of arguments does not end.
     #[error("Protocol error: too big mbulk count string")]
     CountLineTooLong,
-    /// The number of arguments is no number, or over [`ARGUMENT_COUNT_MAX`].
+    /// The number of arguments is not a number, or is over [`ARGUMENT_COUNT_MAX`].
     #[error("Protocol error: invalid multibulk length")]
     Count,
-    /// The line that says how long an argument is does not end.
+    /// The line with the length of an argument does not end.
     #[error("Protocol error: too big bulk count string")]
     SizeLineTooLong,
-    /// The length of an argument is no number, or over [`BULK_SIZE_MAX`].
+    /// The length of an argument is not a number, or is over [`BULK_SIZE_MAX`].
     #[error("Protocol error: invalid bulk length")]
     Size,
     /// An argument does not begin with `$`.
     #[error("Protocol error: expected '$', got '{}'", char::from(*.0).escape_default())]
     NoBulk(u8),
-    /// An argument is longer than announced.
+    /// An argument is longer than its stated length.
     #[error("Protocol error: expected CRLF after a bulk string")]
     BulkEnd,
     /// An inline request is longer than [`LINE_SIZE_MAX`].
     #[error("Protocol error: too big inline request")]
     InlineTooLong,
-    /// A quote of an inline request is not closed, or a word follows it without a blank.
+    /// A quote of an inline request is not closed, or no blank follows it.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,
     /// The request is longer than [`REQUEST_SIZE_MAX`].
@@ -73,53 +73,53 @@ pub enum RequestError {
     RequestTooLong,
 }
 
-/// What the parser found.
+/// The result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The request is not complete: the next call must bring the same bytes, and more.
+    /// The request is incomplete: the next call must pass the same bytes and more.
     Incomplete,
-    /// The request is complete and has this size; its arguments were appended, the name of the command first. An empty
-    /// request has none, and no reply. The next call must bring the bytes after it.
+    /// The request is complete and has this size. Its arguments were appended, the name of the command first. An empty
+    /// request has no arguments and no reply. The next call must pass the bytes after the request.
     Complete(usize),
-    /// The request is complete, but its arguments need capacity for this many: the next call must bring the same bytes.
+    /// The request is complete, but its arguments need capacity for this many: the next call must pass the same bytes.
     NeedsCapacity(usize),
 }
 
-/// What has been seen of the request that is arriving.
+/// The parsed part of the request that is arriving.
 #[derive(Clone, Copy, Debug, Default)]
 enum Progress {
-    /// Not its first byte.
+    /// No byte yet.
     #[default]
     Nothing,
-    /// A `*`, and no end of its line.
+    /// A `*`, without the end of its line.
     CountLine,
     /// The number of arguments.
     Arguments { missing: u32 },
-    /// The size of the argument that lies at `position`.
+    /// The size of the argument at `position`.
     Bulk { missing: u32, size: u32 },
-    /// The beginning of a line.
+    /// The start of a line.
     Inline,
 }
 
-/// Takes requests out of a receive buffer, one after another.
+/// Parses the requests of a receive buffer, one after another.
 #[derive(Debug, Default)]
 pub struct RequestParser {
     progress: Progress,
-    /// Bytes of the request that need not be looked at again.
+    /// Bytes of the request that are parsed.
     position: usize,
-    /// Bytes from `position` on in which there is no end of line.
+    /// Bytes from `position` on that contain no end of line.
     searched: usize,
-    /// Where the first argument is announced, and how many there are.
+    /// Offset of the line with the size of the first argument, and the number of arguments.
     body: usize,
     count: u32,
 }
 
 impl RequestParser {
-    /// Parses the request that begins with the first byte of `input`, and appends its arguments to `arguments` when it
-    /// is complete. After an error the parser must not be used again.
+    /// Parses the request that begins with the first byte of `input`. Appends its arguments to `arguments` when it is
+    /// complete. After an error the parser must not be used again.
     pub fn parse(&mut self, input: &mut [u8], arguments: &mut Vec<Argument>) -> Result<Parsed, RequestError> {
         let first = arguments.len();
-        // Whether all arguments so far were appended.
+        // True while all arguments so far were appended.
         let mut is_collected = matches!(self.progress, Progress::Nothing);
         loop {
             match self.progress {
@@ -201,7 +201,7 @@ impl RequestParser {
                     // Words are separated by blanks.
                     let count_max = line.len().div_ceil(2);
                     if arguments.capacity() - first < count_max {
-                        // The line is searched again when there is capacity.
+                        // The line is parsed again when there is capacity.
                         self.position = 0;
                         return Ok(Parsed::NeedsCapacity(count_max));
                     }
@@ -212,7 +212,8 @@ impl RequestParser {
         }
     }
 
-    /// The line at `position` without its end, or `None` if it is incomplete. Moves `position` behind it.
+    /// Returns the line at `position` without its end, or `None` if it is incomplete. Moves `position` to the next
+    /// line.
     fn line(&mut self, input: &[u8], too_long: RequestError) -> Result<Option<Range<usize>>, RequestError> {
         let unseen = &input[self.position + self.searched..];
         let Some(offset) = memchr(b'\n', unseen) else {
@@ -233,14 +234,14 @@ impl RequestParser {
         Ok(Some(start..end))
     }
 
-    /// Makes ready for the next request.
+    /// Resets the parser for the next request.
     fn finish(&mut self) -> Parsed {
         self.progress = Progress::Nothing;
         Parsed::Complete(std::mem::take(&mut self.position))
     }
 }
 
-/// Appends the arguments of a request that was checked; the first one is announced at `position`.
+/// Appends the arguments of a checked request. The line with the size of the first argument is at `position`.
 fn collect(request: &[u8], mut position: usize, arguments: &mut Vec<Argument>) {
     while position < request.len() {
         let newline = position + memchr(b'\n', &request[position..]).expect("the request was checked");
@@ -251,7 +252,7 @@ fn collect(request: &[u8], mut position: usize, arguments: &mut Vec<Argument>) {
     }
 }
 
-/// A decimal number of up to 18 digits as Redis writes it: no sign but a minus, no leading zeros.
+/// Parses a decimal number of up to 18 digits in the form of Redis: no sign except a minus, no leading zeros.
 fn parse_number(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -270,7 +271,7 @@ fn parse_number(text: &[u8]) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Splits a line, which begins its request, into words, and takes the quotes off in place.
+/// Splits a line, which begins its request, into words, and removes the quotes in place.
 fn split_words(line: &mut [u8], words: &mut Vec<Argument>) -> Result<(), RequestError> {
     let mut read = 0;
     loop {
@@ -318,8 +319,8 @@ fn split_words(line: &mut [u8], words: &mut Vec<Argument>) -> Result<(), Request
     }
 }
 
-/// What a backslash in double quotes stands for, and how many bytes say it. A backslash at the end of the line
-/// stands for itself; the quote is then missing anyway.
+/// Decodes a backslash sequence in double quotes. Returns the byte and the length of the sequence. A backslash at the
+/// end of the line is itself; then the closing quote is missing, and the line is refused.
 fn unescape(text: &[u8]) -> (u8, usize) {
     match *text {
         [_, b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -336,7 +337,7 @@ fn unescape(text: &[u8]) -> (u8, usize) {
     }
 }
 
-/// Whether a byte separates words.
+/// Returns true if the byte separates words.
 fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 11
 }
@@ -347,7 +348,8 @@ mod tests {
 
     use super::{Argument, BULK_SIZE_MAX, LINE_SIZE_MAX, Parsed, RequestError, RequestParser};
 
-    /// All requests of `bytes`, given to the parser `step` bytes at a time, and why it stopped.
+    /// Parses all requests of `bytes`, given to the parser `step` bytes at a time. Returns them with the error that
+    /// stopped the parser.
     fn parse_all(bytes: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
         let mut parser = RequestParser::default();
         let (mut buffer, mut arguments) = (Vec::new(), Vec::new());
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences() {
+    fn error_messages() {
         assert_eq!(error_of(b"*x\r\n").to_string(), "Protocol error: invalid multibulk length");
         assert_eq!(error_of(b"*1048577\r\n"), RequestError::Count);
         assert_eq!(error_of(b"*18446744073709551617\r\n"), RequestError::Count);
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_over_the_limit_is_refused_when_announced() {
+    fn a_request_over_the_limit_is_refused_at_its_size_line() {
         let megabyte = [b"$1048576\r\n".to_vec(), vec![0; 1 << 20], b"\r\n".to_vec()].concat();
         let request = [b"*17\r\n".to_vec(), megabyte.repeat(16)].concat();
         let (requests, error) = parse_all(&request, request.len());
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_bytes_reserve_nothing() {
+    fn stated_sizes_reserve_no_memory() {
         let mut arguments = Vec::new();
         let parsed = RequestParser::default().parse(&mut b"*1048576\r\n$1048576\r\nab".to_vec(), &mut arguments);
         assert_eq!((parsed, arguments.capacity()), (Ok(Parsed::Incomplete), 0));
@@ -484,16 +486,16 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end_well(
+        fn any_bytes_are_parsed_or_refused(
             bytes in prop::collection::vec(prop_oneof![prop::sample::select(&b"*$-0123 \r\n\n\"'\\x"[..]), any::<u8>()], 0..400),
             step in 1_usize..50,
         ) {
-            // The same requests and the same error however the bytes arrive, and every argument lies in its request.
+            // The same requests and the same error for all piece sizes, and every argument is in its request.
             prop_assert_eq!(parse_all(&bytes, step), parse_all(&bytes, 400));
         }
 
         #[test]
-        fn flipped_bits_end_well(
+        fn flipped_bits_are_parsed_or_refused(
             arguments in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..6),
             flips in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
             step in 1_usize..50,

@@ -1,11 +1,11 @@
-//! Which record an operation of a YCSB workload meets: uniform, Zipf, or the latest.
+//! The distribution of operations over the records of a YCSB workload: uniform, Zipf, or the latest.
 //!
-//! Zipf with θ = 0.99, as in KV-Direct (section 5.1), drawn by the method of Gray et al., "Quickly generating
-//! billion-record synthetic databases" (SIGMOD 1994), figure 6, as YCSB does: ranks 0 and 1 have exactly their
-//! probability, the others come from a continuous approximation which gives the first ranks together up to 6% more
-//! than their share. That is kept, so that figures can be compared with those of others. YCSB scatters the ranks
-//! over the records by a hash, which lets records collide and so bends the distribution; here a permutation scatters
-//! them, so the ranks keep their probabilities.
+//! Zipf with θ = 0.99, as in KV-Direct (section 5.1). Ranks are drawn by the method of Gray et al., "Quickly generating
+//! billion-record synthetic databases" (SIGMOD 1994), figure 6, as YCSB does. Ranks 0 and 1 have exactly their
+//! probability. A continuous approximation draws the others; it gives the first ranks together up to 6% more than their
+//! share. The approximation is kept, so that figures can be compared with published ones. YCSB scatters the ranks over
+//! the records by a hash. There records collide, which changes the distribution. Here a permutation scatters them, so
+//! the ranks keep their probabilities.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -13,16 +13,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// The skew of YCSB.
 pub(crate) const THETA: f64 = 0.99;
 
-/// Which records are popular.
+/// The distribution of popularity over the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Distribution {
     // Plain comments, because clap would turn the help of all flags into pages.
     // The record of rank i with probability proportional to 1 / i^θ; ranks are scattered over the records.
     Zipf,
-    // All alike.
+    // All records are equally popular.
     Uniform,
-    // Zipf, the record that was loaded last being the most popular.
+    // Zipf: the record that was loaded last is the most popular.
     Latest,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// `record_count` is at least 1.
+    /// Returns a generator for `record_count` records, at least 1.
     pub(crate) fn new(distribution: Distribution, record_count: u64) -> Self {
         Generator { distribution, record_count, zipf: Zipf::new(record_count), scatter: Scatter::new(record_count) }
     }
 
-    /// The next record.
+    /// Draws the next record.
     pub(crate) fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
         match self.distribution {
             Distribution::Uniform => random.random_range(0..self.record_count),
@@ -51,7 +51,7 @@ impl Generator {
     }
 }
 
-/// Ranks with Zipf's probabilities.
+/// Draws ranks with Zipf's probabilities.
 #[derive(Debug)]
 struct Zipf {
     rank_count: u64,
@@ -68,7 +68,7 @@ impl Zipf {
         Zipf { rank_count, zeta, alpha: 1.0 / (1.0 - THETA), eta }
     }
 
-    /// The rank, from 0, at `u`, a number from 0 to below 1.
+    /// Returns the rank, from 0, for a random number `u` in 0..1.
     fn rank(&self, u: f64) -> u64 {
         let scaled = u * self.zeta;
         if scaled < 1.0 {
@@ -86,8 +86,9 @@ fn zeta_of_two() -> f64 {
     1.0 + 0.5f64.powf(THETA)
 }
 
-/// The sum of `1 / i^θ` for `i` from 1 to `count`: the first terms one by one, the rest by Euler and Maclaurin's
-/// formula, whose error is below 10⁻⁹ from there on. A billion records would take a minute otherwise.
+/// Returns the sum of `1 / i^θ` for `i` from 1 to `count`. The first terms are added one by one, the rest is computed
+/// by the formula of Euler and Maclaurin. Its error is below 10⁻⁹ for these terms. Adding up a billion terms would take
+/// a minute.
 fn zeta(count: u64) -> f64 {
     const EXACT: u64 = 10_000;
     let exact: f64 = (1..=count.min(EXACT)).map(|i| (i as f64).powf(-THETA)).sum();
@@ -99,7 +100,7 @@ fn zeta(count: u64) -> f64 {
     exact + integral + (to.powf(-THETA) - from.powf(-THETA)) / 2.0
 }
 
-/// A permutation of the records that puts neighbouring ranks far from each other.
+/// A permutation of the records that separates neighbouring ranks.
 #[derive(Debug)]
 struct Scatter {
     record_count: u64,
@@ -108,7 +109,7 @@ struct Scatter {
 
 impl Scatter {
     fn new(record_count: u64) -> Self {
-        // Multiples of the golden section spread most evenly; without a common divisor they meet every record.
+        // Multiples of the golden section are spread most evenly. Without a common divisor they reach every record.
         let golden = (record_count as f64 * 0.618_033_988_749_895) as u64;
         let multiplier = (golden.max(1)..).find(|&m| greatest_common_divisor(m, record_count) == 1);
         Scatter { record_count, multiplier: multiplier.expect("a number and its successor have no common divisor") }
@@ -133,7 +134,7 @@ mod tests {
     const SEED: u64 = 20;
     const DRAWS: u32 = 400_000;
 
-    /// How often each record was drawn.
+    /// Returns how often each record was drawn.
     fn counts(distribution: Distribution, record_count: u64) -> Vec<u32> {
         let generator = Generator::new(distribution, record_count);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
@@ -149,7 +150,7 @@ mod tests {
         ((rank + 1) as f64).powf(-THETA) / sum
     }
 
-    /// Five standard deviations of a binomial distribution.
+    /// Returns five standard deviations of a binomial distribution.
     fn tolerance(probability: f64) -> f64 {
         5.0 * (probability * (1.0 - probability) / f64::from(DRAWS)).sqrt()
     }
@@ -166,7 +167,7 @@ mod tests {
                 let exact = exact_probability(rank, record_count);
                 assert!((share(rank) - exact).abs() < tolerance(exact), "rank {rank} of {record_count}, seed {SEED}");
             }
-            // Beyond the second rank Gray's method approximates: the first ranks together get up to 6% too much.
+            // From the third rank on Gray's method approximates: the first ranks together get up to 6% too much.
             for head in [5, 10, 100, 1000].into_iter().filter(|&head| head as u64 <= record_count) {
                 let exact: f64 = (0..head).map(|rank| exact_probability(rank, record_count)).sum();
                 let found: f64 = (0..head).map(share).sum();
@@ -215,11 +216,11 @@ mod tests {
     fn scattering_is_a_permutation() {
         for record_count in [1, 2, 3, 4, 5, 6, 64, 1000, 2310, 65_537] {
             let scatter = Scatter::new(record_count);
-            let mut met = vec![false; usize::try_from(record_count).unwrap()];
+            let mut reached = vec![false; usize::try_from(record_count).unwrap()];
             for rank in 0..record_count {
-                met[usize::try_from(scatter.record_of(rank)).unwrap()] = true;
+                reached[usize::try_from(scatter.record_of(rank)).unwrap()] = true;
             }
-            assert!(met.into_iter().all(|met| met), "{record_count}");
+            assert!(reached.into_iter().all(|reached| reached), "{record_count}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! One client of a benchmark: loads its share of the records, then sends batches as fast as they are answered.
+//! A client of a benchmark: loads its share of the records, then sends each batch when it has all replies to the last
+//! one.
 //!
-//! Operations are drawn before the clock runs. The latency of an operation is the time from handing its batch over
-//! to having all its answers. Each answer is checked: a read that does not find its record, or finds a value of
-//! another size, is an error. What a server refuses because it is busy is none, and is counted by itself.
+//! Operations are drawn before the clock runs. The latency of an operation is the time from sending its batch to
+//! receiving all replies. Each reply is checked: a read that does not find its record, or finds a value of another
+//! size, is an error. Operations that a server refuses as BUSY are not errors and are counted separately.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,14 +15,15 @@ use super::inserts::Inserts;
 use super::mix::{Mix, Read, Write, widest_element};
 use super::target::Target;
 use super::workload::{Draw, Keys, Values, operation};
+use crate::failure::with_options;
 
-/// What all clients of a run have in common.
+/// The settings that all clients of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// The space of the server, by its number.
+    /// Number of the server's space.
     pub(crate) space: u16,
     pub(crate) mix: Mix,
-    /// Whether the records that were inserted last are the most popular.
+    /// True if the records that were inserted last are the most popular.
     pub(crate) prefers_latest: bool,
     pub(crate) keys: Keys,
     pub(crate) value_size: usize,
@@ -29,7 +31,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The record that an operation is about.
+    /// Returns the record of an operation.
     pub(super) fn record(&self, draw: Draw, inserts: &mut Inserts) -> u64 {
         if self.is_insert(draw) {
             inserts.next()
@@ -45,37 +47,37 @@ impl Plan {
     }
 }
 
-/// When a client stops.
+/// The end of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// After so many operations.
+    /// After this many operations.
     Operations(u64),
-    /// After so much time.
+    /// After this time.
     Time(Duration),
 }
 
-/// What one client found.
+/// The result of one client.
 pub(crate) struct Findings {
     pub(crate) operations: u64,
-    /// Operations that the server was too busy for; they are not among the others.
+    /// Operations that the server refused as BUSY; they are not among `operations`.
     pub(crate) refused: u64,
-    /// Operations that were due and could not be sent.
+    /// Operations that were due and not sent.
     pub(crate) unsent: u64,
     pub(crate) errors: u64,
-    /// The first error, in words.
+    /// Description of the first error.
     pub(crate) first_error: Option<String>,
-    /// Nanoseconds.
+    /// Latencies in nanoseconds.
     pub(crate) latencies: Histogram<u64>,
 }
 
 impl Findings {
-    /// Nothing yet. Latencies are kept to three digits, from a nanosecond to an hour.
+    /// Returns findings without operations. Latencies keep three digits, from a nanosecond to an hour.
     pub(crate) fn new() -> Self {
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are valid");
         Findings { operations: 0, refused: 0, unsent: 0, errors: 0, first_error: None, latencies }
     }
 
-    /// Takes in what another client found.
+    /// Adds the findings of another client.
     pub(crate) fn add(&mut self, other: Findings) {
         self.operations += other.operations;
         self.refused += other.refused;
@@ -85,27 +87,27 @@ impl Findings {
         self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
     }
 
-    /// So many operations of a batch were carried out, and answered after this time.
+    /// Counts the operations of a batch that were executed, with this latency.
     pub(super) fn batch(&mut self, count: usize, latency: Duration) {
         self.operations += count as u64;
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.latencies.saturating_record_n(nanoseconds, count as u64);
     }
 
-    pub(super) fn error(&mut self, count: usize, words: impl FnOnce() -> String) {
+    pub(super) fn error(&mut self, count: usize, description: impl FnOnce() -> String) {
         self.errors += count as u64;
-        self.first_error.get_or_insert_with(words);
+        self.first_error.get_or_insert_with(description);
     }
 
-    /// Compares the answer to an operation with what it has to be.
-    pub(super) fn check(&mut self, plan: &Plan, draw: Draw, answer: Result<Reply<'_>, WireError>) {
-        let is_expected = match (answer, draw.is_write()) {
+    /// Compares the reply to an operation with the expected one.
+    pub(super) fn check(&mut self, plan: &Plan, draw: Draw, reply: Result<Reply<'_>, WireError>) {
+        let is_expected = match (reply, draw.is_write()) {
             (Ok(Reply::Done), is_write) => is_write && plan.mix.write != Write::Modify,
             (Ok(Reply::Value(value)), true) => plan.mix.write == Write::Modify && value.len() == plan.value_size,
             (Ok(Reply::Value(value)), false) => match plan.mix.read {
                 Read::Get => value.len() == plan.value_size,
                 Read::Sum => value.len() == widest_element(plan.value_size).width(),
-                // The record that it begins with is there; fewer than were asked for come before the last key.
+                // The record at its start exists. A page has fewer pairs than requested only at the end of the keys.
                 Read::Scan(..) => Page::decode(value).is_some_and(|page| {
                     page.count() == draw.pair_count() || !page.more() && (1..draw.pair_count()).contains(&page.count())
                 }),
@@ -113,13 +115,13 @@ impl Findings {
             _ => false,
         };
         if !is_expected {
-            self.error(1, || describe(answer));
+            self.error(1, || describe(reply));
         }
     }
 }
 
-/// Puts all records of the range. `loaded` is told how many after every batch. An error comes with the records that
-/// may have been put up to then.
+/// Puts all records of the range. Calls `loaded` after every batch with the number of its records. An error comes with
+/// the range of records that may have been put.
 pub(crate) fn load(
     target: &mut Target,
     plan: &Plan,
@@ -132,53 +134,53 @@ pub(crate) fn load(
     while first < records.end {
         let batch = first..records.end.min(first + plan.batch as u64);
         keys.clear();
-        let mut places = Vec::with_capacity(plan.batch);
+        let mut positions = Vec::with_capacity(plan.batch);
         for record in batch.clone() {
             let key_start = keys.len();
             plan.keys.append(record, &mut keys);
-            places.push((key_start..keys.len(), values.next_start()));
+            positions.push((key_start..keys.len(), values.next_start()));
         }
-        let requests: Vec<_> = places
+        let requests: Vec<_> = positions
             .iter()
             .map(|(key, value_start)| Request {
                 key: &keys[key.clone()],
                 operation: Operation::Put { value: values.at(*value_start), condition: PutCondition::Always },
             })
             .collect();
-        insist(target, &requests).map_err(|error| (error, records.start..batch.end))?;
+        retry_busy(target, &requests).map_err(|error| (error, records.start..batch.end))?;
         loaded(batch.end - batch.start);
         first = batch.end;
     }
     Ok(())
 }
 
-/// Records that are deleted together, whatever the batches of the run are: this is not measured.
-const DELETED_TOGETHER: u64 = 1024;
+/// Records in a batch of deletes. Deletes are not measured, so the batch size of the run does not apply.
+const DELETE_BATCH: u64 = 1024;
 
-/// Deletes the records of the range that are there.
+/// Deletes those records of the range that exist.
 pub(crate) fn unload(target: &mut Target, keys: Keys, records: Range<u64>) -> Result<(), String> {
     let mut first = records.start;
     while first < records.end {
-        let end = records.end.min(first + DELETED_TOGETHER);
+        let end = records.end.min(first + DELETE_BATCH);
         delete(target, keys, first..end)?;
         first = end;
     }
     Ok(())
 }
 
-/// Deletes the records that a client has inserted, and those behind them that one of a run that was killed has.
+/// Deletes the records that a client has inserted, and later ones that a killed run of the same client has left.
 pub(crate) fn unload_inserts(target: &mut Target, keys: Keys, inserts: &Inserts) -> Result<(), String> {
     let mut first = 0;
     loop {
-        let found = delete(target, keys, (first..first + DELETED_TOGETHER).map(|insert| inserts.number(insert)))?;
-        first += DELETED_TOGETHER;
+        let found = delete(target, keys, (first..first + DELETE_BATCH).map(|insert| inserts.number(insert)))?;
+        first += DELETE_BATCH;
         if first >= inserts.count() && found == 0 {
             return Ok(());
         }
     }
 }
 
-/// Deletes these records; answers how many were there.
+/// Deletes these records. Returns how many existed.
 fn delete(target: &mut Target, keys: Keys, records: impl Iterator<Item = u64>) -> Result<u64, String> {
     let mut bytes = Vec::new();
     let ends: Vec<_> = records
@@ -192,22 +194,24 @@ fn delete(target: &mut Target, keys: Keys, records: impl Iterator<Item = u64>) -
         .iter()
         .map(|&end| Request { key: &bytes[std::mem::replace(&mut start, end)..end], operation: Operation::Delete })
         .collect();
-    insist(target, &requests)
+    retry_busy(target, &requests)
 }
 
-/// How long a server may be too busy for what is not measured, and how long to wait before it is asked again.
+/// The longest time for which a batch that is not measured is retried while the server is busy.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Carries out puts or deletes, over and over until the server was not too busy for any of them. Answers how many were done.
-fn insist(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, String> {
+/// Executes puts or deletes, and repeats the batch until the server refuses none of them as BUSY. Returns how many took
+/// effect.
+fn retry_busy(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, String> {
     let until = Instant::now() + PATIENCE;
     let mut done = 0;
     loop {
         target.execute(requests)?;
         let mut is_busy = false;
         for index in 0..requests.len() {
-            match target.answer(index) {
+            match target.reply(index) {
                 Ok(Reply::Done) => done += 1,
                 Ok(Reply::NotFound) => {}
                 Err(WireError::Busy) if Instant::now() < until => is_busy = true,
@@ -221,7 +225,7 @@ fn insist(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, String> 
     }
 }
 
-/// Sends the operations, over and over if there are too few, until the limit.
+/// Sends the drawn operations until the limit, and begins again with the first one after the last.
 pub(crate) fn drive(
     target: &mut Target,
     plan: &Plan,
@@ -276,13 +280,13 @@ pub(crate) fn drive(
         sent_count += count as u64;
         let mut refused = 0;
         for (index, (_, draw, _)) in batch.iter().enumerate() {
-            let answer = target.answer(index);
+            let reply = target.reply(index);
             if plan.is_insert(*draw) {
-                inserts.answer(answer != Ok(Reply::Done));
+                inserts.acknowledge(reply != Ok(Reply::Done));
             }
-            match answer {
+            match reply {
                 Err(WireError::Busy) => refused += 1,
-                answer => findings.check(plan, *draw, answer),
+                reply => findings.check(plan, *draw, reply),
             }
         }
         findings.refused += refused as u64;
@@ -290,12 +294,12 @@ pub(crate) fn drive(
     }
 }
 
-fn describe(answer: Result<Reply<'_>, WireError>) -> String {
-    match answer {
-        Ok(Reply::Failed(error)) => error.to_string(),
-        Ok(Reply::NotFound) => "a record that was loaded is not there".to_owned(),
-        Ok(Reply::Value(value)) => format!("an answer of {} bytes, which is not what was asked for", value.len()),
-        Ok(Reply::Done | Reply::Exists | Reply::Deferred) => "an answer to another operation".to_owned(),
+fn describe(reply: Result<Reply<'_>, WireError>) -> String {
+    match reply {
+        Ok(Reply::Failed(error)) => with_options(error),
+        Ok(Reply::NotFound) => "a record that was loaded does not exist".to_owned(),
+        Ok(Reply::Value(value)) => format!("a reply of {} bytes, which is not the expected size", value.len()),
+        Ok(Reply::Done | Reply::Exists | Reply::Deferred) => "a reply to another operation".to_owned(),
         Err(error) => error.to_string(),
     }
 }

@@ -1,7 +1,7 @@
-//! The mixes of YCSB, and that of Honeycomb's cloud storage (section 6.2): what is read, what is written, and how often. Said
-//! once, for whoever measures them over the network or in the store.
+//! The mixes of YCSB and of Honeycomb's cloud storage (section 6.2): their reads, their writes, and the share of each.
+//! Both the benchmark of a server and that of a store use this table.
 //!
-//! | mix | reads | the rest |
+//! | mix | reads | writes |
 //! |---|---|---|
 //! | A | 50% get | put of a new value |
 //! | B | 95% get | put of a new value |
@@ -11,33 +11,33 @@
 //! | F | 50% get | read-modify-write |
 //! | cloud storage | scan of 3 or 4 pairs | insert of a new record |
 //!
-//! YCSB's client does a read-modify-write as a get and a put, which loses updates when two clients meet. Here it is one
-//! atomic update next to the data: every element of the value grows by one, and the old value is the answer.
+//! YCSB's client does a read-modify-write as a get and a put, which loses updates of concurrent clients. Here it is one
+//! atomic update next to the data: it adds one to every element of the value and returns the old value.
 
-use skep_store::function::{Element, UpdateFunction};
-use skep_store::operation::{Operation, Shape, Update};
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, Shape, Update};
 
 /// A mix of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mix {
     pub(crate) read: Read,
     pub(crate) write: Write,
-    /// Of a hundred operations, those that write.
+    /// Number of writes in a hundred operations.
     pub(crate) writes_in_100: u32,
 }
 
-/// How a mix reads.
+/// The reads of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// A record.
+    /// A get of a record.
     Get,
-    /// From a record on, so many pairs: any number from the first to the second.
+    /// A scan from a record, of a random number of pairs between the first and the second number.
     Scan(u32, u32),
     /// The sum of a value's elements.
     Sum,
 }
 
-/// How a mix writes.
+/// The writes of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     /// A put to a record that exists.
@@ -60,20 +60,20 @@ impl Mix {
         Mix { read, write, writes_in_100 }
     }
 
-    /// The paper's ranges hold three pairs at first, and four where one was inserted.
+    /// Returns the mix of cloud storage. The paper's ranges have three pairs at first, and four after an insert.
     pub(crate) const fn cloud_storage(reads_in_100: u32) -> Mix {
         Mix::new(Read::Scan(3, 4), Write::Insert, 100 - reads_in_100)
     }
 
-    /// Whether it inserts records.
+    /// Returns true if it inserts records.
     pub(crate) fn inserts(self) -> bool {
         self.write == Write::Insert && self.writes_in_100 > 0
     }
 }
 
-/// The read-modify-write of a value of this size.
+/// Returns the read-modify-write of a value of this size.
 pub(crate) fn modify(value_size: usize) -> Operation<'static> {
-    /// One, little-endian, in any width.
+    /// The number one, little-endian, in any width.
     const ONE: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
     let element = widest_element(value_size);
     Operation::Update(Update {
@@ -86,7 +86,7 @@ pub(crate) fn modify(value_size: usize) -> Operation<'static> {
     })
 }
 
-/// The widest unsigned element whose width divides the size of the value.
+/// Returns the widest unsigned element whose width divides the size of the value.
 pub(crate) fn widest_element(value_size: usize) -> Element {
     let widths = [Element::U64, Element::U32, Element::U16];
     widths.into_iter().find(|element| value_size.is_multiple_of(element.width())).unwrap_or(Element::U8)

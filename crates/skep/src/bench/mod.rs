@@ -1,13 +1,15 @@
-//! `skep bench`: the YCSB workloads and Honeycomb's cloud storage against a server, or against stores in this process.
+//! `skep bench`: runs the YCSB workloads and Honeycomb's cloud storage against a server, or against stores in this
+//! process.
 //!
-//! With `--addr` every client is a thread with its own connections. With `--embedded` every client is a thread with
-//! a store of its own that holds its share of the records: what the shards of a server do, without the network.
+//! With `--addr` every client is a thread with its own connections. With `--embedded` every client is a thread with its
+//! own store, which holds its share of the records. This is the work of a server's shards without the network.
 //!
-//! Clients send a batch when the last one is answered, which finds what a server can do, or, with `--rate`, when it is
-//! due, which finds how long everybody waits at half or four times of that.
+//! By default a client sends a batch when it has all replies to the last one. This measures the highest rate of a
+//! server. With `--rate` a client sends a batch when it is due. This measures latencies at any rate, also above the
+//! server's limit.
 //!
-//! What a run has put into a server it deletes at its end, also when it fails. Runs of one seed have the same keys, so
-//! the next run takes along what one that was killed left behind.
+//! At its end a run deletes the keys that it has put into a server, even if it fails. Runs with the same seed have the
+//! same keys, so a run also deletes the keys that a killed run has left.
 
 mod distribution;
 mod drive;
@@ -39,7 +41,7 @@ use inserts::Inserts;
 use mix::{Mix, Read};
 use offer::Offerer;
 use report::{Report, machine, microseconds_at};
-use server_delays::{Look, ServerDelays};
+use server_delays::{ServerDelays, Snapshot};
 use target::{BATCH_BYTES_MAX, Target};
 use workload::{Keys, RECORD_BITS, Workload, draw};
 
@@ -49,41 +51,41 @@ use workload::{Keys, RECORD_BITS, Workload, draw};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
-    /// YCSB workload: a (half puts), b (5% puts), c (reads only), d (5% inserts), e (scans of 1 to 100 pairs, 5% inserts),
-    /// f (half read-modify-writes, each one atomic update); cloud (scans of 3 or 4 pairs, and inserts); or reduce (sums
-    /// of the elements of values: costly if these are large).
+    /// YCSB workload: a (half puts), b (5% puts), c (reads only), d (5% inserts), e (scans of 1 to 100 pairs, 5%
+    /// inserts), f (half read-modify-writes, each one atomic update); cloud (scans of 3 or 4 pairs, and inserts); or
+    /// reduce (sums of the elements of values, which are costly if the values are large).
     #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
     workload: Workload,
-    /// Of a hundred operations of the workload cloud, those that read [default: 80].
+    /// Reads in a hundred operations of the workload cloud [default: 80].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: Option<u32>,
-    /// Which records are popular: a few by far (zipf), all alike (uniform), the last ones (latest) [default: zipf; latest
-    /// for d].
+    /// Popularity of the records: a few are far more popular (zipf), all are alike (uniform), or the last ones are the
+    /// most popular (latest) [default: zipf; latest for d].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     distribution: Option<Distribution>,
-    /// The space of the server that is measured: hash or ordered [default: hash; ordered for e and cloud].
+    /// Space of the server: hash or ordered [default: hash; ordered for e and cloud].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     space: Option<Space>,
     /// Native address of the server.
     #[arg(long, value_name = "HOST:PORT", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::address)]
     addr: String,
-    /// Measure stores inside this process instead, one for each client.
+    /// Measure stores in this process instead, one for each client.
     #[arg(long, conflicts_with = "addr")]
     embedded: bool,
     /// Records to load before the clock runs; they are deleted at the end.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << RECORD_BITS))]
     records: u64,
-    /// Operations to carry out, all clients together [default: as many as fit in 10 seconds].
+    /// Operations to execute, all clients together [default: as many as possible in 10 seconds].
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
-    /// Seconds to run instead.
+    /// Seconds to run, instead of a number of operations.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Operations to offer a second, all clients together, whether earlier ones are answered or not; a latency is then
-    /// from when an operation was due [default: the next batch is sent when the last one is answered].
+    /// Operations to send per second, all clients together, without waiting for earlier replies. Latencies then begin
+    /// when an operation is due [default: a batch is sent after all replies to the last one].
     #[arg(long, value_name = "N", conflicts_with = "embedded", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// RESP address of the same server, to show its own delays too, from the read of a request to its reply.
+    /// RESP address of the same server, to print its own delays too, from the read of a request to its reply.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "embedded", value_parser = crate::cli::address)]
     resp: Option<String>,
     /// Bytes of a key.
@@ -101,7 +103,7 @@ pub(crate) struct Arguments {
     /// Memory of all embedded stores together [default: enough for the records].
     #[arg(long, value_name = "SIZE", requires = "embedded")]
     memory: Option<MemorySize>,
-    /// Seed of the operations and the keys; runs on one server at the same time need different ones.
+    /// Seed of the operations and the keys; runs on one server at the same time need different seeds.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print one line of JSON instead of a table.
@@ -110,26 +112,27 @@ pub(crate) struct Arguments {
 }
 
 const AFTER_HELP: &str = "The keys begin with `bench:`, with `b:` if --key-size is below 14, and are bare numbers if it \
-                          is below 8. Workloads d, e and cloud insert records, each client its own, which are \
-                          then the latest; scans begin at a record that was loaded, or with latest inserted. At the end of a run, also of one that fails, its keys are deleted from the \
-                          server; Ctrl-C leaves them there until the next run with the same settings.";
+                          is below 8. In the workloads d, e and cloud every client inserts its own records; they are \
+                          then the latest ones. A scan begins at a loaded record, or with latest also at an inserted one. \
+                          At its end a run deletes its keys from the server, even if it fails. Ctrl-C leaves them in the \
+                          server until the next run with the same settings.";
 
-/// A part that is measured by itself.
+/// A part of the measurement that runs alone.
 #[derive(clap::Subcommand, Debug)]
 enum Part {
-    /// The store alone, on one core, as a share of what the memory allows.
+    /// Measure a store alone, on one core, as a share of the limit of the memory.
     Engine(engine::Arguments),
 }
 
-/// Of cloud storage, unless told otherwise.
+/// Default share of reads in cloud storage, in per cent.
 const CLOUD_READS_IN_100: u32 = 80;
-/// The smallest keys of records that are inserted: there are 2⁴⁰ of them.
+/// Size of the smallest keys of inserted records: there are 2⁴⁰ of them.
 const INSERTED_KEY_SIZE_MIN: usize = 8;
 
-/// Operations each client draws before the clock runs; then it begins again.
+/// The most operations that a client draws before the clock runs; after the last one it repeats them.
 const DRAW_COUNT_MAX: u64 = 1 << 22;
 
-/// Loads, measures and prints. Errors of operations are counted, and make the run a failure.
+/// Loads the records, measures and prints. Operations with errors are counted; one is enough for the run to fail.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Part::Engine(arguments)) = &arguments.part {
         return engine::run(arguments);
@@ -153,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             .zip(&shares)
             .map(|(target, share)| {
                 let progress = &progress;
-                // An embedded store holds its own records, numbered from 0; a server holds everybody's.
+                // An embedded store holds its own records, numbered from 0. A server holds the records of all clients.
                 let records = if arguments.embedded { 0..share.end - share.start } else { share.clone() };
                 scope.spawn(move || load(target, &plan, records, |count| progress.inc(count)))
             })
@@ -207,13 +210,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let left = cleaned_up.err().unwrap_or_default();
     match findings.first_error {
         None if left.is_empty() => Ok(()),
-        None => Err(Failure::Runtime(format!("the figures stand{left}"))),
+        None => Err(Failure::Runtime(format!("the figures are valid{left}"))),
         Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}{left}", findings.errors))),
     }
 }
 
-/// Deletes what the clients have loaded into a server and inserted, over new connections where the old ones failed. An
-/// error is to be appended to what else there is to say.
+/// Deletes the records that the clients have loaded into a server and inserted. If an old connection has failed, it
+/// opens a new one. The error text is meant to be appended to another message.
 fn clean_up(
     arguments: &Arguments,
     plan: Plan,
@@ -244,16 +247,16 @@ fn clean_up(
             .collect();
         deleters.into_iter().try_for_each(|deleter| deleter.join().expect("a deleting thread does not panic"))
     });
-    outcome.map_err(|error| format!("; the records are still there, since they could not be deleted: {error}"))
+    outcome.map_err(|error| format!("; the records could not be deleted and are still in the server: {error}"))
 }
 
-/// Which records are popular.
+/// Returns the distribution of popularity over the records.
 fn distribution(arguments: &Arguments) -> Distribution {
     let latest = arguments.workload == Workload::D;
     arguments.distribution.unwrap_or(if latest { Distribution::Latest } else { Distribution::Zipf })
 }
 
-/// Checks what clap cannot. The space, and what its clients do.
+/// Checks the arguments that clap cannot check. Returns the space and the plan of its clients.
 fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
     let in_range = |name: &str, value: usize, min: usize, max: usize| {
         if (min..=max).contains(&value) {
@@ -276,7 +279,9 @@ fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
         return Err(Failure::Usage("every embedded client needs a record: write more --records".to_owned()));
     }
     if arguments.reads.is_some() && arguments.workload != Workload::Cloud {
-        return Err(Failure::Usage("--reads is for --workload cloud: the others have shares of their own".to_owned()));
+        return Err(Failure::Usage(
+            "--reads is for --workload cloud: the other workloads have fixed shares".to_owned(),
+        ));
     }
     let mix = arguments.workload.mix(arguments.reads.unwrap_or(CLOUD_READS_IN_100));
     if mix.inserts() && arguments.key_size < INSERTED_KEY_SIZE_MIN {
@@ -297,36 +302,36 @@ fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
     Ok((space, plan))
 }
 
-/// The space that is measured. Scans need the ordered one, in which an answer holds all their pairs; embedded are hash
-/// stores, with room for the records that are loaded.
+/// Returns the space that is measured. Scans need the ordered space, and one reply must hold all pairs of a scan.
+/// Embedded stores are hash stores with memory for the loaded records only.
 fn space(arguments: &Arguments, mix: Mix) -> Result<Space, Failure> {
     let pairs_max = if let Read::Scan(_, most) = mix.read { Some(most as usize) } else { None };
     let default = if pairs_max.is_some() { Space::Ordered } else { Space::Hash };
     let space = arguments.space.unwrap_or(default);
     let refusal = match pairs_max {
         Some(_) if space == Space::Hash => {
-            "the keys of the hash space have no order to be scanned in: write --space ordered, or leave it out".to_owned()
+            "the hash space has no order of keys to scan: write --space ordered, or leave it out".to_owned()
         }
         _ if arguments.embedded && (space == Space::Ordered || mix.inserts()) => {
-            "embedded are hash stores with room for the records alone: measure a server, or the ordered store with `skep \
+            "embedded stores are hash stores with memory for the loaded records only: measure a server, or the ordered store with `skep \
              bench engine --engine ordered`"
                 .to_owned()
         }
         Some(most) if !Page::holds(most, arguments.key_size, arguments.value_size) => {
-            format!("an answer does not hold {most} pairs of this size: choose a smaller --key-size or --value-size")
+            format!("a reply does not hold {most} pairs of this size: choose a smaller --key-size or --value-size")
         }
         _ => return Ok(space),
     };
     Err(Failure::Usage(refusal))
 }
 
-/// The records, divided as evenly as can be.
+/// Divides the records as evenly as possible.
 fn shares(record_count: u64, client_count: u64) -> Vec<Range<u64>> {
     let start_of = |client: u64| client * (record_count / client_count) + client.min(record_count % client_count);
     (0..client_count).map(|client| start_of(client)..start_of(client + 1)).collect()
 }
 
-/// Connections to the server, or stores with room for the records.
+/// Connects to the server, or opens stores with memory for the records.
 fn targets(arguments: &Arguments, space: u16, client_count: usize) -> Result<Vec<Target>, Failure> {
     if !arguments.embedded {
         return (0..client_count).map(|_| Target::remote(&arguments.addr, space).map_err(Failure::Runtime)).collect();
@@ -334,7 +339,7 @@ fn targets(arguments: &Arguments, space: u16, client_count: usize) -> Result<Vec
     let kv_size = arguments.key_size + arguments.value_size;
     let memory = match arguments.memory {
         Some(memory) => memory.0 / client_count as u64,
-        // Slabs are powers of two from 32 bytes on: half of a slab may stay empty, and the index is as much again.
+        // Slabs are powers of two from 32 bytes on, so up to half of a slab stays empty. The index takes as much again.
         None => {
             let records = arguments.records.div_ceil(client_count as u64);
             (records * 4 * (kv_size as u64).max(32)).max(16 << 20)
@@ -346,7 +351,7 @@ fn targets(arguments: &Arguments, space: u16, client_count: usize) -> Result<Vec
         .collect()
 }
 
-/// Why a store could not be opened, in the words of the command line.
+/// Explains why a store could not be opened, with the flags to change.
 fn not_opened(error: &OpenError) -> String {
     match error {
         OpenError::Memory(RegionError::TooLarge { size }) => format!(
@@ -363,13 +368,13 @@ fn not_opened(error: &OpenError) -> String {
     }
 }
 
-/// A bar on standard error; nothing if that is no terminal.
+/// Returns a progress bar on standard error; nothing is shown if that is not a terminal.
 fn progress(record_count: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("loading {wide_bar} {human_pos}/{human_len} records {eta}");
     ProgressBar::new(record_count).with_style(style.expect("the template is valid"))
 }
 
-/// Measures, and asks the server for its delays before and after if that is wished.
+/// Measures. If `--resp` is set, reads the server's delays before and after.
 fn measure_with_delays(
     arguments: &Arguments,
     plan: Plan,
@@ -377,8 +382,8 @@ fn measure_with_delays(
     shares: &[Range<u64>],
     inserts: &mut [Inserts],
 ) -> Result<(Findings, f64, Option<ServerDelays>), String> {
-    let look = || arguments.resp.as_deref().map(Look::at_rest).transpose();
-    let before = look()?;
+    let snapshot = || arguments.resp.as_deref().map(Snapshot::at_rest).transpose();
+    let before = snapshot()?;
     let (findings, seconds) = match arguments.rate {
         Some(rate) => {
             let mut offerer = Offerer::connect(&arguments.addr, targets.len())?;
@@ -391,11 +396,11 @@ fn measure_with_delays(
         }
         None => measure(arguments, plan, targets, shares, inserts),
     };
-    let server = look()?.zip(before).map(|(after, before)| after.since(&before));
+    let server = snapshot()?.zip(before).map(|(after, before)| after.since(&before));
     Ok((findings, seconds, server))
 }
 
-/// When the client of this number stops, and how many operations it draws.
+/// Returns the limit of a client, and how many operations it draws.
 fn limit(arguments: &Arguments, number: u64, client_count: u64) -> (Limit, usize) {
     match arguments.operations {
         Some(operations) => {
@@ -406,7 +411,7 @@ fn limit(arguments: &Arguments, number: u64, client_count: u64) -> (Limit, usize
     }
 }
 
-/// Lets all clients begin at once; answers what they found and the seconds until the last one had ended.
+/// Starts all clients at once. Returns their findings, and the seconds until the last one has ended.
 fn measure(
     arguments: &Arguments,
     plan: Plan,
@@ -418,12 +423,12 @@ fn measure(
     let begin = Barrier::new(targets.len() + 1);
     let all = Mutex::new(Findings::new());
     let distribution = distribution(arguments);
-    let whole = Generator::new(distribution, arguments.records);
+    let shared = Generator::new(distribution, arguments.records);
     let mut seconds = 0.0;
     thread::scope(|scope| {
         let mut clients = Vec::new();
         for ((number, target), inserts) in (0u64..).zip(targets).zip(inserts) {
-            let (begin, all, whole) = (&begin, &all, &whole);
+            let (begin, all, shared) = (&begin, &all, &shared);
             let share = shares[usize::try_from(number).unwrap_or_default()].clone();
             let (limit, count) = limit(arguments, number, client_count);
             clients.push(scope.spawn(move || {
@@ -432,7 +437,7 @@ fn measure(
                     own = Generator::new(distribution, share.end - share.start);
                     &own
                 } else {
-                    whole
+                    shared
                 };
                 let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
                 let draws = draw(plan.mix, generator, count, seed);

@@ -1,20 +1,20 @@
-//! The client of a benchmark that offers a rate: it sends batches when they are due, whether earlier ones are answered or
-//! not.
+//! The client of a benchmark with a fixed rate. It sends each batch when it is due, without waiting for earlier
+//! replies.
 //!
 //! ```text
 //! due       │ 0 │ 1 │ 2 │ 3 │ …                 on each connection in turn
-//! socket    ──0──1───────2─3──▶                 later than due, if the server holds back
-//! answers   ─────────0──1─────────2──3─▶
+//! socket    ──0──1───────2─3──▶                 later than due, if the server throttles the connection
+//! replies   ─────────0──1─────────2──3─▶
 //! latency       └─ from the time when the batch was due ─┘
 //! ```
 //!
-//! A client that waits for answers before it sends more asks for less exactly when the server is slow, and then does not
-//! measure what the others would have waited ("coordinated omission"). This one measures from when a batch was due, also if
-//! the socket did not take it then.
+//! A client that waits for replies before it sends the next batch sends less while the server is slow. It then does not
+//! measure the delays that other clients would have seen ("coordinated omission"). This client measures from the time
+//! when a batch was due, even if the socket accepted it later.
 //!
-//! All connections are one thread's, so that on few cores the clients do not take the server's. It polls, because waking up
-//! would be the largest part of a latency. The connections go to the shards in turn; keys of other shards are forwarded by
-//! the server.
+//! One thread owns all connections, so that on few cores the clients leave processor time to the server. It polls,
+//! because waking up would be the largest part of a latency. The connections are assigned to the shards in turn. The
+//! server forwards operations on keys of other shards.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,27 +30,27 @@ use super::drive::{Findings, Limit, Plan};
 use super::inserts::Inserts;
 use super::workload::{Draw, Values, operation};
 
-/// A batch is encoded when no more bytes than this wait for the socket.
+/// A batch is encoded only if at most this many bytes wait for the socket.
 const OUTPUT_SIZE_MAX: usize = 64 << 10;
-/// Most bytes that are read at once.
+/// The most bytes in one read.
 const INPUT_SIZE: usize = 256 << 10;
-/// How long the connection may be silent while answers are due.
+/// The longest time without a reply while replies are due.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Offers batches on its connections in turn.
+/// Sends batches at a fixed rate, on its connections in turn.
 pub(crate) struct Offerer {
     connections: Vec<Connection>,
 }
 
 impl Offerer {
-    /// Connects and says hello to the shards in turn.
+    /// Opens connections to the shards in turn.
     pub(crate) fn connect(address: &str, connection_count: usize) -> Result<Self, String> {
         let failed = |error| format!("cannot connect to {address}: {}", reason(&error));
         let mut connections = Vec::new();
         let mut shard_count = 1;
         for number in 0..connection_count {
             let shard = u16::try_from(number).unwrap_or(u16::MAX) % shard_count;
-            let (stream, welcome) = greet(address, shard).map_err(failed)?;
+            let (stream, welcome) = handshake(address, shard).map_err(failed)?;
             shard_count = welcome.shard_count.max(1);
             connections.push(Connection {
                 stream,
@@ -58,14 +58,14 @@ impl Offerer {
                 sent: 0,
                 input: vec![0; INPUT_SIZE],
                 end: 0,
-                under_way: VecDeque::new(),
+                in_flight: VecDeque::new(),
             });
         }
         Ok(Offerer { connections })
     }
 
-    /// Sends the operations, over and over if there are too few, when they are due, `rate` a second, until the limit; then
-    /// waits for the answers to what was sent. Each connection inserts records of its own.
+    /// Sends `rate` operations per second until the limit, then waits for the outstanding replies. After the last draw
+    /// it begins again with the first one. Each connection inserts its own records.
     pub(crate) fn offer(
         &mut self,
         plan: &Plan,
@@ -78,7 +78,7 @@ impl Offerer {
         let mut findings = Findings::new();
         let mut values = Values::new(plan.value_size, seed);
         let connection_count = self.connections.len() as u64;
-        let schedule = Schedule { apart: plan.batch as f64 / rate };
+        let schedule = Schedule { interval: plan.batch as f64 / rate };
         let (batch_count, last_size) = match limit {
             Limit::Operations(operations) => {
                 let batch_count = operations.div_ceil(plan.batch as u64);
@@ -87,7 +87,7 @@ impl Offerer {
             Limit::Time(time) => (schedule.due_count(time), plan.batch as u64),
         };
         let mut next_draw = 0;
-        // The next batch of each connection.
+        // Index of the next batch of each connection.
         let mut next: Vec<u64> = (0..connection_count).collect();
         let mut unsent = batch_count;
         let begun = Instant::now();
@@ -117,13 +117,13 @@ impl Offerer {
                 last_change = now;
                 continue;
             }
-            let is_answered = self.connections.iter().all(|connection| connection.under_way.is_empty());
-            if is_answered && is_over {
+            let is_idle = self.connections.iter().all(|connection| connection.in_flight.is_empty());
+            if is_idle && is_over {
                 findings.unsent = unsent * plan.batch as u64;
                 return findings;
             }
-            if !is_answered && now - last_change > PATIENCE {
-                findings.error(plan.batch, || "no more answers".to_owned());
+            if !is_idle && now - last_change > PATIENCE {
+                findings.error(plan.batch, || "no more replies".to_owned());
                 return findings;
             }
             std::thread::yield_now();
@@ -131,27 +131,27 @@ impl Offerer {
     }
 }
 
-/// Batches that are evenly apart.
+/// Batches at equal distances in time.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
-    /// Seconds from one to the next.
-    apart: f64,
+    /// Seconds from one batch to the next.
+    interval: f64,
 }
 
 impl Schedule {
-    /// When this batch is due, after the beginning.
+    /// Returns when a batch is due, counted from the start.
     fn due(self, batch: u64) -> Duration {
-        Duration::from_secs_f64(self.apart * batch as f64)
+        Duration::from_secs_f64(self.interval * batch as f64)
     }
 
-    /// How many batches are due before this time.
+    /// Returns how many batches are due before this time.
     fn due_count(self, time: Duration) -> u64 {
-        (time.as_secs_f64() / self.apart).ceil() as u64
+        (time.as_secs_f64() / self.interval).ceil() as u64
     }
 }
 
-/// A connection to a shard, that does not block.
-fn greet(address: &str, shard: u16) -> io::Result<(TcpStream, Welcome)> {
+/// Opens a non-blocking connection to a shard.
+fn handshake(address: &str, shard: u16) -> io::Result<(TcpStream, Welcome)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -163,29 +163,29 @@ fn greet(address: &str, shard: u16) -> io::Result<(TcpStream, Welcome)> {
     Ok((stream, welcome.ok_or(ErrorKind::InvalidData)?))
 }
 
-/// A batch that was handed to the socket, or waits for it.
-struct UnderWay {
+/// A batch that was written to the socket or waits in the output.
+struct InFlight {
     due: Instant,
-    /// The place of its first operation among the draws.
+    /// Index of its first operation among the draws.
     draw: usize,
     count: usize,
-    answered: usize,
+    replied: usize,
     executed: usize,
 }
 
-/// A connection and what is under way on it.
+/// A connection and its batches in flight.
 struct Connection {
     stream: TcpStream,
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
-    /// Bytes of the input that arrived.
+    /// Number of bytes in the input.
     end: usize,
-    under_way: VecDeque<UnderWay>,
+    in_flight: VecDeque<InFlight>,
 }
 
 impl Connection {
-    /// Appends a batch of so many operations from a draw on to the output.
+    /// Appends a batch of `count` operations to the output, beginning with a draw.
     fn encode(
         &mut self,
         plan: &Plan,
@@ -197,19 +197,19 @@ impl Connection {
     ) {
         let mut key = Vec::new();
         let mut left = count;
-        // Of the operation that comes first in the next frame.
-        let mut kept = None;
+        // Record of the operation that did not fit into the last frame.
+        let mut deferred = None;
         while left > 0 {
             let mut writer = RequestFrameWriter::new(&mut self.output, 0, plan.space);
             let frame_draw = draw;
             while left > 0 {
                 key.clear();
-                let record = kept.take().unwrap_or_else(|| plan.record(draws[draw], inserts));
+                let record = deferred.take().unwrap_or_else(|| plan.record(draws[draw], inserts));
                 plan.keys.append(record, &mut key);
                 let value = values.next_start();
                 let operation = operation(plan.mix, draws[draw], values.at(value));
                 if !writer.push(&Request { key: &key, operation }) {
-                    kept = Some(record);
+                    deferred = Some(record);
                     break;
                 }
                 draw = (draw + 1) % draws.len();
@@ -217,11 +217,11 @@ impl Connection {
             }
             let count = usize::from(writer.count());
             writer.finish();
-            self.under_way.push_back(UnderWay { due, draw: frame_draw, count, answered: 0, executed: 0 });
+            self.in_flight.push_back(InFlight { due, draw: frame_draw, count, replied: 0, executed: 0 });
         }
     }
 
-    /// Writes and reads what the socket takes and has; whether that was anything.
+    /// Writes and reads as much as the socket accepts and has. Returns true if any byte moved.
     fn exchange(
         &mut self,
         plan: &Plan,
@@ -244,7 +244,7 @@ impl Connection {
                 self.sent = 0;
             }
         }
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return Ok(moved);
         }
         if self.end == self.input.len() {
@@ -255,7 +255,7 @@ impl Connection {
             Ok(size) => {
                 self.end += size;
                 moved = true;
-                self.take_answers(plan, draws, inserts, findings)?;
+                self.take_replies(plan, draws, inserts, findings)?;
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
@@ -263,8 +263,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Takes the answers in the input to the batches that they belong to.
-    fn take_answers(
+    /// Assigns the replies in the input to their batches.
+    fn take_replies(
         &mut self,
         plan: &Plan,
         draws: &[Draw],
@@ -275,26 +275,26 @@ impl Connection {
         let now = Instant::now();
         let mut used = 0;
         while let Some((frame, size)) = ReplyFrame::decode(&self.input[used..self.end]).map_err(malformed)? {
-            let Some(batch) = self.under_way.front_mut() else {
-                return Err(io::Error::new(ErrorKind::InvalidData, "an answer to nothing"));
+            let Some(batch) = self.in_flight.front_mut() else {
+                return Err(io::Error::new(ErrorKind::InvalidData, "a reply without a request"));
             };
-            for response in frame.replies() {
-                let response: Response<'_> = response.map_err(malformed)?;
-                let draw = draws[(batch.draw + batch.answered) % draws.len()];
-                batch.answered += 1;
+            for reply in frame.replies() {
+                let reply: Response<'_> = reply.map_err(malformed)?;
+                let draw = draws[(batch.draw + batch.replied) % draws.len()];
+                batch.replied += 1;
                 if plan.is_insert(draw) {
-                    inserts.answer(response != Ok(Reply::Done));
+                    inserts.acknowledge(reply != Ok(Reply::Done));
                 }
-                if response == Err(WireError::Busy) {
+                if reply == Err(WireError::Busy) {
                     findings.refused += 1;
                 } else {
                     batch.executed += 1;
-                    findings.check(plan, draw, response);
+                    findings.check(plan, draw, reply);
                 }
             }
-            if batch.answered >= batch.count {
+            if batch.replied >= batch.count {
                 findings.batch(batch.executed, now - batch.due);
-                self.under_way.pop_front();
+                self.in_flight.pop_front();
             }
             used += size;
         }
@@ -311,8 +311,8 @@ mod tests {
     use super::Schedule;
 
     #[test]
-    fn batches_are_evenly_apart() {
-        let schedule = Schedule { apart: 100.0 / 1e6 };
+    fn batches_have_equal_intervals() {
+        let schedule = Schedule { interval: 100.0 / 1e6 };
         for batch in [0, 1, 7, 100_000] {
             assert_eq!(schedule.due(batch), Duration::from_micros(100 * batch));
         }

@@ -1,5 +1,5 @@
-//! What a benchmark found, as a table for people and as JSON for programs. Figures never stand without the
-//! settings and the machine they belong to.
+//! The report of a benchmark, as a table for people and as JSON for programs. It always names the settings and the
+//! machine next to the figures.
 
 use std::fs;
 
@@ -12,24 +12,24 @@ use super::server_delays::ServerDelays;
 use super::workload::Workload;
 use crate::cli::Space;
 
-/// The settings of a run and what it found. The order of the fields is that of the JSON.
+/// The settings of a run and its result. The order of the fields is the order in the JSON.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Report {
     /// The version of this program.
     pub(crate) skep: &'static str,
     pub(crate) workload: Workload,
     pub(crate) distribution: Distribution,
-    /// Which space of the server; embedded stores are hash stores.
+    /// The space of the server; embedded stores are hash stores.
     pub(crate) space: Space,
-    /// Of a hundred operations, those that read.
+    /// Number of reads in a hundred operations.
     pub(crate) reads_in_100: u32,
     /// The address of the server, or `embedded`.
     pub(crate) target: String,
     /// Records that were loaded.
     pub(crate) records: u64,
-    /// Operations that were carried out.
+    /// Operations that were executed.
     pub(crate) operations: u64,
-    /// How long they took.
+    /// Duration in seconds.
     pub(crate) seconds: f64,
     pub(crate) key_size: usize,
     pub(crate) value_size: usize,
@@ -40,29 +40,29 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) machine: String,
     pub(crate) ops_per_s: f64,
-    /// Latencies are those of the batch that an operation went with.
+    /// Latencies: each operation has that of its batch.
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
-    /// Operations that were offered a second, if that was what was wished; latencies are then from when a batch was due.
+    /// Operations to send per second, if a rate was set. Latencies then begin when a batch is due.
     pub(crate) rate: Option<u64>,
-    /// Operations that the server was too busy for.
+    /// Operations that the server refused as BUSY.
     pub(crate) refused: u64,
-    /// Operations that were due but not sent before the end, because the server held its clients back.
+    /// Operations that were due but not sent before the end, because the server throttled its clients.
     pub(crate) unsent: u64,
-    /// What the server says about its delays, if it was asked.
+    /// The server's own delays, if `--resp` was set.
     pub(crate) server: Option<ServerDelays>,
-    /// Operations that were not answered as they should have been.
+    /// Operations without the expected reply.
     pub(crate) errors: u64,
 }
 
-/// Nanoseconds at a quantile, in microseconds.
+/// Returns the latency at a quantile, in microseconds. The histogram holds nanoseconds.
 pub(crate) fn microseconds_at(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
 }
 
-/// The processor and how many cores of it this process may use.
+/// Returns the model of the processor and the number of cores that this process may use.
 pub(crate) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
@@ -73,12 +73,12 @@ pub(crate) fn machine() -> String {
 }
 
 impl Report {
-    /// One line.
+    /// Formats the report as one line of JSON.
     pub(crate) fn json(&self) -> String {
         serde_json::to_string(self).expect("numbers and text are always valid JSON")
     }
 
-    /// The table, and below it what it was measured with.
+    /// Formats the report as a table, with its settings below.
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
@@ -130,34 +130,34 @@ impl Report {
         )
     }
 
-    /// What was offered and what became of it.
+    /// Describes the rate and the operations that could not be sent.
     fn offer(&self) -> String {
         let Some(rate) = self.rate else { return String::new() };
-        let held_back = match self.unsent {
+        let throttled = match self.unsent {
             0 => String::new(),
-            unsent => format!("; {unsent} were due and never sent, because the server held its clients back"),
+            unsent => format!("; {unsent} were due and never sent, because the server throttled its clients"),
         };
-        format!("\nOffered were {} operations/s{held_back}.", grouped(rate as f64))
+        format!("\nThe rate was {} operations/s{throttled}.", grouped(rate as f64))
     }
 
-    /// What the server says.
+    /// Describes the server's own delays.
     fn server_delays(&self) -> String {
         let Some(server) = &self.server else { return String::new() };
         let bound = if server.bound_us > 0.0 { format!(" of at most {:.0}", server.bound_us) } else { String::new() };
         format!(
             "\nIn the server, from read to reply: p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} µs{bound}; {} refused, {} \
-             reads held back.",
-            server.p50_us, server.p99_us, server.p999_us, server.max_us, server.refused, server.reads_held_back
+             reads throttled.",
+            server.p50_us, server.p99_us, server.p999_us, server.max_us, server.refused, server.reads_throttled
         )
     }
 }
 
-/// The name that a choice has on the command line.
+/// Returns the name of a choice on the command line.
 fn name(choice: &impl clap::ValueEnum) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with a space between groups of three digits.
 pub(super) fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::new();
@@ -175,7 +175,7 @@ mod tests {
     use super::grouped;
 
     #[test]
-    fn thousands_stand_apart() {
+    fn thousands_are_separated() {
         for (number, text) in [(0.0, "0"), (999.4, "999"), (1000.0, "1 000"), (12_345_678.9, "12 345 679")] {
             assert_eq!(grouped(number), text);
         }

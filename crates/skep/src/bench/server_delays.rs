@@ -1,6 +1,7 @@
-//! What a server says about its delays: the time from the read of a request to its reply, which no client can measure.
+//! The server's own delays: the time from the read of a request to its reply. No client can measure it.
 //!
-//! `INFO congestion` counts delays since the start of the server; what came between two looks is the difference.
+//! `INFO congestion` counts delays since the start of the server. The delays of a run are the difference between two
+//! snapshots.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,63 +11,65 @@ use std::time::Duration;
 
 use crate::failure::reason;
 
-/// How long to wait for the server.
+/// Timeout for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Two looks this far apart that show the same are of a server at rest.
+/// Time between two snapshots. If both are equal, the server is at rest.
 const REST: Duration = Duration::from_millis(50);
-/// Most looks at a server that is not.
-const REST_LOOKS_MAX: u32 = 20;
+/// The most snapshots of a server that is not at rest.
+const REST_SNAPSHOTS_MAX: u32 = 20;
 
-/// What a server had counted at a moment.
+/// The delays that a server has counted up to a moment.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Look {
-    /// Microseconds.
+pub(crate) struct Snapshot {
+    /// The bound for delays, in microseconds.
     bound: f64,
-    /// Operations whose delays lie in the bucket that ends there, in nanoseconds.
+    /// Number of operations in each bucket. The key is the upper end of the bucket in nanoseconds.
     buckets: BTreeMap<u64, u64>,
     refused: u64,
-    reads_held_back: u64,
+    reads_throttled: u64,
 }
 
-/// What a server has counted between two looks. Times are in microseconds, at most a quarter too large.
+/// The delays that a server has counted between two snapshots. Times are in microseconds and at most a quarter too
+/// large.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct ServerDelays {
-    /// What the server promises; 0: nothing.
+    /// The bound that the server keeps; 0 if there is none.
     pub(crate) bound_us: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
-    /// Operations with such a delay, refused ones too.
+    /// Number of operations with a delay, including refused ones.
     pub(crate) operations: u64,
     pub(crate) refused: u64,
-    /// How often a connection was left for the next turn, because a turn had enough to do.
-    pub(crate) reads_held_back: u64,
+    /// Number of times that a turn of the shard had enough work and left a connection for the next turn.
+    #[serde(rename = "reads_held_back")]
+    pub(crate) reads_throttled: u64,
 }
 
-impl Look {
-    /// Asks the server at this RESP address until it has counted all that is answered: a shard counts at the end of the
-    /// turn that wrote the replies, perhaps after whoever got them has asked another shard. One that others use too is not
-    /// waited for.
-    pub(crate) fn at_rest(address: &str) -> Result<Look, String> {
-        let mut look = Look::at(address)?;
-        for _ in 0..REST_LOOKS_MAX {
+impl Snapshot {
+    /// Reads snapshots from this RESP address until two of them are equal. A shard counts at the end of the turn that
+    /// wrote the replies. That may be after a client has received them and has sent a request to another shard. If
+    /// other clients use the server, the snapshots differ, and the wait ends after a while.
+    pub(crate) fn at_rest(address: &str) -> Result<Snapshot, String> {
+        let mut snapshot = Snapshot::at(address)?;
+        for _ in 0..REST_SNAPSHOTS_MAX {
             thread::sleep(REST);
-            let next = Look::at(address)?;
-            if next == look {
+            let next = Snapshot::at(address)?;
+            if next == snapshot {
                 break;
             }
-            look = next;
+            snapshot = next;
         }
-        Ok(look)
+        Ok(snapshot)
     }
 
-    fn at(address: &str) -> Result<Look, String> {
-        let text = ask(address).map_err(|error| format!("no RESP server answers at {address}: {}", reason(&error)))?;
-        Look::parse(&text).ok_or_else(|| format!("the server at {address} does not tell its delays"))
+    fn at(address: &str) -> Result<Snapshot, String> {
+        let text = ask(address).map_err(|error| format!("no RESP server replies at {address}: {}", reason(&error)))?;
+        Snapshot::parse(&text).ok_or_else(|| format!("the server at {address} does not report its delays"))
     }
 
-    fn parse(text: &str) -> Option<Look> {
+    fn parse(text: &str) -> Option<Snapshot> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let mut buckets = BTreeMap::new();
         for bucket in field("skep_delay_buckets_usec")?.split(',').filter(|bucket| !bucket.is_empty()) {
@@ -74,16 +77,16 @@ impl Look {
             let nanoseconds = (microseconds.parse::<f64>().ok()? * 1000.0).round() as u64;
             buckets.insert(nanoseconds, count.parse().ok()?);
         }
-        Some(Look {
+        Some(Snapshot {
             bound: field("skep_delay_bound_usec")?.parse().ok()?,
             buckets,
             refused: field("skep_operations_refused")?.parse().ok()?,
-            reads_held_back: field("skep_reads_held_back")?.parse().ok()?,
+            reads_throttled: field("skep_reads_held_back")?.parse().ok()?,
         })
     }
 
-    /// What came since an earlier look.
-    pub(crate) fn since(&self, earlier: &Look) -> ServerDelays {
+    /// Returns the delays since an earlier snapshot.
+    pub(crate) fn since(&self, earlier: &Snapshot) -> ServerDelays {
         let before = |end: &u64| earlier.buckets.get(end).copied().unwrap_or_default();
         let counts: Vec<_> = self
             .buckets
@@ -94,10 +97,10 @@ impl Look {
         let operations: u64 = counts.iter().map(|(_, count)| count).sum();
         let quantile = |quantile: f64| {
             let wanted = (operations as f64 * quantile).ceil() as u64;
-            let mut met = 0;
+            let mut reached = 0;
             let found = counts.iter().find(|(_, count)| {
-                met += count;
-                met >= wanted
+                reached += count;
+                reached >= wanted
             });
             found.map_or(0.0, |(end, _)| *end as f64 / 1000.0)
         };
@@ -109,7 +112,7 @@ impl Look {
             max_us: quantile(1.0),
             operations,
             refused: self.refused - earlier.refused,
-            reads_held_back: self.reads_held_back - earlier.reads_held_back,
+            reads_throttled: self.reads_throttled - earlier.reads_throttled,
         }
     }
 }
@@ -122,7 +125,8 @@ fn ask(address: &str) -> io::Result<String> {
     let mut header = String::new();
     reader.by_ref().take(32).read_line(&mut header)?;
     let size: Option<u64> = header.strip_prefix('$').and_then(|size| size.trim().parse().ok());
-    let size = size.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("it says {}", header.trim())))?;
+    let size =
+        size.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("the reply is {}", header.trim())))?;
     let mut text = String::new();
     reader.take(size).read_to_string(&mut text)?;
     Ok(text)
@@ -130,25 +134,25 @@ fn ask(address: &str) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Look;
+    use super::Snapshot;
 
-    fn look(buckets: &str, refused: u64) -> Look {
+    fn snapshot(buckets: &str, refused: u64) -> Snapshot {
         let text = format!(
             "# Congestion\r\nskep_delay_bound_usec:100000.000\r\nskep_delay_buckets_usec:{buckets}\r\n\
              skep_reads_held_back:{}\r\nskep_operations_refused:{refused}\r\n",
             2 * refused
         );
-        Look::parse(&text).expect("all fields are there")
+        Snapshot::parse(&text).expect("the text has all fields")
     }
 
     #[test]
-    fn what_came_between_is_what_counts() {
-        let (first, second) = (look("10.240=1000,81920.000=5", 1), look("10.240=1990,12.288=9,81920.000=6", 4));
+    fn delays_are_counted_between_two_snapshots() {
+        let (first, second) = (snapshot("10.240=1000,81920.000=5", 1), snapshot("10.240=1990,12.288=9,81920.000=6", 4));
         let delays = second.since(&first);
-        assert_eq!((delays.operations, delays.refused, delays.reads_held_back), (1000, 3, 6));
+        assert_eq!((delays.operations, delays.refused, delays.reads_throttled), (1000, 3, 6));
         assert_eq!((delays.p50_us, delays.p99_us, delays.p999_us, delays.max_us), (10.24, 10.24, 12.288, 81_920.0));
-        let nothing = look("", 0).since(&look("", 0));
+        let nothing = snapshot("", 0).since(&snapshot("", 0));
         assert_eq!((nothing.operations, nothing.max_us, nothing.bound_us), (0, 0.0, 100_000.0));
-        assert_eq!(Look::parse("# Server\r\n"), None);
+        assert_eq!(Snapshot::parse("# Server\r\n"), None);
     }
 }

@@ -1,30 +1,30 @@
-//! What is measured: a server over its native port, or a store inside this process.
+//! The target of a benchmark: a server over its native port, or a store in this process.
 
 use skep::{Client, OpenError, Replies, Reply, Request, Responses, Store, StoreSettings, WireError};
 
-/// One client's way to the store.
+/// The connection or store of one client.
 pub(crate) enum Target {
     /// A server.
     Remote {
-        /// Its connections, one for each shard.
+        /// Connections, one for each shard.
         client: Box<Client>,
-        /// Reused from batch to batch.
+        /// Replies; reused for every batch.
         responses: Responses,
     },
-    /// A store of this client's own.
+    /// A store of this client alone.
     Embedded {
         /// The store.
         store: Box<Store>,
-        /// Reused from batch to batch.
+        /// Replies; reused for every batch.
         replies: Replies,
     },
 }
 
-/// Reply bytes of an embedded batch; larger batches are refused before the run.
+/// Most reply bytes of an embedded batch. The program refuses larger batches before the run.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 30;
 
 impl Target {
-    /// Connects to a server, for operations on the space of this number.
+    /// Connects to a server, for operations on the space with this number.
     pub(crate) fn remote(address: &str, space: u16) -> Result<Self, String> {
         let mut client = Box::new(crate::cli::connect(address)?);
         client.select(space);
@@ -37,7 +37,7 @@ impl Target {
         Ok(Target::Embedded { store, replies: Replies::with_budget(BATCH_BYTES_MAX) })
     }
 
-    /// Carries out a batch; the answers are there until the next one. An error ends the connection.
+    /// Executes a batch. Its replies are available until the next batch. After an error the connection cannot be used.
     pub(crate) fn execute(&mut self, requests: &[Request<'_>]) -> Result<(), String> {
         match self {
             Target::Remote { client, responses } => {
@@ -50,8 +50,9 @@ impl Target {
         }
     }
 
-    /// The answer to a request of the last batch. What a store has put off is busy, as it is at a server.
-    pub(crate) fn answer(&self, index: usize) -> Result<Reply<'_>, WireError> {
+    /// Returns the reply to a request of the last batch. A request that a store has deferred counts as BUSY, as it does
+    /// at a server.
+    pub(crate) fn reply(&self, index: usize) -> Result<Reply<'_>, WireError> {
         match self {
             Target::Remote { responses, .. } => responses.get(index),
             Target::Embedded { replies, .. } if replies.is_deferred(index) => Err(WireError::Busy),

@@ -1,18 +1,18 @@
-//! The workloads by their names, operations drawn from them, and the bytes of keys and values.
+//! The workloads by name, the generator of their operations, and the bytes of keys and values.
 //!
-//! A to F are YCSB's, `cloud` is Honeycomb's cloud storage; [`Mix`] says what they are made of. `reduce` is neither's: the
-//! elements of the value are summed up next to the data. With values of some KiB it costs the store much and the network
-//! next to nothing, so it shows what a server does that is asked for too much.
+//! A to F are YCSB's, and `cloud` is Honeycomb's cloud storage; [`Mix`] has their reads and writes. `reduce` is
+//! specific to Skep: it sums up the elements of a value next to the data. With values of some KiB it is costly for the
+//! store and cheap for the network. It shows how a server behaves under more load than it can execute.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::Fold;
-use skep_store::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_core::function::Fold;
+use skep_core::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use super::distribution::Generator;
 use super::mix::{Mix, Read, Write, modify, widest_element};
 
-/// What is measured, by its name.
+/// A workload by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Workload {
@@ -35,7 +35,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// What it is made of; of cloud storage, so many of a hundred operations read.
+    /// Returns its mix. In cloud storage, this many of a hundred operations read.
     pub(crate) fn mix(self, cloud_reads_in_100: u32) -> Mix {
         match self {
             Workload::A => Mix::A,
@@ -72,12 +72,12 @@ impl Draw {
         Draw { packed: record << RECORD_SHIFT | u64::from(pair_count) << PAIRS_SHIFT | u64::from(is_write) }
     }
 
-    /// A record that was loaded; an insert has another one.
+    /// Returns the number of a loaded record; an insert uses another one.
     pub(crate) fn record(self) -> u64 {
         self.packed >> RECORD_SHIFT
     }
 
-    /// Pairs of a scan.
+    /// Returns the number of pairs in a scan.
     pub(crate) fn pair_count(self) -> u32 {
         (self.packed >> PAIRS_SHIFT) as u32 & PAIRS_MAX
     }
@@ -103,7 +103,7 @@ pub(crate) fn draw(mix: Mix, generator: &Generator, count: usize, seed: u64) -> 
         .collect()
 }
 
-/// Bytes of the keys, which can be told from those of other programs where there is room for it.
+/// Keys of the records. If they are long enough, a prefix distinguishes them from the keys of other programs.
 ///
 /// ```text
 /// 1 to 7 bytes  | number            |
@@ -111,20 +111,20 @@ pub(crate) fn draw(mix: Mix, generator: &Generator, count: usize, seed: u64) -> 
 /// 14 and more   | "bench:" | number |  filling "..." |     number: 8 bytes
 /// ```
 ///
-/// Runs of another seed have other keys where they have a prefix, so that one does not delete those of another.
+/// Keys with a prefix depend on the seed, so that a run does not delete the keys of a run with another seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     size: usize,
     prefix: &'static str,
-    /// What is added to a record's number.
+    /// Added to the number of a record.
     offset: u64,
 }
 
-/// Records have numbers below this power of two.
+/// Numbers of records are below this power of two.
 pub(crate) const RECORD_BITS: u32 = 40;
 
 impl Keys {
-    /// Keys of `size` bytes.
+    /// Returns the keys of `size` bytes.
     pub(crate) fn new(size: usize, seed: u64) -> Self {
         let prefix = match size {
             14.. => "bench:",
@@ -134,7 +134,7 @@ impl Keys {
         Keys { size, prefix, offset: if prefix.is_empty() { 0 } else { seed << RECORD_BITS } }
     }
 
-    /// How many records can have different keys of this size.
+    /// Returns the most records that have different keys of this size.
     pub(crate) fn record_count_max(self) -> u64 {
         1 << (8 * self.number_size()).min(RECORD_BITS as usize)
     }
@@ -153,7 +153,8 @@ impl Keys {
     }
 }
 
-/// The finaliser of SplitMix64 on the low `size` bytes: different numbers stay different, neighbours become strangers.
+/// Applies the finaliser of SplitMix64 to the low `size` bytes. Different numbers stay different, and neighbours get
+/// unrelated values.
 fn mix(mut z: u64, size: usize) -> u64 {
     let mask = u64::MAX >> (64 - 8 * size);
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15) & mask;
@@ -170,30 +171,30 @@ pub(crate) struct Values {
     next: usize,
 }
 
-/// Places at which a value can begin.
+/// Number of offsets at which a value can begin.
 const VALUE_STARTS: usize = 4096;
 
 impl Values {
-    /// Values of `size` bytes.
+    /// Returns values of `size` bytes.
     pub(crate) fn new(size: usize, seed: u64) -> Self {
         use rand::SeedableRng;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         Values { bytes: (0..size + VALUE_STARTS).map(|_| random.random()).collect(), size, next: 0 }
     }
 
-    /// Where the next value begins.
+    /// Returns the offset of the next value.
     pub(crate) fn next_start(&mut self) -> usize {
         self.next = (self.next + 61) % VALUE_STARTS;
         self.next
     }
 
-    /// The value that begins there.
+    /// Returns the value at an offset.
     pub(crate) fn at(&self, start: usize) -> &[u8] {
         &self.bytes[start..start + self.size]
     }
 }
 
-/// The operation that was drawn; `value` is what a put puts, and as long as all values are.
+/// Returns the drawn operation. A put stores `value`; all values have its size.
 pub(crate) fn operation(mix: Mix, draw: Draw, value: &[u8]) -> Operation<'_> {
     if draw.is_write() {
         return match mix.write {
@@ -219,7 +220,7 @@ pub(crate) fn operation(mix: Mix, draw: Draw, value: &[u8]) -> Operation<'_> {
     }
 }
 
-/// Zero in any width.
+/// The number zero in any width.
 const ZERO: [u8; 8] = [0; 8];
 
 #[cfg(test)]
@@ -228,7 +229,7 @@ mod tests {
 
     use super::{Draw, Keys, RECORD_BITS, Values, Workload, draw, operation};
     use crate::bench::distribution::{Distribution, Generator};
-    use skep_store::operation::Request;
+    use skep_core::operation::Request;
 
     #[test]
     fn mixes_are_those_of_ycsb_and_of_cloud_storage() {
@@ -248,18 +249,18 @@ mod tests {
             let writes = draws.iter().filter(|draw| draw.is_write()).count();
             assert!((writes as f64 / 100_000.0 - write_share).abs() < 0.01, "{workload:?}: {writes} (seed 7)");
             assert!(draws.iter().all(|draw| draw.record() < 1000));
-            // All lengths alike.
+            // All scan lengths are equally frequent.
             let kinds = f64::from(pair_counts.end() - pair_counts.start() + 1);
             for pair_count in pair_counts {
-                let met = draws.iter().filter(|draw| !draw.is_write() && draw.pair_count() == pair_count).count();
-                let share = met as f64 / (100_000 - writes) as f64;
-                assert!((share * kinds - 1.0).abs() < 0.2, "{workload:?}: {pair_count} pairs {met} times (seed 7)");
+                let count = draws.iter().filter(|draw| !draw.is_write() && draw.pair_count() == pair_count).count();
+                let share = count as f64 / (100_000 - writes) as f64;
+                assert!((share * kinds - 1.0).abs() < 0.2, "{workload:?}: {pair_count} pairs {count} times (seed 7)");
             }
         }
     }
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn packed_draws_are_unpacked() {
         for (record, pair_count, is_write) in [(0, 0, true), (5, 100, false), ((1 << RECORD_BITS) - 1, 127, true)] {
             let draw = Draw::new(record, pair_count, is_write);
             assert_eq!((draw.record(), draw.pair_count(), draw.is_write()), (record, pair_count, is_write));
@@ -269,8 +270,8 @@ mod tests {
     #[test]
     fn every_record_has_a_key_of_its_own() {
         for (size, prefix) in [(1, ""), (2, ""), (7, ""), (8, "b:"), (13, "b:"), (14, "bench:"), (460, "bench:")] {
-            let mut met = HashSet::new();
-            // Runs of different seeds have different keys where there is room for a prefix.
+            let mut seen = HashSet::new();
+            // Keys with a prefix depend on the seed.
             for seed in if prefix.is_empty() { 1..2 } else { 1..4 } {
                 let keys = Keys::new(size, seed);
                 for record in 0..keys.record_count_max().min(2000) {
@@ -278,7 +279,7 @@ mod tests {
                     keys.append(record, &mut key);
                     assert_eq!(key.len(), size);
                     assert!(key.starts_with(prefix.as_bytes()), "{key:?}");
-                    assert!(met.insert(key), "record {record}, size {size}, seed {seed}");
+                    assert!(seen.insert(key), "record {record}, size {size}, seed {seed}");
                 }
             }
         }

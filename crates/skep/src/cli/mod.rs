@@ -1,7 +1,7 @@
-//! `skep cli`: one command to a server, as words on the command line.
+//! `skep cli`: sends one command, given as words on the command line, to a server.
 //!
-//! The words are those of the RESP commands `SKEP.*`. What a command answers goes to standard output and nothing
-//! else does; a key that does not exist, and every other failure, is a line on standard error and exit code 1.
+//! The words are those of the RESP commands `SKEP.*`. Standard output gets the result of the command and nothing else.
+//! If a key does not exist, or on any other failure, standard error gets one line and the exit code is 1.
 
 mod output;
 mod request;
@@ -21,7 +21,7 @@ use output::print;
 use request::Command;
 use scan::ScanWords;
 
-/// Where `skep serve` listens unless told otherwise.
+/// Default address of `skep serve`.
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 
 /// Sends one command.
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// Native address of the server.
     #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS, value_parser = address)]
     addr: String,
-    /// The space of the server that a command is about [default: hash; ordered for scan, prefix and count].
+    /// Space of the server for the command [default: hash; ordered for scan, prefix and count].
     #[arg(long, global = true, value_enum)]
     space: Option<Space>,
     #[command(subcommand)]
@@ -47,10 +47,10 @@ pub(crate) enum Space {
     Ordered,
 }
 
-/// The commands, as they are typed.
+/// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
 enum Words {
-    /// Print the value of a key: its bytes as they are, on a terminal with a newline and escaped if it is not text.
+    /// Print the value of a key: its bytes unchanged, or on a terminal with a newline, and escaped if it is not text.
     Get {
         /// The key.
         key: OsString,
@@ -74,16 +74,16 @@ enum Words {
         /// The key.
         key: OsString,
     },
-    /// Say whether a key exists: yes, or no and exit code 1.
+    /// Print yes if a key exists; otherwise print no and exit with code 1.
     Exists {
         /// The key.
         key: OsString,
     },
-    /// Add to a number that is stored as decimal text, and print the sum; a missing key counts as 0.
+    /// Add to a number stored as decimal text, and print the sum; a missing key counts as 0.
     Incr {
         /// The key.
         key: OsString,
-        /// What is added.
+        /// The number to add.
         #[arg(allow_negative_numbers = true, default_value_t = 1)]
         delta: i64,
     },
@@ -101,7 +101,7 @@ enum Words {
         /// One operand for all elements, or one for each; cas (expected, new) and wrap (delta, refill) take two.
         #[arg(allow_negative_numbers = true)]
         operands: Vec<String>,
-        /// Elements that a missing key is taken to have.
+        /// Elements to begin with if the key is missing.
         #[arg(long, value_name = "ELEMENT", num_args = 1.., allow_negative_numbers = true)]
         init: Vec<String>,
         /// Do not print the old elements.
@@ -118,7 +118,7 @@ enum Words {
         /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
-        /// The element the fold begins with.
+        /// The element that the fold begins with.
         #[arg(allow_negative_numbers = true)]
         initial: String,
         /// For dot: a constant for each element.
@@ -129,13 +129,13 @@ enum Words {
     Filter {
         /// The key.
         key: OsString,
-        /// eq, gt, lt, or nonzero, which compares with nothing.
+        /// eq, gt, lt, or nonzero, which needs no operand.
         #[arg(value_parser = predicate)]
         predicate: Predicate,
         /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
-        /// The element compared with.
+        /// The element to compare with.
         #[arg(allow_negative_numbers = true)]
         operand: Option<String>,
     },
@@ -164,7 +164,7 @@ enum Words {
 
 const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
 
-/// Sends the command and prints the answer.
+/// Sends the command and prints the result.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let words = match arguments.command {
         Words::Scan(words) => return scan::run(&words, &arguments.addr, arguments.space.unwrap_or(Space::Ordered)),
@@ -172,7 +172,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let command = command(words)?;
     let request = command.request();
-    // Before the server is asked, so that a wrong command is the same wrong command with and without a server.
+    // The command is checked before the connection, so that its error is the same with and without a server.
     if command.lacks_operands() {
         return Err(Failure::Usage(command.failed(OperationError::OperandLength)));
     }
@@ -208,7 +208,7 @@ impl Space {
     }
 }
 
-/// What to say of a value that is no decimal number because it is binary. Nothing if it is text, or gone.
+/// Explains why a value is not a decimal number: it is binary. Returns nothing if it is text or no longer exists.
 fn binary_hint(client: &mut Client, command: &Command) -> Option<String> {
     let value = client.get(command.key()).ok()??;
     let digits = value.strip_prefix(b"-").unwrap_or(&value);
@@ -216,23 +216,23 @@ fn binary_hint(client: &mut Client, command: &Command) -> Option<String> {
         return None;
     }
     let size = value.len();
-    Some(format!(": it holds {size} bytes that are no decimal text: `update` and `get-vector` work on binary numbers"))
+    Some(format!(": it holds {size} bytes that are not decimal text: `update` and `get-vector` work on binary numbers"))
 }
 
-/// A missing key is a failure, except to the question whether it exists; there it is the exit code alone.
+/// Reports a missing key. For `exists` that is not an error: the exit code says it.
 fn not_found(command: &Command) -> Result<(), Failure> {
     if matches!(command, Command::Exists { .. }) {
         writeln!(io::stdout(), "no")?;
-        return Err(Failure::Answered);
+        return Err(Failure::No);
     }
     Err(Failure::Runtime(command.not_found()))
 }
 
-/// Connects to a server; an error says what to do.
+/// Connects to a server. The error says what to do.
 pub(crate) fn connect(address: &str) -> Result<Client, String> {
     Client::connect(address, HASH_SPACE).map_err(|error| match error {
         ClientError::Connect { source, .. } => format!(
-            "no server answers at {address}: {}: start one with `skep serve`, or name its native address with --addr",
+            "no server replies at {address}: {}: start one with `skep serve`, or name its native address with --addr",
             reason(&source)
         ),
         error => reason(&error),
@@ -250,7 +250,7 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The command that the words say.
+/// Builds the command from the words.
 fn command(words: Words) -> Result<Command, Failure> {
     Ok(match words {
         Words::Get { key } => Command::Get { key: bytes(key) },
@@ -286,7 +286,7 @@ fn command(words: Words) -> Result<Command, Failure> {
             condition: request::condition(false, false),
         },
         Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
-        Words::Scan(_) => unreachable!("a scan is no request on one key"),
+        Words::Scan(_) => unreachable!("a scan is not a request on one key"),
     })
 }
 
@@ -295,13 +295,13 @@ fn bytes(word: OsString) -> Vec<u8> {
     word.into_vec()
 }
 
-/// The word itself, or for `-` what standard input holds.
+/// Returns the word itself, or the standard input if it is `-`.
 fn value_or_input(word: OsString) -> Result<Vec<u8>, Failure> {
     if word != "-" {
         return Ok(bytes(word));
     }
     let mut value = Vec::new();
-    // One byte more than allowed, so that a value which is too long is refused and not cut.
+    // Reads one byte more than allowed, so that a value which is too long is refused and not truncated.
     io::stdin().lock().take(VALUE_SIZE_MAX as u64 + 1).read_to_end(&mut value)?;
     Ok(value)
 }
@@ -311,30 +311,31 @@ fn parse(element: Element, words: &[String]) -> Result<Vec<u8>, Failure> {
     for word in words {
         element
             .parse(word, &mut elements)
-            .map_err(|error| Failure::Usage(format!("`{word}` is no {}: {error}", element.name())))?;
+            .map_err(|error| Failure::Usage(format!("`{word}` is not of type {}: {error}", element.name())))?;
     }
     Ok(elements)
 }
 
 fn element(name: &str) -> Result<Element, String> {
-    Element::from_name(name)
-        .ok_or_else(|| format!("`{name}` is no element type: write one of {}", names(&Element::ALL.map(Element::name))))
+    Element::from_name(name).ok_or_else(|| {
+        format!("`{name}` is not an element type: write one of {}", names(&Element::ALL.map(Element::name)))
+    })
 }
 
 fn function(name: &str) -> Result<UpdateFunction, String> {
     UpdateFunction::from_name(name).ok_or_else(|| {
-        format!("`{name}` is no function: write one of {}", names(&UpdateFunction::ALL.map(UpdateFunction::name)))
+        format!("`{name}` is not a function: write one of {}", names(&UpdateFunction::ALL.map(UpdateFunction::name)))
     })
 }
 
 fn fold(name: &str) -> Result<Fold, String> {
     Fold::from_name(name)
-        .ok_or_else(|| format!("`{name}` is no fold: write one of {}", names(&Fold::ALL.map(Fold::name))))
+        .ok_or_else(|| format!("`{name}` is not a fold: write one of {}", names(&Fold::ALL.map(Fold::name))))
 }
 
 fn predicate(name: &str) -> Result<Predicate, String> {
     Predicate::from_name(name).ok_or_else(|| {
-        format!("`{name}` is no predicate: write one of {}", names(&Predicate::ALL.map(Predicate::name)))
+        format!("`{name}` is not a predicate: write one of {}", names(&Predicate::ALL.map(Predicate::name)))
     })
 }
 
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_values_that_look_like_flags_are_told_apart() {
+    fn flags_and_values_that_look_like_flags_are_distinguished() {
         for line in
             [&["put", "k", "--if-absent", "v"], &["put", "--if-absent", "k", "v"], &["put", "k", "v", "--if-absent"]]
         {

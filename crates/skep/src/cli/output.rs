@@ -1,4 +1,4 @@
-//! What `skep cli` prints: to a pipe the bytes of a value as they are, to a terminal something that can be read.
+//! Prints the results of `skep cli`: to a pipe the bytes of a value, to a terminal readable text.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use skep::Element;
 use super::request::Command;
 use crate::failure::Failure;
 
-/// Prints the answer to a command that was carried out; `value` is what it returned, if anything.
+/// Prints the result of a command that succeeded. `value` is the value that it returned.
 pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failure> {
     let stdout = io::stdout();
     let to_terminal = stdout.is_terminal();
@@ -30,11 +30,11 @@ pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failu
     Ok(())
 }
 
-/// The elements on one line, in the form in which they are typed.
+/// Formats the elements on one line, as they are typed.
 fn elements(element: Element, value: &[u8]) -> Result<Vec<u8>, Failure> {
     if !value.len().is_multiple_of(element.width()) {
         return Err(Failure::Runtime(format!(
-            "the value has {} bytes, which {} does not divide: choose another element type, or get",
+            "the value has {} bytes, which is not a multiple of the size of {}: choose another element type, or get",
             value.len(),
             element.name()
         )));
@@ -43,7 +43,8 @@ fn elements(element: Element, value: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok((texts.join(" ") + "\n").into_bytes())
 }
 
-/// A value: untouched for a pipe, so that it can be put again; for a terminal a line, and escaped if it is not text.
+/// Formats a value. For a pipe its bytes are unchanged, so that it can be put again. For a terminal it is one line,
+/// escaped if it is not text.
 fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
     if !to_terminal {
         return value.to_vec();
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!(plain(b"a\xff\n", false), b"a\xff\n");
         assert_eq!(plain(b"a\xff\n", true), b"a\\xff\\n\n");
         assert_eq!(plain("zwölf".as_bytes(), true), "zwölf\n".as_bytes());
-        assert_eq!(plain(b"\x1b[2J", true), b"\\x1b[2J\n", "a value must not command the terminal");
+        assert_eq!(plain(b"\x1b[2J", true), b"\\x1b[2J\n", "a value must not control the terminal");
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! A command of `skep cli` with all its bytes, and the request that it is on the wire.
+//! The commands of `skep cli`, and the request that each becomes on the wire.
 
 use skep::{
     Element, Filter, Fold, Operation, OperationError, Predicate, PutCondition, Reduce, Request, Shape, Update,
     UpdateFunction,
 };
+
+use crate::failure::with_options;
 
 /// A command. Operands are elements, little-endian.
 pub(super) enum Command {
@@ -52,7 +54,7 @@ pub(super) enum Command {
     },
 }
 
-/// The condition of a put by its two flags.
+/// Returns the condition of a put for its two flags.
 pub(super) fn condition(if_absent: bool, if_present: bool) -> PutCondition {
     if if_absent {
         PutCondition::IfAbsent
@@ -64,7 +66,7 @@ pub(super) fn condition(if_absent: bool, if_present: bool) -> PutCondition {
 }
 
 impl Command {
-    /// The request.
+    /// Returns the request.
     pub(super) fn request(&self) -> Request<'_> {
         let operation = match self {
             Command::Get { .. } | Command::GetVector { .. } => Operation::Get,
@@ -104,35 +106,35 @@ impl Command {
         }
     }
 
-    /// The key as it is named in messages.
+    /// Formats the key for a message.
     pub(super) fn shown_key(&self) -> String {
         format!("`{}`", self.key().escape_ascii())
     }
 
-    /// Whether an update has no operand at all; the store would take it for one for each of no elements.
+    /// Returns true if an update has no operands. The store would accept that as one operand for each of zero elements.
     pub(super) fn lacks_operands(&self) -> bool {
         matches!(self, Command::Update { operand, .. } if operand.is_empty())
     }
 
-    /// What to say when the command cannot be carried out; operands that do not fit are told which would.
+    /// Describes an error of the command. If operands do not fit, the text says which would.
     pub(super) fn failed(&self, error: OperationError) -> String {
         let (name, operands) = match self {
             Command::Update { function, .. } => (function.name(), function.operands()),
             Command::Reduce { fold, .. } => (fold.name(), fold.operands()),
             Command::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
-            _ => return error.to_string(),
+            _ => return with_options(error),
         };
         if error == OperationError::OperandLength {
             format!("{error}: {name} takes {operands}")
         } else {
-            error.to_string()
+            with_options(error)
         }
     }
 
-    /// What to say when the key does not exist.
+    /// Describes the error of a missing key, and how to avoid it.
     pub(super) fn not_found(&self) -> String {
         let advice = match self {
-            Command::Update { .. } => ": put it first, or name the elements to begin with by --init",
+            Command::Update { .. } => ": put it first, or name its first elements with --init",
             Command::Put { .. } => ": without --if-present it is inserted",
             _ => "",
         };
@@ -140,7 +142,7 @@ impl Command {
     }
 }
 
-/// One operand serves all elements of the value, several serve one each.
+/// Chooses the shape of an update: one operand for all elements of the value, or one for each.
 fn shape(function: UpdateFunction, element: Element, operand: &[u8]) -> Shape {
     if operand.len() == element.width() * function.operand_count() {
         Shape::ScalarToVector

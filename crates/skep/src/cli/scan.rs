@@ -1,7 +1,7 @@
-//! The commands of `skep cli` that go through a range of keys: all of it, page by page, as of one moment.
+//! The commands of `skep cli` that read a range of keys, page by page, in the state at the start of the scan.
 //!
-//! A pair is a line: key, tab, value. What is no text of one line is escaped, for a pipe too, or lines could not be told
-//! apart.
+//! A pair is one line: key, tab, value. Bytes that are not one line of text are escaped, even for a pipe, so that each
+//! line is one pair.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -12,14 +12,14 @@ use skep::KeyRange;
 use super::{Space, connect};
 use crate::failure::{Failure, reason};
 
-/// The commands, as they are typed.
+/// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum ScanWords {
     /// Print the pairs from one key to another, a line each: key, tab, value; escaped if they are not text.
     Scan {
-        /// The lowest key, included; left out, the scan begins with the lowest of all.
+        /// The lowest key, included; without it the scan begins at the lowest key of all.
         start: Option<OsString>,
-        /// The greatest key, included; left out, the scan ends with the greatest of all.
+        /// The greatest key, included; without it the scan ends at the greatest key of all.
         end: Option<OsString>,
         #[command(flatten)]
         options: Options,
@@ -31,33 +31,33 @@ pub(super) enum ScanWords {
         #[command(flatten)]
         options: Options,
     },
-    /// Print how many pairs lie between two keys, or have a prefix.
+    /// Print the number of pairs between two keys, or with a prefix.
     Count {
-        /// The lowest key, included; left out, the lowest of all.
+        /// The lowest key, included [default: the lowest of all].
         start: Option<OsString>,
-        /// The greatest key, included; left out, the greatest of all.
+        /// The greatest key, included [default: the greatest of all].
         end: Option<OsString>,
-        /// Count the keys that begin with this prefix.
+        /// Count the keys with this prefix.
         #[arg(long, conflicts_with = "start")]
         prefix: Option<OsString>,
     },
 }
 
-/// What is printed of a range.
+/// The part of a range that is printed.
 #[derive(clap::Args, Debug)]
 pub(super) struct Options {
-    /// Most pairs.
+    /// Most pairs to print.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// The greatest key first.
+    /// Print the greatest key first.
     #[arg(long)]
     reverse: bool,
-    /// Keys without their values.
+    /// Print keys without their values.
     #[arg(long)]
     keys: bool,
 }
 
-/// Sends the command and prints the answer.
+/// Sends the command and prints the result.
 pub(super) fn run(words: &ScanWords, address: &str, space: Space) -> Result<(), Failure> {
     let mut client = connect(address).map_err(Failure::Runtime)?;
     client.select(space.number());
@@ -94,7 +94,7 @@ pub(super) fn run(words: &ScanWords, address: &str, space: Space) -> Result<(), 
     Ok(())
 }
 
-/// From one key to another, both included.
+/// Returns the range between two keys, both included.
 fn between<'k>(start: Option<&'k OsStr>, end: Option<&'k OsStr>) -> KeyRange<'k> {
     let mut range = KeyRange::all();
     if let Some(start) = start {
@@ -106,7 +106,7 @@ fn between<'k>(start: Option<&'k OsStr>, end: Option<&'k OsStr>) -> KeyRange<'k>
     range
 }
 
-/// Bytes as a part of a line.
+/// Formats bytes as a part of a line.
 fn shown(bytes: &[u8]) -> String {
     match str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -119,7 +119,7 @@ mod tests {
     use super::shown;
 
     #[test]
-    fn a_line_stays_one() {
+    fn a_key_or_value_never_breaks_its_line() {
         for (bytes, text) in [
             (&b"plain text"[..], "plain text"),
             ("zwölf".as_bytes(), "zwölf"),

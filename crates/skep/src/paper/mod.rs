@@ -1,7 +1,8 @@
-//! `skep paper`: figures and tables of KV-Direct's evaluation, measured on the model of its NIC, beside the paper's.
+//! `skep paper`: figures and tables of KV-Direct's evaluation, measured on the model of its NIC and compared with the
+//! paper.
 //!
-//! With `--out` each item leaves its points as a CSV and an SVG, and all of them one page, `index.html`. The same seed
-//! writes the same bytes. `skep paper trace` shows one operation instead, see [`trace`].
+//! With `--out`, the command writes the points of each item as a CSV and an SVG, and one page for all items,
+//! `index.html`. The same seed writes the same bytes. `skep paper trace` shows one operation instead, see [`trace`].
 
 mod page;
 mod plot;
@@ -24,7 +25,7 @@ use crate::failure::{Failure, reason};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What to measure, such as fig03a; `all` for everything.
+    /// Items to measure, such as fig03a; `all` for all of them.
     #[arg(value_name = "ITEM", required_unless_present = "list")]
     items: Vec<String>,
     /// List the items.
@@ -47,7 +48,7 @@ enum Command {
     Trace(trace::Arguments),
 }
 
-/// An item and what it found.
+/// An item and its findings.
 struct Measured {
     item: &'static Item,
     findings: Findings,
@@ -65,12 +66,12 @@ struct ReportPoint {
     point: String,
     paper: f64,
     ours: f64,
-    /// Ours over the paper's, less one.
+    /// The quotient of our figure and the paper's, minus one.
     deviation: f64,
     within: bool,
 }
 
-/// Measures, writes and prints. A deviation is no failure: the page explains it.
+/// Measures the items, writes the files and prints the tables. A deviation is not a failure: the page explains it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Command::Trace(arguments)) = &arguments.command {
         return trace::run(arguments);
@@ -102,7 +103,7 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The items of these names, each once, in the order of the paper.
+/// Returns the items with these names, each once, in the order of the paper.
 fn chosen(names: &[String]) -> Result<Vec<&'static Item>, Failure> {
     if let Some(name) = names.iter().find(|name| *name != "all" && Item::named(name).is_none()) {
         let known: Vec<_> = ITEMS.iter().map(|item| item.name).collect();
@@ -185,7 +186,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::Runtime(format!("cannot write {}: {}", path.display(), reason(error)))
 }
 
-/// Points with the paper's beside ours; then the other curves, whose figures stand under `ours`.
+/// Returns the CSV: the paper's points with ours, then the other curves, whose figures are in the column `ours`.
 fn csv(measured: &Measured) -> String {
     let Measured { item, findings } = measured;
     let mut text = format!("# {}\n# paper: {}\nseries,x,paper,ours,deviation,within\n", item.title, source(item.paper));
@@ -202,12 +203,12 @@ fn csv(measured: &Measured) -> String {
     text
 }
 
-/// A cell of a CSV.
+/// Returns a cell of a CSV.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// Four digits that matter, or all before the point.
+/// Returns the figure with four significant digits, or with all digits before the decimal point.
 fn number(figure: f64) -> String {
     let digits = 3 - (figure.abs().max(1e-9).log10().floor() as i32).clamp(-3, 3);
     format!("{figure:.*}", usize::try_from(digits).unwrap_or_default())

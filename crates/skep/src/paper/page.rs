@@ -1,4 +1,4 @@
-//! One page with all items: plot, figures, deviations, and what they come from. It needs no other file.
+//! One page with all items: plot, figures, deviations and sources. It needs no other file.
 
 use skep_nic::paper::{NO_ITEMS, Point, source};
 
@@ -9,7 +9,7 @@ table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-ali
 td:first-child,th:first-child{text-align:left}tr.beyond td{background:#fbe9d0}svg{max-width:100%;height:auto}\
 h2{margin-top:3rem}";
 
-/// The page.
+/// Returns the page.
 pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String {
     let mut body = format!(
         "<h1>KV-Direct's evaluation, reproduced</h1>\n<p>The paper's figures and tables (SOSP 2017), measured by skep {} on \
@@ -37,9 +37,9 @@ pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String
     for (one, plot) in measured.iter().zip(plots) {
         body += &section(one, plot);
     }
-    body += "<h2>What is published and not here</h2>\n<ul>\n";
-    for (what, why) in NO_ITEMS {
-        body += &format!("<li>{}: {}.</li>\n", escaped(what), escaped(why));
+    body += "<h2>Published figures and tables that are omitted</h2>\n<ul>\n";
+    for (name, reason) in NO_ITEMS {
+        body += &format!("<li>{}: {}.</li>\n", escaped(name), escaped(reason));
     }
     body += "</ul>\n";
     format!(

@@ -1,5 +1,5 @@
-//! An item as an SVG: the paper's points as rings on thin lines, ours as discs on thick ones, other curves dashed, each
-//! after the first of a series with shorter dashes.
+//! An item as an SVG. The paper's points are rings on thin lines, ours are discs on thick lines. Other curves are
+//! dashed: the first curve of a series has long dashes, the next ones have short dashes.
 //!
 //! ```text
 //! title
@@ -28,7 +28,7 @@ const BELOW_PLOT: i32 = 56;
 const LEGEND_LINE: i32 = 22;
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const GRID: RGBColor = RGBColor(0xe2, 0xe4, 0xe6);
-/// Of the series, in their order; told apart by people who see few colours, too.
+/// Colours of the series, in their order. People who see few colours can tell them apart, too.
 const SERIES: [RGBColor; 8] = [
     RGBColor(0xc2, 0x6a, 0x00),
     RGBColor(0x00, 0x6b, 0xa6),
@@ -39,17 +39,17 @@ const SERIES: [RGBColor; 8] = [
     RGBColor(0x9c, 0x8a, 0x00),
     RGBColor(0x00, 0x8f, 0x9c),
 ];
-/// Of curves that belong to no series.
+/// Colours of curves that belong to no series.
 const OTHERS: [RGBColor; 3] = [RGBColor(0x33, 0x33, 0x33), RGBColor(0x8a, 0x9a, 0xa8), RGBColor(0xb0, 0x80, 0x80)];
 
-/// Draws it. Fails only if the drawing library does.
+/// Draws the item. Fails only if the drawing library fails.
 pub(super) fn svg(item: &Item, findings: &Findings) -> Result<String, String> {
     let mut text = String::new();
     draw(&mut text, item, findings).map_err(|error| format!("cannot draw {}: {error}", item.name))?;
     Ok(text)
 }
 
-/// An axis with the figures that lie on it.
+/// An axis and the range of its figures.
 struct Scale {
     logarithmic: bool,
     from: f64,
@@ -58,7 +58,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Room for all figures. Few different ones are ticks themselves.
+    /// Returns an axis with room for all figures. If there are few different figures, they are the ticks.
     fn new(axis: Axis, figures: impl Iterator<Item = f64>, from_zero: bool) -> Self {
         let mut distinct: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
         distinct.sort_by(f64::total_cmp);
@@ -86,10 +86,10 @@ impl Scale {
         Scale { logarithmic: axis.logarithmic, from, to, ticks }
     }
 
-    /// Where a figure lies, from 0 to 1.
+    /// Returns the position of a figure on the axis, from 0 to 1.
     fn share(&self, figure: f64) -> f64 {
-        let place = |figure: f64| if self.logarithmic { figure.max(f64::MIN_POSITIVE).ln() } else { figure };
-        (place(figure) - place(self.from)) / (place(self.to) - place(self.from))
+        let scaled = |figure: f64| if self.logarithmic { figure.max(f64::MIN_POSITIVE).ln() } else { figure };
+        (scaled(figure) - scaled(self.from)) / (scaled(self.to) - scaled(self.from))
     }
 }
 
@@ -116,7 +116,7 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
     };
     frame(&area, item, &x, &y, &pixel)?;
 
-    let looks = looks(findings, &series);
+    let looks = curve_styles(findings, &series);
     for (curve, (colour, dash)) in findings.curves.iter().zip(&looks) {
         let path: Vec<Pixel> = curve.points.iter().map(|point| pixel(*point)).collect();
         area.draw(&DashedPathElement::new(path, *dash, 4, colour.stroke_width(2)))?;
@@ -152,20 +152,20 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
     Ok(())
 }
 
-/// Colour and length of the dashes of each curve.
-fn looks(findings: &Findings, series: &[&str]) -> Vec<(RGBColor, u32)> {
-    let look = |place: usize| {
-        let of = &findings.curves[place].series;
-        let before = findings.curves[..place].iter().filter(|curve| curve.series == *of).count();
+/// Returns the colour and the dash length of each curve.
+fn curve_styles(findings: &Findings, series: &[&str]) -> Vec<(RGBColor, u32)> {
+    let curve_style = |index: usize| {
+        let of = &findings.curves[index].series;
+        let before = findings.curves[..index].iter().filter(|curve| curve.series == *of).count();
         match of.as_deref().and_then(|of| series.iter().position(|series| *series == of)) {
             Some(series) => (SERIES[series % SERIES.len()], if before == 0 { 8 } else { 2 }),
             None => (OTHERS[before % OTHERS.len()], 8),
         }
     };
-    (0..findings.curves.len()).map(look).collect()
+    (0..findings.curves.len()).map(curve_style).collect()
 }
 
-/// Title, grid, ticks and names of the axes.
+/// Draws title, grid, ticks and names of the axes.
 fn frame(
     area: &Area<'_>,
     item: &Item,
@@ -194,7 +194,7 @@ fn frame(
     Ok(())
 }
 
-/// Small shares of two as the fractions that they are, all else in few digits.
+/// Returns the text of a tick. A small figure of the form 1/n is a fraction. Other figures have few digits.
 fn tick_text(tick: f64) -> String {
     let whole = 1.0 / tick;
     if tick > 0.0 && tick < 0.1 && whole.fract() == 0.0 {
@@ -229,14 +229,14 @@ mod tests {
         let svg = svg(item, &findings).unwrap();
         // A ring and a disc for each point, and for each series in the legend.
         assert_eq!(svg.matches("<circle").count(), 2 * 3 + 2 * 2, "{svg}");
-        assert_eq!(super::looks(&findings, &["a & b", "c"]), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
+        assert_eq!(super::curve_styles(&findings, &["a & b", "c"]), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
         for text in [item.title, item.x.label, item.y.label, "a &amp; b: paper, ours", "closed form", "c, second"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
     }
 
     #[test]
-    fn figures_lie_where_they_belong() {
+    fn figures_have_their_positions() {
         let linear = Scale::new(Axis::linear(""), [10.0, 40.0].into_iter(), true);
         assert_eq!((linear.share(0.0), linear.share(20.0), linear.share(40.0)), (0.0, 0.5, 1.0));
         assert_eq!(linear.ticks, [0.0, 10.0, 20.0, 30.0, 40.0]);

@@ -1,7 +1,7 @@
-//! `skep paper trace`: the life of one operation on the model, as text and as a file for a trace viewer.
+//! `skep paper trace`: the events of one operation on the model, as text and as a file for a trace viewer.
 //!
-//! The file is in the Trace Event Format, which Chrome (`chrome://tracing`) and Perfetto draw: complete events (`"ph":"X"`)
-//! with their begin and duration in µs, those of one lane within one another.
+//! The file has the Trace Event Format of Chrome (`chrome://tracing`) and Perfetto. It contains complete events
+//! (`"ph":"X"`) with start and duration in µs. Events of one lane are nested.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,13 +18,13 @@ use crate::failure::Failure;
 /// Shows the life of one operation on an idle NIC, event by event.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// What it is.
+    /// Kind of the operation.
     #[arg(long, value_enum, default_value_t = Kind::Get)]
     operation: Kind,
     /// Bytes of its key and value together.
     #[arg(long, value_name = "BYTES", default_value_t = 10)]
     kv_size: u32,
-    /// Seed of everything that is random: the key, what the NIC's DRAM may hold, how long the host takes.
+    /// Seed of everything that is random: the key, the cacheable lines, and the latencies of the host.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write a trace for Chrome or Perfetto into this file.
@@ -38,7 +38,7 @@ enum Kind {
     Put,
 }
 
-/// Lives it, writes and prints.
+/// Runs the operation on the model, writes the file and prints the events.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { operation, kv_size, seed, out } = arguments;
     if !LIFE_KV_BYTES.contains(kv_size) {
@@ -57,15 +57,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line for each event, indented by what it is a part of; what is in the NIC stands below that.
+/// Returns a line for each event. An event within another is indented. The events in the NIC are indented further than
+/// those of the network.
 fn text(life: &Life) -> String {
     let mut text = format!("{}: {:.3} µs\n{:>10} {:>10}\n", life.title, life.latency.as_us(), "at ns", "for ns");
     for (event, (lane, depth)) in life.events.iter().zip(lanes(&life.events)) {
         let (begin, span) = (event.begin.as_ns(), (event.end - event.begin).as_ns());
         let depth = if event.track == Track::Nic { depth + 2 } else { depth };
         // The first two lanes are those of the network and of the NIC.
-        let beside = if lane > 1 { format!(" (beside the others, {lane})") } else { String::new() };
-        text += &format!("{begin:10.1} {span:10.1}  {}{}{beside}\n", "  ".repeat(depth), event.name);
+        let parallel = if lane > 1 { format!(" (in parallel, lane {lane})") } else { String::new() };
+        text += &format!("{begin:10.1} {span:10.1}  {}{}{parallel}\n", "  ".repeat(depth), event.name);
     }
     text
 }

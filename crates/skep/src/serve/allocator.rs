@@ -1,19 +1,20 @@
-//! Gives the memory of buffers back to the system when they are freed.
+//! Makes the C library return the memory of freed buffers to the system.
 //!
-//! 1. The C library's allocator maps buffers from a threshold up one by one, and unmaps each when it is freed.
-//! 2. By default it raises the threshold to the size of each such buffer that is freed, up to 32 MiB. From then on buffers
-//!    lie in heaps that shrink only at their end, so one small piece keeps all that is below it.
-//! 3. A threshold that is set stays. It is set above the buffers of small requests, so that these cost no system call.
+//! 1. The C library's allocator maps each buffer above a threshold separately, and unmaps it when it is freed.
+//! 2. By default, freeing such a buffer raises the threshold to its size, up to 32 MiB. Later buffers are then
+//!    allocated from heaps. A heap shrinks only at its end, so one small buffer keeps all memory below it.
+//! 3. A threshold set by the program is not raised. It is larger than the buffers of small requests, so that these cost
+//!    no system call.
 //!
-//! Other C libraries than that of GNU map large buffers one by one without being told.
+//! C libraries other than GNU's map large buffers separately by default.
 
 #![expect(unsafe_code, reason = "the C library's function that sets a parameter of its allocator")]
 
-/// Bytes from which a buffer is mapped on its own.
+/// Smallest size of a separately mapped buffer, in bytes.
 #[cfg(target_env = "gnu")]
 const MAPPED_SIZE: i32 = 32 << 10;
 
-/// Sets the threshold, for the whole process and before it has buffers.
+/// Sets the threshold for the whole process. Must be called before it allocates buffers.
 #[cfg(target_env = "gnu")]
 pub(super) fn return_freed_buffers() {
     unsafe extern "C" {
@@ -21,11 +22,11 @@ pub(super) fn return_freed_buffers() {
     }
     /// `M_MMAP_THRESHOLD` of `malloc.h`.
     const MMAP_THRESHOLD: i32 = -3;
-    // SAFETY: mallopt(3) takes any two numbers; it takes the allocator's own lock.
+    // SAFETY: mallopt(3) accepts any two numbers and takes the allocator's own lock.
     let is_set = unsafe { mallopt(MMAP_THRESHOLD, MAPPED_SIZE) };
     debug_assert_eq!(is_set, 1, "the allocator knows the parameter");
 }
 
-/// Nothing is to be set.
+/// Does nothing: this C library needs no setting.
 #[cfg(not(target_env = "gnu"))]
 pub(super) fn return_freed_buffers() {}

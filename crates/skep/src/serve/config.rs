@@ -1,8 +1,8 @@
-//! The settings of `skep serve`: flags before the configuration file, the file before the defaults.
+//! The settings of `skep serve`. A flag overrides the configuration file, and the file overrides the defaults.
 //!
-//! One structure, [`Configuration`], is both the flags and the file, so that they cannot differ. The defaults are
-//! themselves a configuration file, `default.toml`, which is compiled in and which `--print-config` prints.
-//! Whatever is wrong in a file is answered with its name, the line and the field.
+//! One structure, [`Configuration`], holds both the flags and the file, so that they cannot differ. The defaults are a
+//! configuration file too, `default.toml`. It is compiled in, and `--print-config` prints it. Every error in a file is
+//! reported with the file name, the line and the field.
 
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,10 +16,10 @@ use skep_server::ServerSettings;
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 
-/// The defaults, in the form of the file that a user would write.
+/// The defaults, in the format of a user's file.
 pub(crate) const DEFAULT_CONFIGURATION: &str = include_str!("default.toml");
 
-/// What may be said in a configuration file and by flags. What is not said is `None`.
+/// The settings of a configuration file or of the flags. A setting that is not given is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Configuration {
@@ -29,71 +29,71 @@ pub(crate) struct Configuration {
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<RespAddress>,
-    /// Memory of the hash space, of all shards together, such as 512MB or 4GiB [default: 1GiB].
+    /// Memory of the hash space in all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<MemorySize>,
-    /// Memory of the ordered space, which all shards share; 0 or off: there is none [default: 256MiB].
+    /// Memory of the ordered space, which all shards share; 0 or off disables the space [default: 256MiB].
     #[arg(long, value_name = "SIZE|off")]
     pub(crate) ordered_memory: Option<OrderedMemory>,
-    /// How long the state that a scan in pages shows is kept when no page is asked for, 1ms to 3600s [default: 5s].
+    /// How long the state of a scan is kept if no further page is requested, 1ms to 3600s [default: 5s].
     #[arg(long, value_name = "TIME")]
     pub(crate) lease_time: Option<LeaseTime>,
-    /// Threads with one store each [default: the number of cores].
+    /// Threads with one store each [default: three quarters of the cores, at least 1].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
-    /// Average size of a key and its value in bytes; divides the memory between index and slabs [default: 64].
+    /// Average size of a key and its value in bytes; it divides the memory between index and slabs [default: 64].
     #[arg(long, value_name = "BYTES")]
     pub(crate) kv_size: Option<KvSize>,
-    /// Share of the memory that the hash index takes, above 0 and below 1 [default: follows from --kv-size].
+    /// Share of the memory for the hash index, above 0 and below 1 [default: computed from --kv-size].
     #[arg(long, value_name = "RATIO")]
     pub(crate) hash_index_ratio: Option<Ratio>,
-    /// Size of a key and its value up to which they are stored in the index, 0 to 50 bytes [default: follows from
+    /// Largest size of a key and its value that are stored in the index, 0 to 50 bytes [default: computed from
     /// --kv-size].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
-    /// Memory of all connections together: requests that are not complete, and replies that clients have not taken
-    /// [default: 256MiB].
+    /// Memory of all connections together: incomplete requests, complete requests that wait, and replies that clients
+    /// have not read yet [default: 256MiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) connection_memory: Option<MemorySize>,
-    /// Most connections at a time; each needs 16KiB of --connection-memory [default: 10000].
+    /// Most concurrent connections; each needs 16KiB of --connection-memory [default: 10000].
     #[arg(long, value_name = "N")]
     pub(crate) max_clients: Option<ClientCount>,
-    /// Longest time from the read of a request to its reply, 1ms to 60s, or off: what would take longer while other clients
-    /// wait is answered BUSY; off: nothing is refused, clients wait [default: off].
+    /// Longest time from the read of a request to its reply, 1ms to 60s. Operations that would take longer while other
+    /// clients wait are refused as BUSY. With off no operation is refused as BUSY, and clients wait [default: off].
     #[arg(long, value_name = "TIME|off")]
     pub(crate) delay_max: Option<DelayMax>,
-    /// Touch all memory at the start: a slower start, no page faults afterwards [default: false].
+    /// Touch all memory at the start: the start is slower, and there are no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
     pub(crate) prefault: Option<bool>,
-    /// Pin each shard to a core of its own, of those that the process may use (taskset) the ones with the fewest pinned
+    /// Pin each shard to its own core: of the cores that the process may use (taskset), the ones with the fewest pinned
     /// threads [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
     pub(crate) pin_threads: Option<bool>,
 }
 
-/// Where native clients connect.
+/// The address for native clients.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct ListenAddress(SocketAddr);
 
-/// Where Redis clients connect, if anywhere.
+/// The address for Redis clients, or off.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) enum RespAddress {
     /// There is no RESP port.
     Off,
-    /// It is this one.
+    /// The RESP port has this address.
     At(SocketAddr),
 }
 
-/// The memory of the ordered space in bytes, 0 if there is none.
+/// The memory of the ordered space in bytes; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct OrderedMemory(u64);
 
-/// How long a lease is kept that nobody reads, 1 ms to an hour.
+/// The time after which an unused lease expires, 1 ms to an hour.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct LeaseTime(Duration);
@@ -118,23 +118,23 @@ pub(crate) struct KvSize(usize);
 #[serde(try_from = "toml::Value")]
 pub(crate) struct Ratio(f64);
 
-/// 0 to 50 bytes: what ten slots of a bucket hold.
+/// 0 to 50 bytes, the size of ten slots in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct InlineThreshold(usize);
 
-/// How long a request may take, 1 ms to a minute, if there is a bound.
+/// The bound for the delay of a request, 1 ms to a minute, or none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct DelayMax(Option<Duration>);
 
 impl Configuration {
-    /// The defaults.
+    /// Returns the defaults.
     pub(crate) fn embedded() -> Self {
         toml::from_str(DEFAULT_CONFIGURATION).expect("the embedded configuration is valid")
     }
 
-    /// What a configuration file says.
+    /// Reads a configuration file.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(|error| {
             Failure::Usage(format!(
@@ -146,7 +146,7 @@ impl Configuration {
         Self::parse(&text).map_err(|problem| Failure::Usage(format!("{}, {problem}", path.display())))
     }
 
-    /// What the text of a configuration file says; an error names line and field.
+    /// Parses the text of a configuration file. The error names line and field.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| {
             let reason = error.message().lines().collect::<Vec<_>>().join(", ");
@@ -163,7 +163,7 @@ impl Configuration {
         })
     }
 
-    /// What `self` says, and what `other` says where `self` says nothing.
+    /// Returns these settings, and those of `other` where a setting is `None`.
     pub(crate) fn or(self, other: Configuration) -> Configuration {
         Configuration {
             listen: self.listen.or(other.listen),
@@ -183,51 +183,59 @@ impl Configuration {
         }
     }
 
-    /// The settings of the server, with the defaults for what is not said. `core_count` stands for `shards`.
+    /// Returns the settings of the server, with defaults for those that are not given. The number of shards follows from
+    /// `core_count`.
     pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
         let complete = self.or(Self::embedded());
-        let said = "the embedded configuration says it";
+        let given = "the embedded configuration has this setting";
         ServerSettings {
-            native: complete.listen.expect(said).0,
-            resp: match complete.resp.expect(said) {
+            native: complete.listen.expect(given).0,
+            resp: match complete.resp.expect(given) {
                 RespAddress::Off => None,
                 RespAddress::At(address) => Some(address),
             },
-            memory: complete.memory.expect(said).0,
-            ordered_memory: complete.ordered_memory.expect(said).0,
-            lease_time: complete.lease_time.expect(said).0,
+            memory: complete.memory.expect(given).0,
+            ordered_memory: complete.ordered_memory.expect(given).0,
+            lease_time: complete.lease_time.expect(given).0,
             shards: match complete.shards {
                 Some(shards) => shards.0,
-                None => u16::try_from(core_count).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX),
+                None => default_shards(core_count),
             },
-            kv_size: complete.kv_size.expect(said).0,
+            kv_size: complete.kv_size.expect(given).0,
             hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
             inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
-            connection_memory: complete.connection_memory.expect(said).0,
-            connections_max: complete.max_clients.expect(said).0,
-            delay_max: complete.delay_max.expect(said).0,
-            prefault: complete.prefault.expect(said),
-            pin_threads: complete.pin_threads.expect(said),
+            connection_memory: complete.connection_memory.expect(given).0,
+            connections_max: complete.max_clients.expect(given).0,
+            delay_max: complete.delay_max.expect(given).0,
+            prefault: complete.prefault.expect(given),
+            pin_threads: complete.pin_threads.expect(given),
         }
     }
 }
 
-/// Every shard has rings to every other; this many is what the server allows.
+/// Returns the number of shards for a machine of this many cores. The kernel's network work, the threads that merge slabs and
+/// clients on the same machine need the rest: with a shard on each of two cores, every request for the other shard's keys waits
+/// for a thread to be woken and scheduled.
+fn default_shards(core_count: usize) -> u16 {
+    u16::try_from(core_count * 3 / 4).unwrap_or(SHARD_COUNT_MAX).clamp(1, SHARD_COUNT_MAX)
+}
+
+/// Every shard has a ring to every other one; the server allows this many shards.
 const SHARD_COUNT_MAX: u16 = 256;
-/// File descriptors of a process are fewer on every machine.
+/// No process has this many file descriptors.
 const CLIENT_COUNT_MAX: usize = 1 << 30;
-/// The largest average that makes sense: a longest key and a longest value.
-const KV_SIZE_MAX: usize = skep_store::operation::KEY_SIZE_MAX + skep_store::operation::VALUE_SIZE_MAX;
+/// The largest possible average: the longest key and the longest value.
+const KV_SIZE_MAX: usize = skep_core::operation::KEY_SIZE_MAX + skep_core::operation::VALUE_SIZE_MAX;
 /// Ten slots of five bytes.
 const INLINE_THRESHOLD_MAX: usize = 50;
 
-/// An address with a port, or a name with a port. Of the addresses of a name, the first one of IPv4: `localhost` is
-/// then what the defaults and the examples call 127.0.0.1.
+/// Resolves an address or a name, both with a port. The first IPv4 address of a name is preferred: `localhost` is then
+/// 127.0.0.1, as in the defaults and the examples.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let text = crate::cli::address(text)?;
     let found: Vec<_> = text.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     found.iter().find(|address| address.is_ipv4()).or(found.first()).copied().ok_or_else(|| {
-        format!("`{text}` is a name that has no address here: write an IP address and a port, such as 127.0.0.1:7379")
+        format!("`{text}` is a name that this machine cannot resolve: write an IP address and a port, such as 127.0.0.1:7379")
     })
 }
 
@@ -337,13 +345,13 @@ impl FromStr for InlineThreshold {
     }
 }
 
-/// The units of time; `ms` before `s`, which it ends with.
+/// The units of time. `ms` is before `s`, because it ends with `s`.
 const TIME_UNITS: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-/// What the server takes, in seconds.
+/// The range that the server accepts, in seconds.
 const DELAY_MAX_SECONDS: RangeInclusive<f64> = 0.001..=60.0;
 const LEASE_TIME_SECONDS: RangeInclusive<f64> = 0.001..=3600.0;
 
-/// A number and a unit, within these seconds.
+/// Parses a number with a unit. Returns nothing if it is not within these seconds.
 fn parse_time(text: &str, within: &RangeInclusive<f64>) -> Option<Duration> {
     let (number, factor) =
         TIME_UNITS.into_iter().find_map(|(name, factor)| Some((text.strip_suffix(name)?, factor)))?;
@@ -374,8 +382,8 @@ impl FromStr for LeaseTime {
     }
 }
 
-/// The file's form of a setting, by the flag's: what stands in the file is read as if it had been typed. Text must be
-/// in quotes and numbers must not, as TOML has it.
+/// Converts a value of the file by parsing it like the text of the flag. Text must be in quotes and numbers must not,
+/// as TOML requires.
 macro_rules! from_file {
     ($($setting:ty: $kind:ident, $example:literal;)*) => {$(
         impl TryFrom<toml::Value> for $setting {
@@ -385,7 +393,7 @@ macro_rules! from_file {
                 if kind_of(&value) == Kind::$kind {
                     value.as_str().map_or_else(|| value.to_string(), str::to_owned).parse()
                 } else {
-                    Err(format!(concat!("`{}` is not what is expected here: write it like ", $example), value))
+                    Err(format!(concat!("`{}` has the wrong type: write it like ", $example), value))
                 }
             }
         }
@@ -403,7 +411,7 @@ from_file! {
     InlineThreshold: Number, "20, a whole number of bytes without quotes";
 }
 
-/// How a value of the file is written.
+/// The type of a value in the file.
 #[derive(PartialEq)]
 enum Kind {
     Text,
@@ -419,10 +427,12 @@ fn kind_of(value: &toml::Value) -> Kind {
     }
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     let value = <toml::Value as serde::Deserialize>::deserialize(deserializer)?;
-    let refusal = || serde::de::Error::custom(format!("`{value}` is neither: write true or false, without quotes"));
+    let refusal = || {
+        serde::de::Error::custom(format!("`{value}` is neither true nor false: write true or false, without quotes"))
+    };
     value.as_bool().map(Some).ok_or_else(refusal)
 }
 
@@ -435,7 +445,7 @@ mod tests {
 
     #[test]
     fn the_embedded_configuration_is_complete() {
-        let settings = Configuration::default().into_settings(3);
+        let settings = Configuration::default().into_settings(4);
         assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
         assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
         assert_eq!(settings.memory, 1 << 30);
@@ -450,7 +460,13 @@ mod tests {
         assert!(!settings.pin_threads);
     }
 
-    /// What is commented out in the embedded file must be accepted as well.
+    #[test]
+    fn shards_leave_a_quarter_of_the_cores() {
+        let shards = [1, 2, 3, 4, 8, 16, 64, 1000].map(super::default_shards);
+        assert_eq!(shards, [1, 1, 2, 3, 6, 12, 48, 256]);
+    }
+
+    /// Checks that the settings which are commented out in the embedded file are valid too.
     #[test]
     fn the_examples_in_the_embedded_configuration_are_valid() {
         let uncommented: String = super::DEFAULT_CONFIGURATION
@@ -468,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_go_before_the_file() {
+    fn flags_override_the_file() {
         let flags = Configuration { memory: Some(MemorySize(5)), ..Configuration::default() };
         let file = Configuration::parse("memory = \"7B\"\nshards = 2\nresp = \"off\"").unwrap();
         let both = flags.or(file);
@@ -543,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_refused_unless_a_bound_is_set() {
+    fn there_is_no_bound_for_delays_by_default() {
         assert_eq!(Configuration::default().into_settings(1).delay_max, None);
         for (text, bound) in [("off", None), ("100ms", Some(Duration::from_millis(100)))] {
             let configuration = Configuration::parse(&format!("delay-max = \"{text}\"")).unwrap();

@@ -1,9 +1,9 @@
-//! `skep serve`: starts the server, says how to talk to it, and stops it when it is told to.
+//! `skep serve`: starts the server, prints how to connect to it, and stops it on a signal.
 //!
-//! SIGTERM and SIGINT stop the server in order and the process exits with 0; a second SIGINT while it stops exits
-//! at once with 1. Before the server serves there is nothing to stop in order: the process exits with 0 at once, also
-//! while it touches its memory. Under systemd (`Type=notify`) readiness and stopping are reported. The log goes to standard
-//! error and is about the control plane only.
+//! SIGTERM and SIGINT stop the server in order, and the process exits with 0. A second SIGINT during the stop exits
+//! immediately with 1. Until the server accepts connections, a signal ends the process immediately with 0, even while
+//! it touches its memory. Under systemd (`Type=notify`) the program reports that it is ready and that it stops. The log
+//! is written to standard error; it covers the control plane only.
 
 mod allocator;
 mod config;
@@ -30,7 +30,7 @@ use screen::{HugePages, Screen};
 pub(crate) struct Arguments {
     #[command(flatten)]
     settings: Configuration,
-    /// File of settings; flags go before it.
+    /// File of settings; flags override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print a configuration file with all settings and their defaults, and exit.
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     print_config: bool,
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.print_config {
         io::stdout().write_all(DEFAULT_CONFIGURATION.as_bytes())?;
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         prefault: settings.prefault,
         huge_pages: HugePages::of_this_machine(),
     };
-    // A server whose screen nobody reads still serves.
+    // If standard output is closed, the server still serves.
     _ = io::stdout().write_all(screen.text().as_bytes());
     notify(NotifyState::Ready);
 
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why the server did not start, in the words of the command line.
+/// Explains why the server did not start, with the flags to change.
 fn explain(error: &StartError) -> String {
     match error {
         StartError::MemoryAvailable { memory, ordered_memory, connection_memory, available } => {
@@ -103,9 +103,13 @@ fn explain(error: &StartError) -> String {
             MemorySize(*connection_memory),
             MemorySize(ServerSettings::connection_memory_min(*connections_max))
         ),
-        StartError::AddressInUse { door, .. } => format!("{error} with {}", flag_of(door)),
-        StartError::Listen { door, address, source } => {
-            format!("cannot listen on {address}: {}: choose another address with {}", reason(source), flag_of(door))
+        StartError::AddressInUse { door: front_end, .. } => format!("{error} with {}", flag_of(front_end)),
+        StartError::Listen { door: front_end, address, source } => {
+            format!(
+                "cannot listen on {address}: {}: choose another address with {}",
+                reason(source),
+                flag_of(front_end)
+            )
         }
         StartError::Cores { shards, cores } => format!(
             "--pin-threads: {shards} shards have no core each, because the process may use {cores}: choose fewer --shards, \
@@ -115,37 +119,37 @@ fn explain(error: &StartError) -> String {
     }
 }
 
-/// The flag that chooses the address of a door.
-fn flag_of(door: &str) -> &'static str {
-    if door.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
+/// Returns the flag for the address of a front end.
+fn flag_of(front_end: &str) -> &'static str {
+    if front_end.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
 }
 
-/// What to do when there is no file descriptor for what waits for signals.
+/// The instruction if there is no file descriptor left for the signals.
 const RAISE_THE_LIMIT: &str = "raise the limit of open files (ulimit -n)";
 
-/// The signals that stop the server. While it is `starting` they do not reach it: they end the process with 0. Later the
-/// second SIGINT ends it with 1.
+/// Returns the signals that stop the server. While `starting` is true, a signal ends the process with 0. Later a second
+/// SIGINT ends it with 1.
 fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::clone(starting))?;
     }
     let stopping = Arc::new(AtomicBool::new(false));
-    // In this order: the first signal finds the flag unset, sets it, and only the next one finds it set.
+    // The order matters: the first signal finds the flag unset and then sets it. Only the next signal finds it set.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&stopping))?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stopping))?;
     signal_hook::flag::register(SIGTERM, stopping)?;
     Signals::new([SIGINT, SIGTERM])
 }
 
-/// Tells systemd, if it has started us.
+/// Notifies systemd, if it started this process.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "systemd could not be told");
+        tracing::warn!(%error, "cannot notify systemd");
     }
 }
 
 fn log_to_standard_error() {
     let colours = io::stderr().is_terminal();
-    // The only failure is that there is a log already.
+    // This fails only if a log exists already.
     _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(colours).with_target(false).try_init();
 }

@@ -1,4 +1,4 @@
-//! The one screen that `skep serve` prints when it is ready: what listens where, what was granted, what to type.
+//! The start screen of `skep serve`: addresses, memory, and commands to try.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,39 +6,39 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::size::MemorySize;
 
-/// What the screen tells.
+/// The contents of the screen.
 pub(super) struct Screen<'a> {
-    /// How the user started this program, so that the examples can be typed as they stand.
+    /// The command that started this program, so that the examples can be copied.
     pub(super) program: &'a str,
-    /// Where native clients connect.
+    /// The address for native clients.
     pub(super) native: SocketAddr,
-    /// Where Redis clients connect.
+    /// The address for Redis clients.
     pub(super) resp: Option<SocketAddr>,
-    /// All shards together.
+    /// Memory of all shards together.
     pub(super) memory: MemorySize,
-    /// The ordered space; none if it is switched off.
+    /// Memory of the ordered space; 0 if it is disabled.
     pub(super) ordered_memory: MemorySize,
     /// Threads with one store each.
     pub(super) shard_count: u16,
-    /// Whether all memory was touched at the start, that of the ordered space too.
+    /// True if all memory was touched at the start, including that of the ordered space.
     pub(super) prefault: bool,
-    /// What became of the wish for huge pages.
+    /// The kernel's policy for huge pages.
     pub(super) huge_pages: HugePages,
 }
 
-/// What the kernel does about transparent huge pages, which every shard asks for.
+/// The kernel's policy for transparent huge pages. Every shard requests them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HugePages {
-    /// It gives them to those who ask.
+    /// The kernel grants them on request.
     Granted,
-    /// The machine's owner has switched them off.
+    /// The owner of the machine has disabled them.
     SwitchedOff,
-    /// It does not have them or does not say.
+    /// The kernel does not have them, or does not report its policy.
     Unknown,
 }
 
 impl HugePages {
-    /// What the kernel says.
+    /// Reads the policy from the kernel.
     pub(super) fn of_this_machine() -> Self {
         match fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled") {
             Ok(choices) => Self::chosen(&choices),
@@ -46,7 +46,7 @@ impl HugePages {
         }
     }
 
-    /// The choice in brackets.
+    /// Returns the policy in brackets.
     fn chosen(choices: &str) -> Self {
         if choices.contains("[always]") || choices.contains("[madvise]") {
             HugePages::Granted
@@ -58,12 +58,12 @@ impl HugePages {
     }
 }
 
-/// The default ports of the clients that the examples call; another port must be named.
+/// Default ports of the clients in the examples. The examples name any other port.
 const NATIVE_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7379);
 const REDIS_PORT_DEFAULT: u16 = 6379;
 
 impl Screen<'_> {
-    /// The screen as text, each line with its end.
+    /// Returns the screen as text; each line ends with a newline.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -100,7 +100,7 @@ impl Screen<'_> {
         let open = [Some(self.native), self.resp].into_iter().flatten().any(|address| !address.ip().is_loopback());
         if open {
             line(format_args!(
-                "  access      there are no passwords: whoever reaches this machine can change everything"
+                "  access      there are no passwords: any client that reaches this machine can change everything"
             ));
         }
         line(format_args!(""));
@@ -119,14 +119,14 @@ impl Screen<'_> {
         text
     }
 
-    /// The option of `skep cli` that leads to this server; none if it finds it without.
+    /// Returns the option of `skep cli` for this server; empty if the default is right.
     fn native_option(&self) -> String {
         let reachable = reachable(self.native);
         if reachable == NATIVE_DEFAULT { String::new() } else { format!(" --addr {reachable}") }
     }
 }
 
-/// The options of `redis-cli` that lead to this server; none if it finds it without.
+/// Returns the options of `redis-cli` for this server; empty if the defaults are right.
 fn redis_options(address: SocketAddr) -> String {
     let address = reachable(address);
     let mut options = String::new();
@@ -139,7 +139,7 @@ fn redis_options(address: SocketAddr) -> String {
     options
 }
 
-/// An address at which a client on this machine reaches what listens at `address`.
+/// Returns an address at which a client on this machine reaches the listener at `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn one_screen_says_how_to_talk_to_it() {
+    fn the_screen_shows_addresses_and_commands() {
         let text = screen().text();
         for part in [
             "127.0.0.1:7379",

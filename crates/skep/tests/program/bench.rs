@@ -1,4 +1,4 @@
-//! `skep bench` with few operations: its JSON, its table, and that it notices errors.
+//! Runs `skep bench` with few operations: checks its JSON, its table, and that it reports errors.
 
 use std::process::Stdio;
 
@@ -53,7 +53,7 @@ fn every_workload_runs_on_the_ordered_space() {
             assert_eq!(server.key_counts(), [0, 1], "{workload} {distribution}");
         }
     }
-    // What follows from a workload: the space that can be scanned, the records that are popular, the share of reads.
+    // Checks the defaults that depend on the workload: the space, the distribution, the share of reads.
     let of = |workload: &str, more: &[&str]| {
         json(&[&["--addr", &server.native, "--workload", workload, "--batch", "64"], more].concat())
     };
@@ -78,7 +78,7 @@ fn every_workload_runs_on_the_ordered_space() {
 }
 
 #[test]
-fn what_a_killed_run_inserted_goes_with_the_next() {
+fn the_next_run_deletes_the_inserts_of_a_killed_one() {
     let server = Server::start(&[]);
     let settings = ["bench", "--addr", &server.native, "--workload", "cloud", "--reads", "0", "--clients", "2"];
     let mut killed = skep(&settings)
@@ -88,7 +88,7 @@ fn what_a_killed_run_inserted_goes_with_the_next() {
         .spawn()
         .expect("the program starts");
     while server.key_counts()[1] < 10_000 {
-        assert!(killed.try_wait().expect("it can be asked").is_none(), "it ended by itself");
+        assert!(killed.try_wait().expect("it is a child of this process").is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     killed.kill().expect("it runs");
@@ -99,7 +99,7 @@ fn what_a_killed_run_inserted_goes_with_the_next() {
 }
 
 #[test]
-fn workloads_that_a_store_cannot_have_are_refused() {
+fn workloads_that_a_store_cannot_execute_are_refused() {
     for (arguments, words) in [
         (&["--workload", "e", "--space", "hash"][..], ["no order", "--space ordered"]),
         (&["--workload", "cloud", "--embedded"], ["embedded", "engine --engine ordered"]),
@@ -123,9 +123,9 @@ fn workloads_that_a_store_cannot_have_are_refused() {
     assert_refusal(&full, 1, &["OUT_OF_MEMORY", "--ordered-memory"]);
 }
 
-/// Whatever the machine does meanwhile, each operation is carried out or refused.
+/// Checks that each operation is executed or refused, however slow the machine is.
 #[test]
-fn a_rate_is_offered() {
+fn a_rate_is_kept() {
     let server = Server::start(&[]);
     let resp = server.resp.as_deref().expect("the server speaks RESP");
     for (workload, batch) in [("reduce", "7"), ("A", "64"), ("f", "1"), ("d", "64"), ("E", "7"), ("cloud", "1")] {
@@ -135,7 +135,7 @@ fn a_rate_is_offered() {
         let count = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
         assert_eq!((count("operations") + count("refused"), count("errors")), (5000, 0), "{report}");
         assert_eq!((count("rate"), count("unsent")), (200_000, 0), "{report}");
-        // What came after the records were loaded and before they are deleted.
+        // The server counts the operations after the load and before the deletes.
         assert_eq!(report["server"]["operations"], 5000, "{report}");
         assert_eq!(report["server"]["refused"], report["refused"], "{report}");
         assert!(report["server"]["max_us"].as_f64() > Some(0.0) && report["max_us"].as_f64() > Some(0.0), "{report}");
@@ -143,7 +143,7 @@ fn a_rate_is_offered() {
     assert_eq!(server.key_counts(), [0, 0]);
     let table =
         output(&["bench", "--addr", &server.native, "--rate", "100000", "--records", "10", "--operations", "100"]);
-    assert!(text(&table.stdout).contains("Offered were 100 000 operations/s."), "{}", text(&table.stdout));
+    assert!(text(&table.stdout).contains("The rate was 100 000 operations/s."), "{}", text(&table.stdout));
     let silent = output(&["bench", "--addr", &server.native, "--resp", "127.0.0.1:1", "--records", "10"]);
     assert_refusal(&silent, 1, &["no RESP server", "127.0.0.1:1"]);
     assert_eq!(server.key_counts(), [0, 0]);
@@ -187,7 +187,8 @@ fn failures_are_not_hidden() {
     assert_refusal(&crowded, 1, &["1000000 records", "OUT_OF_MEMORY"]);
 }
 
-/// A tiny run of `bench engine`, as its JSON. One round has no spread, so that every figure is measured.
+/// Runs `bench engine` for a very short time and returns its JSON. One round has no spread, so every figure is
+/// measured.
 fn engine(arguments: &[&str]) -> serde_json::Value {
     const TINY: [&str; 9] = ["bench", "engine", "--json", "--rounds", "1", "--milliseconds", "2", "--batch", "64"];
     let output = output(&[&TINY, arguments].concat());
@@ -210,7 +211,7 @@ fn engine(arguments: &[&str]) -> serde_json::Value {
         for figure in ["ops_per_s", "limit_lines_per_s", "of_limit"] {
             assert!(is_measured(&case[figure]), "{figure} of {case}");
         }
-        // The share is that of the limit beside it.
+        // The share refers to the limit in the same row.
         let median = |figure: &str| case[figure]["median"].as_f64().expect("a number");
         let limit_ops_per_s = median("limit_lines_per_s") / case["limit_lines"].as_f64().expect("a number");
         assert!((median("ops_per_s") / limit_ops_per_s / median("of_limit") - 1.0).abs() < 1e-9, "{case}");
@@ -218,7 +219,7 @@ fn engine(arguments: &[&str]) -> serde_json::Value {
     report
 }
 
-/// Rounds this short differ as they like: each row is either measured as a whole or withheld as a whole.
+/// Checks that a row is either measured completely or withheld completely. Rounds this short have any spread.
 #[test]
 fn a_row_of_the_engine_is_measured_or_withheld() {
     let tiny = ["bench", "engine", "--json", "--rounds", "3", "--milliseconds", "1", "--batch", "64"];
@@ -236,14 +237,14 @@ fn a_row_of_the_engine_is_measured_or_withheld() {
     }
 }
 
-/// A figure of a case.
+/// Returns a figure of a case.
 fn figure(report: &serde_json::Value, name: &str, figure: &str) -> f64 {
     let mut cases = report["cases"].as_array().expect("a list").iter();
-    let case = cases.find(|case| case["case"] == name).expect("the case is there");
+    let case = cases.find(|case| case["case"] == name).expect("the case exists");
     case[figure].as_f64().expect("a number")
 }
 
-/// Every case of the hash store: the figures are there, and the counts are those of the paper's inline pairs.
+/// Checks every case of the hash store: all figures exist, and the accesses are those of the paper's inline pairs.
 #[test]
 fn the_engine_is_measured_against_the_bare_loop() {
     let report = engine(&["--memory", "16MiB"]);
@@ -255,7 +256,7 @@ fn the_engine_is_measured_against_the_bare_loop() {
     assert_refusal(&output(&["bench", "engine", "--utilization", "0.95"]), 2, &["0.95", "--utilization"]);
 }
 
-/// Every case of the ordered store: the figures are there, and longer scans read more.
+/// Checks every case of the ordered store: all figures exist, and longer scans read more.
 #[test]
 fn the_ordered_engine_is_measured_against_the_bare_loop() {
     let report = engine(&["--engine", "ordered", "--memory", "8MiB"]);
@@ -269,13 +270,13 @@ fn the_ordered_engine_is_measured_against_the_bare_loop() {
     }
     let table =
         output(&["bench", "engine", "--engine", "ordered", "--memory", "4MiB", "--rounds", "1", "--milliseconds", "1"]);
-    for part in ["bytes read", "bytes for each of theirs", "limit, lines/s", "above 0.25 is not measured"] {
+    for part in ["bytes read", "per byte of keys and values", "limit, lines/s", "above 0.25 is not measured"] {
         assert!(text(&table.stdout).contains(part), "{}", text(&table.stdout));
     }
     assert!(lines("cloud_100_uniform") < lines("ycsb_e_uniform"), "{report}");
     assert!(report["memory_per_raw_byte"].as_f64().is_some_and(|bytes| (1.0..2.0).contains(&bytes)), "{report}");
     let latest = engine(&["--engine", "ordered", "--memory", "4MiB", "--kv-size", "64", "--distribution", "latest"]);
-    assert_eq!(latest["cases"].as_array().map(Vec::len), Some(3), "latest, and what fills and empties: {latest}");
+    assert_eq!(latest["cases"].as_array().map(Vec::len), Some(3), "latest, inserts and deletes: {latest}");
     for (wrong, word) in [(["--utilization", "0.95"], "--utilization"), (["--kv-size", "15"], "--kv-size")] {
         let arguments = [&["bench", "engine", "--engine", "ordered", "--memory", "16MiB"][..], &wrong].concat();
         assert_refusal(&output(&arguments), if word == "--kv-size" { 2 } else { 1 }, &[word]);

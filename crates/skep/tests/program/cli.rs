@@ -1,11 +1,11 @@
-//! `skep cli` against a server: every command, its output and its exit code.
+//! Runs every command of `skep cli` against a server: checks its output and its exit code.
 
 use std::io::Read;
 use std::process::Stdio;
 
 use crate::process::{Server, assert_refusal, output, text};
 
-/// Runs a command that must succeed and print this.
+/// Runs a command that must succeed and print this text.
 #[track_caller]
 fn expect(server: &Server, words: &[&str], printed: &str) {
     let output = server.cli(words);
@@ -13,7 +13,7 @@ fn expect(server: &Server, words: &[&str], printed: &str) {
     assert_eq!(result, (printed.to_owned(), String::new(), Some(0)), "{words:?}");
 }
 
-/// Runs a command that must fail with exit code 1 and one line that holds these parts.
+/// Runs a command that must fail with exit code 1 and one line that contains these parts.
 #[track_caller]
 fn fail(server: &Server, words: &[&str], parts: &[&str]) {
     assert_refusal(&server.cli(words), 1, parts);
@@ -34,13 +34,13 @@ fn keys_are_put_and_deleted() {
     expect(&server, &["put", "--if-absent", "k", "--v"], "OK\n");
     expect(&server, &["get", "k"], "--v");
 
-    let missing = server.cli(&["exists", "nobody"]);
+    let missing = server.cli(&["exists", "missing"]);
     assert_eq!((text(&missing.stdout).as_str(), missing.status.code()), ("no\n", Some(1)));
     assert_eq!(text(&missing.stderr), "");
 }
 
 #[test]
-fn values_of_any_bytes_go_in_and_out_unchanged() {
+fn values_of_any_bytes_are_stored_unchanged() {
     let server = Server::start(&[]);
     let largest: Vec<u8> = (0..1u32 << 20).map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
     for value in [&b""[..], b"\xff\x00\n", b"text\n", &largest] {
@@ -63,12 +63,12 @@ fn numbers_are_updated_next_to_the_data() {
     expect(&server, &["update", "n", "max", "i64", "41", "--no-return"], "OK\n");
     expect(&server, &["get-vector", "n", "i64"], "41\n");
     expect(&server, &["reduce", "n", "sum", "i64", "1"], "42\n");
-    fail(&server, &["incr", "n"], &["`n`", "not an integer", "8 bytes that are no decimal text", "get-vector"]);
+    fail(&server, &["incr", "n"], &["`n`", "not an integer", "8 bytes that are not decimal text", "get-vector"]);
     fail(&server, &["update", "n", "add", "i64", "1", "2"], &["wrong length", "add takes one operand for all"]);
     expect(&server, &["put", "long", "99999999999999999999"], "OK\n");
     let long = server.cli(&["incr", "long"]);
     assert_refusal(&long, 1, &["`long`", "out of range"]);
-    assert!(!text(&long.stderr).contains("no decimal text"));
+    assert!(!text(&long.stderr).contains("not decimal text"));
     expect(&server, &["put", "f", "abc"], "OK\n");
     fail(&server, &["update", "f", "add", "f64", "1"], &["element width"]);
     fail(&server, &["get-vector", "f", "i16"], &["3 bytes"]);
@@ -124,7 +124,7 @@ fn the_ordered_space_has_ranges() {
     fail(&server, &["--space", "hash", "scan"], &["no order", "ordered space"]);
     assert_refusal(&server.cli(&["scan", "--limit", "0"]), 2, &["--limit", "1.."]);
     assert_refusal(&server.cli(&["--space", "tree", "get", "a"]), 2, &["tree", "hash, ordered"]);
-    // More than a page, and more than one page counts.
+    // The result is longer than a page, so that `count` needs several pages.
     let value = "v".repeat(30_000);
     for number in 0..10 {
         expect(&server, &["--space", "ordered", "put", &format!("long:{number}"), &value], "OK\n");
@@ -134,21 +134,21 @@ fn the_ordered_space_has_ranges() {
 }
 
 #[test]
-fn a_scan_that_cannot_be_is_named() {
+fn errors_of_scans_are_named() {
     let server = Server::start(&["--lease-time", "50ms"]);
     let long = "k".repeat(461);
     for words in [&["scan", &long][..], &["scan", "a", &long], &["prefix", &long], &["count", "--prefix", &long]] {
         fail(&server, words, &["key is longer than 460 bytes"]);
     }
     fail(&server, &["count", "b", "a"], &["begins above its end", "swap"]);
-    // Whoever reads a long scan too slowly is told so, behind the pages that belong together.
+    // A client that reads a long scan too slowly gets an error after the pages of one state.
     let value = "v".repeat(30_000);
     for number in 0..10 {
         expect(&server, &["--space", "ordered", "put", &format!("long:{number}"), &value], "OK\n");
     }
     let mut child = server.cli_command(&["scan"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = child.stdout.take().expect("a pipe");
-    // The first page is there; the pipe does not hold another.
+    // The first page is printed. The pipe has no capacity for another one.
     let mut printed = vec![0];
     stdout.read_exact(&mut printed).expect("it can be read");
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -159,7 +159,7 @@ fn a_scan_that_cannot_be_is_named() {
 }
 
 #[test]
-fn a_server_without_an_ordered_space_says_so() {
+fn a_server_without_an_ordered_space_refuses_scans() {
     let server = Server::start(&["--ordered-memory", "off"]);
     assert!(server.screen.contains("ordered     off"), "{}", server.screen);
     fail(&server, &["scan"], &["unknown space", "started without it"]);
@@ -168,14 +168,14 @@ fn a_server_without_an_ordered_space_says_so() {
 }
 
 #[test]
-fn the_resp_port_is_no_native_port() {
+fn the_resp_port_is_not_a_native_port() {
     let server = Server::start(&[]);
     let resp = server.resp.as_deref().expect("the RESP port is on");
     assert_refusal(&output(&["cli", "--addr", resp, "get", "k"]), 1, &[resp, "native port"]);
 }
 
 #[test]
-fn without_a_server_it_says_so() {
+fn without_a_server_the_error_names_the_address() {
     assert_refusal(&output(&["cli", "--addr", "127.0.0.1:1", "get", "k"]), 1, &["127.0.0.1:1", "skep serve", "--addr"]);
     for command in [&["cli", "--addr", "nonsense", "get", "k"][..], &["bench", "--addr", "127.0.0.1"]] {
         assert_refusal(&output(command), 2, &[command[2].trim_start_matches("-"), "--addr", "HOST:PORT"]);

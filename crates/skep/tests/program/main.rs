@@ -1,4 +1,4 @@
-//! The program from outside: child processes on free ports, what they print, and how they exit.
+//! Runs the program as a child process on free ports: checks its output and its exit codes.
 
 mod bench;
 mod cli;

@@ -1,11 +1,11 @@
-//! `skep paper`: what it lists, prints and writes, and that the same seed writes the same bytes.
+//! Runs `skep paper`: checks its list, its output and its files, and that the same seed writes the same bytes.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::process::{assert_refusal, output, text};
 
-/// A directory of its own, taken away when the test is over.
+/// A directory for one test; dropping it deletes the directory.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -30,7 +30,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn an_item_leaves_data_a_plot_and_a_page_and_the_same_ones_again() {
+fn an_item_writes_data_a_plot_and_a_page_and_a_second_run_writes_the_same() {
     let (first, second) = (Directory::new("first"), Directory::new("second"));
     for directory in [&first, &second] {
         let path = directory.0.to_str().expect("the path is UTF-8");
@@ -71,7 +71,7 @@ fn items_are_listed_and_unknown_ones_are_refused_with_the_list() {
 }
 
 #[test]
-fn the_life_of_an_operation_is_printed_and_leaves_a_trace() {
+fn the_steps_of_an_operation_are_printed_and_traced() {
     let directory = Directory::new("trace");
     fs::create_dir_all(&directory.0).expect("it can be made");
     for (number, arguments) in
@@ -86,34 +86,35 @@ fn the_life_of_an_operation_is_printed_and_leaves_a_trace() {
         assert!(shown.contains("decoder") && shown.contains(file), "{shown}");
         assert_is_a_trace(&fs::read_to_string(&path).expect("it was written"), &shown);
     }
-    assert!(directory.files().windows(2).all(|two| two[0].1 != two[1].1), "three lives are alike");
+    assert!(directory.files().windows(2).all(|two| two[0].1 != two[1].1), "two traces are equal");
     assert_refusal(&output(&["paper", "trace", "--kv-size", "4"]), 2, &["--kv-size 4", "5 to 500"]);
     assert_refusal(&output(&["paper", "trace", "--out", "/proc/none"]), 1, &["/proc/none"]);
     assert_refusal(&output(&["paper", "trace", "--list"]), 2, &["--list"]);
 }
 
-/// Complete events, those of one lane apart or in one another, and one of them all, as long as what was printed.
+/// Checks the complete events of a trace. Events of one lane are either separate or nested. The first one spans all
+/// others, and its length is the printed one.
 fn assert_is_a_trace(json: &str, shown: &str) {
     let trace: serde_json::Value = serde_json::from_str(json).expect("it is JSON");
     let events = trace["traceEvents"].as_array().expect("a list");
     let complete: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
     assert!(complete.len() > 8, "{json}");
-    // In picoseconds, as the model counts.
+    // The times are in picoseconds, as in the model.
     let span = |event: &serde_json::Value| {
         assert!(event["name"].is_string() && event["pid"] == 1, "{event}");
         let [begin, length] = ["ts", "dur"].map(|key| (event[key].as_f64().expect("a number") * 1e6).round() as u64);
         (event["tid"].as_u64().expect("a number"), begin, begin + length)
     };
     let spans: Vec<_> = complete.iter().map(|event| span(event)).collect();
-    let last = spans.iter().map(|(_, _, end)| *end).max().expect("there are some");
+    let last = spans.iter().map(|(_, _, end)| *end).max().expect("there is an event");
     assert_eq!(spans[0], (1, 0, last), "the first event is the whole operation");
     let total = format!("{:.3} µs", last as f64 / 1e6);
     assert!(shown.lines().next().expect("a title").ends_with(&total), "{total}: {shown}");
-    for (place, (lane, begin, end)) in spans.iter().enumerate() {
-        for (other_lane, other_begin, other_end) in &spans[place + 1..] {
-            let apart = other_begin >= end || other_end <= begin;
-            let within = other_begin >= begin && other_end <= end || begin >= other_begin && end <= other_end;
-            assert!(lane != other_lane || apart || within, "{}: {json}", complete[place]);
+    for (index, (lane, begin, end)) in spans.iter().enumerate() {
+        for (other_lane, other_begin, other_end) in &spans[index + 1..] {
+            let is_separate = other_begin >= end || other_end <= begin;
+            let is_nested = other_begin >= begin && other_end <= end || begin >= other_begin && end <= other_end;
+            assert!(lane != other_lane || is_separate || is_nested, "{}: {json}", complete[index]);
         }
     }
 }

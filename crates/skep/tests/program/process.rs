@@ -1,4 +1,4 @@
-//! Runs of the program: to its end, or as a server that is stopped when the test is over.
+//! Runs of the program: to its end, or as a server that is stopped at the end of the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,23 +7,23 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may neither start nor end before a test gives up.
+/// The longest time in which a server must start or end.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// The program with these arguments.
+/// Returns the command of the program with these arguments.
 pub(crate) fn skep(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skep"));
     command.args(arguments).stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
     command
 }
 
-/// What the program prints and how it exits.
+/// Runs the program to its end.
 pub(crate) fn output(arguments: &[&str]) -> Output {
     skep(arguments).output().expect("the program starts")
 }
 
-/// How the program refuses to do what it is asked. If it does not, and prints something, it is ended: a server that
-/// started after all would run for ever.
+/// Runs a program that must refuse its arguments. If it prints something instead, it is killed: a server that has
+/// started would run for ever.
 pub(crate) fn refusal(arguments: &[&str]) -> Output {
     let mut child = skep(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let printed = child.stdout.as_mut().expect("standard output is a pipe").read(&mut [0]);
@@ -35,14 +35,14 @@ pub(crate) fn refusal(arguments: &[&str]) -> Output {
     child.wait_with_output().expect("the program ends")
 }
 
-/// A server that starts, or how it refuses to.
+/// Starts a server. Returns its output if it refuses to start.
 pub(crate) fn start_or_refusal(command: &mut Command) -> Result<Child, Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let mut stdout = child.stdout.take().expect("standard output is a pipe");
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let printed = stdout.read(&mut [0]).expect("standard output can be read");
-        // The pipe goes along: it is open as long as the server.
+        // The thread returns the pipe, so that it stays open as long as the server.
         sender.send((printed, stdout))
     });
     let Ok((printed, stdout)) = receiver.recv_timeout(WATCHDOG) else {
@@ -53,7 +53,8 @@ pub(crate) fn start_or_refusal(command: &mut Command) -> Result<Child, Output> {
     if printed == 0 { Err(child.wait_with_output().expect("the program ends")) } else { Ok(child) }
 }
 
-/// Asserts that the program refuses to go on: this code, nothing on standard output, one line that holds the parts.
+/// Asserts that the program has failed: with this exit code, an empty standard output, and one line that contains the
+/// parts.
 pub(crate) fn assert_refusal(output: &Output, code: i32, parts: &[&str]) {
     let line = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{line}");
@@ -63,18 +64,18 @@ pub(crate) fn assert_refusal(output: &Output, code: i32, parts: &[&str]) {
         assert!(line.contains(part), "{line:?} lacks {part:?}");
     }
     for internal in ["panicked", "RUST_BACKTRACE", "Os {", "os error", "Error("] {
-        assert!(!line.contains(internal), "{line:?} shows its inside");
+        assert!(!line.contains(internal), "{line:?} shows internals");
     }
 }
 
-/// Sends a signal; the standard library cannot, every shell can.
+/// Sends a signal with the shell, since the standard library cannot.
 pub(crate) fn signal(child: &Child, name: &str) {
     let kill = format!("kill -{name} {}", child.id());
     let status = Command::new("sh").args(["-c", &kill]).status().expect("there is a shell");
     assert!(status.success(), "{kill}");
 }
 
-/// How a process exits that has been told to.
+/// Waits for a process that must end and returns its exit status.
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let begun = Instant::now();
     while begun.elapsed() < WATCHDOG {
@@ -94,7 +95,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// A server on free ports.
 pub(crate) struct Server {
     child: Child,
-    /// Kept open, so that the server never writes to a closed pipe.
+    /// Keeps the pipe open, so that the server never writes to a closed one.
     _stdout: BufReader<ChildStdout>,
     /// The start screen.
     pub(crate) screen: String,
@@ -103,7 +104,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Two shards of 32 MiB, and these arguments.
+    /// Starts a server with two shards of 32 MiB and these arguments.
     pub(crate) fn start(arguments: &[&str]) -> Server {
         Self::start_command(
             skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB", "--shards", "2"])
@@ -111,7 +112,7 @@ impl Server {
         )
     }
 
-    /// A server by its whole command.
+    /// Starts a server with this command.
     pub(crate) fn start_command(command: &mut Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
@@ -133,12 +134,12 @@ impl Server {
         signal(&self.child, name);
     }
 
-    /// How the server exits.
+    /// Waits for the end of the server and returns its exit status.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         wait(&mut self.child)
     }
 
-    /// Its number among the processes.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -147,12 +148,12 @@ impl Server {
         &mut self.child
     }
 
-    /// `skep cli` to this server.
+    /// Runs `skep cli` against this server.
     pub(crate) fn cli(&self, words: &[&str]) -> Output {
         self.cli_command(words).output().expect("the program starts")
     }
 
-    /// `skep cli` to this server with this on its standard input.
+    /// Runs `skep cli` against this server with `input` on its standard input.
     pub(crate) fn cli_with_input(&self, words: &[&str], input: &[u8]) -> Output {
         let mut command = self.cli_command(words);
         let mut child = command
@@ -162,20 +163,20 @@ impl Server {
             .spawn()
             .expect("the program starts");
         let mut stdin = child.stdin.take().expect("standard input is a pipe");
-        // It may refuse what it has read so far and be gone.
+        // The program may refuse the input and exit before it has read all of it.
         _ = stdin.write_all(input);
         drop(stdin);
         child.wait_with_output().expect("the program ends")
     }
 
-    /// Keys that the server holds in its two spaces, by its RESP port.
+    /// Returns the number of keys in the two spaces, read from the RESP port.
     pub(crate) fn key_counts(&self) -> [u64; 2] {
         let mut resp = TcpStream::connect(self.resp.as_ref().expect("the RESP port is on")).expect("it listens");
         resp.write_all(b"DBSIZE\r\nSELECT 1\r\nDBSIZE\r\n").expect("it reads");
-        let mut lines = BufReader::new(resp).lines().map(|line| line.expect("it answers"));
-        let [hash, selected, ordered] = std::array::from_fn(|_| lines.next().expect("it answers"));
+        let mut lines = BufReader::new(resp).lines().map(|line| line.expect("it replies"));
+        let [hash, selected, ordered] = std::array::from_fn(|_| lines.next().expect("it replies"));
         assert_eq!(selected, "+OK");
-        [hash, ordered].map(|line| line.trim_start_matches(':').parse().expect("it answers a number"))
+        [hash, ordered].map(|line| line.trim_start_matches(':').parse().expect("the reply is a number"))
     }
 
     pub(crate) fn cli_command(&self, words: &[&str]) -> Command {
@@ -187,7 +188,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended already if the test was about its end.
+        // The server has already ended in tests of its end.
         _ = self.child.kill();
         _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! `skep serve`: its start screen, its signals, and every way in which it refuses to start.
+//! Runs `skep serve`: checks its start screen, its signals, and every error that prevents the start.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::process::{Server, assert_refusal, output, refusal, skep, text};
 
-/// A file of this test's own.
+/// Returns the path of a file for one test.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
 }
 
 #[test]
-fn the_screen_says_how_to_talk_to_it() {
+fn the_screen_shows_addresses_and_commands() {
     let server = Server::start(&[]);
     for part in [
         "64 MiB in 2 shards",
@@ -29,7 +29,7 @@ fn the_screen_says_how_to_talk_to_it() {
     ] {
         assert!(server.screen.contains(part), "{}", server.screen);
     }
-    // The examples can be typed as they stand.
+    // The examples can be copied.
     let example = server.screen.lines().find(|line| line.contains(" update hits ")).expect("there is an example");
     let words: Vec<_> = example.split_whitespace().skip(1).collect();
     let first = output(&words);
@@ -38,7 +38,7 @@ fn the_screen_says_how_to_talk_to_it() {
     let mut resp = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
     resp.write_all(b"*1\r\n$4\r\nPING\r\n").expect("it reads");
     let mut pong = [0; 7];
-    resp.read_exact(&mut pong).expect("it answers");
+    resp.read_exact(&mut pong).expect("it replies");
     assert_eq!(&pong, b"+PONG\r\n");
 }
 
@@ -54,7 +54,7 @@ fn the_resp_port_can_be_off() {
 fn sigterm_and_sigint_stop_it_in_order() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(&[]);
-        // A client that stays connected does not hold it up.
+        // A connected client does not delay the stop.
         let client = TcpStream::connect(&server.native).expect("it listens");
         server.signal(signal);
         assert_eq!(server.wait().code(), Some(0), "SIG{signal}");
@@ -63,17 +63,18 @@ fn sigterm_and_sigint_stop_it_in_order() {
 }
 
 #[test]
-fn systemd_is_told_and_a_second_sigint_exits_at_once() {
+fn systemd_is_notified_and_a_second_sigint_exits_immediately() {
     let path = file("notify");
     _ = fs::remove_file(&path);
     let socket = UnixDatagram::bind(&path).expect("a socket can be made");
     let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]);
     let mut server = Server::start_command(command.env("NOTIFY_SOCKET", &path).stderr(Stdio::piped()));
     let mut message = [0; 64];
-    let size = socket.recv(&mut message).expect("a message comes");
+    let size = socket.recv(&mut message).expect("a message arrives");
     assert_eq!(&message[..size], b"READY=1\n");
 
-    // Nobody takes the message that it is stopping, so it is held there, after its last line in the log.
+    // The socket is full, so the server blocks when it notifies systemd that it stops. Its last log line is written by
+    // then.
     let sender = UnixDatagram::unbound().expect("a socket can be made");
     sender.set_nonblocking(true).expect("a socket can be non-blocking");
     while sender.send_to(b"full", &path).is_ok() {}
@@ -82,7 +83,7 @@ fn systemd_is_told_and_a_second_sigint_exits_at_once() {
     let mut line = String::new();
     while !line.contains("stopping") {
         line.clear();
-        assert!(log.read_line(&mut line).expect("the log can be read") > 0, "it ended without a line about it");
+        assert!(log.read_line(&mut line).expect("the log can be read") > 0, "it ended without logging that it stops");
     }
     server.signal("INT");
     assert_eq!(server.wait().code(), Some(1));
@@ -109,7 +110,7 @@ fn too_much_or_too_little_memory_is_refused() {
         refusal(&[&quiet[..], &["--ordered-memory", memory]].concat())
     };
     assert_refusal(&ordered("900TiB"), 1, &["--memory 64 MiB", "--ordered-memory 900 TiB", "together"]);
-    assert_refusal(&ordered("1KiB"), 1, &["larger"]);
+    assert_refusal(&ordered("1KiB"), 1, &["choose a larger --ordered-memory"]);
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn connections_have_their_memory_and_their_number() {
     assert_eq!(field(&mut info, "skep_connection_memory_limit"), 8 << 20);
 }
 
-/// Slow readers of large values take their buffers along when they leave.
+/// Checks that the system gets the buffers of slow readers of large values back when they disconnect.
 #[test]
 fn the_system_gets_the_memory_of_connections_back() {
     const MIB: u64 = 1 << 20;
@@ -153,14 +154,14 @@ fn the_system_gets_the_memory_of_connections_back() {
             })
             .collect();
         wait_until(|| field(&mut info, "skep_connection_memory_used") > 100 * MIB);
-        // What stays in the middle of the heaps.
+        // Small buffers are allocated in the middle of the heaps and stay there.
         for number in 1..200 {
             let mut small = connect(&server);
             assert_eq!(reply(&mut small, &format!("SET {number} {}", "s".repeat(number * 50))), "+OK");
         }
         drop(readers);
         wait_until(|| field(&mut info, "skep_connection_memory_used") < MIB);
-        // The buffers of the shards and the values stay.
+        // The buffers of the shards and the stored values remain.
         wait_until(|| field(&mut info, "used_memory_rss") < before + 32 * MIB);
     }
 }
@@ -171,7 +172,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// The line that the server replies to a request.
+/// Sends a request. Returns the reply, which is one line.
 fn reply(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).and_then(|()| stream.write_all(b"\r\n")).expect("it reads");
     let mut line = Vec::new();
@@ -183,7 +184,7 @@ fn reply(stream: &mut TcpStream, request: &str) -> String {
     text(&line).trim_end().to_owned()
 }
 
-/// A number of INFO.
+/// Returns a number of INFO.
 fn field(stream: &mut TcpStream, name: &str) -> u64 {
     let size: usize = reply(stream, "INFO clients memory")[1..].parse().expect("the size of a text");
     let mut bytes = vec![0; size + 2];
@@ -254,7 +255,7 @@ fn the_printed_configuration_can_be_used() {
     assert_eq!(printed.status.code(), Some(0));
     fs::write(&path, &printed.stdout).expect("a file can be written");
     let server = Server::start(&["--config", path.to_str().expect("the path is UTF-8")]);
-    assert!(server.screen.contains("64 MiB in 2 shards"), "the flags go before the file: {}", server.screen);
+    assert!(server.screen.contains("64 MiB in 2 shards"), "the flags override the file: {}", server.screen);
     fs::remove_file(&path).expect("a file can be removed");
 }
 

@@ -1,4 +1,4 @@
-//! `skep size`: what it prints, for people and programs, and what it refuses.
+//! Runs `skep size`: checks its output, for people and for programs, and its errors.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn a_load_is_sized_for_people_and_for_programs() {
     }
     assert_eq!(report["latencies"].as_array().map(Vec::len), Some(2));
     assert_eq!(report["resources"].as_array().map(Vec::len), Some(6));
-    // A quarter of the memory behind the same cache: the cache holds four times the share.
+    // With the same cache and a quarter of the memory, the cache holds four times the share.
     let small: serde_json::Value = serde_json::from_slice(&json(&["--memory", "16GiB"])).expect("it prints JSON");
     assert_eq!(small["memory_bytes"], 16_u64 << 30);
     let share = |report: &serde_json::Value| report["nic_dram_share"].as_f64().expect("a share");
@@ -45,7 +45,7 @@ fn all_nics_of_a_server_are_sized() {
 }
 
 #[test]
-fn a_board_of_ones_own_is_read_back_and_a_wrong_one_is_refused_with_the_field_and_the_reason() {
+fn a_board_is_read_from_a_file_and_an_error_in_it_is_named() {
     let board = text(&output(&["size", "--print-hardware"]).stdout);
     assert!(board.contains("read_tags = 64"), "{board}");
     let path = std::env::temp_dir().join(format!("skep-size-{}.toml", std::process::id()));

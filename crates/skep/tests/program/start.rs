@@ -1,4 +1,4 @@
-//! `skep serve` while it starts: what the system may refuse it, signals, and the cores of its threads.
+//! Runs `skep serve` during its start: limits of the system, signals, and the cores of its threads.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,8 +23,8 @@ const SMALL: [&str; 10] = [
     "2",
 ];
 
-/// Starts a small server, from this program, under the limit that the shell is told to set. Returns whether it started;
-/// otherwise it has refused and said why.
+/// Starts a small server of this program, under the limit that the shell command sets. Returns true if it started.
+/// Otherwise checks that it failed with an error that contains `parts`.
 fn starts_under(limit: &str, program: &Path, user: Option<u32>, parts: &[&str]) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit}; exec \"$0\" serve \"$@\"")]).arg(program).args(SMALL).stdin(Stdio::null());
@@ -46,20 +46,21 @@ fn starts_under(limit: &str, program: &Path, user: Option<u32>, parts: &[&str]) 
 }
 
 #[test]
-fn a_start_that_is_refused_any_descriptor_ends_and_says_what_to_do() {
+fn a_start_with_too_few_descriptors_ends_and_says_what_to_do() {
     let program = Path::new(env!("CARGO_BIN_EXE_skep"));
-    // With three there is none for the libraries that the system loads before the program begins.
+    // With three descriptors, the dynamic loader cannot open the libraries.
     let first = 4;
     let enough = (first..100).find(|limit| starts_under(&format!("ulimit -n {limit}"), program, None, &["ulimit -n"]));
     let enough = enough.expect("100 descriptors are enough");
-    // Standard streams, signals, two ports, and two for each of two shards.
+    // The standard streams, signals, two ports, and two for each of two shards.
     assert!(enough > first + 6, "{enough} descriptors were enough");
 }
 
 #[test]
-fn a_start_that_is_refused_any_thread_ends_and_says_what_to_do() {
-    // The limit is for all processes of a user, and does not hold for root: root can take a user that has none, others
-    // can only have the first thread refused. A shell calls the limit -u or -p.
+fn a_start_with_too_few_threads_ends_and_says_what_to_do() {
+    // The limit counts all processes of a user, and does not apply to root. Root can start the server as a user without
+    // processes. Other users can only test a limit that refuses the first thread. The shell option for the limit is -u
+    // or -p.
     let is_root = fs::metadata("/proc/self").expect("there is /proc").uid() == 0;
     let limit = |count: u32| format!("ulimit -u {count} 2>/dev/null || ulimit -p {count}");
     let parts = ["the thread skep-", "ulimit -u", "shards"];
@@ -68,7 +69,7 @@ fn a_start_that_is_refused_any_thread_ends_and_says_what_to_do() {
         assert!(!starts_under(&limit(1), program, None, &parts));
         return;
     }
-    // The program where every user can reach it.
+    // The copy is in a directory that every user can read.
     let program = Program::copy();
     let user = 20_000 + std::process::id() % 40_000;
     let enough = (1..20).find(|&count| starts_under(&limit(count), &program.0, Some(user), &parts));
@@ -82,8 +83,8 @@ struct Program(PathBuf);
 impl Program {
     fn copy() -> Program {
         let path = std::env::temp_dir().join(format!("skep-test-{}", std::process::id()));
-        // By another process: a file that this one writes cannot be run while a child of another test, which was forked
-        // meanwhile, still has it open.
+        // Another process makes the copy, because a file that is open for writing cannot be executed. If this process
+        // wrote it, a child process that another test forks meanwhile could still have it open.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_skep")).arg(&path).status().expect("there is cp");
         assert!(copied.success(), "the program can be copied");
         Program(path)
@@ -97,7 +98,7 @@ impl Drop for Program {
 }
 
 #[test]
-fn a_signal_while_it_touches_its_memory_ends_it_at_once() {
+fn a_signal_while_it_touches_its_memory_ends_it_immediately() {
     for name in ["TERM", "INT"] {
         let ended_early = (0..20).any(|_| {
             let mut command = skep(&["serve", "--prefault", "--shards", "1", "--memory", "1GiB"]);
@@ -109,21 +110,21 @@ fn a_signal_while_it_touches_its_memory_ends_it_at_once() {
             signal(&child, name);
             assert_eq!(wait(&mut child).code(), Some(0), "SIG{name}");
             let output = child.wait_with_output().expect("the program has ended");
-            // On a machine that is busy the server may have been faster than the signal: then it is tried again.
+            // On a busy machine the server may have started before the signal arrived. Then the test is repeated.
             output.stdout.is_empty()
         });
-        assert!(ended_early, "SIG{name} was never taken before the server had started");
+        assert!(ended_early, "SIG{name} never arrived before the server had started");
     }
 }
 
-/// Whether a process catches a signal.
+/// Returns true if a process catches a signal.
 fn is_caught(process: u32, number: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process is there");
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("the system says what is caught");
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process exists");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("the status lists caught signals");
     u64::from_str_radix(caught.trim(), 16).expect("the signals are a number") >> (number - 1) & 1 == 1
 }
 
-/// The cores that the thread of a process whose name begins so may run on. It may not have its name yet.
+/// Returns the cores that a thread of a process may run on. Waits until a thread has a name that begins with `name`.
 fn cores_of(process: u32, name: &str) -> String {
     loop {
         if let Some(cores) = all_cores_of(process, name).pop() {
@@ -134,14 +135,14 @@ fn cores_of(process: u32, name: &str) -> String {
 }
 
 fn all_cores_of(process: u32, name: &str) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process is there");
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process exists");
     let tasks = tasks.map(|task| task.expect("a thread has a name").path());
     let named = tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name)));
     named
         .map(|task| {
-            let status = fs::read_to_string(task.join("status")).expect("the thread is there");
+            let status = fs::read_to_string(task.join("status")).expect("the thread exists");
             let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-            cores.expect("the system says where it may run").trim().to_owned()
+            cores.expect("the status lists the allowed cores").trim().to_owned()
         })
         .collect()
 }
@@ -162,7 +163,7 @@ fn shards_are_pinned_only_if_asked_and_two_servers_take_different_cores() {
     let cores = [&first, &second].map(|server| cores_of(server.id(), "skep-shard"));
     assert!(cores.iter().all(|core| core.parse::<usize>().is_ok()), "{cores:?}");
     assert!(core_count == 1 || cores[0] != cores[1], "{cores:?}");
-    // What merges has no core of its own, nor have the others.
+    // The thread that merges slabs is not pinned, and no other thread is.
     assert_eq!(cores_of(first.id(), "skep-merge"), ours);
 }
 

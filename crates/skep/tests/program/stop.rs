@@ -1,6 +1,7 @@
-//! SIGTERM in the middle of each kind of attack: the server ends in order, with 0, whatever its clients do.
+//! Sends SIGTERM during each kind of attack: the server stops in order and exits with 0, regardless of its clients.
 //!
-//! No time is asserted, machines differ; how long each end took is printed (`cargo test … stop:: -- --nocapture`).
+//! Times are not asserted, since machines differ. The time of each stop is printed (`cargo test … stop:: --
+//! --nocapture`).
 
 use std::io::{Read, Result, Write};
 use std::net::TcpStream;
@@ -12,11 +13,11 @@ use crate::process::{Server, WATCHDOG};
 
 const MIB: usize = 1 << 20;
 
-/// How far an attack has come.
+/// The progress of an attack.
 #[derive(Default)]
 struct Progress {
     count: AtomicU64,
-    /// Whether the server has ended.
+    /// True after the server has ended.
     over: AtomicBool,
 }
 
@@ -25,7 +26,7 @@ impl Progress {
         self.count.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Keeps what the caller holds until the server has ended.
+    /// Waits until the server has ended. The caller keeps its connections open for that time.
     fn wait_until_over(&self) {
         while !self.over.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
@@ -33,10 +34,11 @@ impl Progress {
     }
 }
 
-/// A client that goes on until its connection fails.
+/// A client that runs until its connection fails.
 type Attacker = fn(&str, &Progress) -> Result<()>;
 
-/// Starts a server and its attackers, sends SIGTERM when together they have counted to `middle`, and expects the end.
+/// Starts a server and its attackers. Sends SIGTERM when they have counted to `middle` together, and checks the exit
+/// code.
 fn stops_during(arguments: &[&str], attackers: &[(usize, Attacker)], middle: u64) {
     let mut server = Server::start(arguments);
     let address = server.resp.clone().expect("the RESP port is on");
@@ -45,7 +47,7 @@ fn stops_during(arguments: &[&str], attackers: &[(usize, Attacker)], middle: u64
         let (address, progress) = (&address, &progress);
         for &(count, attacker) in attackers {
             for _ in 0..count {
-                // An attacker ends with its connection.
+                // An attacker ends when its connection fails.
                 scope.spawn(move || attacker(address, progress));
             }
         }
@@ -55,7 +57,7 @@ fn stops_during(arguments: &[&str], attackers: &[(usize, Attacker)], middle: u64
         }
         let signalled = Instant::now();
         server.signal("TERM");
-        // The server is killed if it does not end, so that the attackers do.
+        // The server is killed if it does not end, so that the attackers end too.
         let code = server.wait().code();
         progress.over.store(true, Ordering::Relaxed);
         (code, signalled.elapsed())
@@ -64,10 +66,10 @@ fn stops_during(arguments: &[&str], attackers: &[(usize, Attacker)], middle: u64
     let name = thread::current().name().unwrap_or_default().to_owned();
     println!("{name}: exit {code:?} {time:.2?} after SIGTERM; counted to {count}");
     assert_eq!(code, Some(0));
-    assert!(count >= middle, "the attack had come to {count} of {middle} only");
+    assert!(count >= middle, "the attack counted to {count} only, not to {middle}");
 }
 
-/// A command as clients send it.
+/// Encodes a command as an array of bulk strings.
 fn command(arguments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {
@@ -78,7 +80,7 @@ fn command(arguments: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Sends a command whose reply is a line, and waits for it.
+/// Sends a command whose reply is one line, and waits for it.
 fn execute(mut stream: &TcpStream, arguments: &[&[u8]]) -> Result<()> {
     stream.write_all(&command(arguments))?;
     let mut byte = [0];
@@ -88,8 +90,8 @@ fn execute(mut stream: &TcpStream, arguments: &[&[u8]]) -> Result<()> {
     Ok(())
 }
 
-/// Sends the same bytes again and again while another thread reads the replies; `count` says what each piece of them
-/// counts for.
+/// Sends the same bytes repeatedly while another thread reads the replies. `count` returns how much a piece of the
+/// replies adds to the progress.
 fn repeat(stream: &TcpStream, bytes: &[u8], progress: &Progress, count: fn(&[u8]) -> usize) -> Result<()> {
     let (mut writer, mut reader) = (stream, stream);
     thread::scope(|scope| {
@@ -104,12 +106,12 @@ fn repeat(stream: &TcpStream, bytes: &[u8], progress: &Progress, count: fn(&[u8]
     })
 }
 
-/// Errors about memory that is full.
+/// Counts errors about full memory.
 fn full_count(replies: &[u8]) -> usize {
     replies.windows(4).filter(|bytes| bytes == b"-OOM").count()
 }
 
-/// Connects, and chooses a space.
+/// Connects and selects a space.
 fn connect(address: &str, space: &str) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -117,7 +119,7 @@ fn connect(address: &str, space: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// `SET` of so many keys, to values of one size.
+/// Encodes a `SET` of each of `key_count` keys, with values of one size.
 fn sets(key_count: usize, value_size: usize) -> Vec<u8> {
     let value = vec![b'v'; value_size];
     (0..key_count).flat_map(|key| command(&[b"SET", format!("key:{key}").as_bytes(), &value])).collect()
@@ -150,8 +152,8 @@ fn half_requests(address: &str, progress: &Progress) -> Result<()> {
     let mut streams = Vec::new();
     for number in 0..200 {
         let mut stream = TcpStream::connect(address)?;
-        let whole = command(&[b"MSET", b"a", &[b'v'; 1000], b"b", &[b'v'; 1000]]);
-        stream.write_all(&whole[..whole.len() * (number % 20) / 20])?;
+        let request = command(&[b"MSET", b"a", &[b'v'; 1000], b"b", &[b'v'; 1000]]);
+        stream.write_all(&request[..request.len() * (number % 20) / 20])?;
         streams.push(stream);
         progress.add(1);
     }
@@ -159,7 +161,7 @@ fn half_requests(address: &str, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-/// Half of a request of a million arguments, then the rest, then it again.
+/// Sends the first half of a request with a million arguments, then the rest, and repeats that.
 fn giant(address: &str, progress: &Progress, name: &[u8], argument: &[u8]) -> Result<()> {
     let mut stream = connect(address, "0")?;
     execute(&stream, &[b"SET", b"big", &vec![b'v'; MIB]])?;
@@ -199,7 +201,7 @@ fn writer_beside_scans(address: &str, progress: &Progress) -> Result<()> {
     repeat(&connect(address, "1")?, &sets(10_000, 100), progress, |_| 0)
 }
 
-/// Opens leases, and leaves most of them open.
+/// Opens leases and leaves most of them open.
 fn scans_with_leases(address: &str, progress: &Progress) -> Result<()> {
     let scan = command(&[b"SKEP.SCAN", b"-", b"+", b"LEASE", b"OPEN"]);
     let count = command(&[b"SKEP.COUNT", b"-", b"+"]);
@@ -255,6 +257,6 @@ fn sigterm_during_scans_with_leases() {
 }
 
 #[test]
-fn sigterm_while_connections_come_and_go() {
+fn sigterm_during_connection_churn() {
     stops_during(&[], &[(8, churn)], 2000);
 }

@@ -1,6 +1,6 @@
-//! What of a source file is code: comments, strings and characters left out, and words told from parts of words.
+//! Extracts the code of a source file, without comments, strings and characters, and finds whole words.
 
-/// The text with its comments, strings and characters blanked out; every other byte stays where it is.
+/// Blanks out comments, strings and characters. All other bytes keep their offsets.
 pub(crate) fn code_of(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = bytes.to_vec();
@@ -13,7 +13,7 @@ pub(crate) fn code_of(text: &str) -> String {
     String::from_utf8(code).expect("literals and comments are blanked as a whole")
 }
 
-/// How long the comment, string or character is that begins here; 0 if none does.
+/// Returns the length of the comment, string or character that begins here; 0 if none does.
 fn literal_or_comment(bytes: &[u8]) -> usize {
     let until = |end: &[u8], from: usize| {
         let found = bytes[from..].windows(end.len()).position(|window| window == end);
@@ -48,7 +48,7 @@ fn literal_or_comment(bytes: &[u8]) -> usize {
             }
         }
         [b'\'', b'\\', ..] => quoted(b'\''),
-        // A character is one quote away from its end; what has no such quote is a lifetime.
+        // The closing quote of a character is one character away; otherwise the quote begins a lifetime.
         [b'\'', first, ..] => {
             let width = [1, 1, 2, 3, 4][first.leading_ones().min(4) as usize];
             if bytes.get(1 + width) == Some(&b'\'') { 2 + width } else { 0 }
@@ -57,7 +57,7 @@ fn literal_or_comment(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether the text holds the word, not as a part of a longer one.
+/// Returns true if the text contains the word, not as a part of a longer one.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {

@@ -1,19 +1,21 @@
-//! The rules of this repository that a compiler does not know, each with its reason and with controls.
+//! The rules of this repository that a compiler does not check, each with its reason and its controls.
 //!
-//! A rule is a function from the files of the repository to findings. Beside it in [`RULES`] stand texts that it
-//! must accuse and texts that it must spare: a rule that can no longer fail makes [`each_rule_can_fail`] fail.
-//! The tables of what is permitted ([`UNSAFE`], [`LONG`], [`LAYERS`]) are in this file alone; CONTRIBUTING.md repeats the
-//! first and is held to it. The files are those on disk, without build outputs and hidden folders; no program runs.
+//! A rule is a function from the files of the repository to findings. [`RULES`] also lists texts that it must accuse
+//! and texts that it must spare. A rule that can no longer fail makes [`each_rule_can_fail`] fail. The tables of
+//! exceptions ([`UNSAFE`], [`LONG`], [`LAYERS`]) are in this file alone. CONTRIBUTING.md repeats the first one, and a
+//! rule compares them. The files are read from disk, without build outputs and hidden folders; no program runs.
 
 mod code;
+mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use crate::code::{code_of, has_word};
+use crate::plain::{LINES_THAT_CANNOT_BE_WRAPPED, LONG_LINES, check_columns, check_phrases};
 
-/// The modules that may hold `unsafe`. CONTRIBUTING.md lists the same ones, and says what each is for.
+/// The modules that may contain `unsafe`. CONTRIBUTING.md lists the same ones, each with its reason.
 const UNSAFE: &[&str] = &[
     "crates/skep-store/src/hash/find.rs",
     "crates/skep-store/src/memory/local.rs",
@@ -26,57 +28,62 @@ const UNSAFE: &[&str] = &[
     "crates/skep/src/serve/allocator.rs",
 ];
 
-/// The longest a source file may be, in lines, unless [`LONG`] names it.
+/// The most lines of a source file, unless [`LONG`] names it.
 const LINES_MAX: usize = 600;
 
-/// Longer source files, each with the reason why it is one concept all the same.
+/// Longer source files, each with the reason why it is still one concept.
 const LONG: &[(&str, &str)] = &[];
 
-/// The crates, and what each may depend on beside its tests. Nothing may depend on `benches`, or its peers would come along.
+/// The crates, and the dependencies that each may have, except for tests. No crate may depend on `benches`, because it
+/// would also depend on the peers.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("skep-store", &[]),
-    ("skep-wire", &["skep-store"]),
-    ("skep-server", &["skep-store", "skep-wire"]),
-    ("skep-client", &["skep-store", "skep-wire"]),
-    ("skep-nic", &["skep-store"]),
+    ("skep-core", &[]),
+    ("skep-store", &["skep-core"]),
+    ("skep-wire", &["skep-core"]),
+    ("skep-server", &["skep-core", "skep-store", "skep-wire"]),
+    ("skep-client", &["skep-core", "skep-wire"]),
+    ("skep-nic", &["skep-core", "skep-store"]),
     ("skep-measure", &[]),
-    ("skep", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure"]),
-    ("benches", &["skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure", "skep"]),
+    ("skep", &["skep-core", "skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure"]),
+    (
+        "benches",
+        &["skep-core", "skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure", "skep"],
+    ),
 ];
 
 /// The pages that a newcomer reads first.
 const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Holds the words that it looks for, so the rules about words leave it out.
+/// This file contains the words that it searches for, so the rules about words skip it.
 const THIS_FILE: &str = "crates/skep/tests/tidy/main.rs";
 
-/// A control for the rule of length: this file passes it, twice the file does not.
+/// A control for the rule of length: this file passes, twice the file does not.
 const TWICE_THIS_FILE: &str = concat!(include_str!("main.rs"), include_str!("main.rs"));
 
-/// The files by their path from the root of the repository. Files that are no text have an empty one.
+/// The files by their path from the root of the repository. Binary files have an empty text.
 type Tree = BTreeMap<String, String>;
 
-/// What is wrong, and in which file.
+/// A violation of a rule, and its file.
 struct Finding {
     path: String,
     what: String,
 }
 
-/// A rule: why it is there, how to check it, and what proves the check.
+/// A rule: its reason, its check, and the controls of the check.
 struct Rule {
     name: &'static str,
     why: &'static str,
     check: fn(&Tree) -> Vec<Finding>,
     /// Files (path and text) that break the rule, each by itself.
     caught: &'static [(&'static str, &'static str)],
-    /// Files that come near to breaking it and do not.
+    /// Files that almost break the rule.
     spared: &'static [(&'static str, &'static str)],
 }
 
 const RULES: &[Rule] = &[
     Rule {
         name: "header",
-        why: "who opens a file wants to know what it is, which section of a paper it builds, and what holds in it",
+        why: "the reader of a file needs to know what it is, which section of a paper it implements, and what it guarantees",
         check: check_headers,
         caught: &[("src/a.rs", "use std::fs;\n//! Too late.\n"), ("src/b.rs", "// A plain comment.\n"), ("c.rs", "")],
         spared: &[("src/a.rs", "//! What this is.\n"), ("a.py", "import os\n")],
@@ -157,7 +164,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "words",
-        why: "what is not done belongs into an issue, where it is seen; what is in the tree is finished",
+        why: "unfinished work belongs into an issue, where it is seen; the tree contains finished work",
         check: check_words,
         caught: &[
             ("src/a.rs", "fn f() {} // TODO: more"),
@@ -169,8 +176,32 @@ const RULES: &[Rule] = &[
         spared: &[("a.md", "A TODOs column, and what stands for nowhere."), ("a.csv", "TODO,1")],
     },
     Rule {
+        name: "plain words",
+        why: "a reader who has never seen a file must understand each sentence at the first reading",
+        check: check_phrases,
+        caught: &[
+            ("src/a.rs", "// Whoever reads it."),
+            ("src/a.rs", "fn run_at_hand() {}"),
+            ("src/a.rs", "/// Requests that are under\n/// way."),
+            ("a.md", "There are so\nmany of them, but for one."),
+            ("a.toml", "# Nobody needs it."),
+        ],
+        spared: &[
+            ("src/a.rs", "// Not so: many more, butler for hire.\nfn that_handler() {}"),
+            ("a.md", "Under a way; but forty are also many."),
+            ("a.csv", "nobody,1"),
+        ],
+    },
+    Rule {
+        name: "columns",
+        why: "a line of at most 100 columns can be read, and compared, in every window",
+        check: check_columns,
+        caught: LONG_LINES,
+        spared: LINES_THAT_CANNOT_BE_WRAPPED,
+    },
+    Rule {
         name: "left-overs",
-        why: "a macro of a debugging session, a hole, or a test that nobody runs is not finished code",
+        why: "a macro of a debugging session, a hole, or a test that never runs is not finished code",
         check: check_left_overs,
         caught: &[
             ("src/a.rs", "let x = dbg!(y);"),
@@ -205,7 +236,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "full tests",
-        why: "`.ci/run` finds the tests that want SKEP_FULL=1 by the name of their file",
+        why: "`.ci/run` finds the tests that need SKEP_FULL=1 by the name of their file",
         check: check_full_tests,
         caught: &[
             ("crates/skep/tests/redis.rs", "if std::env::var_os(\"SKEP_FULL\").is_none() { return; }"),
@@ -218,7 +249,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "paths in pages",
-        why: "a page that names a file which has moved sends its reader astray",
+        why: "a page that names a file which has moved misleads its reader",
         check: check_paths,
         caught: &[
             ("a.md", "See `crates/skep-store/src/gone.rs`."),
@@ -333,7 +364,7 @@ fn check_layers(tree: &Tree) -> Vec<Finding> {
     for (path, text) in manifests(tree) {
         let krate = path.trim_end_matches("/Cargo.toml").rsplit('/').next().unwrap_or_default();
         let Some((_, below)) = LAYERS.iter().find(|(name, _)| *name == krate) else {
-            findings.push(finding(path, "has no place in LAYERS"));
+            findings.push(finding(path, "is missing in LAYERS"));
             continue;
         };
         match text.parse::<toml::Table>() {
@@ -354,7 +385,7 @@ fn check_lints(tree: &Tree) -> Vec<Finding> {
     let own = |(path, text): (&String, &String)| {
         let lints =
             text.parse::<toml::Table>().ok().and_then(|manifest| manifest.get("lints")?.get("workspace").cloned());
-        (lints != Some(toml::Value::Boolean(true))).then(|| finding(path, "wants `[lints] workspace = true`"))
+        (lints != Some(toml::Value::Boolean(true))).then(|| finding(path, "needs `[lints] workspace = true`"))
     };
     manifests(tree).filter_map(own).collect()
 }
@@ -446,7 +477,7 @@ fn check_full_tests(tree: &Tree) -> Vec<Finding> {
 fn check_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (page, text) in tree.iter().filter(|(path, _)| path.ends_with(".md")) {
-        // Every second part is a fenced block: what commands print, and files of the reader's own.
+        // Every second part is a fenced block: output of commands, and files of the reader.
         for prose in text.split("```").step_by(2) {
             let quoted = prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
             let linked = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
@@ -464,7 +495,7 @@ fn missing_pages(tree: &Tree) -> Vec<&'static str> {
     PAGES.iter().copied().filter(|page| !tree.contains_key(*page)).collect()
 }
 
-/// Whether a quoted span of a page is meant as a file or folder of this repository.
+/// Returns true if a quoted part of a page names a file or folder of this repository.
 fn looks_like_path(span: &str) -> bool {
     let plain = span.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte));
     let ending = [".rs", ".md", ".csv"].iter().any(|ending| span.ends_with(ending) && span.len() > ending.len());
@@ -473,14 +504,14 @@ fn looks_like_path(span: &str) -> bool {
     plain && !span.starts_with('/') && !span.starts_with("target/") && (ending || inside)
 }
 
-/// Whether the repository has this file or folder; a page may leave out the folders that its context names.
+/// Returns true if the repository has this file or folder. A page may leave out the leading folders.
 fn exists(tree: &Tree, path: &str) -> bool {
     let path = path.trim_start_matches("../").trim_start_matches("./").trim_end_matches('/');
     let inside = format!("/{path}/");
     tree.keys().any(|file| format!("/{file}/").contains(&inside))
 }
 
-/// The names of what a crate needs when it is not tested, at whatever depth of the manifest they stand.
+/// Collects the names of the dependencies that a crate needs outside tests, at any depth of the manifest.
 fn dependencies(table: &toml::Table, names: &mut Vec<String>) {
     for (key, value) in table {
         match (key.as_str(), value) {
@@ -507,7 +538,7 @@ fn sources(tree: &Tree) -> impl Iterator<Item = (&String, &String)> {
     tree.iter().filter(|(path, _)| path.ends_with(".rs"))
 }
 
-/// The manifests of the workspace's crates.
+/// Returns the manifests of the workspace's crates.
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&String, &String)> {
     let is_member = |path: &str| path.starts_with("crates/") || path.starts_with("benches/");
     tree.iter().filter(move |(path, _)| is_member(path) && path.ends_with("/Cargo.toml"))
@@ -521,7 +552,7 @@ fn tree_of(files: &[(&str, &str)]) -> Tree {
     files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
 }
 
-/// The files of this repository.
+/// Reads the files of this repository.
 fn repository() -> Tree {
     let mut tree = Tree::new();
     walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), "", &mut tree);

@@ -1,16 +1,16 @@
 //! What the allocator's stacks hold: a free stretch of slab memory in four bytes.
 //!
-//! A stretch is a power of two of grains and aligned to its size. An entry is twice its pointer plus its size in
-//! grains, so the lowest bit that is set tells the size: the paper's "address field and slab type field" in 32 bits.
+//! A stretch is a power of two of units and aligned to its size. An entry is twice its pointer plus its size in
+//! units, so the lowest bit that is set tells the size: the paper's "address field and slab type field" in 32 bits.
 //!
 //! ```text
-//! entry = pointer << 1 | size      example: pointer 96, 32 grains (1 KiB)
+//! entry = pointer << 1 | size      example: pointer 96, 32 units (1 KiB)
 //!                                  1100 0000 | 10 0000 = 1110 0000
 //! ```
 //!
 //! One entry may cover several slots of the pool it is in. It is carved when it is used, never computed with before.
 
-use crate::memory::{GRAIN_SIZE, Pointer};
+use crate::memory::{Pointer, UNIT_SIZE};
 
 /// A size of slab: 32, 64, 128, 256 or 512 bytes (KV-Direct, section 3.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,14 +31,14 @@ impl SlabClass {
 
     /// The smallest class that holds `size` bytes, if one does.
     pub fn for_size(size: usize) -> Option<SlabClass> {
-        let doublings = size.div_ceil(GRAIN_SIZE).max(1).next_power_of_two().trailing_zeros();
+        let doublings = size.div_ceil(UNIT_SIZE).max(1).next_power_of_two().trailing_zeros();
         (doublings < Self::COUNT as u32).then_some(SlabClass(doublings as u8))
     }
 
     /// Bytes of a slab.
     #[inline]
     pub fn size(self) -> usize {
-        GRAIN_SIZE << self.0
+        UNIT_SIZE << self.0
     }
 
     /// Number of the class, from 0 for 32 bytes.
@@ -65,61 +65,61 @@ impl SlabClass {
 pub(super) struct SlabEntry(u32);
 
 impl SlabEntry {
-    /// The stretch of `1 << doublings` grains at `grain`, which is a multiple of that.
-    pub(super) fn new(grain: u32, doublings: u32) -> Self {
-        debug_assert!(grain.trailing_zeros() >= doublings);
-        SlabEntry(grain << 1 | 1 << doublings)
+    /// The stretch of `1 << doublings` units at `unit`, which is a multiple of that.
+    pub(super) fn new(unit: u32, doublings: u32) -> Self {
+        debug_assert!(unit.trailing_zeros() >= doublings);
+        SlabEntry(unit << 1 | 1 << doublings)
     }
 
     /// The slab of this class at this pointer.
     pub(super) fn slab(class: SlabClass, pointer: Pointer) -> Self {
-        SlabEntry::new(pointer.grain(), u32::from(class.0))
+        SlabEntry::new(pointer.unit(), u32::from(class.0))
     }
 
-    /// Number of its first grain.
-    pub(super) fn grain(self) -> u32 {
+    /// Number of its first unit.
+    pub(super) fn unit(self) -> u32 {
         (self.0 & (self.0 - 1)) >> 1
     }
 
     /// Where it begins.
     pub(super) fn pointer(self) -> Pointer {
-        Pointer::new(self.grain())
+        Pointer::new(self.unit())
     }
 
-    /// Its grains are `1 << doublings`.
+    /// Its units are `1 << doublings`.
     pub(super) fn doublings(self) -> u32 {
         self.0.trailing_zeros()
     }
 
-    /// Its grains.
-    pub(super) fn grain_count(self) -> u32 {
+    /// Its units.
+    pub(super) fn unit_count(self) -> u32 {
         1 << self.doublings()
     }
 
     /// Its bytes.
     #[cfg(test)]
     pub(super) fn size(self) -> u64 {
-        u64::from(self.grain_count()) * GRAIN_SIZE as u64
+        u64::from(self.unit_count()) * UNIT_SIZE as u64
     }
 
     /// The stretch without its first slab of the class, and that slab: first the larger halves.
     pub(super) fn carve(self, class: SlabClass) -> (Pointer, impl Iterator<Item = SlabEntry>) {
         let rest = (u32::from(class.0)..self.doublings()).rev();
-        let grain = self.grain();
-        (self.pointer(), rest.map(move |doublings| SlabEntry::new(grain + (1 << doublings), doublings)))
+        let unit = self.unit();
+        (self.pointer(), rest.map(move |doublings| SlabEntry::new(unit + (1 << doublings), doublings)))
     }
 
     /// The lower and the upper half.
     pub(super) fn halve(self) -> (SlabEntry, SlabEntry) {
         let doublings = self.doublings() - 1;
-        (SlabEntry::new(self.grain(), doublings), SlabEntry::new(self.grain() + (1 << doublings), doublings))
+        (SlabEntry::new(self.unit(), doublings), SlabEntry::new(self.unit() + (1 << doublings), doublings))
     }
 
     /// The stretch that this one, a lower half, makes with `upper`.
     pub(super) fn join(self, upper: SlabEntry) -> Option<SlabEntry> {
-        let size = self.grain_count();
-        let buddies = upper.grain_count() == size && self.grain() & size == 0 && upper.grain() == self.grain() + size;
-        buddies.then(|| SlabEntry::new(self.grain(), self.doublings() + 1))
+        let size = self.unit_count();
+        let buddies = upper.unit_count() == size && self.unit() & size == 0 && upper.unit() == self.unit() + size;
+        buddies.then(|| SlabEntry::new(self.unit(), self.doublings() + 1))
     }
 }
 
@@ -141,9 +141,9 @@ mod tests {
     fn an_entry_keeps_place_and_size() {
         for doublings in 0..31 {
             let last = (u32::MAX >> 1) >> doublings << doublings;
-            for grain in [0, 1 << doublings, last] {
-                let entry = SlabEntry::new(grain, doublings);
-                assert_eq!((entry.grain(), entry.doublings()), (grain, doublings));
+            for unit in [0, 1 << doublings, last] {
+                let entry = SlabEntry::new(unit, doublings);
+                assert_eq!((entry.unit(), entry.doublings()), (unit, doublings));
             }
         }
     }
@@ -152,8 +152,8 @@ mod tests {
     fn carving_leaves_no_gap_and_joining_undoes_halving() {
         let entry = SlabEntry::new(96, 5);
         let (slab, rest) = entry.carve(SlabClass(1));
-        assert_eq!(slab.grain(), 96);
-        let rest: Vec<_> = rest.map(|e| (e.grain(), e.grain_count())).collect();
+        assert_eq!(slab.unit(), 96);
+        let rest: Vec<_> = rest.map(|e| (e.unit(), e.unit_count())).collect();
         assert_eq!(rest, [(112, 16), (104, 8), (100, 4), (98, 2)]);
         let (lower, upper) = entry.halve();
         assert_eq!(lower.join(upper), Some(entry));

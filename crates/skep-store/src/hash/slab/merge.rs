@@ -31,7 +31,7 @@ pub(super) struct Pass {
 /// Joins all neighbours of a zone.
 pub(super) fn merge(mut pool: ZonePool) -> ZonePool {
     let mut entries: Vec<SlabEntry> = pool.drain().collect();
-    entries.sort_unstable_by_key(|entry| entry.grain());
+    entries.sort_unstable_by_key(|entry| entry.unit());
     // The joined entries lie in the front of the list, as a stack; what is read lies behind them.
     let mut joined = 0;
     for read in 0..entries.len() {
@@ -182,32 +182,32 @@ mod tests {
     #[test]
     fn all_of_a_stretch_becomes_one_entry() {
         let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(3);
-        let mut entries: Vec<_> = (0..1024).map(|grain| SlabEntry::new(2048 + grain, 0)).collect();
+        let mut entries: Vec<_> = (0..1024).map(|unit| SlabEntry::new(2048 + unit, 0)).collect();
         entries.shuffle(&mut random);
         assert_eq!(merge(pool(&entries)).drain().collect::<Vec<_>>(), [SlabEntry::new(2048, 10)]);
     }
 
-    /// Merging neither loses nor invents a grain, and leaves no buddies apart.
+    /// Merging neither loses nor invents a unit, and leaves no buddies apart.
     #[test]
     fn merging_agrees_with_a_bitmap() {
         for seed in 0..200 {
             let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
-            let (mut bitmap, mut entries, mut grain) = (vec![false; 4096], Vec::new(), 0u32);
-            while grain < 4096 {
-                let doublings = random.random_range(0..6).min(grain.trailing_zeros()).min((4096 - grain).ilog2());
+            let (mut bitmap, mut entries, mut unit) = (vec![false; 4096], Vec::new(), 0u32);
+            while unit < 4096 {
+                let doublings = random.random_range(0..6).min(unit.trailing_zeros()).min((4096 - unit).ilog2());
                 if random.random_bool(0.7) {
-                    entries.push(SlabEntry::new(grain, doublings));
-                    bitmap[grain as usize..][..1 << doublings].fill(true);
+                    entries.push(SlabEntry::new(unit, doublings));
+                    bitmap[unit as usize..][..1 << doublings].fill(true);
                 }
-                grain += 1 << doublings;
+                unit += 1 << doublings;
             }
             entries.shuffle(&mut random);
             let mut merged: Vec<_> = merge(pool(&entries)).drain().collect();
-            merged.sort_unstable_by_key(|entry| entry.grain());
+            merged.sort_unstable_by_key(|entry| entry.unit());
             let mut after = vec![false; 4096];
             for entry in &merged {
-                for grain in entry.grain()..entry.grain() + entry.grain_count() {
-                    assert!(!std::mem::replace(&mut after[grain as usize], true), "seed {seed}");
+                for unit in entry.unit()..entry.unit() + entry.unit_count() {
+                    assert!(!std::mem::replace(&mut after[unit as usize], true), "seed {seed}");
                 }
             }
             assert_eq!(after, bitmap, "seed {seed}");

@@ -35,7 +35,7 @@ use self::entry::SlabEntry;
 use self::merge::{Merger, Pass};
 use self::pool::HostPools;
 use self::search::Search;
-use crate::memory::{GRAIN_SIZE, LINE_SIZE, Pointer};
+use crate::memory::{LINE_SIZE, Pointer, UNIT_SIZE};
 
 /// Entries that a near-side stack and the host side exchange at once.
 const BATCH: usize = 32;
@@ -50,7 +50,7 @@ const RESERVE: u64 = 2 * BATCH as u64;
 
 /// What the near side has exchanged with the host side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlabTraffic {
+pub struct SlabStatistics {
     /// Slabs allocated.
     pub allocations: u64,
     /// Slabs released.
@@ -93,14 +93,14 @@ pub struct SlabAllocator {
     free_size: u64,
     /// Bytes that were released or cut up: what another search may find joinable.
     changed_size: u64,
-    traffic: SlabTraffic,
+    traffic: SlabStatistics,
 }
 
 impl SlabAllocator {
     /// An allocator of the memory between two pointers, all of it free.
     pub fn new(start: Pointer, end: Pointer) -> Self {
         let near_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
-        let host = HostPools::new(start.grain(), end.grain());
+        let host = HostPools::new(start.unit(), end.unit());
         SlabAllocator {
             near: std::array::from_fn(|_| Vec::with_capacity(near_capacity)),
             merge_watermarks: vec![MERGE_WATERMARK_MIN; host.zone_count()],
@@ -108,9 +108,9 @@ impl SlabAllocator {
             merger: Merger::default(),
             searches: [Search::default(); SlabClass::COUNT],
             merge_work: usize::MAX,
-            free_size: u64::from(end.grain() - start.grain()) * GRAIN_SIZE as u64,
+            free_size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             changed_size: 0,
-            traffic: SlabTraffic::default(),
+            traffic: SlabStatistics::default(),
         }
     }
 
@@ -132,7 +132,7 @@ impl SlabAllocator {
     }
 
     /// What was exchanged with the host side so far.
-    pub fn traffic(&self) -> SlabTraffic {
+    pub fn traffic(&self) -> SlabStatistics {
         self.traffic
     }
 
@@ -166,9 +166,9 @@ impl SlabAllocator {
     /// Lengths are powers of two, so the needs can be met if, for each class, the free entries that are no shorter hold as
     /// much as the needs that are no shorter; and then allocations meet them, the largest class first.
     fn lacking(&self, needs: &SlabNeeds) -> Option<SlabClass> {
-        let mut free = self.host.grains();
+        let mut free = self.host.units();
         for entry in self.near.iter().flatten() {
-            free[(entry.doublings() as usize).min(SlabClass::COUNT - 1)] += u64::from(entry.grain_count());
+            free[(entry.doublings() as usize).min(SlabClass::COUNT - 1)] += u64::from(entry.unit_count());
         }
         let (mut available, mut needed) = (0, 0);
         SlabClass::all().rev().find(|class| {
@@ -181,7 +181,7 @@ impl SlabAllocator {
     /// Fills the near-side stack from the pool of its class, then with longer stretches.
     fn refill(&mut self, class: SlabClass) {
         self.take_back();
-        let slots_of = |entry: SlabEntry| entry.grain_count() as usize >> class.index();
+        let slots_of = |entry: SlabEntry| entry.unit_count() as usize >> class.index();
         let stack = &mut self.near[class.index()];
         let (before, mut slots) = (stack.len(), 0);
         while slots < BATCH {
@@ -270,7 +270,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn allocator(size: usize) -> SlabAllocator {
-        SlabAllocator::new(Pointer::new(0), Pointer::new((size / GRAIN_SIZE) as u32))
+        SlabAllocator::new(Pointer::new(0), Pointer::new((size / UNIT_SIZE) as u32))
     }
 
     fn class(size: usize) -> SlabClass {
@@ -302,25 +302,25 @@ mod tests {
         }
     }
 
-    /// The last grains that a pointer of 31 bits names, and memory of 64 GiB: arithmetic alone, no memory is touched.
+    /// The last units that a pointer of 31 bits names, and memory of 64 GiB: arithmetic alone, no memory is touched.
     #[test]
     fn the_end_of_what_pointers_reach_is_allocated() {
         let end = Pointer::new((1 << 31) - 2);
-        let start = Pointer::new(end.grain() - 4094);
+        let start = Pointer::new(end.unit() - 4094);
         let mut allocator = SlabAllocator::new(start, end);
         for class in SlabClass::all() {
             let slabs: Vec<_> = std::iter::from_fn(|| allocate(&mut allocator, class)).collect();
-            let grains = class.size() as u32 / GRAIN_SIZE as u32;
-            let whole = (end.grain() / grains - start.grain().div_ceil(grains)) as usize;
+            let units = class.size() as u32 / UNIT_SIZE as u32;
+            let whole = (end.unit() / units - start.unit().div_ceil(units)) as usize;
             assert_eq!(slabs.len(), whole, "{class:?}");
-            assert!(slabs.iter().all(|slab| slab.grain() >= start.grain() && slab.grain() + grains <= end.grain()));
+            assert!(slabs.iter().all(|slab| slab.unit() >= start.unit() && slab.unit() + units <= end.unit()));
             for slab in slabs {
                 allocator.release(class, slab);
             }
         }
         let mut allocator = SlabAllocator::new(Pointer::new(2), end);
         assert_eq!(allocator.free_size(), (64 << 30) - 128);
-        assert_eq!(allocate(&mut allocator, class(512)).unwrap().grain() % 16, 0);
+        assert_eq!(allocate(&mut allocator, class(512)).unwrap().unit() % 16, 0);
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
                 let wanted = if random.random_bool(0.8) { favoured } else { random.random_range(0..SlabClass::COUNT) };
                 let class = SlabClass::all().nth(wanted).unwrap();
                 if let Some(pointer) = allocate(&mut allocator, class) {
-                    assert!(pointer.grain().is_multiple_of(1 << class.index()), "a slab is aligned to its size");
+                    assert!(pointer.unit().is_multiple_of(1 << class.index()), "a slab is aligned to its size");
                     let end = pointer.byte_offset() + class.size();
                     assert!(end <= size);
                     let below = taken.range(..end).next_back();
@@ -369,11 +369,11 @@ mod tests {
                 }
             } else if let Some((&start, &class)) = taken.range(random.random_range(0..size)..).next() {
                 taken.remove(&start);
-                allocator.release(class, Pointer::new((start / GRAIN_SIZE) as u32));
+                allocator.release(class, Pointer::new((start / UNIT_SIZE) as u32));
             }
         }
         for (start, class) in taken {
-            allocator.release(class, Pointer::new((start / GRAIN_SIZE) as u32));
+            allocator.release(class, Pointer::new((start / UNIT_SIZE) as u32));
         }
         assert_eq!(allocator.free_size(), size as u64);
         allocator
@@ -432,27 +432,27 @@ mod tests {
         for seed in 0..200 {
             let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut allocator = allocator(size);
-            let mut free = vec![true; size / GRAIN_SIZE];
+            let mut free = vec![true; size / UNIT_SIZE];
             let mut taken = Vec::new();
             for step in 0..400 {
                 if random.random_bool(0.6) {
                     let class = SlabClass::all().nth(random.random_range(0..SlabClass::COUNT)).unwrap();
-                    let grains = class.size() / GRAIN_SIZE;
+                    let units = class.size() / UNIT_SIZE;
                     match allocate(&mut allocator, class) {
                         Some(pointer) => {
-                            free[pointer.grain() as usize..][..grains].fill(false);
+                            free[pointer.unit() as usize..][..units].fill(false);
                             taken.push((class, pointer));
                         }
                         None if allocator.free_size() > 2048 => {}
                         None => {
                             fulls += 1;
-                            let joinable = free.chunks(grains).any(|slab| slab.iter().all(|free| *free));
+                            let joinable = free.chunks(units).any(|slab| slab.iter().all(|free| *free));
                             assert!(!joinable, "seed {seed} step {step}: {class:?}");
                         }
                     }
                 } else if !taken.is_empty() {
                     let (class, pointer) = taken.swap_remove(random.random_range(0..taken.len()));
-                    free[pointer.grain() as usize..][..class.size() / GRAIN_SIZE].fill(true);
+                    free[pointer.unit() as usize..][..class.size() / UNIT_SIZE].fill(true);
                     allocator.release(class, pointer);
                 }
             }

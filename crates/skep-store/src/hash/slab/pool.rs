@@ -16,13 +16,13 @@
 
 use super::entry::{SlabClass, SlabEntry};
 use super::zone_set::{ZONE_COUNT_MAX, ZoneSet};
-use crate::memory::{GRAIN_SIZE, Pointer};
+use crate::memory::{Pointer, UNIT_SIZE};
 
 /// Zones of a memory in which they need not be longer than [`ZONE_GRAINS_MAX_LOG2`].
 const SMALL_ZONE_COUNT: u32 = 16;
-/// Smallest zone, in grains: 4 KiB.
+/// Smallest zone, in units: 4 KiB.
 const ZONE_GRAINS_MIN_LOG2: u32 = 7;
-/// Largest zone, in grains: 1 MiB.
+/// Largest zone, in units: 1 MiB.
 const ZONE_GRAINS_MAX_LOG2: u32 = 15;
 /// Stacks of a zone: one for each class, one for longer stretches.
 const STACK_COUNT: usize = SlabClass::COUNT + 1;
@@ -62,12 +62,12 @@ impl ZonePool {
         }
     }
 
-    /// Grains of the entries in each stack.
-    fn grains(&self) -> [u64; STACK_COUNT] {
-        let mut grains = std::array::from_fn(|stack| (self.stacks[stack].len() as u64) << stack);
+    /// Units of the entries in each stack.
+    fn units(&self) -> [u64; STACK_COUNT] {
+        let mut units = std::array::from_fn(|stack| (self.stacks[stack].len() as u64) << stack);
         let longer = &self.stacks[SlabClass::COUNT];
-        grains[SlabClass::COUNT] = longer.iter().map(|entry| u64::from(entry.grain_count())).sum();
-        grains
+        units[SlabClass::COUNT] = longer.iter().map(|entry| u64::from(entry.unit_count())).sum();
+        units
     }
 
     /// Entries that its lists have room for.
@@ -87,16 +87,16 @@ pub(super) struct HostPools {
     zones: Vec<ZonePool>,
     /// For each stack, the zones in which it is not empty.
     filled: [ZoneSet; STACK_COUNT],
-    /// For each stack, the grains of its entries in all zones.
-    grains: [u64; STACK_COUNT],
+    /// For each stack, the units of its entries in all zones.
+    units: [u64; STACK_COUNT],
     /// Entries that all lists have room for.
     capacity: usize,
-    /// A pointer's zone is its grain shifted right by this.
+    /// A pointer's zone is its unit shifted right by this.
     zone_shift: u32,
 }
 
 impl HostPools {
-    /// Pools that hold all memory from `start` to `end`, in grains.
+    /// Pools that hold all memory from `start` to `end`, in units.
     pub(super) fn new(start: u32, end: u32) -> Self {
         let last = end.saturating_sub(1);
         let mut zone_shift = ZONE_GRAINS_MIN_LOG2;
@@ -107,16 +107,16 @@ impl HostPools {
         let mut pools = HostPools {
             zones: (0..zone_count).map(|_| ZonePool::default()).collect(),
             filled: std::array::from_fn(|_| ZoneSet::new(zone_count)),
-            grains: [0; STACK_COUNT],
+            units: [0; STACK_COUNT],
             capacity: 0,
             zone_shift,
         };
-        let mut grain = start;
-        while grain < end {
-            let aligned = if grain == 0 { zone_shift } else { grain.trailing_zeros() };
-            let doublings = aligned.min((end - grain).ilog2()).min(zone_shift);
-            pools.push(SlabEntry::new(grain, doublings));
-            grain += 1 << doublings;
+        let mut unit = start;
+        while unit < end {
+            let aligned = if unit == 0 { zone_shift } else { unit.trailing_zeros() };
+            let doublings = aligned.min((end - unit).ilog2()).min(zone_shift);
+            pools.push(SlabEntry::new(unit, doublings));
+            unit += 1 << doublings;
         }
         pools
     }
@@ -127,7 +127,7 @@ impl HostPools {
 
     /// Number of the zone that an address lies in.
     pub(super) fn zone_of(&self, pointer: Pointer) -> usize {
-        (pointer.grain() >> self.zone_shift) as usize
+        (pointer.unit() >> self.zone_shift) as usize
     }
 
     pub(super) fn push(&mut self, entry: SlabEntry) {
@@ -140,7 +140,7 @@ impl HostPools {
         let capacity = entries.capacity();
         entries.push(entry);
         self.capacity += entries.capacity() - capacity;
-        self.grains[stack] += u64::from(entry.grain_count());
+        self.units[stack] += u64::from(entry.unit_count());
     }
 
     /// Takes an entry of exactly this class.
@@ -148,10 +148,10 @@ impl HostPools {
         self.pop_stack(class.index())
     }
 
-    /// Takes an entry longer than the class, the shortest there is, cut down to at most `grain_count_max` grains.
-    pub(super) fn pop_longer(&mut self, class: SlabClass, grain_count_max: u32) -> Option<SlabEntry> {
+    /// Takes an entry longer than the class, the shortest there is, cut down to at most `unit_count_max` units.
+    pub(super) fn pop_longer(&mut self, class: SlabClass, unit_count_max: u32) -> Option<SlabEntry> {
         let mut entry = (class.index() + 1..STACK_COUNT).find_map(|stack| self.pop_stack(stack))?;
-        while entry.grain_count() > grain_count_max {
+        while entry.unit_count() > unit_count_max {
             let (lower, upper) = entry.halve();
             self.push(upper);
             entry = lower;
@@ -166,7 +166,7 @@ impl HostPools {
         if entries.is_empty() {
             self.filled[stack].remove(zone);
         }
-        self.grains[stack] -= u64::from(entry.grain_count());
+        self.units[stack] -= u64::from(entry.unit_count());
         Some(entry)
     }
 
@@ -177,8 +177,8 @@ impl HostPools {
             taken.stacks[stack] = std::mem::take(&mut self.zones[zone].stacks[stack]);
             self.filled[stack].remove(zone);
         }
-        for (grains, taken) in self.grains.iter_mut().zip(taken.grains()) {
-            *grains -= taken;
+        for (units, taken) in self.units.iter_mut().zip(taken.units()) {
+            *units -= taken;
         }
         self.capacity -= taken.capacity();
         taken
@@ -186,8 +186,8 @@ impl HostPools {
 
     /// Adds entries to a zone.
     pub(super) fn give(&mut self, zone: usize, pool: ZonePool) {
-        for (grains, given) in self.grains.iter_mut().zip(pool.grains()) {
-            *grains += given;
+        for (units, given) in self.units.iter_mut().zip(pool.units()) {
+            *units += given;
         }
         let entries = &mut self.zones[zone];
         let capacity = entries.capacity();
@@ -204,26 +204,26 @@ impl HostPools {
     pub(super) fn shorter_than(&self, class: SlabClass, zone: usize) -> (usize, u64) {
         let stacks = &self.zones[zone].stacks[..class.index()];
         let count = stacks.iter().map(Vec::len).sum();
-        let size_of = |stack: usize| (GRAIN_SIZE as u64) << stack;
+        let size_of = |stack: usize| (UNIT_SIZE as u64) << stack;
         let size = stacks.iter().enumerate().map(|(i, stack)| stack.len() as u64 * size_of(i)).sum();
         (count, size)
     }
 
     /// Returns true if, of each class, as many slabs stay as go when the short entries of a zone are taken, or `slab_count`.
     pub(super) fn can_spare(&self, zone: usize, slab_count: u64) -> bool {
-        let mut staying = self.grains[SHORT_STACK_COUNT..].iter().sum::<u64>();
+        let mut staying = self.units[SHORT_STACK_COUNT..].iter().sum::<u64>();
         (0..SHORT_STACK_COUNT).rev().all(|stack| {
             let taken = self.zones[zone].stacks[stack].len() as u64;
-            staying += self.grains[stack] - (taken << stack);
+            staying += self.units[stack] - (taken << stack);
             staying >> stack >= taken.min(slab_count)
         })
     }
 
-    /// Grains of the entries of each class; those of longer stretches count for the largest.
-    pub(super) fn grains(&self) -> [u64; SlabClass::COUNT] {
-        let mut grains: [u64; SlabClass::COUNT] = std::array::from_fn(|class| self.grains[class]);
-        grains[SlabClass::COUNT - 1] += self.grains[SlabClass::COUNT];
-        grains
+    /// Units of the entries of each class; those of longer stretches count for the largest.
+    pub(super) fn units(&self) -> [u64; SlabClass::COUNT] {
+        let mut units: [u64; SlabClass::COUNT] = std::array::from_fn(|class| self.units[class]);
+        units[SlabClass::COUNT - 1] += self.units[SlabClass::COUNT];
+        units
     }
 
     /// Bytes that the pools themselves take.
@@ -247,17 +247,17 @@ mod tests {
         for (start, end) in [(0, 128), (48, 4096), (1000, 65_537), (16, 17), (0, 1 << 31), (5, (1 << 31) - 3)] {
             let pools = HostPools::new(start, end);
             assert!(pools.zone_count() <= (end as usize).div_ceil(1 << ZONE_GRAINS_MAX_LOG2).max(16));
-            assert_eq!(pools.grains().iter().sum::<u64>(), u64::from(end - start));
+            assert_eq!(pools.units().iter().sum::<u64>(), u64::from(end - start));
             let mut entries: Vec<_> = pools.entries().collect();
-            entries.sort_unstable_by_key(|entry| entry.grain());
+            entries.sort_unstable_by_key(|entry| entry.unit());
             let mut next = start;
             for entry in entries {
-                assert_eq!(entry.grain(), next);
+                assert_eq!(entry.unit(), next);
                 assert_eq!(
                     pools.zone_of(entry.pointer()),
-                    (entry.grain() + entry.grain_count() - 1) as usize >> pools.zone_shift
+                    (entry.unit() + entry.unit_count() - 1) as usize >> pools.zone_shift
                 );
-                next += entry.grain_count();
+                next += entry.unit_count();
             }
             assert_eq!(next, end);
         }
@@ -269,8 +269,8 @@ mod tests {
         let class = SlabClass::for_size(64).unwrap();
         assert_eq!(pools.pop(class), None);
         let entry = pools.pop_longer(class, 64).unwrap();
-        assert_eq!(entry.grain_count(), 64);
+        assert_eq!(entry.unit_count(), 64);
         let rest: u64 = pools.entries().map(SlabEntry::size).sum();
-        assert_eq!(rest, (4096 - 64) * GRAIN_SIZE as u64);
+        assert_eq!(rest, (4096 - 64) * UNIT_SIZE as u64);
     }
 }

@@ -21,7 +21,7 @@
 
 use super::merge::{Pass, merge};
 use super::{NoSlab, RESERVE, SlabAllocator, SlabClass, SlabNeeds};
-use crate::memory::{GRAIN_SIZE, Pointer};
+use crate::memory::{Pointer, UNIT_SIZE};
 
 /// What passing over a zone, or merging one, counts for beside its entries.
 const ZONE_WORK: usize = 8;
@@ -105,7 +105,7 @@ impl SlabAllocator {
                 return Outcome::Later;
             }
             // Another search is worth its work when enough has changed to make another outcome likely.
-            let enough = (self.free_size / 64).max(GRAIN_SIZE as u64);
+            let enough = (self.free_size / 64).max(UNIT_SIZE as u64);
             if self.changed_size - search.begun_at < enough {
                 return Outcome::Full;
             }
@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(allocator.take_all(&needs, |_, _| panic!("none is given")), Err(NoSlab::Full), "{needs:?}");
         }
         assert_eq!((allocator.free_size(), allocator.traffic().allocations), (free, traffic.allocations));
-        let give = |class: SlabClass, pointer: Pointer| taken.push((pointer.grain(), class.size()));
+        let give = |class: SlabClass, pointer: Pointer| taken.push((pointer.unit(), class.size()));
         assert_eq!(allocator.take_all(&[1, 0, 2, 0, 2], give), Ok(()));
         taken.sort_unstable();
         assert_eq!(taken, [(64, 512), (80, 512), (96, 128), (100, 128), (104, 32)]);

@@ -4,7 +4,7 @@ use super::super::header::{FrameNumber, Lid};
 use super::super::interior;
 use super::super::window::Target;
 use super::super::{OrderedSettings, OrderedStore, Session};
-use crate::operation::{PutCondition, Reply};
+use skep_core::operation::{PutCondition, Reply};
 
 const PAIR_COUNT: u64 = 60_000;
 

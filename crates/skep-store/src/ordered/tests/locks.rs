@@ -1,8 +1,8 @@
 //! Who takes the locks of the store: of space, garbage and leases.
 
-use crate::operation::{PutCondition, Reply};
 use crate::ordered::sync::{Mutex, lock_count};
 use crate::ordered::{OrderedSettings, OrderedStore, Range};
+use skep_core::operation::{PutCondition, Reply};
 
 /// Gets and scans take no lock at all, also while there is garbage.
 #[test]

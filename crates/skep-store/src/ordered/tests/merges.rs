@@ -10,7 +10,7 @@ use super::super::sorted::{Part, Sorted};
 use super::super::window::Target;
 use super::super::{LogBlock, OrderedSettings, OrderedStore, Range, Session};
 use crate::naive::{SplitMix64, test_seeds};
-use crate::operation::{PutCondition, Reply};
+use skep_core::operation::{PutCondition, Reply};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -185,7 +185,7 @@ fn values_outside_go_where_they_are_replaced() {
                 put(&mut session, &mut map, &key, &[1]);
             }
             let checked = session.check();
-            let used = store.figures().space.used_bytes;
+            let used = store.statistics().space.used_bytes;
             assert_eq!(used, checked.frame_bytes, "every frame is a node's or a value's");
         }
     }

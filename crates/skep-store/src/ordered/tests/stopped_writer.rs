@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::super::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start, Trace};
 use crate::naive::{SplitMix64, test_seeds};
-use crate::operation::{PutCondition, Reply};
+use skep_core::operation::{PutCondition, Reply};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -121,7 +121,7 @@ fn run(case: &Case, mvcc: bool, seed: u64) -> (usize, u64, u32) {
         before = after;
         if operation % 16 == 0 {
             leaves = leaves.max(session.check().leaves);
-            height = height.max(store.figures().height);
+            height = height.max(store.statistics().height);
         }
     }
     session.check();

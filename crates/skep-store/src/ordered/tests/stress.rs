@@ -8,7 +8,7 @@ use super::super::window::Target;
 use super::super::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use super::history::{History, Scan, Write};
 use crate::naive::{SplitMix64, test_seeds};
-use crate::operation::{PutCondition, Reply};
+use skep_core::operation::{PutCondition, Reply};
 
 pub(super) const KEY_COUNT: usize = 240;
 /// Long, so that a leaf holds a dozen pairs, and splits and merges are frequent.
@@ -128,7 +128,7 @@ pub(super) fn run_history(settings: &OrderedSettings, seed: u64, write_count: us
         history.scans.extend(scanners.into_iter().flat_map(|thread| thread.join().unwrap()));
     });
     store.session().unwrap().check();
-    assert!(store.figures().space.lids > 20, "leaves were split: {:?}", store.figures());
+    assert!(store.statistics().space.lids > 20, "leaves were split: {:?}", store.statistics());
     history
 }
 
@@ -225,7 +225,7 @@ fn nothing_is_lost_between_threads() {
         });
         assert!(left == expected, "seed {seed}: {} pairs of {}", left.len(), expected.len());
         let checked = session.check();
-        let figures = store.figures();
+        let figures = store.statistics();
         assert_eq!(figures.garbage_bytes, 0, "nothing is under way");
         assert_eq!(figures.space.lids_used, checked.leaves + checked.interior_nodes, "LIDs are in the tree");
     }

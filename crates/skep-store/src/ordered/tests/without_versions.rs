@@ -7,7 +7,7 @@ use std::thread;
 use super::super::{End, OrderedSettings, OrderedStore, Range, Start, Trace};
 use super::stress::{KEY_COUNT, ScanWith, run_history, scan_as_it_is, scan_backwards};
 use crate::naive::{SplitMix64, test_seeds};
-use crate::operation::{PutCondition, Reply};
+use skep_core::operation::{PutCondition, Reply};
 
 fn settings() -> OrderedSettings {
     OrderedSettings { mvcc: false, ..OrderedSettings::new(64 << 20) }
@@ -96,7 +96,7 @@ fn pairs_that_stay_are_shown_once() {
             assert!(outcomes.iter().all(Result::is_ok), "seed {seed}");
         });
         session.check();
-        assert!(store.figures().space.lids > 50, "leaves were divided: {:?}", store.figures());
+        assert!(store.statistics().space.lids > 50, "leaves were divided: {:?}", store.statistics());
     }
 }
 

@@ -7,13 +7,13 @@ use super::{execute, put};
 use crate::hash::Settings;
 use crate::hash::slab::MergeDaemon;
 use crate::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SplitMix64};
-use crate::operation::{Operation, OperationError, Reply, Request};
 use crate::processor::{MERGE_WORK_MAX, Processor, Replies};
+use skep_core::operation::{Operation, OperationError, Reply, Request};
 
 const MEMORY: u64 = 24 << 20;
 /// Zones of that memory.
 const ZONES: u64 = 24;
-/// Grains of a zone, and so the most entries that a pass can have.
+/// Units of a zone, and so the most entries that a pass can have.
 const ZONE_ENTRIES: u64 = 1 << 15;
 /// A pair of this size takes the smallest slab, with a key of eight bytes.
 const SMALL: [u8; 8] = [7; 8];

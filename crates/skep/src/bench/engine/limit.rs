@@ -1,33 +1,35 @@
-//! The limit: how fast one core reaches random lines, with the same prefetching and nothing else to do.
+//! The limit: the rate at which one core reaches random lines, with the same prefetches and no other work.
 //!
-//! A bare loop over a region of the same size touches the lines that an ideal store would touch for the case: one line,
-//! and behind it, at an address that is only known when the line is there, one run of lines more.
+//! A bare loop over a region of the same size touches the lines that an ideal store would touch for the case. It
+//! touches one line, then several adjacent lines. The address of the adjacent lines is only known when the first line
+//! has arrived.
 //!
 //! ```text
-//! batch   announce every first line │ read each, announce its run │ change some runs, read the others
+//! batch   prefetch every first line │ read each, prefetch its pair │ change some pairs, read the others
 //! ```
 //!
-//! Where the lines lie and how many are changed is drawn before the clock runs. Those that are changed come first: a
-//! branch that cannot be predicted would be no part of a limit.
+//! The positions of the lines, and the number of changed ones, are drawn before the clock runs. The changed ones are
+//! first, because a branch that cannot be predicted is not part of a limit.
 
 use std::time::{Duration, Instant};
 
 use skep_measure::Work;
-use skep_store::memory::{GRAIN_SIZE, LINE_SIZE, LocalMemory, Memory, Pointer};
+use skep_store::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, UNIT_SIZE};
 
 use super::measure::Effort;
 
-/// What an ideal store touches for an operation.
+/// The lines that an ideal store touches for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ideal {
-    /// Lines of a pair outside its bucket: adjacent, at an address that the bucket holds. Zero for inline pairs.
+    /// Lines of a pair outside its bucket. They are adjacent, and the bucket holds their address. Zero for inline
+    /// pairs.
     pub(super) dependent_lines: u64,
-    /// Of 256 operations, those that change what they read.
+    /// Number of operations, in 256, that change what they read.
     pub(super) writes_in_256: u16,
 }
 
 impl Ideal {
-    /// Returns the lines of an operation.
+    /// Returns the number of lines of an operation.
     pub(super) fn lines(&self) -> u64 {
         1 + self.dependent_lines
     }
@@ -40,8 +42,8 @@ pub(super) struct BareLoop {
 }
 
 impl BareLoop {
-    /// A region that is touched. Its lines differ, as those of a store do: whoever runs this machine may keep pages of
-    /// zeros in one place.
+    /// Touches the region and fills it. All lines differ, as those of a store do: a host may merge pages of zeros into
+    /// one.
     pub(super) fn new(memory: LocalMemory, random: &mut impl FnMut() -> u64) -> Self {
         memory.prefault();
         let line_count = memory.size() / LINE_SIZE as u64;
@@ -51,36 +53,36 @@ impl BareLoop {
         BareLoop { memory, line_count }
     }
 
-    /// Warms the loop up and measures a slice of it. Returns operations per second.
+    /// Warms the loop up and measures a slice. Returns operations per second.
     pub(super) fn rate(&self, ideal: Ideal, effort: Effort, random: &mut impl FnMut() -> u64) -> f64 {
         let run = |at_least| Ok::<_, std::convert::Infallible>(self.run(ideal, effort.batch, at_least, random));
         let Ok(work) = effort.times.measure(run);
         work.rate()
     }
 
-    /// Runs batches over random lines, at least for this long.
+    /// Runs batches over random lines, for at least this time.
     fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> Work {
         let mut work = Work::default();
-        let mut witness = 0;
+        let mut checksum = 0;
         let mut first = vec![Pointer::new(0); batch];
         let mut second = first.clone();
         while work.spent < at_least {
             let mut write_count = 0;
-            for place in 0..batch {
-                first[place] = self.line(random(), 1);
-                second[place] = self.line(random(), ideal.dependent_lines.max(1));
+            for index in 0..batch {
+                first[index] = self.line(random(), 1);
+                second[index] = self.line(random(), ideal.dependent_lines.max(1));
                 write_count += usize::from(random() & 0xff < u64::from(ideal.writes_in_256));
             }
             let begun = Instant::now();
-            witness ^= self.touch(ideal.dependent_lines as u32, &first, &mut second, write_count);
+            checksum ^= self.touch(ideal.dependent_lines as u32, &first, &mut second, write_count);
             work.add(begun.elapsed(), batch);
         }
-        std::hint::black_box(witness);
+        std::hint::black_box(checksum);
         work
     }
 
-    /// Runs batches over random lines of the first so many, at least for this long. With each line goes work that touches
-    /// no other: so many steps, each dependent on the one before.
+    /// Runs batches over random lines among the first `line_count`, for at least this time. After each line it does
+    /// `steps` steps of work that touches no memory. Each step depends on the one before.
     pub(super) fn run_with_work(
         &self,
         steps: u32,
@@ -90,7 +92,7 @@ impl BareLoop {
         random: &mut impl FnMut() -> u64,
     ) -> Work {
         let mut work = Work::default();
-        let mut witness = 0;
+        let mut checksum = 0;
         let mut lines = vec![Pointer::new(0); batch];
         while work.spent < at_least {
             for line in &mut lines {
@@ -98,53 +100,54 @@ impl BareLoop {
             }
             let begun = Instant::now();
             for line in &lines {
-                self.memory.announce_line(*line);
+                self.memory.prefetch_line(*line);
             }
             for line in &lines {
-                let mut word = self.visit(std::slice::from_ref(line), 1, false);
+                let mut word = self.access(std::slice::from_ref(line), 1, false);
                 for _ in 0..steps {
                     word = (word ^ word >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 }
-                witness ^= word;
+                checksum ^= word;
             }
             work.add(begun.elapsed(), batch);
         }
-        std::hint::black_box(witness);
+        std::hint::black_box(checksum);
         work
     }
 
-    /// Lines of the region.
+    /// Returns the number of lines in the region.
     pub(super) fn line_count(&self) -> u64 {
         self.line_count
     }
 
     fn touch(&self, dependent_lines: u32, first: &[Pointer], second: &mut [Pointer], write_count: usize) -> u64 {
         for pointer in first {
-            self.memory.announce_line(*pointer);
+            self.memory.prefetch_line(*pointer);
         }
         if dependent_lines == 0 {
             let (written, read) = first.split_at(write_count);
-            return self.visit(written, 1, true) ^ self.visit(read, 1, false);
+            return self.access(written, 1, true) ^ self.access(read, 1, false);
         }
-        let run_size = dependent_lines as usize * LINE_SIZE;
-        for (pointer, run) in first.iter().zip(second.iter_mut()) {
-            // The first byte of every line is zero, which the compiler cannot know: the run's address depends on the line.
-            let held = self.memory.with_line(*pointer, |line| line.0[0]);
-            *run = Pointer::new(run.grain() + u32::from(held));
-            self.memory.announce(run.span(run_size));
+        let pair_size = dependent_lines as usize * LINE_SIZE;
+        for (pointer, pair) in first.iter().zip(second.iter_mut()) {
+            // The first byte of every line is zero, which the compiler cannot know. The address of the pair therefore
+            // depends on the line.
+            let zero = self.memory.with_line(*pointer, |line| line.0[0]);
+            *pair = Pointer::new(pair.unit() + u32::from(zero));
+            self.memory.prefetch(pair.span(pair_size));
         }
         let (written, read) = second.split_at(write_count);
-        self.visit(written, dependent_lines, true) ^ self.visit(read, dependent_lines, false)
+        self.access(written, dependent_lines, true) ^ self.access(read, dependent_lines, false)
     }
 
-    /// Reads a word of every line of the runs, and stores another if they are to be changed.
+    /// Reads a word of every line of the pairs, and increments it if `write` is true. A pair has `line_count` lines.
     #[inline]
-    fn visit(&self, runs: &[Pointer], line_count: u32, write: bool) -> u64 {
-        const GRAINS: u32 = (LINE_SIZE / GRAIN_SIZE) as u32;
-        let mut witness = 0;
-        for run in runs {
+    fn access(&self, pairs: &[Pointer], line_count: u32, write: bool) -> u64 {
+        const UNITS: u32 = (LINE_SIZE / UNIT_SIZE) as u32;
+        let mut checksum = 0;
+        for pair in pairs {
             for line in 0..line_count {
-                witness ^= self.memory.with_line(Pointer::new(run.grain() + line * GRAINS), |line| {
+                checksum ^= self.memory.with_line(Pointer::new(pair.unit() + line * UNITS), |line| {
                     let word: [u8; 8] = line.0[8..16].try_into().expect("eight bytes");
                     let word = u64::from_le_bytes(word);
                     if write {
@@ -154,11 +157,11 @@ impl BareLoop {
                 });
             }
         }
-        witness
+        checksum
     }
 
-    /// A random line with `run` lines from it on.
-    fn line(&self, random: u64, run: u64) -> Pointer {
-        Pointer::to_line(((u128::from(random) * u128::from(self.line_count - run)) >> 64) as u64)
+    /// Returns a random line that is followed by `line_count - 1` more.
+    fn line(&self, random: u64, line_count: u64) -> Pointer {
+        Pointer::to_line(((u128::from(random) * u128::from(self.line_count - line_count)) >> 64) as u64)
     }
 }

@@ -1,29 +1,30 @@
-//! The rounds of all cases: in each, every case and its bare loop by turns, both warmed up until their rates are steady.
+//! The rounds of all cases. In each round every case and its bare loop run in turn. Both are warmed up until their
+//! rates are steady.
 //!
 //! ```text
 //! warm up, store │ slice, store │ warm up, bare loop │ slice, bare loop      a round of a case: two rates and a share
 //! ```
 //!
-//! The two sides have different working sets, so each needs a warm-up after the other: `skep_measure` says how long. Of a
-//! case with popular keys it also brings these back to where they are without the bare loop, which never meets a line again.
+//! The two sides have different working sets, so each is warmed up again after the other; `skep_measure` decides how
+//! long. The bare loop evicts popular keys from the caches, and the warm-up brings them back.
 
 use skep_measure::{Figure, Times, Work};
 
 use super::limit::{BareLoop, Ideal};
 
-/// A store with the cases that it is measured in.
+/// A store, and the cases in which it is measured.
 pub(super) trait Subject {
     /// A case.
     type Case;
 
-    /// Returns what an ideal store touches in a case.
+    /// Returns the lines that an ideal store touches in a case.
     fn ideal(&self, case: &Self::Case) -> Ideal;
 
-    /// Runs a case at least for this long. It leaves the store such that any case can be run next.
+    /// Runs a case for at least this time. Afterwards any case can run.
     fn run(&mut self, case: &Self::Case, at_least: std::time::Duration) -> Result<Work, String>;
 }
 
-/// How long and how often.
+/// Batch size, number of rounds and times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
     pub(super) batch: usize,
@@ -31,30 +32,30 @@ pub(super) struct Effort {
     pub(super) times: Times,
 }
 
-/// What all rounds have measured.
+/// The results of all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
-    /// Random lines that the bare loop reads per second.
+    /// Random lines per second that the bare loop reads.
     pub(super) reads: Figure,
-    /// Random lines that it reads and writes per second.
+    /// Random lines per second that the bare loop reads and writes.
     pub(super) writes: Figure,
-    /// One for each case.
+    /// One speed for each case.
     pub(super) cases: Vec<Speed>,
 }
 
-/// The speed of a case. All medians are withheld if one of them spreads too much.
+/// The speed of a case. If one of the spreads is too large, all medians are withheld.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     pub(super) ops_per_s: Figure,
-    /// Lines that the bare loop of this case touches per second.
+    /// Lines per second that the bare loop of this case touches.
     pub(super) limit_lines_per_s: Figure,
-    /// Operations per second over those of the bare loop, round by round.
+    /// Operations per second divided by those of the bare loop, round by round.
     pub(super) of_limit: Figure,
     /// Lines that the bare loop touches for an operation.
     pub(super) limit_lines: u64,
 }
 
-/// Operations per second of both sides, round by round.
+/// Operations per second of store and bare loop, round by round.
 #[derive(Clone, Debug, Default)]
 struct Rates {
     ours: Vec<f64>,
@@ -70,7 +71,7 @@ pub(super) fn measure<S: Subject>(
     random: &mut impl FnMut() -> u64,
 ) -> Result<Measured, String> {
     let times = effort.times;
-    // A host that has put pages away brings them back here.
+    // Each case runs once before the rounds, so that a host that has paged memory out brings it back.
     for case in cases {
         times.warm_up(&mut |at_least| subject.run(case, at_least))?;
     }
@@ -91,7 +92,7 @@ pub(super) fn measure<S: Subject>(
     Ok(Measured { reads, writes, cases })
 }
 
-/// Returns the speed of a case that has this ideal.
+/// Returns the speed of a case with this ideal.
 fn speed(ideal: Ideal, rates: &Rates) -> Speed {
     let limit_lines = ideal.lines();
     let lines_per_s: Vec<f64> = rates.bare.iter().map(|rate| rate * limit_lines as f64).collect();

@@ -1,37 +1,33 @@
-//! The limit with work beside it: what a share of the limit can be on this machine.
+//! The limit with additional work: the largest share of the limit that a store can reach on this machine.
 //!
-//! A prefetch that misses the TLB holds up what follows it until its page walk has ended, so work overlaps with lines only
-//! as far as the machine's page walks are short. The bare loop with some work for each line shows how far that is: the
-//! work takes a known time where all lines are in the cache, and leaves a share of the limit where none is. A store whose
-//! operation takes as long in the cache cannot be expected above that share.
+//! A prefetch that misses the TLB blocks the instructions after it until its page walk has ended. Work therefore
+//! overlaps with lines only as far as the machine's page walks are short. The bare loop with additional work for each
+//! line shows how far that is. First the work is timed where all lines are in the cache. Then the same loop runs where
+//! no line is in the cache, which gives a share of the limit. A store whose operation takes as long in the cache cannot
+//! be expected to exceed that share.
 //!
 //! ```text
-//! batch   announce every line │ read each, compute on what it holds
+//! batch   prefetch every line │ read each, compute on its contents
 //! ```
 
 use std::convert::Infallible;
 
-use skep_measure::Figure;
+use skep_measure::{Figure, LimitWithWork};
 
 use super::limit::BareLoop;
 use super::measure::Effort;
 
-/// Steps of work with each line.
+/// Steps of work for each line.
 const STEPS: [u32; 5] = [4, 8, 16, 32, 64];
-/// Lines that stay in the first level of the cache.
+/// Number of lines that stay in the first-level cache.
 const CACHED_LINE_COUNT: u64 = 256;
 
-/// The bare loop with work for each line.
-#[derive(Debug, serde::Serialize)]
-pub(super) struct WorkBeside {
-    /// Nanoseconds that line and work take in the cache.
-    pub(super) nanoseconds: Figure,
-    /// Lines per second with the work over lines per second without it, none in the cache.
-    pub(super) of_limit: Figure,
-}
-
-/// Measures all amounts of work, in all rounds.
-pub(super) fn work_beside(bare_loop: &BareLoop, effort: Effort, random: &mut impl FnMut() -> u64) -> Vec<WorkBeside> {
+/// Measures all amounts of work in all rounds.
+pub(super) fn measure_limit_with_work(
+    bare_loop: &BareLoop,
+    effort: Effort,
+    random: &mut impl FnMut() -> u64,
+) -> Vec<LimitWithWork> {
     let all = bare_loop.line_count();
     let mut rate = |steps, line_count| {
         let run =
@@ -47,7 +43,7 @@ pub(super) fn work_beside(bare_loop: &BareLoop, effort: Effort, random: &mut imp
             cached.push(1e9 / rate(steps, CACHED_LINE_COUNT));
         }
         let [nanoseconds, of_limit] = Figure::row([Figure::of(&cached), Figure::of_ratio(&with, &without)]);
-        WorkBeside { nanoseconds, of_limit }
+        LimitWithWork { nanoseconds, of_limit }
     };
     STEPS.into_iter().map(&mut of_steps).collect()
 }

@@ -1,10 +1,10 @@
-//! The cases of the hash store: which operations, on which keys, and what an ideal store would touch for them.
+//! The cases of the hash store: their operations, their keys, and the lines that an ideal store would touch for them.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::function::UpdateFunction;
+use skep_core::function::UpdateFunction;
+use skep_core::operation::{Operation, PutCondition, Request, Shape as UpdateShape, Update};
 use skep_store::memory::{LINE_SIZE, Memory};
-use skep_store::operation::{Operation, PutCondition, Request, Shape as UpdateShape, Update};
 
 use super::corpus::{Corpus, KEY_SIZE_MAX};
 use crate::bench::distribution::{Distribution, Generator};
@@ -18,7 +18,7 @@ pub(super) struct Case {
     keys: Keys,
 }
 
-/// What is done.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Get,
@@ -26,11 +26,11 @@ enum Kind {
     Delete,
     /// An atomic addition to the value, or to every element of it.
     Add,
-    /// Puts, so many of 256, and gets.
+    /// Puts, this many of 256, and gets.
     Mix(u8),
 }
 
-/// To which keys.
+/// The keys of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     Uniform,
@@ -38,7 +38,7 @@ enum Keys {
     /// One key.
     One,
     /// Keys that do not exist; [`Kind::Delete`] of them restores the corpus.
-    Fresh,
+    New,
 }
 
 const fn case(name: &'static str, kind: Kind, keys: Keys) -> Case {
@@ -49,8 +49,8 @@ const fn case(name: &'static str, kind: Kind, keys: Keys) -> Case {
 pub(super) const CASES: [Case; 13] = [
     case("get_uniform", Kind::Get, Keys::Uniform),
     case("put_existing", Kind::Put, Keys::Uniform),
-    case("put_new", Kind::Put, Keys::Fresh),
-    case("delete", Kind::Delete, Keys::Fresh),
+    case("put_new", Kind::Put, Keys::New),
+    case("delete", Kind::Delete, Keys::New),
     case("fetch_add_uniform", Kind::Add, Keys::Uniform),
     case("fetch_add_one_key", Kind::Add, Keys::One),
     case("ycsb_a_uniform", Kind::Mix(128), Keys::Uniform),
@@ -63,7 +63,7 @@ pub(super) const CASES: [Case; 13] = [
 ];
 
 impl Case {
-    /// Whether the case takes part when this distribution was chosen; `None`: both.
+    /// Returns true if the case runs with this distribution; `None` runs both.
     pub(super) fn takes_part(&self, distribution: Option<Distribution>) -> bool {
         match (self.keys, distribution) {
             (Keys::Zipf, Some(distribution)) => distribution == Distribution::Zipf,
@@ -72,7 +72,7 @@ impl Case {
         }
     }
 
-    /// What an ideal store touches.
+    /// Returns the lines that an ideal store touches.
     pub(super) fn ideal(&self, is_inline: bool, kv_size: usize) -> Ideal {
         let dependent_lines = if is_inline { 0 } else { kv_size.div_ceil(LINE_SIZE) as u64 };
         let writes_in_256 = match self.kind {
@@ -83,11 +83,11 @@ impl Case {
         Ideal { dependent_lines, writes_in_256 }
     }
 
-    /// Returns the case that undoes what this one does, if its keys run out: fresh ones are put until so many are new as
-    /// may be, and deleted until none is left.
+    /// Returns the case that undoes this one when its keys run out. New keys are put until as many exist as allowed,
+    /// and deleted until none is left.
     pub(super) fn opposite(&self) -> Option<Case> {
         let opposite = if self.kind == Kind::Delete { Kind::Put } else { Kind::Delete };
-        (self.keys == Keys::Fresh).then_some(Case { kind: opposite, ..*self })
+        (self.keys == Keys::New).then_some(Case { kind: opposite, ..*self })
     }
 }
 
@@ -96,22 +96,22 @@ pub(super) struct Draw {
     random: Xoshiro256PlusPlus,
     zipf: Generator,
     pair_count: u64,
-    /// Where fresh keys begin to be new, and to be deleted.
-    fresh: [u64; 2],
+    /// The next new key to put, and the next one to delete.
+    new_keys: [u64; 2],
 }
 
 impl Draw {
     pub(super) fn new(random: Xoshiro256PlusPlus, pair_count: u64) -> Self {
-        Draw { random, zipf: Generator::new(Distribution::Zipf, pair_count), pair_count, fresh: [pair_count; 2] }
+        Draw { random, zipf: Generator::new(Distribution::Zipf, pair_count), pair_count, new_keys: [pair_count; 2] }
     }
 
-    /// The record numbers of a batch, and which of them are written. Fewer when fresh keys run out: at most one pair of a
-    /// hundred is new at a time.
+    /// Draws the records of a batch; the flag is true for a write. The batch is smaller when new keys run out: at most
+    /// one pair in a hundred is new at a time.
     pub(super) fn batch(&mut self, case: &Case, size: usize, records: &mut Vec<(u64, bool)>) {
-        let fresh_count = self.fresh[0] - self.fresh[1];
+        let new_count = self.new_keys[0] - self.new_keys[1];
         let size = match case.kind {
-            Kind::Delete => size.min(fresh_count as usize),
-            _ if case.keys == Keys::Fresh => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
+            Kind::Delete => size.min(new_count as usize),
+            _ if case.keys == Keys::New => size.min(((self.pair_count / 100).max(1) - new_count) as usize),
             _ => size,
         };
         records.clear();
@@ -120,8 +120,8 @@ impl Draw {
                 Keys::Uniform => self.random.random_range(0..self.pair_count),
                 Keys::Zipf => self.zipf.draw(&mut self.random),
                 Keys::One => 0,
-                Keys::Fresh => {
-                    let [put_next, delete_next] = &mut self.fresh;
+                Keys::New => {
+                    let [put_next, delete_next] = &mut self.new_keys;
                     let next = if case.kind == Kind::Delete { delete_next } else { put_next };
                     *next += 1;
                     *next - 1
@@ -136,7 +136,7 @@ impl Draw {
     }
 }
 
-/// Executes a batch and returns what `timed` makes of it.
+/// Builds a batch and passes it to `timed`. Returns the result of `timed`.
 pub(super) fn execute<M: Memory, T>(
     corpus: &mut Corpus<M>,
     case: &Case,

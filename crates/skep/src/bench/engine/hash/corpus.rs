@@ -1,12 +1,12 @@
-//! The pairs of the hash store: numbered, of one size, put until a share of the memory is data.
+//! The pairs of the hash store. They are numbered, have one size, and are put until they fill a share of the memory.
 
-use skep_store::function::Element;
+use skep_core::function::Element;
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::Memory;
-use skep_store::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::processor::{Processor, Replies};
 
-/// Sizes of the pairs and how many there are.
+/// Sizes and number of the pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) key_size: usize,
@@ -14,23 +14,24 @@ pub(super) struct Shape {
     pub(super) pair_count: u64,
 }
 
-/// Longest key of the corpus: eight bytes make more keys than a memory holds.
+/// Size of the longest key. Eight bytes make more different keys than fit into the memory.
 pub(super) const KEY_SIZE_MAX: usize = 8;
 
 impl Shape {
-    /// Pairs of `kv_size` bytes, at least two, that fill this share of a memory.
+    /// Returns the shape of pairs of `kv_size` bytes, at least two, that fill this share of a memory.
     pub(super) fn new(kv_size: usize, memory_size: u64, utilization: f64) -> Self {
         let key_size = KEY_SIZE_MAX.min(kv_size - 1);
         let pair_count = (memory_size as f64 * utilization / kv_size as f64) as u64;
         Shape { key_size, value_size: kv_size - key_size, pair_count: pair_count.max(1) }
     }
 
-    /// The key of a pair. Different numbers have different keys: multiplying by an odd number can be undone.
+    /// Returns the key of a pair. Different numbers have different keys, since multiplying by an odd number is
+    /// invertible.
     pub(super) fn key(&self, number: u64) -> [u8; KEY_SIZE_MAX] {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
     }
 
-    /// The widest integer that divides a value.
+    /// Returns the widest integer whose width divides the size of a value.
     pub(super) fn element(&self) -> Element {
         match self.value_size.trailing_zeros() {
             0 => Element::U8,
@@ -41,7 +42,7 @@ impl Shape {
     }
 }
 
-/// A store with the pairs in it.
+/// A store that holds the pairs.
 pub(super) struct Corpus<M> {
     pub(super) processor: Processor<M>,
     pub(super) replies: Replies,
@@ -49,7 +50,7 @@ pub(super) struct Corpus<M> {
 }
 
 impl<M: Memory> Corpus<M> {
-    /// Puts all pairs.
+    /// Opens a store and puts all pairs.
     pub(super) fn new(memory: M, settings: &Settings, shape: Shape) -> Result<Self, String> {
         let processor = Processor::with_memory(memory, settings).map_err(|error| error.to_string())?;
         let mut corpus = Corpus { processor, replies: Replies::with_budget(usize::MAX), shape };
@@ -61,13 +62,13 @@ impl<M: Memory> Corpus<M> {
             let requests: Vec<_> =
                 keys.iter().map(|key| Request { key: &key[..shape.key_size], operation: put }).collect();
             corpus.processor.execute(&requests, &mut corpus.replies);
-            // Puts may be repeated: while slabs are being merged some are left for later.
+            // The store defers some puts while slabs are being merged. Puts can be repeated.
             while corpus.replies.deferred_count() > 0 {
                 corpus.processor.execute(&requests, &mut corpus.replies);
             }
             if let Some(reply) = corpus.replies.iter().find(|reply| *reply != Reply::Done) {
                 return Err(format!(
-                    "pair {number} of {} was answered {reply:?}: choose a smaller --utilization",
+                    "pair {number} of {}: the reply is {reply:?}: choose a smaller --utilization",
                     shape.pair_count
                 ));
             }

@@ -1,5 +1,5 @@
-//! The hash store: its cases, its corpus, and what its reservation station costs. Accesses are counted on a smaller store of
-//! the same utilization.
+//! Measures the hash store: its cases, and the cost of its reservation station. Accesses are counted on a smaller store
+//! of the same utilization.
 
 mod case;
 mod corpus;
@@ -9,30 +9,29 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{SPREAD_MAX, Work};
+use skep_core::operation::Reply;
+use skep_measure::{EngineReport, SPREAD_MAX, Work};
 use skep_store::hash::Settings;
 use skep_store::memory::{CountingMemory, LocalMemory, Memory};
-use skep_store::operation::Reply;
 
 use self::case::{CASES, Case, Draw, execute};
 use self::corpus::{Corpus, Shape};
-pub(super) use self::station::Cost;
 use super::limit::Ideal;
 use super::measure::{Speed, Subject, measure as measure_rounds};
-use super::report::{Figures, Report};
-use super::work::work_beside;
+use super::report::figures;
+use super::work::measure_limit_with_work;
 use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
 use crate::failure::Failure;
 
-/// Bytes of a pair unless another size is asked for.
+/// Default size of a pair, in bytes.
 const KV_SIZE: u64 = 10;
-/// Memory of the store on which accesses are counted.
+/// Memory of the store that counts accesses.
 const COUNTED_MEMORY_SIZE: u64 = 32 << 20;
-/// Operations over which accesses are counted.
+/// Number of operations for which accesses are counted.
 const COUNTED_OPERATIONS: usize = 64 << 10;
 
-/// A store with its pairs, and what draws operations.
+/// A store with its pairs, and the generator of its operations.
 struct Hash {
     corpus: Corpus<LocalMemory>,
     draw: Draw,
@@ -73,14 +72,14 @@ impl Hash {
         });
         let mut replies = self.corpus.replies.iter();
         match replies.find(|reply| !matches!(reply, Reply::Done | Reply::Value(_))) {
-            Some(reply) => Err(format!("{}: answered {reply:?}", case.name)),
+            Some(reply) => Err(format!("{}: the reply is {reply:?}", case.name)),
             None => Ok(spent),
         }
     }
 
-    /// Undoes all that a case has done whose keys have run out. This is not measured.
+    /// Undoes the operations of a case whose keys have run out. This is not measured.
     fn undo(&mut self, case: &Case) -> Result<(), String> {
-        let opposite = case.opposite().expect("only fresh keys run out");
+        let opposite = case.opposite().expect("only new keys run out");
         let mut records = Vec::new();
         loop {
             self.draw.batch(&opposite, self.batch, &mut records);
@@ -92,12 +91,12 @@ impl Hash {
     }
 }
 
-/// Loads and measures.
-pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+/// Loads the store and measures all cases.
+pub(super) fn measure(arguments: &Arguments) -> Result<EngineReport, Failure> {
     let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
     let utilization = arguments.utilization;
     let settings = |memory| {
-        // A few per mille more than the corpus needs, for the pairs that are put and deleted again.
+        // One per cent more than the corpus needs, for the pairs that are put and deleted again.
         Settings::for_utilization(memory, kv_size, utilization + 0.01, 1).filter(|_| utilization > 0.0).ok_or_else(
             || {
                 Failure::Usage(format!(
@@ -112,7 +111,8 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     memory.prefault();
     let shape = |memory| Shape::new(kv_size, memory, utilization);
     let corpus = Corpus::new(memory, &store_settings, shape(arguments.memory.0)).map_err(runtime)?;
-    // Behind the corpus: a host that takes back what lies idle would put it away while the corpus is filled.
+    // The bare loop is created after the corpus. A host that reclaims idle memory would take the loop's memory while
+    // the corpus is filled.
     let mut random = {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
         move || rand::Rng::next_u64(&mut random)
@@ -125,21 +125,21 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let mut hash = Hash { corpus, draw, batch: effort.batch, is_inline, kv_size };
     let measured = measure_rounds(&mut hash, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
     let station = station::costs(&mut hash.corpus, &mut hash.draw, effort);
-    let limit_with_work = work_beside(&bare_loop, effort, &mut random);
+    let limit_with_work = measure_limit_with_work(&bare_loop, effort, &mut random);
 
     let counted_settings = settings(COUNTED_MEMORY_SIZE)?;
     let counted_memory = LocalMemory::new(COUNTED_MEMORY_SIZE).map_err(|error| runtime(error.to_string()))?;
     let counted_memory = CountingMemory::new(counted_memory);
     let mut counted = Corpus::new(counted_memory, &counted_settings, shape(COUNTED_MEMORY_SIZE)).map_err(runtime)?;
     let mut counted_draw = Draw::new(Xoshiro256PlusPlus::seed_from_u64(3), counted.shape.pair_count);
-    let figures = |(case, speed): (&Case, &Speed)| {
+    let count_and_report = |(case, speed): (&Case, &Speed)| {
         let (accesses, lines) = count(&mut counted, &mut counted_draw, case, effort.batch);
-        Figures::new(case.name, *speed, accesses, lines)
+        figures(case.name, *speed, accesses, lines)
     };
-    Ok(Report {
-        skep: env!("CARGO_PKG_VERSION"),
+    Ok(EngineReport {
+        skep: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine(),
-        engine: "hash",
+        engine: "hash".to_owned(),
         memory: arguments.memory.0,
         kv_size: kv_size as u64,
         utilization,
@@ -150,13 +150,13 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         spread_max: SPREAD_MAX,
         limit_read: measured.reads,
         limit_rmw: measured.writes,
-        cases: cases.iter().zip(&measured.cases).map(figures).collect(),
-        station: Some(station),
+        cases: cases.iter().zip(&measured.cases).map(count_and_report).collect(),
+        station,
         limit_with_work,
     })
 }
 
-/// Accesses and lines of an operation.
+/// Returns the accesses and lines of an operation.
 fn count<M: Memory>(corpus: &mut Corpus<CountingMemory<M>>, draw: &mut Draw, case: &Case, batch: usize) -> (f64, f64) {
     let mut records = Vec::new();
     let before = corpus.processor.memory().counts();

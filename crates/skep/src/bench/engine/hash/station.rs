@@ -1,28 +1,29 @@
-//! What the reservation station costs, and what it gains.
+//! The cost and the gain of the reservation station.
 //!
-//! Cost: the same case on batches of which no two requests share a bucket, by turns with the station and without it, each
-//! warmed up. What requests cost that needlessly share a slot is in it. Gain: Zipf reads, which may do without a station, and one key,
-//! where the alternative is to stall: every request waits for the one before.
+//! The cost is measured on batches in which no two requests share a bucket. The same case runs with the station and
+//! without it in turn, each warmed up. The cost includes requests that share a slot without sharing a key. The gain is
+//! measured in two cases. Zipf reads are correct without a station. For a single key the alternative is a stall: each
+//! request waits for the one before.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use skep_measure::{Figure, Work};
+use skep_measure::{Figure, StationCost, Work};
 use skep_store::memory::LocalMemory;
 
 use super::case::{CASES, Case, Draw, execute};
 use super::corpus::Corpus;
 use crate::bench::engine::measure::Effort;
 
-/// How the requests of a case are drawn, and what the station is compared with.
+/// How the requests of a case are drawn, and the alternative to the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
-    /// Requests of different buckets, and no station.
+    /// Requests of different buckets, compared with no station.
     Apart,
-    /// Any requests, and no station: they only read.
+    /// Any requests, compared with no station: they only read.
     Reads,
-    /// Any requests, each in a batch of its own.
+    /// Any requests, compared with one request in each batch.
     Stalling,
 }
 
@@ -34,16 +35,8 @@ const COMPARISONS: [(&str, Comparison); 5] = [
     ("fetch_add_one_key", Comparison::Stalling),
 ];
 
-/// What the station costs in a case.
-#[derive(Debug, serde::Serialize)]
-pub(in super::super) struct Cost {
-    pub(in super::super) case: &'static str,
-    /// Time with the station / time without it: below one it gains.
-    pub(in super::super) time_over_without: Figure,
-}
-
-/// Compares all cases.
-pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<Cost> {
+/// Compares the time with and without the station in each case.
+pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<StationCost> {
     let case_named = |name| CASES.into_iter().find(|case| case.name == name).expect("a case of this name");
     let cost = |(name, comparison): (&'static str, Comparison)| {
         let case = case_named(name);
@@ -58,12 +51,12 @@ pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: E
             }
         }
         let [with, without] = &rates;
-        Cost { case: name, time_over_without: Figure::of_ratio(without, with) }
+        StationCost { case: name.to_owned(), time_over_without: Figure::of_ratio(without, with) }
     };
     COMPARISONS.into_iter().map(cost).collect()
 }
 
-/// Runs a case with the station or without it, at least for this long.
+/// Runs a case with the station or without it, for at least this time.
 fn run(
     corpus: &mut Corpus<LocalMemory>,
     draw: &mut Draw,

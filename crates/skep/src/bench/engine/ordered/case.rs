@@ -1,7 +1,9 @@
-//! The cases of the ordered store: which operations, on which keys, and what an ideal store would touch for them.
+//! The cases of the ordered store: their operations, their keys, and the lines that an ideal store would touch for
+//! them.
 //!
-//! A case is a [`Mix`], those of YCSB and of Honeycomb's cloud storage (section 6.2) among them, or it fills or empties. What a
-//! mix inserts is deleted again behind the clock, so that all cases meet the same store.
+//! A case is a [`Mix`], or it only inserts or only deletes. The mixes are those of YCSB and of Honeycomb's cloud
+//! storage (section 6.2). The keys that a mix inserts are deleted outside the measured time, so that all cases run on
+//! the same store.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -17,26 +19,26 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     kind: Kind,
     keys: Keys,
-    /// Whether the gets of a batch, and its scans, go through the tree together, and its writes are announced.
+    /// True if the gets of a batch descend the tree in lock step, and so do its scans, and its writes are prefetched.
     pub(super) is_batched: bool,
 }
 
-/// What is done.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Mix(Mix),
-    /// Puts to new keys, uniformly random as all keys are.
+    /// Puts to new keys; all keys are uniformly random.
     Insert,
-    /// Of the keys that a case has inserted.
+    /// Deletes of keys that a case has inserted.
     Delete,
 }
 
-/// Which keys are popular.
+/// The distribution of popularity over the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     Uniform,
     Zipf,
-    /// The keys inserted last.
+    /// The keys inserted last are the most popular.
     Latest,
 }
 
@@ -52,18 +54,18 @@ const fn single(name: &'static str, mix: Mix) -> Case {
     Case { name, kind: Kind::Mix(mix), keys: Keys::Uniform, is_batched: false }
 }
 
-const fn fresh(name: &'static str, kind: Kind) -> Case {
+const fn only(name: &'static str, kind: Kind) -> Case {
     Case { name, kind, keys: Keys::Uniform, is_batched: true }
 }
 
-/// All cases. Of `cloud_80_zipf`, 80 of 100 operations read.
+/// All cases. In `cloud_80_zipf`, 80 of 100 operations read.
 pub(super) const CASES: [Case; 32] = [
     mix("get_uniform", GETS, Keys::Uniform),
     single("get_single_uniform", GETS),
     mix("put_existing", PUTS, Keys::Uniform),
     single("put_existing_single", PUTS),
-    fresh("put_new", Kind::Insert),
-    fresh("delete", Kind::Delete),
+    only("put_new", Kind::Insert),
+    only("delete", Kind::Delete),
     mix("scan_24_uniform", SCANS, Keys::Uniform),
     single("scan_24_single_uniform", SCANS),
     mix("ycsb_a_uniform", Mix::A, Keys::Uniform),
@@ -93,7 +95,7 @@ pub(super) const CASES: [Case; 32] = [
 ];
 
 impl Case {
-    /// Whether the case takes part when this distribution was chosen; `None`: all.
+    /// Returns true if the case runs with this distribution; `None` runs all.
     pub(super) fn takes_part(&self, distribution: Option<Distribution>) -> bool {
         let own = match self.keys {
             Keys::Uniform => Distribution::Uniform,
@@ -103,8 +105,8 @@ impl Case {
         self.opposite().is_some() || distribution.is_none_or(|distribution| distribution == own)
     }
 
-    /// What an ideal store touches: it finds the leaf by what the caches hold, one line that says where in the leaf the
-    /// key is, and behind it the pairs, adjacent.
+    /// Returns the lines that an ideal store touches. It finds the leaf in lines that the caches hold. Then it reads
+    /// one line that tells the offset of the key in the leaf, and the adjacent lines of the pairs.
     pub(super) fn ideal(&self, kv_size: usize) -> Ideal {
         let pair_lines = kv_size.div_ceil(LINE_SIZE);
         let Kind::Mix(mix) = self.kind else {
@@ -119,8 +121,8 @@ impl Case {
         Ideal { dependent_lines: mean as u64, writes_in_256: writes_in_256 as u16 }
     }
 
-    /// Returns the case that undoes what this one does, if its keys run out: those that it inserts until so many are new as
-    /// may be, or those that it deletes.
+    /// Returns the case that undoes this one when its keys run out. A case of inserts stops when as many keys are new
+    /// as allowed, and a case of deletes when none is left.
     pub(super) fn opposite(&self) -> Option<Case> {
         match self.kind {
             Kind::Mix(_) => None,
@@ -130,11 +132,11 @@ impl Case {
     }
 }
 
-/// An operation that was drawn.
+/// An operation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Get,
-    /// So many pairs.
+    /// A scan of this many pairs.
     Scan(usize),
     Put,
     Delete,
@@ -143,7 +145,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Whether it may change the store.
+    /// Returns true if it may change the store.
     pub(super) fn is_write(self) -> bool {
         !matches!(self, Operation::Get | Operation::Scan(_))
     }
@@ -155,33 +157,35 @@ pub(super) struct Draw {
     zipf: Generator,
     latest: Generator,
     pair_count: u64,
-    /// Records that a case has inserted and not deleted: the first of them, and the one behind the last.
-    fresh: std::ops::Range<u64>,
+    /// Records that a case has inserted and not yet deleted.
+    inserted: std::ops::Range<u64>,
 }
 
 impl Draw {
     pub(super) fn new(random: Xoshiro256PlusPlus, pair_count: u64) -> Self {
         let generator = |distribution| Generator::new(distribution, pair_count);
         let (zipf, latest) = (generator(Distribution::Zipf), generator(Distribution::Latest));
-        Draw { random, zipf, latest, pair_count, fresh: pair_count..pair_count }
+        Draw { random, zipf, latest, pair_count, inserted: pair_count..pair_count }
     }
 
-    /// The records and operations of a batch. Fewer when a case that only inserts has put one new pair for a hundred old
-    /// ones, or one that deletes has come to the end of them.
+    /// Draws the records and operations of a batch. The batch is smaller when inserts have added one
+    /// new pair for a hundred old ones, or when no key is left to delete.
     pub(super) fn batch(&mut self, case: &Case, size: usize, operations: &mut Vec<(u64, Operation)>) {
-        let fresh_count = self.fresh.end - self.fresh.start;
+        let inserted_count = self.inserted.end - self.inserted.start;
         let size = match case.kind {
             Kind::Mix(_) => size,
-            Kind::Insert => size.min(((self.pair_count / 100).max(1) - fresh_count) as usize),
-            Kind::Delete => size.min(fresh_count as usize),
+            Kind::Insert => size.min(((self.pair_count / 100).max(1) - inserted_count) as usize),
+            Kind::Delete => size.min(inserted_count as usize),
         };
         operations.clear();
-        // The reads of a batch come before its writes, so they know the records of earlier batches only.
-        let known = self.fresh.clone();
+        // The reads of a batch are executed before its writes, so they can only read records of earlier batches.
+        let known = self.inserted.clone();
         for _ in 0..size {
             operations.push(match case.kind {
                 Kind::Insert => self.insert(),
-                Kind::Delete => (self.next_fresh().expect("there are as many"), Operation::Delete),
+                Kind::Delete => {
+                    (self.next_inserted().expect("the batch is not larger than their number"), Operation::Delete)
+                }
                 Kind::Mix(mix) if self.random.random_range(0..100) < mix.writes_in_100 => match mix.write {
                     Write::Insert => self.insert(),
                     Write::Update => (self.record(case, &known), Operation::Put),
@@ -196,18 +200,18 @@ impl Draw {
         }
     }
 
-    /// A new record, to be put.
+    /// Returns a new record and its put.
     fn insert(&mut self) -> (u64, Operation) {
-        self.fresh.end += 1;
-        (self.fresh.end - 1, Operation::Put)
+        self.inserted.end += 1;
+        (self.inserted.end - 1, Operation::Put)
     }
 
-    /// The next record that was inserted, to be deleted.
-    pub(super) fn next_fresh(&mut self) -> Option<u64> {
-        self.fresh.next()
+    /// Returns the next inserted record, which the caller deletes.
+    pub(super) fn next_inserted(&mut self) -> Option<u64> {
+        self.inserted.next()
     }
 
-    /// A record that exists; `known` are those that were inserted.
+    /// Draws a record that exists. `known` are the inserted ones among them.
     fn record(&mut self, case: &Case, known: &std::ops::Range<u64>) -> u64 {
         match case.keys {
             Keys::Uniform => self.random.random_range(0..self.pair_count),

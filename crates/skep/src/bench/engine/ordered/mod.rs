@@ -1,7 +1,8 @@
-//! The ordered store: loaded in random order, then read, written and scanned, one operation after the other or in batches.
+//! Measures the ordered store. It is loaded in random order, then read, written and scanned, one operation after the
+//! other or in batches.
 //!
-//! Lines are counted on a store of the same size in the place of the timed one, operation by operation: those that an
-//! operation reads, each once. Adjacent ones are one access. What a writer writes is not counted.
+//! Lines are counted on a second store of the same size, one operation at a time. Each line that an operation reads
+//! counts once, and adjacent lines are one access. Lines that an operation writes are not counted.
 
 mod case;
 mod corpus;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{SPREAD_MAX, Work};
+use skep_measure::{EngineCase, EngineReport, SPREAD_MAX, TreeStatistics, Work};
 use skep_store::memory::LINE_SIZE;
 use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Trace};
 
@@ -18,18 +19,18 @@ use self::case::{CASES, Case, Draw, Operation};
 use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
 use super::limit::Ideal;
 use super::measure::{Subject, measure as measure_rounds};
-use super::report::{Figures, Report, TreeFigures};
-use super::work::work_beside;
+use super::report::figures;
+use super::work::measure_limit_with_work;
 use super::{Arguments, bare_loop};
 use crate::bench::report::machine;
 use crate::failure::Failure;
 
-/// Bytes of a pair unless another size is asked for: the paper's.
+/// Default size of a pair, in bytes: the paper's.
 const KV_SIZE: u64 = 32;
-/// Operations over which lines are counted.
+/// Number of operations for which lines are counted.
 const COUNTED_OPERATIONS: usize = 4 << 10;
 
-/// A store with its pairs, and what draws operations.
+/// A store with its pairs, and the generator of its operations.
 struct Ordered<'s, T: Trace> {
     corpus: Corpus<'s, T>,
     draw: Draw,
@@ -37,17 +38,17 @@ struct Ordered<'s, T: Trace> {
 }
 
 impl<T: Trace> Ordered<'_, T> {
-    /// Deletes what a mix has inserted.
+    /// Deletes the keys that a mix has inserted.
     fn restore(&mut self, case: &Case) -> Result<(), String> {
         if case.opposite().is_some() {
             return Ok(());
         }
-        let fresh: Vec<_> =
-            std::iter::from_fn(|| self.draw.next_fresh()).map(|record| (record, Operation::Delete)).collect();
-        self.corpus.execute(&fresh, false).map(|_| ())
+        let inserted: Vec<_> =
+            std::iter::from_fn(|| self.draw.next_inserted()).map(|record| (record, Operation::Delete)).collect();
+        self.corpus.execute(&inserted, false).map(|_| ())
     }
 
-    /// Undoes all that a case has done whose keys have run out. This is not measured.
+    /// Undoes the operations of a case whose keys have run out. This is not measured.
     fn undo(&mut self, case: &Case) -> Result<(), String> {
         let opposite = case.opposite().expect("only the keys of inserts and deletes run out");
         let mut operations = Vec::new();
@@ -85,8 +86,8 @@ impl<T: Trace> Subject for Ordered<'_, T> {
     }
 }
 
-/// Loads and measures.
-pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
+/// Loads the store and measures all cases.
+pub(super) fn measure(arguments: &Arguments) -> Result<EngineReport, Failure> {
     let kv_size = arguments.kv_size.unwrap_or(KV_SIZE) as usize;
     let utilization = arguments.utilization;
     if kv_size < KV_SIZE_MIN {
@@ -95,7 +96,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         )));
     }
     if !(utilization > 0.0 && utilization < 1.0) {
-        return Err(Failure::Usage(format!("no store is {utilization} full: choose another --utilization")));
+        return Err(Failure::Usage(format!("a store cannot be {utilization} full: choose another --utilization")));
     }
     let runtime = Failure::Runtime;
     let settings = OrderedSettings::new(arguments.memory.0);
@@ -106,19 +107,19 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let store = OrderedStore::new(&settings).map_err(|error| runtime(error.to_string()))?;
     let session = store.session().expect("the first session");
     let corpus = Corpus::new(session, shape, || ()).map_err(runtime)?;
-    let figures = store.figures();
-    let taken = figures.space.touched_bytes + figures.space.lids * size_of::<u32>() as u64;
-    let memory_per_raw_byte = taken as f64 / (shape.pair_count * kv_size as u64) as f64;
-    let tree = TreeFigures { pairs: shape.pair_count, height: figures.height, memory_per_raw_byte };
+    let statistics = store.statistics();
+    let memory_used = statistics.space.touched_bytes + statistics.space.lids * size_of::<u32>() as u64;
+    let memory_per_raw_byte = memory_used as f64 / (shape.pair_count * kv_size as u64) as f64;
+    let tree = TreeStatistics { pairs: shape.pair_count, height: statistics.height, memory_per_raw_byte };
     let mut random = {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
         move || rand::Rng::next_u64(&mut random)
     };
-    let bare_loop = bare_loop(taken, &mut random)?;
+    let bare_loop = bare_loop(memory_used, &mut random)?;
     let draw = |seed| Draw::new(Xoshiro256PlusPlus::seed_from_u64(seed), shape.pair_count);
     let mut ordered = Ordered { corpus, draw: draw(1), batch: effort.batch };
     let measured = measure_rounds(&mut ordered, &cases, effort, &bare_loop, &mut random).map_err(runtime)?;
-    let limit_with_work = work_beside(&bare_loop, effort, &mut random);
+    let limit_with_work = measure_limit_with_work(&bare_loop, effort, &mut random);
     drop((ordered, bare_loop));
     drop(store);
 
@@ -127,16 +128,16 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
     let session = store.session().expect("the first session");
     let corpus = Corpus::new(session, shape, || _ = store.trace().take()).map_err(runtime)?;
     let mut counted = Ordered { corpus, draw: draw(3), batch: 1 };
-    let mut figures = Vec::new();
+    let mut reported = Vec::new();
     for (case, speed) in cases.iter().zip(&measured.cases) {
         let (accesses, lines) = count(&mut counted, store.trace(), case).map_err(runtime)?;
         let bytes_read = Some(lines * LINE_SIZE as f64);
-        figures.push(Figures { bytes_read, ..Figures::new(case.name, *speed, accesses, lines) });
+        reported.push(EngineCase { bytes_read, ..figures(case.name, *speed, accesses, lines) });
     }
-    Ok(Report {
-        skep: env!("CARGO_PKG_VERSION"),
+    Ok(EngineReport {
+        skep: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine(),
-        engine: "ordered",
+        engine: "ordered".to_owned(),
         memory: arguments.memory.0,
         kv_size: kv_size as u64,
         utilization,
@@ -147,13 +148,13 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         spread_max: SPREAD_MAX,
         limit_read: measured.reads,
         limit_rmw: measured.writes,
-        cases: figures,
-        station: None,
+        cases: reported,
+        station: Vec::new(),
         limit_with_work,
     })
 }
 
-/// Accesses and lines that an operation reads.
+/// Returns the accesses and lines that an operation reads.
 fn count(counted: &mut Ordered<'_, LinesTouched>, touched: &LinesTouched, case: &Case) -> Result<(f64, f64), String> {
     let (mut accesses, mut lines, mut done) = (0, 0, 0);
     let mut operations = Vec::new();
@@ -164,9 +165,9 @@ fn count(counted: &mut Ordered<'_, LinesTouched>, touched: &LinesTouched, case: 
             break;
         }
         counted.corpus.execute(&operations, case.is_batched)?;
-        let touched = touched.take();
-        accesses += touched.runs;
-        lines += touched.lines;
+        let counts = touched.take();
+        accesses += counts.runs;
+        lines += counts.lines;
         done += 1;
     }
     counted.restore(case)?;

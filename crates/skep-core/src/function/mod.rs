@@ -1,7 +1,7 @@
 //! λ: the functions that run next to the data (KV-Direct, section 3.2).
 //!
-//! Built-in functions are named on the wire by their code. Each works on a run of elements without help from the
-//! client; integers wrap, elements are little-endian and lie one behind another:
+//! Requests name built-in functions by their code. Each function works on a range of elements without help from the
+//! client. Integers wrap. Elements are little-endian and stored one after another:
 //!
 //! ```text
 //! value           | v0 | v1 | v2 | ...
@@ -11,22 +11,20 @@
 //!                 | expected0 | new0 | expected1 | new1 | ...
 //! ```
 //!
-//! [`update`], [`reduce`] and [`filter`] run on byte slices and allocate nothing of their own. Each can be called
-//! on a value piece by piece, as long as no element is cut in two: large values lie in slabs of 512 bytes.
+//! [`update`], [`reduce`] and [`filter`] work on byte slices and allocate nothing of their own. Each can be called on
+//! the pieces of a value, if no element is cut in two. The stores need this because a value may span several slabs of
+//! 512 bytes.
 //!
-//! Floating point: results are the same bytes on every machine, whichever way the loop was compiled. Sums are
-//! added in the order of the elements, products are rounded before they are added, and an arithmetic result that
-//! is not a number is stored as the one quiet NaN with no payload (`0x7fc00000`, `0x7ff8000000000000`). What only
-//! chooses between values (min, max, swap, compare-and-swap, the bits of a filtered element) leaves their bits
-//! alone.
+//! Floating-point results have the same bytes on every machine, however the loop was compiled. Sums are added in the
+//! order of the elements, and products are rounded before they are added. If an arithmetic result is not a number, the
+//! stored value is the quiet NaN without payload (`0x7fc00000`, `0x7ff8000000000000`). Functions that only choose
+//! between values keep the bits of these values: min, max, swap, compare-and-swap and filters.
 
 mod decimal;
 mod filter;
 mod names;
 mod number;
 mod reduce;
-#[cfg(test)]
-mod tests;
 mod text;
 mod update;
 
@@ -34,82 +32,82 @@ pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use reduce::reduce;
 pub use text::ParseError;
-pub(crate) use update::update_short;
-pub use update::{operand_piece, update};
+pub use update::{operand_piece, update, update_short};
 
 /// The type of a vector's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the types")]
 pub enum Element {
-    U8 = 0,
-    U16 = 1,
-    U32 = 2,
-    U64 = 3,
-    I8 = 4,
-    I16 = 5,
-    I32 = 6,
-    I64 = 7,
-    F32 = 8,
-    F64 = 9,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F32,
+    F64,
 }
 
-/// λ(v, Δ) → v of an update.
+/// λ(v, Δ) → v: the function of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum UpdateFunction {
     /// `v + Δ`
-    Add = 0,
+    Add,
     /// `v - Δ`
-    Subtract = 1,
+    Subtract,
     /// `v · Δ`
-    Multiply = 2,
-    /// The smaller of `v` and `Δ`: `Δ` if `Δ < v`, else `v`. So `v` stays where one of them is NaN, or both zero.
-    Min = 3,
-    /// The larger of `v` and `Δ`: `Δ` if `Δ > v`, else `v`. So `v` stays where one of them is NaN, or both zero.
-    Max = 4,
+    Multiply,
+    /// The smaller of `v` and `Δ`: `Δ` if `Δ < v`, else `v`. So `v` is kept if one of them is NaN, or if both are zero.
+    Min,
+    /// The larger of `v` and `Δ`: `Δ` if `Δ > v`, else `v`. So `v` is kept if one of them is NaN, or if both are zero.
+    Max,
     /// Bitwise and; integers only.
-    And = 5,
+    And,
     /// Bitwise or; integers only.
-    Or = 6,
+    Or,
     /// Bitwise exclusive or; integers only.
-    Xor = 7,
+    Xor,
     /// `Δ`
-    Swap = 8,
+    Swap,
     /// Operands `expected`, `new`: `new` if `v` has the bits of `expected`, else `v`.
-    CompareAndSwap = 9,
-    /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. TPC-C's S_QUANTITY
-    /// (clause 2.4.2.2) with `refill` 91: the paper's example of a transaction on a single object. An unsigned
-    /// `v - Δ` below zero counts as less than 10; elsewhere the comparison sees `v - Δ` as the type holds it.
-    WrapAround = 10,
+    CompareAndSwap,
+    /// Operands `Δ`, `refill`: `v - Δ` if that leaves at least 10, else `v - Δ + refill`. With `refill` 91 this is
+    /// TPC-C's S_QUANTITY (clause 2.4.2.2), the paper's example of a transaction on a single object. For unsigned
+    /// types, a `v - Δ` below zero counts as less than 10. For the other types, the comparison uses `v - Δ` as the type
+    /// holds it.
+    WrapAround,
 }
 
-/// λ(v, Σ) → Σ of a reduce.
+/// λ(v, Σ) → Σ: the function of a reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fold {
     /// `Σ + v`
-    Sum = 0,
-    /// The smaller of `Σ` and `v`: `v` if `v < Σ`, else `Σ`. NaN elements are passed over.
-    Min = 1,
-    /// The larger of `Σ` and `v`: `v` if `v > Σ`, else `Σ`. NaN elements are passed over.
-    Max = 2,
+    Sum,
+    /// The smaller of `Σ` and `v`: `v` if `v < Σ`, else `Σ`. NaN elements are skipped.
+    Min,
+    /// The larger of `Σ` and `v`: `v` if `v > Σ`, else `Σ`. NaN elements are skipped.
+    Max,
     /// `Σ + v · c`, with a constant `c` for each element.
-    Dot = 3,
+    Dot,
 }
 
-/// λ(v) → bool of a filter.
+/// λ(v) → bool: the predicate of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Predicate {
     /// `v ≠ 0`. NaN passes, `-0.0` does not.
-    NonZero = 0,
+    NonZero,
     /// `v = Δ` as numbers: NaN equals nothing, `-0.0` equals `0.0`.
-    Equal = 1,
+    Equal,
     /// `v > Δ`
-    Greater = 2,
+    Greater,
     /// `v < Δ`
-    Less = 3,
+    Less,
 }
 
 impl Element {
@@ -127,7 +125,7 @@ impl Element {
         Element::F64,
     ];
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub fn width(self) -> usize {
         match self {
             Element::U8 | Element::I8 => 1,
@@ -137,7 +135,7 @@ impl Element {
         }
     }
 
-    /// Whether the type is a floating-point one.
+    /// Returns true if the type is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Element::F32 | Element::F64)
     }
@@ -159,7 +157,7 @@ impl UpdateFunction {
         UpdateFunction::WrapAround,
     ];
 
-    /// Operands for each element.
+    /// Returns the number of operands for each element.
     pub fn operand_count(self) -> usize {
         match self {
             UpdateFunction::CompareAndSwap | UpdateFunction::WrapAround => 2,
@@ -167,7 +165,7 @@ impl UpdateFunction {
         }
     }
 
-    /// Whether the function is defined on elements of this type.
+    /// Returns true if the function is defined on elements of this type.
     pub fn is_defined_for(self, element: Element) -> bool {
         let bitwise = matches!(self, UpdateFunction::And | UpdateFunction::Or | UpdateFunction::Xor);
         !(bitwise && element.is_float())

@@ -1,25 +1,14 @@
-//! Codes and names: how element types and functions are written on the wire and by people.
+//! The names of element types and functions, as users and RESP clients write them.
 //!
-//! A code is the place in `ALL`. Names are matched without regard to case, as RESP does with its keywords; the
-//! short ones in common use are understood too.
+//! Names are matched without regard to case, as RESP does with its keywords. Common short names are accepted too.
 
 use super::{Element, Fold, Predicate, UpdateFunction};
 
-/// `from_code`, `code` and `from_name` for an enum with `ALL` and `name`; after it other names that are understood.
-macro_rules! coded {
+/// Implements `from_name` for an enum with `ALL` and `name`. The names after the enum are accepted too.
+macro_rules! named {
     ($type:ident, $what:literal $(, $alias:literal => $variant:ident)*) => {
         impl $type {
-            #[doc = concat!("The ", $what, " with this code on the wire.")]
-            pub fn from_code(code: u8) -> Option<Self> {
-                Self::ALL.get(usize::from(code)).copied()
-            }
-
-            #[doc = concat!("The code of the ", $what, " on the wire.")]
-            pub fn code(self) -> u8 {
-                self as u8
-            }
-
-            #[doc = concat!("The ", $what, " with this name, in upper or lower case.")]
+            #[doc = concat!("Returns the ", $what, " with this name, in upper or lower case.")]
             pub fn from_name(name: &str) -> Option<Self> {
                 $(
                     if name.eq_ignore_ascii_case($alias) {
@@ -32,16 +21,16 @@ macro_rules! coded {
     };
 }
 
-coded!(Element, "element type");
-coded!(
+named!(Element, "element type");
+named!(
     UpdateFunction, "update function",
     "sub" => Subtract, "mul" => Multiply, "cas" => CompareAndSwap, "wrap" => WrapAround
 );
-coded!(Fold, "fold");
-coded!(Predicate, "predicate", "nonzero" => NonZero, "eq" => Equal, "gt" => Greater, "lt" => Less);
+named!(Fold, "fold");
+named!(Predicate, "predicate", "nonzero" => NonZero, "eq" => Equal, "gt" => Greater, "lt" => Less);
 
 impl Element {
-    /// The name of the type, as in Rust.
+    /// Returns the name of the type, as in Rust.
     pub fn name(self) -> &'static str {
         match self {
             Element::U8 => "u8",
@@ -59,7 +48,7 @@ impl Element {
 }
 
 impl UpdateFunction {
-    /// The name of the function.
+    /// Returns the name of the function.
     pub fn name(self) -> &'static str {
         match self {
             UpdateFunction::Add => "add",
@@ -76,7 +65,7 @@ impl UpdateFunction {
         }
     }
 
-    /// The operands that the function takes, in words.
+    /// Describes the operands that the function takes.
     pub fn operands(self) -> &'static str {
         match self {
             UpdateFunction::CompareAndSwap => "two operands, expected and new, for all elements, or two for each",
@@ -87,7 +76,7 @@ impl UpdateFunction {
 }
 
 impl Fold {
-    /// The name of the fold.
+    /// Returns the name of the fold.
     pub fn name(self) -> &'static str {
         match self {
             Fold::Sum => "sum",
@@ -97,7 +86,7 @@ impl Fold {
         }
     }
 
-    /// The operands that the fold takes, in words.
+    /// Describes the operands that the fold takes.
     pub fn operands(self) -> &'static str {
         match self {
             Fold::Dot => "an initial element and a constant for each element of the value",
@@ -107,7 +96,7 @@ impl Fold {
 }
 
 impl Predicate {
-    /// The name of the predicate.
+    /// Returns the name of the predicate.
     pub fn name(self) -> &'static str {
         match self {
             Predicate::NonZero => "non-zero",
@@ -117,7 +106,7 @@ impl Predicate {
         }
     }
 
-    /// The operands that the predicate takes, in words.
+    /// Describes the operands that the predicate takes.
     pub fn operands(self) -> &'static str {
         match self {
             Predicate::NonZero => "no operand",
@@ -130,16 +119,11 @@ impl Predicate {
 mod tests {
     use super::*;
 
-    macro_rules! codes_and_names_round_trip {
+    macro_rules! names_round_trip {
         ($type:ident) => {
-            for (code, item) in (0u8..).zip($type::ALL) {
-                assert_eq!(item.code(), code);
-                assert_eq!($type::from_code(code), Some(item));
+            for item in $type::ALL {
                 assert_eq!($type::from_name(item.name()), Some(item));
                 assert_eq!($type::from_name(&item.name().to_uppercase()), Some(item));
-            }
-            for code in $type::ALL.len() as u8..=255 {
-                assert_eq!($type::from_code(code), None);
             }
             for name in ["", "x", "add ", "u", "u128", "sums"] {
                 assert_eq!($type::from_name(name), None);
@@ -148,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_names_round_trip() {
-        codes_and_names_round_trip!(Element);
-        codes_and_names_round_trip!(UpdateFunction);
-        codes_and_names_round_trip!(Fold);
-        codes_and_names_round_trip!(Predicate);
+    fn names_round_trip() {
+        names_round_trip!(Element);
+        names_round_trip!(UpdateFunction);
+        names_round_trip!(Fold);
+        names_round_trip!(Predicate);
     }
 
     #[test]

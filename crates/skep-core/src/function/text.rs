@@ -1,39 +1,39 @@
-//! Elements as text: how people write them on a command line and in RESP, and read them again.
+//! Elements as text, in the form that users write on a command line and in RESP.
 
 use std::num::IntErrorKind;
 
 use super::Element;
 use super::number::{Number, for_element};
 
-/// Why a text is no element.
+/// The reason why a text is not an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The text is no number, or a fraction where the type holds whole numbers.
+    /// The text is not a number, or it is a fraction and the type holds integers.
     #[error("not a number of this type")]
     NotANumber,
-    /// The type does not hold a number this large or small.
+    /// The number is too large or too small for the type.
     #[error("number is out of the range of this type")]
     OutOfRange,
 }
 
 impl Element {
-    /// Appends the little-endian bytes of the number that `text` is to `out`.
+    /// Parses `text` as a number and appends its little-endian bytes to `out`.
     ///
-    /// Integers are decimal digits after an optional sign. Floats may have a fraction and an exponent, and `inf`
-    /// and `nan` are among them. `out` is left alone on failure.
+    /// Integers are decimal digits after an optional sign. Floats may have a fraction and an exponent, and may be `inf`
+    /// or `nan`. Leaves `out` unchanged if it fails.
     pub fn parse(self, text: &str, out: &mut Vec<u8>) -> Result<(), ParseError> {
         for_element!(self, T => out.extend_from_slice(&T::parse(text)?.write()));
         Ok(())
     }
 
-    /// The text of one element, which [`Element::parse`] turns into the same number again. `bytes` is one element;
-    /// a shorter run gives an empty text.
+    /// Returns the text of one element, which [`Element::parse`] converts back to the same number. Expects `bytes` to
+    /// be one element. Returns an empty text if it is shorter.
     pub fn format(self, bytes: &[u8]) -> String {
         for_element!(self, T => T::elements(bytes).first().map_or_else(String::new, |&bytes| T::read(bytes).format()))
     }
 }
 
-/// A number that people write and read.
+/// A number with a text form.
 trait Text: Sized {
     fn parse(text: &str) -> Result<Self, ParseError>;
     fn format(self) -> String;
@@ -43,7 +43,7 @@ macro_rules! integer_text {
     ($($type:ty)*) => {$(
         impl Text for $type {
             fn parse(text: &str) -> Result<Self, ParseError> {
-                // By way of the widest type, so that -1 is out of the range of a u8 and not a strange character.
+                // Parsed as the widest type, so that -1 is out of the range of a u8, and not an invalid character.
                 let number = text.parse::<i128>().map_err(|error| match error.kind() {
                     IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => ParseError::OutOfRange,
                     _ => ParseError::NotANumber,
@@ -63,7 +63,7 @@ macro_rules! float_text {
         impl Text for $type {
             fn parse(text: &str) -> Result<Self, ParseError> {
                 let number: $type = text.parse().map_err(|_| ParseError::NotANumber)?;
-                // Digits that come to infinity are too many; the word is meant.
+                // Digits that parse as infinity are out of range. Only the word means infinity.
                 if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
                     return Err(ParseError::OutOfRange);
                 }
@@ -71,7 +71,7 @@ macro_rules! float_text {
             }
 
             fn format(self) -> String {
-                // The debug form turns to exponents where the plain one would write hundreds of zeros.
+                // The debug form uses exponents where the display form would write hundreds of zeros.
                 let text = format!("{self:?}");
                 text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
             }
@@ -91,7 +91,7 @@ mod tests {
         let result = element.parse(text, &mut out);
         assert_eq!(out[0], 9, "parse must append");
         if result.is_err() {
-            assert_eq!(out, [9], "a failure left bytes behind");
+            assert_eq!(out, [9], "a failure must not append bytes");
         }
         result.map(|()| out.split_off(1))
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_texts_are_refused() {
         for element in Element::ALL {
             for text in ["", " ", "a", "1 ", " 1", "1,0", "--1", "0x10", "1_000"] {
                 assert_eq!(parse(element, text), Err(ParseError::NotANumber), "{element:?} {text:?}");

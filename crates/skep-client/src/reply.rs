@@ -1,53 +1,53 @@
-//! What the answer to a single operation means to who asked.
+//! Converts the reply to a single operation into the result of the call.
 
-use skep_store::operation::Reply;
+use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
 use crate::error::ClientError;
 
-/// The answer, unless it is an error.
-fn reply(response: Response<'_>) -> Result<Reply<'_>, ClientError> {
+/// Returns the reply, unless it is an error.
+fn success(response: Response<'_>) -> Result<Reply<'_>, ClientError> {
     match response? {
         Reply::Failed(error) => Err(error.into()),
-        reply => Ok(reply),
+        success => Ok(success),
     }
 }
 
-/// An operation that cannot but be done.
+/// Checks the reply to an operation that always succeeds.
 pub(crate) fn done(response: Response<'_>) -> Result<(), ClientError> {
-    match reply(response)? {
+    match success(response)? {
         Reply::Done => Ok(()),
         _ => Err(ClientError::UnexpectedReply),
     }
 }
 
-/// An operation that was done, or was not because of the key.
-pub(crate) fn whether_done(response: Response<'_>) -> Result<bool, ClientError> {
-    match reply(response)? {
+/// Returns true if the operation was done, and false if it was not because of the key.
+pub(crate) fn is_done(response: Response<'_>) -> Result<bool, ClientError> {
+    match success(response)? {
         Reply::Done => Ok(true),
         Reply::NotFound | Reply::Exists => Ok(false),
         _ => Err(ClientError::UnexpectedReply),
     }
 }
 
-/// A value, or `None` for a key that does not exist.
+/// Returns the value, or `None` for a key that does not exist.
 pub(crate) fn value(response: Response<'_>) -> Result<Option<Vec<u8>>, ClientError> {
-    match reply(response)? {
+    match success(response)? {
         Reply::Value(value) => Ok(Some(value.to_vec())),
         Reply::NotFound => Ok(None),
         _ => Err(ClientError::UnexpectedReply),
     }
 }
 
-/// An old value, empty if it was not asked for, or `None` for a key that does not exist.
+/// Returns the old value, or `None` for a key that does not exist. The value is empty if it was not requested.
 pub(crate) fn old_value(response: Response<'_>) -> Result<Option<Vec<u8>>, ClientError> {
-    match reply(response)? {
+    match success(response)? {
         Reply::Done => Ok(Some(Vec::new())),
         other => value(Ok(other)),
     }
 }
 
-/// A decimal number in text.
+/// Returns the value as a number in decimal text.
 pub(crate) fn decimal(response: Response<'_>) -> Result<i64, ClientError> {
     let text = value(response)?.and_then(|text| String::from_utf8(text).ok());
     text.and_then(|text| text.parse().ok()).ok_or(ClientError::UnexpectedReply)
@@ -55,17 +55,17 @@ pub(crate) fn decimal(response: Response<'_>) -> Result<i64, ClientError> {
 
 #[cfg(test)]
 mod tests {
-    use skep_store::operation::OperationError;
+    use skep_core::operation::OperationError;
     use skep_wire::native::WireError;
 
     use super::*;
 
     #[test]
-    fn errors_are_errors_whatever_was_asked() {
+    fn errors_are_returned_by_every_conversion() {
         for response in [Ok(Reply::Failed(OperationError::SlabFull)), Err(WireError::Busy)] {
             let errors = [
                 done(response).err(),
-                whether_done(response).err(),
+                is_done(response).err(),
                 value(response).err(),
                 old_value(response).err(),
                 decimal(response).err(),
@@ -80,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_do_not_fit_are_refused() {
+    fn unexpected_replies_are_refused() {
         let unexpected = |result: Result<(), ClientError>| matches!(result, Err(ClientError::UnexpectedReply));
         assert!(unexpected(done(Ok(Reply::NotFound))));
-        assert!(unexpected(whether_done(Ok(Reply::Value(b""))).map(drop)));
+        assert!(unexpected(is_done(Ok(Reply::Value(b""))).map(drop)));
         assert!(unexpected(value(Ok(Reply::Done)).map(drop)));
         assert!(unexpected(old_value(Ok(Reply::Exists)).map(drop)));
         assert!(unexpected(decimal(Ok(Reply::NotFound)).map(drop)));

@@ -1,54 +1,55 @@
 //! A scan: the pairs of a range in the order of their keys, a page at a time (Honeycomb, sections 2 and 3.3).
 //!
-//! The range begins at the request's key, which may be empty here: all keys lie above it. A page ends with the range, with
-//! the limit of pairs or with the limit of bytes, and says which; [`Request::after_page`] is the request for the next one.
-//! Pages of one [lease](ScanLease) all show the store as it was when the first of them was read.
+//! The range begins at the request's key. The key may be empty, and then the range begins below all keys. A page ends
+//! at the end of the range, at the limit of pairs, or at the limit of bytes. The page says if more pairs follow;
+//! [`Request::after_page`] returns the request for the next page. All pages of one [lease](ScanLease) show the store as
+//! it was when the first page was read.
 
 use super::{KEY_SIZE_MAX, Operation, OperationError, Page, Request};
 
-/// Which pairs are shown, in which order, and how.
+/// The pairs that a scan shows, their order, and the version of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
     /// How the range begins at the request's key.
     pub start: ScanStart,
-    /// Where it ends.
+    /// Where the range ends.
     pub end: ScanEnd<'a>,
-    /// Whether the greatest key comes first.
+    /// Shows the greatest key first if true.
     pub reverse: bool,
-    /// Most pairs of the page, at least 1.
+    /// Largest number of pairs on the page, at least 1.
     pub limit: u32,
-    /// What the page holds.
+    /// The parts of each pair that the page holds.
     pub answer: ScanAnswer,
-    /// Which state of the store is read.
+    /// The version of the store that is read.
     pub lease: ScanLease,
 }
 
 /// How a range begins at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStart {
-    /// With the lowest key not below it.
+    /// At the lowest key that is not below it.
     AtOrAbove,
-    /// With the lowest key above it.
+    /// At the lowest key above it.
     Above,
-    /// With the greatest key not above it, or the lowest of all if there is none: the paper's `SCAN`. A prefix bounds its
-    /// range below too: with [`ScanEnd::Prefix`] this is the same as [`ScanStart::AtOrAbove`].
+    /// At the greatest key that is not above it, or at the lowest of all keys if there is none: the paper's `SCAN`. A
+    /// prefix is a lower bound too, so with [`ScanEnd::Prefix`] this is the same as [`ScanStart::AtOrAbove`].
     Floor,
 }
 
 /// Where a range ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanEnd<'a> {
-    /// With the greatest key.
+    /// At the greatest key.
     Last,
-    /// With the greatest key not above this one: the paper's `SCAN`.
+    /// At the greatest key that is not above this one: the paper's `SCAN`.
     AtOrBelow(&'a [u8]),
-    /// With the greatest key below this one.
+    /// At the greatest key below this one.
     Below(&'a [u8]),
-    /// With the greatest key that begins with these bytes. It begins not before the lowest of these either.
+    /// At the greatest key that begins with these bytes. The range also begins at or above the lowest such key.
     Prefix(&'a [u8]),
 }
 
-/// What a page holds of each pair.
+/// The parts of each pair that a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ScanAnswer {
@@ -56,28 +57,29 @@ pub enum ScanAnswer {
     Pairs = 0,
     /// The key.
     Keys = 1,
-    /// Nothing: pairs are counted.
+    /// Nothing: the pairs are only counted.
     Count = 2,
 }
 
-/// Which state of the store a page shows.
+/// The version of the store that a page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLease {
-    /// The present one.
+    /// The current version.
     None,
-    /// The present one, kept for pages to come. The page has the number of the lease, unless nothing follows it.
+    /// The current version, kept for later pages. The page contains the number of the lease, unless it is the last
+    /// page.
     Open,
-    /// That of the lease with this number. The lease ends with the page that nothing follows.
+    /// The version of the lease with this number. The lease ends with the last page.
     Continue(u64),
 }
 
 impl ScanAnswer {
-    /// All of them, in the order of their codes.
+    /// All variants, in the order of their codes.
     pub const ALL: [ScanAnswer; 3] = [ScanAnswer::Pairs, ScanAnswer::Keys, ScanAnswer::Count];
 }
 
 impl<'a> ScanEnd<'a> {
-    /// The key or prefix that it names; empty for [`ScanEnd::Last`].
+    /// Returns the key or prefix of this end. It is empty for [`ScanEnd::Last`].
     pub fn bytes(self) -> &'a [u8] {
         match self {
             ScanEnd::Last => &[],
@@ -85,7 +87,7 @@ impl<'a> ScanEnd<'a> {
         }
     }
 
-    /// The same kind of end with other bytes.
+    /// Returns the same kind of end with other bytes.
     pub fn with_bytes(self, bytes: &[u8]) -> ScanEnd<'_> {
         match self {
             ScanEnd::Last => ScanEnd::Last,
@@ -97,7 +99,7 @@ impl<'a> ScanEnd<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Whether the scan from this key could be carried out on some ordered store.
+    /// Checks the scan from this key. Succeeds if it could be carried out on some ordered store.
     pub fn validate(&self, key: &[u8]) -> Result<(), OperationError> {
         if key.len().max(self.end.bytes().len()) > KEY_SIZE_MAX {
             return Err(OperationError::KeyTooLong);
@@ -113,7 +115,7 @@ impl<'a> Scan<'a> {
         if is_reversed { Err(OperationError::RangeReversed) } else { Ok(()) }
     }
 
-    /// Where the range begins, by the request's key and the prefix that keys must have.
+    /// Returns where the range begins, given the request's key and the prefix of all keys.
     pub fn start_at(&self, key: &'a [u8]) -> (ScanStart, &'a [u8]) {
         match self.end {
             ScanEnd::Prefix(prefix) if !key.starts_with(prefix) => (ScanStart::AtOrAbove, prefix),
@@ -124,7 +126,8 @@ impl<'a> Scan<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request for what follows a page that answered this one; none if nothing does, or if this is no scan.
+    /// Returns the request for the page after this one. Returns `None` if the page is the last one, or if this is not a
+    /// scan.
     pub fn after_page(&self, page: &Page<'a>) -> Option<Request<'a>> {
         let Operation::Scan(scan) = self.operation else { return None };
         if !page.more() {
@@ -132,7 +135,7 @@ impl<'a> Request<'a> {
         }
         let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
         let (start, key, end) = if scan.reverse {
-            // Of a prefix too: all keys from it on and below one that has it have it.
+            // For a prefix too: every key that is at or above it and below a key that has it, has it as well.
             let (start, key) = scan.start_at(self.key);
             (start, key, ScanEnd::Below(page.last_key()))
         } else {

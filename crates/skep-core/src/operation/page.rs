@@ -1,4 +1,4 @@
-//! A page: the answer to a scan, as bytes.
+//! A page: the reply to a scan, as bytes.
 //!
 //! ```text
 //! page     0       4       5        6          8       16
@@ -11,28 +11,30 @@
 //! flags    bit 0: more pairs of the range follow
 //! ```
 //!
-//! Integers are little-endian. The last key, from where the scan goes on, stands in front only if pairs are counted;
-//! otherwise it is that of the last entry, and its size in front is zero. A lease of zero is none.
+//! Integers are little-endian. The last key is where the scan continues. The header holds it only if pairs are counted.
+//! Otherwise the last key is that of the last entry, and its size in the header is zero. A lease of zero means that
+//! there is no lease.
 
 use super::{KEY_SIZE_MAX, ScanAnswer, VALUE_SIZE_MAX};
 
-/// A page ends before the pair that would make it longer than this, in bytes, unless that is its first.
+/// Size limit of a page, in bytes. A page ends before the pair that would exceed this limit, unless it is the first
+/// pair.
 pub const PAGE_SIZE_GOAL: usize = 64 << 10;
-/// Longest page, in bytes: one of a single pair.
-pub const PAGE_SIZE_MAX: usize = HEAD_SIZE + KEY_SIZE_SIZE + VALUE_SIZE_SIZE + KEY_SIZE_MAX + VALUE_SIZE_MAX;
-/// Most pairs that one page counts: it takes about a millisecond.
+/// Size of the longest page, in bytes. It holds a single pair.
+pub const PAGE_SIZE_MAX: usize = HEADER_SIZE + KEY_SIZE_SIZE + VALUE_SIZE_SIZE + KEY_SIZE_MAX + VALUE_SIZE_MAX;
+/// Largest number of pairs that one page counts. Counting that many takes about a millisecond.
 pub const PAGE_COUNT_MAX: u32 = 1 << 16;
 
-const FLAGS_PLACE: usize = 4;
-const ANSWER_PLACE: usize = 5;
-const LAST_KEY_SIZE_PLACE: usize = 6;
-const LEASE_PLACE: usize = 8;
-const HEAD_SIZE: usize = 16;
+const FLAGS_OFFSET: usize = 4;
+const ANSWER_OFFSET: usize = 5;
+const LAST_KEY_SIZE_OFFSET: usize = 6;
+const LEASE_OFFSET: usize = 8;
+const HEADER_SIZE: usize = 16;
 const KEY_SIZE_SIZE: usize = size_of::<u16>();
 const VALUE_SIZE_SIZE: usize = size_of::<u32>();
 const MORE: u8 = 1;
 
-const _: () = assert!(PAGE_SIZE_GOAL >= HEAD_SIZE + KEY_SIZE_MAX && PAGE_SIZE_MAX > PAGE_SIZE_GOAL);
+const _: () = assert!(PAGE_SIZE_GOAL >= HEADER_SIZE + KEY_SIZE_MAX && PAGE_SIZE_MAX > PAGE_SIZE_GOAL);
 const _: () = assert!(KEY_SIZE_MAX <= u16::MAX as usize && VALUE_SIZE_MAX <= u32::MAX as usize);
 
 /// A page that borrows its bytes.
@@ -46,7 +48,7 @@ pub struct Page<'a> {
     entries: &'a [u8],
 }
 
-/// The pairs of a page in its order; values are empty if it holds keys only.
+/// The pairs of a page in its order. Values are empty if the page holds keys only.
 #[derive(Clone, Copy, Debug)]
 pub struct PagePairs<'a> {
     answer: ScanAnswer,
@@ -63,18 +65,18 @@ pub struct PageWriter<'o> {
 }
 
 impl<'a> Page<'a> {
-    /// The page that these bytes are, if they are one.
+    /// Decodes a page. Returns `None` if the bytes are not a page.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD_SIZE>()?;
-        let u16_at = |place: usize| u16::from_le_bytes([head[place], head[place + 1]]);
-        let answer = *ScanAnswer::ALL.get(usize::from(head[ANSWER_PLACE]))?;
-        let flags = head[FLAGS_PLACE];
-        let (last_key, entries) = rest.split_at_checked(usize::from(u16_at(LAST_KEY_SIZE_PLACE)))?;
+        let (header, rest) = bytes.split_first_chunk::<HEADER_SIZE>()?;
+        let u16_at = |offset: usize| u16::from_le_bytes([header[offset], header[offset + 1]]);
+        let answer = *ScanAnswer::ALL.get(usize::from(header[ANSWER_OFFSET]))?;
+        let flags = header[FLAGS_OFFSET];
+        let (last_key, entries) = rest.split_at_checked(usize::from(u16_at(LAST_KEY_SIZE_OFFSET)))?;
         let mut page = Page {
-            count: u32::from_le_bytes(*head.first_chunk()?),
+            count: u32::from_le_bytes(*header.first_chunk()?),
             more: flags & MORE != 0,
             answer,
-            lease: u64::from_le_bytes(*head[LEASE_PLACE..].first_chunk()?),
+            lease: u64::from_le_bytes(*header[LEASE_OFFSET..].first_chunk()?),
             last_key,
             entries,
         };
@@ -88,43 +90,43 @@ impl<'a> Page<'a> {
             }
             page.entries = &entries[..entries.len() - pairs.rest.len()];
         }
-        let is_whole = page.entries.len() == entries.len() && (answer != ScanAnswer::Count || entries.is_empty());
+        let is_complete = page.entries.len() == entries.len() && (answer != ScanAnswer::Count || entries.is_empty());
         let has_last_key = (page.count > 0) != page.last_key.is_empty() && page.last_key.len() <= KEY_SIZE_MAX;
-        (flags & !MORE == 0 && is_whole && has_last_key && (page.count > 0 || !page.more)).then_some(page)
+        (flags & !MORE == 0 && is_complete && has_last_key && (page.count > 0 || !page.more)).then_some(page)
     }
 
-    /// Whether a page has room for so many pairs of this size.
+    /// Returns true if a page has room for `pair_count` pairs of this size.
     pub fn holds(pair_count: usize, key_size: usize, value_size: usize) -> bool {
         let entry_size = KEY_SIZE_SIZE + VALUE_SIZE_SIZE + key_size + value_size;
-        pair_count == 1 || HEAD_SIZE + pair_count * entry_size <= PAGE_SIZE_GOAL
+        pair_count == 1 || HEADER_SIZE + pair_count * entry_size <= PAGE_SIZE_GOAL
     }
 
-    /// Number of pairs that are shown or counted.
+    /// Returns the number of pairs that are shown or counted.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether the range goes on behind the page.
+    /// Returns true if the range has more pairs after the page.
     pub fn more(&self) -> bool {
         self.more
     }
 
-    /// What the page holds of each pair.
+    /// Returns which parts of each pair the page holds.
     pub fn answer(&self) -> ScanAnswer {
         self.answer
     }
 
-    /// The number of the lease to go on with.
+    /// Returns the number of the lease for the next page.
     pub fn lease(&self) -> Option<u64> {
         (self.lease != 0).then_some(self.lease)
     }
 
-    /// The key of the last pair; empty if there is none.
+    /// Returns the key of the last pair, or an empty key if there is none.
     pub fn last_key(&self) -> &'a [u8] {
         self.last_key
     }
 
-    /// Keys and values in the order of the scan; none if they were counted only.
+    /// Returns keys and values in the order of the scan. There are none if they were only counted.
     pub fn pairs(&self) -> PagePairs<'a> {
         PagePairs { answer: self.answer, rest: self.entries }
     }
@@ -150,19 +152,19 @@ impl<'a> Iterator for PagePairs<'a> {
 }
 
 impl<'o> PageWriter<'o> {
-    /// An empty page behind what `out` holds.
+    /// Appends an empty page to `out`.
     pub fn new(out: &'o mut Vec<u8>, answer: ScanAnswer) -> Self {
         let start = out.len();
-        out.resize(start + HEAD_SIZE, 0);
+        out.resize(start + HEADER_SIZE, 0);
         PageWriter { out, start, answer, count: 0 }
     }
 
-    /// Number of pairs so far.
+    /// Returns the number of pairs so far.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether another pair belongs on this page. The first always does.
+    /// Returns true if another pair fits on this page. The first pair always fits.
     pub fn has_room(&self, key_size: usize, value_size: usize) -> bool {
         let entry_size = match self.answer {
             ScanAnswer::Pairs => KEY_SIZE_SIZE + VALUE_SIZE_SIZE + key_size + value_size,
@@ -172,7 +174,7 @@ impl<'o> PageWriter<'o> {
         self.count == 0 || self.out.len() - self.start + entry_size <= PAGE_SIZE_GOAL
     }
 
-    /// Adds a pair, of whose value, if it is shown, `write_value` appends `value_size` bytes.
+    /// Adds a pair. If the page holds values, `write_value` appends the value, which has `value_size` bytes.
     pub fn push(&mut self, key: &[u8], value_size: usize, write_value: impl FnOnce(&mut Vec<u8>)) {
         self.count += 1;
         if self.answer == ScanAnswer::Count {
@@ -186,22 +188,22 @@ impl<'o> PageWriter<'o> {
         self.out.extend_from_slice(key);
         let start = self.out.len();
         write_value(self.out);
-        assert_eq!(self.out.len() - start, value_size, "the value is as long as was said");
+        assert_eq!(self.out.len() - start, value_size, "`write_value` appends `value_size` bytes");
     }
 
-    /// Completes the page. `last_key` is that of the last pair.
+    /// Completes the page. Expects the key of the last pair as `last_key`.
     pub fn finish(self, last_key: &[u8], more: bool, lease: Option<u64>) {
         let mut last_key_size = 0;
         if self.answer == ScanAnswer::Count {
             self.out.extend_from_slice(last_key);
             last_key_size = last_key.len() as u16;
         }
-        let head = &mut self.out[self.start..][..HEAD_SIZE];
-        head[..FLAGS_PLACE].copy_from_slice(&self.count.to_le_bytes());
-        head[FLAGS_PLACE] = if more { MORE } else { 0 };
-        head[ANSWER_PLACE] = self.answer as u8;
-        head[LAST_KEY_SIZE_PLACE..LEASE_PLACE].copy_from_slice(&last_key_size.to_le_bytes());
-        head[LEASE_PLACE..].copy_from_slice(&lease.unwrap_or(0).to_le_bytes());
+        let header = &mut self.out[self.start..][..HEADER_SIZE];
+        header[..FLAGS_OFFSET].copy_from_slice(&self.count.to_le_bytes());
+        header[FLAGS_OFFSET] = if more { MORE } else { 0 };
+        header[ANSWER_OFFSET] = self.answer as u8;
+        header[LAST_KEY_SIZE_OFFSET..LEASE_OFFSET].copy_from_slice(&last_key_size.to_le_bytes());
+        header[LEASE_OFFSET..].copy_from_slice(&lease.unwrap_or(0).to_le_bytes());
     }
 }
 
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn pages_round_trip() {
         for answer in ScanAnswer::ALL {
             for (count, more) in [(0, false), (1, false), (3, true)] {
                 let bytes = page(answer, &PAIRS[..count], more, more.then_some(9));
@@ -248,7 +250,8 @@ mod tests {
         }
     }
 
-    /// Every page cut short, and every one with a byte changed, is refused or is another page; none panics.
+    /// Decodes every truncation of a page, and every page with one changed byte. Decoding refuses the bytes or returns
+    /// another page, and never panics.
     #[test]
     fn damaged_pages() {
         for answer in ScanAnswer::ALL {
@@ -257,10 +260,10 @@ mod tests {
                 assert_eq!(Page::decode(&whole[..size]), None, "{answer:?} cut to {size}");
             }
             assert_eq!(Page::decode(&[&whole[..], b"x"].concat()), None, "{answer:?} with a byte more");
-            for place in 0..whole.len() {
+            for offset in 0..whole.len() {
                 for change in [1, 0x80, 0xff] {
                     let mut bytes = whole.clone();
-                    bytes[place] ^= change;
+                    bytes[offset] ^= change;
                     if let Some(page) = Page::decode(&bytes) {
                         assert!(page.pairs().all(|(key, _)| !key.is_empty()));
                     }

@@ -1,7 +1,7 @@
 //! Signed decimal numbers in text: the counters of RESP's `INCR`, `DECR` and `INCRBY`.
 //!
-//! A number is what Redis takes for one: an optional `-`, then digits without leading zeros, within the range of
-//! an `i64`. No `+`, no spaces, no `-0`, no empty text.
+//! A number has the form that Redis accepts: an optional `-`, then digits without leading zeros, within the range of an
+//! `i64`. It has no `+`, no spaces and no `-0`, and it is not empty.
 
 use std::fmt;
 use std::io::Write;
@@ -14,13 +14,13 @@ const TEXT_SIZE_MAX: usize = 20;
 /// The text of one number, without allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct DecimalText {
-    /// The text from the front, zeros behind it.
+    /// The text, followed by zeros.
     bytes: [u8; TEXT_SIZE_MAX],
     size: usize,
 }
 
 impl DecimalText {
-    /// The text of a number.
+    /// Returns the text of a number.
     pub fn new(number: i64) -> Self {
         let mut text = DecimalText::default();
         let mut rest = text.bytes.as_mut_slice();
@@ -29,7 +29,7 @@ impl DecimalText {
         text
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.size]
     }
@@ -41,10 +41,11 @@ impl fmt::Debug for DecimalText {
     }
 }
 
-/// Sets `out` to the text of `old + delta`. `out` is left alone on failure.
+/// Sets `out` to the text of `old + delta`. Leaves `out` unchanged if it fails.
 ///
-/// [`OperationError::NotAnInteger`] if `old` is not a number, [`OperationError::DecimalOverflow`] if the sum leaves
-/// the range of an `i64`.
+/// # Errors
+/// Returns [`OperationError::NotAnInteger`] if `old` is not a number, and [`OperationError::DecimalOverflow`] if the
+/// sum is outside the range of an `i64`.
 pub fn add_decimal(old: &[u8], delta: i64, out: &mut DecimalText) -> Result<(), OperationError> {
     let number = parse(old).ok_or(OperationError::NotAnInteger)?;
     let sum = number.checked_add(delta).ok_or(OperationError::DecimalOverflow)?;
@@ -61,7 +62,7 @@ fn parse(text: &[u8]) -> Option<i64> {
     if !matches!(digits.first(), Some(b'1'..=b'9')) {
         return None;
     }
-    // Summed on the negative side, which reaches one further.
+    // Summed as a negative number, because the negative range is larger by one.
     let mut number = 0i64;
     for &digit in digits {
         if !digit.is_ascii_digit() {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_rejects_is_no_number() {
+    fn texts_that_redis_rejects_are_not_numbers() {
         for old in [
             "", "-", "+1", "+0", "-0", "00", "01", "-01", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", "a", "1a", "--1",
             "1-", "９",

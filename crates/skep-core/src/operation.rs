@@ -1,10 +1,10 @@
-//! The operations of KV-Direct (section 3.2, Table 1), as every engine, every door and every test sees them.
+//! The operations of KV-Direct (section 3.2, Table 1), shared by all engines, front ends and tests.
 //!
-//! A [`Request`] is a key and an [`Operation`]; it borrows its bytes from wherever they arrived. Values are
-//! bytes: a vector operation names its element type, elements are little-endian and lie one behind another.
+//! A [`Request`] is a key and an [`Operation`]. It borrows its bytes from the buffer in which they arrived. Values are
+//! bytes. A vector operation names its element type; elements are little-endian and stored one after another.
 //!
-//! Beyond Table 1: `put` may depend on whether the key exists, `contains` answers without shipping the value,
-//! an update may carry the value a missing key is taken to have, and `add_decimal` serves RESP's `INCR`, whose
+//! Some operations are not in Table 1. `put` may depend on the existence of the key. `contains` replies without sending
+//! the value. An update may have an initial value for a missing key. `add_decimal` implements RESP's `INCR`, whose
 //! counters are decimal text. [`Scan`] is for stores whose keys have an order.
 
 mod page;
@@ -20,27 +20,27 @@ pub const KEY_SIZE_MAX: usize = 460;
 /// Longest value, in bytes. The shortest has none.
 pub const VALUE_SIZE_MAX: usize = 1 << 20;
 
-/// A key and what is to be done with its value.
+/// A key and the operation on its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request<'a> {
-    /// 1 to [`KEY_SIZE_MAX`] bytes; of a scan, 0 bytes too.
+    /// 1 to [`KEY_SIZE_MAX`] bytes. The key of a scan may be empty.
     pub key: &'a [u8],
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation<'a>,
 }
 
-/// What is to be done with the value of a key.
+/// An operation on the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operation<'a> {
-    /// Answers the value.
+    /// Returns the value.
     Get,
-    /// Answers [`Reply::Done`] if the key exists.
+    /// Returns [`Reply::Done`] if the key exists.
     Contains,
     /// Inserts or replaces the value.
     Put {
         /// The new value, at most [`VALUE_SIZE_MAX`] bytes.
         value: &'a [u8],
-        /// When the put takes place.
+        /// The condition under which the put takes place.
         condition: PutCondition,
     },
     /// Removes the key.
@@ -49,27 +49,27 @@ pub enum Operation<'a> {
     Update(Update<'a>),
     /// Folds the vector to one element.
     Reduce(Reduce<'a>),
-    /// Answers the elements for which a predicate holds.
+    /// Returns the elements for which a predicate holds.
     Filter(Filter<'a>),
-    /// Takes the value as a signed decimal number in text, adds to it, stores and answers the sum as text.
-    /// A missing key counts as `0`.
+    /// Reads the value as a signed decimal number in text and adds to it. Stores the sum as text and returns it. A
+    /// missing key counts as `0`.
     AddDecimal {
-        /// What is added.
+        /// The number to add.
         delta: i64,
     },
-    /// Answers a [`Page`] of the pairs from the key on, in their order.
+    /// Returns a [`Page`] of the pairs from the key on, in their order.
     Scan(Scan<'a>),
 }
 
-/// When a put takes place.
+/// The condition under which a put takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PutCondition {
-    /// Whether the key exists or not.
+    /// Always.
     #[default]
     Always,
-    /// Only if the key does not exist; otherwise the answer is [`Reply::Exists`].
+    /// Only if the key does not exist. Otherwise the reply is [`Reply::Exists`].
     IfAbsent,
-    /// Only if the key exists; otherwise the answer is [`Reply::NotFound`].
+    /// Only if the key exists. Otherwise the reply is [`Reply::NotFound`].
     IfPresent,
 }
 
@@ -81,25 +81,25 @@ pub struct Update<'a> {
     pub function: UpdateFunction,
     /// The type of the value's elements.
     pub element: Element,
-    /// How the operands meet the elements.
+    /// How the operands are combined with the elements.
     pub shape: Shape,
-    /// Δ: [`UpdateFunction::operand_count`] elements for a scalar, as many for each element of the value for a
-    /// vector (those of one element side by side).
+    /// Δ. For a scalar operand, it has [`UpdateFunction::operand_count`] elements. For a vector operand, it has that
+    /// number of elements for each element of the value, and those of one element are adjacent.
     pub operand: &'a [u8],
-    /// The value that a missing key is taken to have; without it a missing key is [`Reply::NotFound`].
+    /// The value that is assumed for a missing key. Without it, the reply for a missing key is [`Reply::NotFound`].
     pub initial: Option<&'a [u8]>,
-    /// Whether the answer is the old value or [`Reply::Done`].
+    /// Selects the reply: the old value if true, else [`Reply::Done`].
     pub return_old: bool,
 }
 
-/// How the operands of an update meet the elements of the value.
+/// How the operands of an update are combined with the elements of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// The value is one element.
     ScalarToScalar,
     /// One operand for all elements.
     ScalarToVector,
-    /// An operand for each element.
+    /// One operand for each element.
     VectorToVector,
 }
 
@@ -110,7 +110,7 @@ pub struct Reduce<'a> {
     pub fold: Fold,
     /// The type of the value's elements.
     pub element: Element,
-    /// Σ: the element the fold begins with.
+    /// Σ: the initial element of the fold.
     pub initial: &'a [u8],
     /// [`Fold::Dot`]: one constant for each element of the value. Empty for the other folds.
     pub constants: &'a [u8],
@@ -123,93 +123,91 @@ pub struct Filter<'a> {
     pub predicate: Predicate,
     /// The type of the value's elements.
     pub element: Element,
-    /// The element compared with; empty for [`Predicate::NonZero`].
+    /// The element to compare with. Empty for [`Predicate::NonZero`].
     pub operand: &'a [u8],
 }
 
-/// The answer to one request.
+/// The reply to one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reply<'a> {
-    /// It was done; there is nothing to return.
+    /// The operation was done and returns nothing.
     Done,
     /// A value, an old value, the result of a fold, the elements that passed, or a [`Page`].
     Value(&'a [u8]),
     /// The key does not exist. Nothing changed.
     NotFound,
-    /// A put that wanted the key absent found it. Nothing changed.
+    /// The put requires that the key is absent, but the key exists. Nothing changed.
     Exists,
     /// The request could not be carried out. Nothing changed.
     Failed(OperationError),
-    /// The request was left for later: the reply budget of the batch was used up, or memory that it needs is not free yet (free
-    /// slabs are being joined, or garbage waits for readers). Nothing changed: submit it again, in order with the other
-    /// deferred requests of the same key.
+    /// The request was deferred. Either the reply budget of the batch was used up, or the memory that it needs is not
+    /// free yet. In the second case, free slabs are being merged, or readers still use the memory to be freed. Nothing
+    /// changed. Submit the request again, in order with the other deferred requests of the same key.
     Deferred,
 }
 
-/// Why a request could not be carried out. Nothing has changed when one of these is answered.
+/// The reason why a request could not be carried out. An operation that returns an error has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum OperationError {
     /// A key has at least one byte.
     #[error("key is empty")]
-    KeyEmpty = 1,
+    KeyEmpty,
     /// A key has at most [`KEY_SIZE_MAX`] bytes.
     #[error("key is longer than 460 bytes")]
-    KeyTooLong = 2,
+    KeyTooLong,
     /// A value has at most [`VALUE_SIZE_MAX`] bytes.
     #[error("value is longer than 1048576 bytes")]
-    ValueTooLong = 3,
+    ValueTooLong,
     /// The width of the element does not divide the length of the value.
     #[error("element width does not divide the value's length")]
-    ElementWidth = 4,
-    /// The operand is not as long as the function, the element and the value ask for.
+    ElementWidth,
+    /// The length of the operand does not fit the function, the element and the value.
     #[error("operand has the wrong length")]
-    OperandLength = 5,
-    /// A scalar update met a value that is not one element.
+    OperandLength,
+    /// A scalar update was applied to a value that is not one element.
     #[error("value is not one element")]
-    NotScalar = 6,
+    NotScalar,
     /// The function is not defined on the element type, such as a bitwise one on floats.
     #[error("function is not defined for this element type")]
-    FunctionElement = 7,
-    /// `add_decimal` met a value that is no decimal 64-bit number.
+    FunctionElement,
+    /// `add_decimal` was applied to a value that is not a decimal 64-bit number.
     #[error("value is not an integer or out of range")]
-    NotAnInteger = 8,
-    /// `add_decimal` would leave the range of 64-bit numbers.
+    NotAnInteger,
+    /// The sum of `add_decimal` is outside the range of 64-bit numbers.
     #[error("increment or decrement would overflow")]
-    DecimalOverflow = 9,
-    /// There is no slab left to chain another bucket to the index.
+    DecimalOverflow,
+    /// No slab is left for another bucket of the index.
     #[error(
-        "OUT_OF_MEMORY: the index is full; delete keys, or restart with a larger --memory or a --kv-size nearer to your \
-         pairs"
+        "OUT_OF_MEMORY: the index is full; delete keys, or give the store more memory or a kv size nearer to your pairs"
     )]
-    IndexFull = 10,
-    /// There is no slab left for the key and value.
+    IndexFull,
+    /// No slab is left for the key and value.
     #[error(
-        "OUT_OF_MEMORY: slab memory is full; delete keys, or restart with a larger --memory or a --kv-size nearer to \
-         your pairs"
+        "OUT_OF_MEMORY: slab memory is full; delete keys, or give the store more memory or a kv size nearer to your pairs"
     )]
-    SlabFull = 11,
-    /// There is no frame left for a node or value of an ordered store.
+    SlabFull,
+    /// No frame is left for a node or a value of an ordered store.
     #[error(
-        "OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or restart with a larger --ordered-memory"
+        "OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or give the ordered store more memory"
     )]
-    NodesFull = 12,
+    NodesFull,
     /// The keys of a hash store have no order.
-    #[error("this space has no order: scans need the ordered space (SELECT 1)")]
-    NotOrdered = 13,
+    #[error("this space has no order: scans need the ordered space")]
+    NotOrdered,
     /// A range begins above its end.
     #[error("the range begins above its end: swap the two keys; for descending order ask for a reverse scan")]
-    RangeReversed = 14,
-    /// A page has room for one pair at least.
+    RangeReversed,
+    /// The limit of a scan is at least one pair.
     #[error("a scan with a limit of 0 pairs shows nothing: ask for at least 1")]
-    LimitZero = 15,
-    /// The state that earlier pages have shown is no longer kept.
+    LimitZero,
+    /// The version of the store that earlier pages have shown is no longer kept.
     #[error("the lease of the scan has expired, or there never was one with this number: begin the scan again")]
-    LeaseExpired = 16,
+    LeaseExpired,
 }
 
 impl OperationError {
-    /// All errors, in the order of their codes.
+    /// All errors.
     pub const ALL: [OperationError; 16] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
@@ -229,24 +227,14 @@ impl OperationError {
         OperationError::LeaseExpired,
     ];
 
-    /// The error with this code on the wire.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// Whether there was no memory for it. A store without a limit never answers such an error.
+    /// Returns true if the store has run out of memory. A store without a limit never returns such an error.
     pub fn is_out_of_memory(self) -> bool {
         matches!(self, OperationError::IndexFull | OperationError::SlabFull | OperationError::NodesFull)
-    }
-
-    /// The code of the error on the wire, from 1.
-    pub fn code(self) -> u8 {
-        self as u8
     }
 }
 
 impl Request<'_> {
-    /// Whether the request could be carried out on some value: checks everything that does not depend on it.
+    /// Checks the request without its value. Succeeds if the request could be carried out on some value.
     #[inline]
     pub fn validate(&self) -> Result<(), OperationError> {
         match self.key.len() {
@@ -266,7 +254,7 @@ impl Request<'_> {
         }
     }
 
-    /// As [`Request::validate`], for a store whose keys have no order.
+    /// Checks the request as [`Request::validate`] does, for a store whose keys have no order.
     #[inline]
     pub fn validate_unordered(&self) -> Result<(), OperationError> {
         match self.operation {
@@ -277,7 +265,7 @@ impl Request<'_> {
 }
 
 impl Update<'_> {
-    /// Whether the update could be carried out on some value.
+    /// Checks the update. Succeeds if it could be carried out on some value.
     pub fn validate(&self) -> Result<(), OperationError> {
         if !self.function.is_defined_for(self.element) {
             return Err(OperationError::FunctionElement);
@@ -297,7 +285,7 @@ impl Update<'_> {
         }
     }
 
-    /// Whether the update can be carried out on a value of `value_size` bytes. Expects a valid update.
+    /// Checks the update for a value of `value_size` bytes. Expects a valid update.
     #[inline]
     pub fn validate_value(&self, value_size: usize) -> Result<(), OperationError> {
         let width = self.element.width();
@@ -314,7 +302,7 @@ impl Update<'_> {
 }
 
 impl Reduce<'_> {
-    /// Whether the fold could be carried out on some value.
+    /// Checks the fold. Succeeds if it could be carried out on some value.
     pub fn validate(&self) -> Result<(), OperationError> {
         let width = self.element.width();
         let constants_fit = match self.fold {
@@ -324,7 +312,7 @@ impl Reduce<'_> {
         if self.initial.len() == width && constants_fit { Ok(()) } else { Err(OperationError::OperandLength) }
     }
 
-    /// Whether the fold can be carried out on a value of `value_size` bytes. Expects a valid fold.
+    /// Checks the fold for a value of `value_size` bytes. Expects a valid fold.
     pub fn validate_value(&self, value_size: usize) -> Result<(), OperationError> {
         if !value_size.is_multiple_of(self.element.width()) {
             Err(OperationError::ElementWidth)
@@ -337,13 +325,13 @@ impl Reduce<'_> {
 }
 
 impl Filter<'_> {
-    /// Whether the filter could be carried out on some value.
+    /// Checks the filter. Succeeds if it could be carried out on some value.
     pub fn validate(&self) -> Result<(), OperationError> {
         let operand_size = if self.predicate == Predicate::NonZero { 0 } else { self.element.width() };
         if self.operand.len() == operand_size { Ok(()) } else { Err(OperationError::OperandLength) }
     }
 
-    /// Whether the filter can be carried out on a value of `value_size` bytes. Expects a valid filter.
+    /// Checks the filter for a value of `value_size` bytes. Expects a valid filter.
     pub fn validate_value(&self, value_size: usize) -> Result<(), OperationError> {
         if value_size.is_multiple_of(self.element.width()) { Ok(()) } else { Err(OperationError::ElementWidth) }
     }

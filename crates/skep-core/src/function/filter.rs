@@ -3,14 +3,15 @@
 use super::number::{Number, for_element};
 use super::{Element, Predicate};
 
-/// Bytes of the value that are looked at before what passed is appended. A multiple of every element width.
+/// Bytes of the value that are filtered before the elements that passed are appended. A multiple of every element
+/// width.
 const RUN_SIZE: usize = 512;
 
 /// Appends the elements of `value` for which the predicate holds to `out`, in order.
 ///
-/// Expects what [`Filter::validate`](crate::operation::Filter::validate) and
-/// [`Filter::validate_value`](crate::operation::Filter::validate_value) accept. A long value may be filtered piece
-/// by piece, cut between elements.
+/// Expects that [`Filter::validate`](crate::operation::Filter::validate) and
+/// [`Filter::validate_value`](crate::operation::Filter::validate_value) accepted the arguments. A long value may be
+/// filtered in pieces that are cut between elements.
 pub fn filter(predicate: Predicate, element: Element, operand: &[u8], value: &[u8], out: &mut Vec<u8>) {
     for_element!(element, T => filter_numbers::<T>(predicate, operand, value, out));
 }
@@ -25,8 +26,8 @@ fn filter_numbers<T: Number>(predicate: Predicate, operand: &[u8], value: &[u8],
     }
 }
 
-/// Every element is written behind those that passed so far and the end advances if it passed too: no branch
-/// depends on the data, which nobody can predict.
+/// Copies each element to the end of the elements that have passed, and advances the end only if it passed too. So no
+/// branch depends on the data, which a processor could not predict.
 fn select<T: Number>(value: &[u8], out: &mut Vec<u8>, passes: impl Fn(T) -> bool) {
     let mut passed = [0; RUN_SIZE];
     for run in value.chunks(RUN_SIZE) {

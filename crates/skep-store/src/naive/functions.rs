@@ -1,8 +1,11 @@
 //! Every function on every element type against the naive store, in one go and piece by piece.
 
-use super::{Element, Fold, Predicate, UpdateFunction, filter, operand_piece, reduce, update, update_short};
-use crate::naive::{NaiveReply, NaiveStore, SplitMix64, test_seeds};
-use crate::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+use skep_core::function::{
+    Element, Fold, Predicate, UpdateFunction, filter, operand_piece, reduce, update, update_short,
+};
+use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+
+use super::{NaiveReply, NaiveStore, SplitMix64, test_seeds};
 use crate::short::load_short;
 
 /// Rounds for each seed, function and element type.

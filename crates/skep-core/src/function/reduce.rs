@@ -5,12 +5,12 @@ use super::{Element, Fold};
 
 /// Folds the elements of `value` into `accumulator`, which holds Σ: one element, little-endian.
 ///
-/// Expects what [`Reduce::validate`](crate::operation::Reduce::validate) and
-/// [`Reduce::validate_value`](crate::operation::Reduce::validate_value) accept. For [`Fold::Dot`] `constants` is
-/// as long as `value`, for the others it is not looked at.
+/// Expects that [`Reduce::validate`](crate::operation::Reduce::validate) and
+/// [`Reduce::validate_value`](crate::operation::Reduce::validate_value) accepted the arguments. For [`Fold::Dot`],
+/// `constants` is as long as `value`. For the other folds it is ignored.
 ///
-/// A long value may be folded piece by piece, in order, each with its piece of the constants: the result is the
-/// same to the last bit.
+/// A long value may be folded in pieces, in order, each with its piece of the constants. The result is the same to the
+/// last bit.
 pub fn reduce(fold: Fold, element: Element, accumulator: &mut [u8], value: &[u8], constants: &[u8]) {
     for_element!(element, T => reduce_numbers::<T>(fold, accumulator, value, constants));
 }
@@ -18,7 +18,7 @@ pub fn reduce(fold: Fold, element: Element, accumulator: &mut [u8], value: &[u8]
 fn reduce_numbers<T: Number>(fold: Fold, accumulator: &mut [u8], value: &[u8], constants: &[u8]) {
     let elements = T::elements(value);
     let Some(sum) = T::elements_mut(accumulator).first_mut() else { return };
-    // With nothing to fold Σ keeps its bits, even those of a NaN.
+    // Without elements, Σ keeps its bits, even those of a NaN.
     if elements.is_empty() {
         return;
     }

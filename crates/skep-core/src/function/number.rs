@@ -1,13 +1,13 @@
 //! The ten element types as Rust numbers, so that every λ is written once.
 //!
-//! [`Number`] is what the loops of this module need from a type; [`for_element!`] picks the type once for a whole
-//! run of elements, outside the loop, so that the compiler sees one plain loop for each function and type. Values
-//! arrive at any address: elements are byte arrays, turned into numbers one by one, and the compiler makes
-//! unaligned vector loads of that.
+//! [`Number`] has the operations that the loops of this module need from a type. [`for_element!`] selects the type
+//! once, outside the loop, so the compiler sees one plain loop for each function and type. Values may have any address,
+//! so elements are byte arrays that are converted to numbers one by one. The compiler turns these conversions into
+//! unaligned vector loads.
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
-/// An element type. Arithmetic of integers wraps; that of floats gives the canonical NaN where it gives a NaN.
+/// An element type. Integer arithmetic wraps. Float arithmetic returns the canonical NaN in place of any NaN.
 pub(super) trait Number: Copy + PartialOrd {
     /// The little-endian bytes of one element.
     type Bytes: Copy + AsRef<[u8]>;
@@ -17,9 +17,9 @@ pub(super) trait Number: Copy + PartialOrd {
     const WIDTH: usize;
     const ZERO: Self;
 
-    /// The whole elements of a run of bytes.
+    /// Returns the complete elements of a byte slice.
     fn elements(bytes: &[u8]) -> &[Self::Bytes];
-    /// The whole elements of a run of bytes, to be changed in place.
+    /// Returns the complete elements of a byte slice, to be changed in place.
     fn elements_mut(bytes: &mut [u8]) -> &mut [Self::Bytes];
 
     fn read(bytes: Self::Bytes) -> Self;
@@ -31,15 +31,16 @@ pub(super) trait Number: Copy + PartialOrd {
     fn add(self, other: Self) -> Self;
     fn subtract(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    /// `Σ + v` or `Σ + v · c` of a fold, whose NaN is made canonical once at the end by [`Number::canonical`].
+    /// Returns `Σ + v` or `Σ + v · c` of a fold. Does not make a NaN canonical: [`Number::canonical`] does that once,
+    /// at the end.
     fn add_raw(self, other: Self) -> Self;
-    /// The number itself, or the canonical NaN for a NaN.
+    /// Returns the number itself, or the canonical NaN for a NaN.
     fn canonical(self) -> Self;
-    /// [`super::UpdateFunction::WrapAround`].
+    /// Implements [`super::UpdateFunction::WrapAround`].
     fn wrap_around(self, delta: Self, refill: Self) -> Self;
 }
 
-/// What is the same for all types.
+/// Implements the methods that are the same for all types.
 macro_rules! bytes_of_number {
     ($bits:ty) => {
         type Bytes = [u8; size_of::<Self>()];
@@ -149,7 +150,7 @@ macro_rules! float_number {
     };
 }
 
-// An unsigned difference that wrapped is a large number, but the stock it stands for is below zero.
+// If an unsigned difference wraps, the result is a large number, but the stock is below zero.
 integer_number!(u8, u8, |v, delta, rest| v >= delta && rest >= 10);
 integer_number!(u16, u16, |v, delta, rest| v >= delta && rest >= 10);
 integer_number!(u32, u32, |v, delta, rest| v >= delta && rest >= 10);

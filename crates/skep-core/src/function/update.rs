@@ -8,21 +8,21 @@ use crate::operation::Shape;
 
 /// Replaces every element `v` of `value` by `λ(v, Δ)`.
 ///
-/// Expects what [`Update::validate`](crate::operation::Update::validate) and
-/// [`Update::validate_value`](crate::operation::Update::validate_value) accept; an element that is incomplete or
-/// has no operand stays as it is.
+/// Expects that [`Update::validate`](crate::operation::Update::validate) and
+/// [`Update::validate_value`](crate::operation::Update::validate_value) accepted the arguments. Leaves an element
+/// unchanged if it is incomplete or has no operand.
 ///
-/// `value` may also be a piece of a longer value that begins and ends between elements. Then `operand` is the
-/// piece of the operand that [`operand_piece`] gives: the whole operand for scalar operands, the part that belongs
-/// to these elements for [`Shape::VectorToVector`].
+/// `value` may also be a piece of a longer value, if the piece begins and ends between elements. Then `operand` is the
+/// piece of the operand that [`operand_piece`] returns. For scalar operands this is the whole operand, for
+/// [`Shape::VectorToVector`] the operands of these elements.
 pub fn update(function: UpdateFunction, element: Element, shape: Shape, operand: &[u8], value: &mut [u8]) {
     for_element!(element, T => update_numbers::<T>(function, shape, operand, value));
 }
 
-/// An update of one integer in the lower bytes of `value`, whatever its width: what is above them is undefined. `None` if
-/// it takes more than the lower bytes of `value` and one operand to know.
+/// Updates one integer of any width that is in the lower bytes of `value`. The bytes above the integer are undefined in
+/// the result. Returns `None` if the function needs more than the lower bytes of `value` and one operand.
 #[inline(always)]
-pub(crate) fn update_short(function: UpdateFunction, element: Element, operand: u64, value: u64) -> Option<u64> {
+pub fn update_short(function: UpdateFunction, element: Element, operand: u64, value: u64) -> Option<u64> {
     if element.is_float() {
         return None;
     }
@@ -38,9 +38,11 @@ pub(crate) fn update_short(function: UpdateFunction, element: Element, operand: 
     })
 }
 
-/// The operand of an update for the bytes `piece` of its value, whose ends lie between elements.
+/// Returns the operand of an update for the bytes `piece` of its value. Expects that the piece begins and ends between
+/// elements.
 ///
-/// Panics if a vector operand does not reach to the end of the piece, which a validated one does.
+/// # Panics
+/// If a vector operand is too short for the piece. A validated operand is long enough.
 pub fn operand_piece(function: UpdateFunction, shape: Shape, operand: &[u8], piece: Range<usize>) -> &[u8] {
     match shape {
         Shape::ScalarToScalar | Shape::ScalarToVector => operand,
@@ -82,8 +84,8 @@ fn update_numbers<T: Number>(function: UpdateFunction, shape: Shape, operand: &[
     }
 }
 
-/// Runs a λ of `N` operands over the elements. A single element has a path of its own: fetch-and-add of a counter
-/// should not pay for the entry and exit of a vector loop.
+/// Runs a λ of `N` operands over the elements. A single element has a separate path, so that fetch-and-add of a counter
+/// does not pay for the entry and exit of a vector loop.
 fn apply<T: Number, const N: usize>(shape: Shape, operand: &[u8], value: &mut [u8], lambda: impl Fn(T, [T; N]) -> T) {
     let elements = T::elements_mut(value);
     let operands = T::elements(operand).as_chunks::<N>().0;

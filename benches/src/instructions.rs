@@ -1,0 +1,179 @@
+//! Instructions of one operation of the hash store, counted by callgrind: the number does not depend on the load of the
+//! machine.
+//!
+//! ```text
+//! valgrind ─▶ this program, few batches   ─▶ instructions a ┐
+//! valgrind ─▶ this program, more batches  ─▶ instructions b ┴─▶ (b − a) / operations between them
+//! ```
+//!
+//! 1. [`count`] starts the program under valgrind twice for each case. Both runs prepare the same store and the same
+//!    batches, and execute different numbers of them.
+//! 2. The difference is what `Processor::execute` takes, and nothing else.
+
+use std::path::Path;
+use std::process::Command;
+
+use skep_core::function::{Element, UpdateFunction};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use skep_store::hash::Settings;
+use skep_store::processor::{Processor, Replies};
+
+use crate::keys::random_key;
+use crate::tables::{Tables, table};
+
+/// Operations of a batch.
+const BATCH: usize = 256;
+/// Pairs in the store before the first batch.
+const PAIRS: u64 = 100_000;
+/// Batches of the two runs.
+const BATCHES: [usize; 2] = [60, 180];
+
+/// Value sizes, and what a pair of them is stored as.
+const VALUES: [(usize, &str); 2] = [(8, "8 + 8 B, inline"), (100, "8 + 100 B, slab")];
+/// Names of the operations, as they are given to the program under valgrind.
+const OPERATIONS: [&str; 5] = ["get", "put", "fetch-add", "put-new", "delete"];
+
+/// What is counted: an operation on pairs of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// One of `get`, `put`, `fetch-add`, `put-new` and `delete`.
+    pub operation: &'static str,
+    /// Bytes of a value.
+    pub value_size: usize,
+}
+
+impl Case {
+    /// Returns the case with these names, as the program under valgrind gets them.
+    pub fn named(operation: &str, value_size: usize) -> Option<Case> {
+        Case::all().find(|case| case.operation == operation && case.value_size == value_size)
+    }
+
+    /// Returns all cases.
+    pub fn all() -> impl Iterator<Item = Case> {
+        let sizes = VALUES.iter().map(|(size, _)| *size);
+        sizes.flat_map(|value_size| OPERATIONS.map(|operation| Case { operation, value_size }))
+    }
+
+    /// Fills a store, prepares `batches_max` batches and executes the first `batches` of them. Returns a hash of the replies.
+    pub fn run(self, pairs: u64, batches_max: usize, batches: usize) -> u64 {
+        let memory = (pairs + (batches_max * BATCH) as u64) * 4 * (8 + self.value_size as u64);
+        let settings = Settings::for_kv_size(memory.max(1 << 20), 8 + self.value_size, 7);
+        let mut processor = Processor::new(&settings).expect("a store of some megabytes");
+        let mut replies = Replies::with_budget(1 << 20);
+        let value: Vec<u8> = (0..self.value_size).map(|byte| byte as u8).collect();
+        let put = Operation::Put { value: &value, condition: PutCondition::Always };
+        let keys: Vec<[u8; 8]> = (0..pairs + (batches_max * BATCH) as u64).map(random_key).collect();
+        let (stored, new) = keys.split_at(pairs as usize);
+        for keys in stored.chunks(BATCH) {
+            let puts: Vec<_> = keys.iter().map(|key| Request { key, operation: put }).collect();
+            processor.execute(&puts, &mut replies);
+        }
+        let operation = match self.operation {
+            "get" => Operation::Get,
+            "fetch-add" => Operation::Update(self.fetch_add()),
+            "delete" => Operation::Delete,
+            _ => put,
+        };
+        // Coprime to the number of stored pairs, so that no pair is deleted twice.
+        const STEP: usize = 7919;
+        let key = |number: usize| {
+            if self.operation == "put-new" { &new[number] } else { &stored[number * STEP % stored.len()] }
+        };
+        let requests: Vec<Request<'_>> =
+            (0..batches_max * BATCH).map(|number| Request { key: key(number), operation }).collect();
+        let mut hash = 0;
+        for batch in requests.chunks(BATCH).take(batches) {
+            processor.execute(batch, &mut replies);
+            hash = fold(hash, replies.get(hash as usize % BATCH));
+        }
+        hash ^ processor.statistics().pairs
+    }
+
+    /// Returns an update that adds one to every element: one of 64 bits if it is the whole value, or elements of 32 bits.
+    fn fetch_add(self) -> Update<'static> {
+        let (element, shape, operand): (_, _, &[u8]) = match self.value_size {
+            8 => (Element::U64, Shape::ScalarToScalar, &[1, 0, 0, 0, 0, 0, 0, 0]),
+            _ => (Element::U32, Shape::ScalarToVector, &[1, 0, 0, 0]),
+        };
+        Update { function: UpdateFunction::Add, element, shape, operand, initial: None, return_old: true }
+    }
+}
+
+/// Takes a reply into a hash. Little work, which is counted too: one reply of a batch.
+fn fold(hash: u64, reply: Reply<'_>) -> u64 {
+    let number = match reply {
+        Reply::Value(value) => rapidhash::v3::rapidhash_v3(value),
+        Reply::Done => 1,
+        Reply::NotFound => 2,
+        _ => 3,
+    };
+    (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// Runs a case as the program under valgrind does.
+pub fn run_counted(case: Case, batches: usize) -> u64 {
+    case.run(PAIRS, BATCHES[1], batches)
+}
+
+/// Counts the instructions of an operation of every case. `program` runs one if it is called with `--case OPERATION
+/// --value-size BYTES --batches NUMBER`.
+pub fn count(program: &Path) -> Result<Vec<(Case, f64)>, String> {
+    let per_operation = |case: Case| {
+        let [few, more] = BATCHES.map(|batches| collected(program, case, batches));
+        Ok((case, (more? - few?) as f64 / ((BATCHES[1] - BATCHES[0]) * BATCH) as f64))
+    };
+    Case::all().map(per_operation).collect()
+}
+
+/// Runs a case under valgrind. Returns the instructions of the process.
+fn collected(program: &Path, case: Case, batches: usize) -> Result<u64, String> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["--case", case.operation, "--value-size", &case.value_size.to_string()])
+        .args(["--batches", &batches.to_string()])
+        .output()
+        .map_err(|error| format!("cannot start valgrind: {error}; install it: apt-get install valgrind"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    instructions_of(&text).ok_or_else(|| format!("valgrind counted nothing ({}):\n{text}", output.status))
+}
+
+/// Returns the number after `Collected :` in what callgrind prints.
+fn instructions_of(text: &str) -> Option<u64> {
+    let (_, after) = text.lines().find_map(|line| line.split_once("Collected :"))?;
+    after.trim().parse().ok()
+}
+
+/// Returns the counts as a table: a row for each operation, a column for each size of pairs.
+pub fn tables(counts: &[(Case, f64)]) -> Tables {
+    let rows = OPERATIONS.map(|operation| {
+        let cells =
+            counts.iter().filter(|(case, _)| case.operation == operation).map(|(_, count)| format!("{count:.1}"));
+        std::iter::once(operation.to_owned()).chain(cells).collect()
+    });
+    let header = ["instructions of an operation", VALUES[0].1, VALUES[1].1];
+    let note = format!("Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements.");
+    Tables { tables: vec![table(&header, 1, rows)], note }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_does_its_work() {
+        let hashes: Vec<u64> = Case::all().map(|case| case.run(1000, 2, 2)).collect();
+        let (reads_8, reads_100) = (13_544_993_261_705_030_461, 18_246_856_378_247_184_570);
+        let (done, put_new, deleted) = (97_241_829_719_769_032, 97_241_829_719_767_496, 97_241_829_719_768_520);
+        // No key comes twice, so the old value of a fetch-and-add is the one that a GET reads.
+        let of_8 = [reads_8, done, reads_8, put_new, deleted];
+        assert_eq!(hashes, [of_8, [reads_100, done, reads_100, put_new, deleted]].concat());
+    }
+
+    #[test]
+    fn the_count_is_read_from_what_callgrind_prints() {
+        let text = "==7== Events    : Ir\n==7== Collected : 72148775\n==7==\n";
+        assert_eq!(instructions_of(text), Some(72_148_775));
+        assert_eq!(instructions_of("==7== Collected :"), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! The vocabulary of Skep, shared by engines, wire formats, clients and servers.
+//!
+//! | module | content | source |
+//! |---|---|---|
+//! | [`operation`] | requests, operations, replies, limits, errors | KV-Direct, Table 1 |
+//! | [`function`] | element types and the functions that run next to the data (λ) | KV-Direct, section 3.2 |
+//!
+//! This crate stores, sends and parses nothing. Engines, `skep-wire` and the clients build on its types. The codes of
+//! these types on the wire belong to `skep-wire`.
+
+pub mod function;
+pub mod operation;
