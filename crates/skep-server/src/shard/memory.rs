@@ -7,8 +7,7 @@
 //! Once a second, while connections hold more than their shares:
 //!
 //! 1. Empty buffers of connections that were silent for a second are returned, and a senior that waits for its client
-//!    stops being it.
-//!    A starved connection is closed if its client has closed its side and it was silent for [`STALL`].
+//!    stops being it. A starved connection is closed if its client has closed its side and it was silent for [`STALL`].
 //! 2. A connection is *stalled* if it holds more than its share and has neither read nor written a byte for [`STALL`].
 //! 3. A stalled connection that waits for its client is closed if memory is scarce, or if it waits for memory itself: its
 //!    client sends requests and takes no replies. The longest stalled ones are closed first, until memory is not scarce.

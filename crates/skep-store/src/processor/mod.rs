@@ -7,11 +7,11 @@
 //!             prefetch
 //! ```
 //!
-//! A batch is worked off in parts of up to 256 requests, the most that may be under way. Admission is tight loops
-//! over a part, one of them of prefetches alone: those that stand close together overlap their page walks. What a chain's first line answers, on a
-//! memory that has it resident, is answered without a future; the rest goes in waves. Operations on large values come
-//! after them, one at a time. When [`Processor::execute`] returns, everything is done and written back: nothing is under way
-//! between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.
+//! A batch is executed in parts of up to 256 requests, the most that may be in flight. Admission is a few tight loops over a
+//! part. One of them only prefetches: adjacent prefetches overlap their page walks. If the memory has lines resident, short
+//! inline values are accessed in request order before the reservation station, and the stages of [`resident`] follow. What
+//! they leave runs as futures, in waves. Operations on large values run after the waves, one at a time. When
+//! [`Processor::execute`] returns, everything is done and written back: nothing is in flight between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.
 
 mod chain;
 mod execution;
