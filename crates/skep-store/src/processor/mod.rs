@@ -9,7 +9,7 @@
 //!
 //! A batch is executed in parts of up to 256 requests, the most that may be in flight. Admission is a few tight loops over a
 //! part. One of them only prefetches: adjacent prefetches overlap their page walks. If the memory has lines resident, short
-//! inline values are accessed in request order before the reservation station, and the stages of [`resident`] follow. What
+//! inline values are accessed in request order before the reservation station, and the stages of `resident.rs` follow. What
 //! they leave runs as futures, in waves. Operations on large values run after the waves, one at a time. When
 //! [`Processor::execute`] returns, everything is done and written back: nothing is in flight between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.
 
