@@ -14,9 +14,9 @@
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::operation::{KEY_SIZE_MAX, PutCondition, Reply, Request, Shape, VALUE_SIZE_MAX};
 use skep_store::hash::Settings;
 use skep_store::naive::{NaiveStore, OwnedOperation, OwnedRequest};
-use skep_core::operation::{KEY_SIZE_MAX, PutCondition, Reply, Request, Shape, VALUE_SIZE_MAX};
 use skep_store::processor::{Processor, Replies};
 
 /// Number of different keys in a run.
