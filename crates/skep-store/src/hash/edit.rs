@@ -20,8 +20,9 @@ use skep_core::operation::OperationError;
 pub(crate) enum NotStored {
     /// It cannot be.
     Failed(OperationError),
-    /// Slabs are being merged: try again in a later batch.
-    Later,
+    /// Slabs are being merged: try again in a later batch, unless it has [waited](HashTable::may_wait) enough and this is why
+    /// it cannot be.
+    Later(OperationError),
 }
 
 impl From<OperationError> for NotStored {
@@ -34,7 +35,7 @@ impl NoSlab {
     /// Why a pair was not stored; `full` if no merging helps.
     fn or_later(self, full: OperationError) -> NotStored {
         match self {
-            NoSlab::Later => NotStored::Later,
+            NoSlab::Later => NotStored::Later(full),
             NoSlab::Full => NotStored::Failed(full),
         }
     }

@@ -379,6 +379,16 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().begin_batch(merge_work);
     }
 
+    /// Says that an operation on a key lacks slabs which are being merged. Returns false if it has waited for all that there are.
+    pub(crate) fn may_wait(&self, hash: KeyHash) -> bool {
+        self.slabs.borrow_mut().may_wait(hash.0)
+    }
+
+    /// Says that an operation on a key, which may have waited for slabs, is done or refused.
+    pub(crate) fn end_wait(&self, hash: KeyHash) {
+        self.slabs.borrow_mut().end_wait(hash.0);
+    }
+
     /// A slab of the class.
     pub(super) fn take_slab(&self, class: SlabClass) -> Result<Pointer, NoSlab> {
         self.slabs.borrow_mut().take(class)

@@ -85,11 +85,13 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
 
     /// Takes the first request of a chain out of it, which was answered unless it was not stored.
     pub(super) fn finish(&self, chain: ChainIndex, first: Waiting, outcome: Result<(), NotStored>) {
+        let hash = self.homes[first.index()].hash;
         match outcome {
             Ok(()) => {}
-            Err(NotStored::Failed(error)) => self.answer(first, Reply::Failed(error)),
-            Err(NotStored::Later) => return self.defer(chain, first),
+            Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(chain, first),
+            Err(NotStored::Failed(error) | NotStored::Later(error)) => self.answer(first, Reply::Failed(error)),
         }
+        self.table.end_wait(hash);
         self.station.retire(chain, None, first);
     }
 

@@ -73,30 +73,27 @@ pub(super) struct Merger {
     /// Where passes come back: the daemon gets a copy of the sender with each.
     home: Sender<Pass>,
     merged: Receiver<Pass>,
-    /// Numbers and zones of the passes that have not come back.
-    away: Vec<(u64, usize)>,
-    begun: u64,
+    /// Zones of the passes that have not come back.
+    away: Vec<usize>,
 }
 
 impl Default for Merger {
     fn default() -> Self {
         let (home, merged) = channel();
-        Merger { daemon: None, home, merged, away: Vec::with_capacity(PASSES_MAX), begun: 0 }
+        Merger { daemon: None, home, merged, away: Vec::with_capacity(PASSES_MAX) }
     }
 }
 
 impl Merger {
-    /// Hands a pass over to the daemon, and returns its number, from 1. There must be room for it.
-    pub(super) fn begin(&mut self, pass: Pass) -> u64 {
+    /// Hands a pass over to the daemon. There must be room for it.
+    pub(super) fn begin(&mut self, pass: Pass) {
         debug_assert!(self.has_room() && !self.is_away(pass.zone));
-        self.begun += 1;
-        self.away.push((self.begun, pass.zone));
+        self.away.push(pass.zone);
         let handover = Handover { pass, home: self.home.clone() };
         // If the daemon is gone, the pass is carried out here, as the error is dropped.
         if self.daemon.as_ref().is_none_or(|daemon| daemon.send(handover).is_err()) {
             self.daemon = None;
         }
-        self.begun
     }
 
     /// Returns a pass that has come back. Never waits.
@@ -105,13 +102,13 @@ impl Merger {
             return None;
         }
         let pass = self.merged.try_recv().ok()?;
-        self.away.retain(|(_, zone)| *zone != pass.zone);
+        self.away.retain(|zone| *zone != pass.zone);
         Some(pass)
     }
 
     /// Returns true if the short entries of a zone are with the daemon.
     pub(super) fn is_away(&self, zone: usize) -> bool {
-        self.away.iter().any(|(_, away)| *away == zone)
+        self.away.contains(&zone)
     }
 
     /// Returns true if another pass may be handed over.
@@ -122,11 +119,6 @@ impl Merger {
     /// Returns true if no pass is with the daemon.
     pub(super) fn is_idle(&self) -> bool {
         self.away.is_empty()
-    }
-
-    /// Returns true if the pass with this number, and all before it, have come back.
-    pub(super) fn is_back(&self, number: u64) -> bool {
-        self.away.iter().all(|(away, _)| *away > number)
     }
 
     /// Returns true if there is a daemon.

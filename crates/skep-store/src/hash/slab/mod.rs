@@ -73,8 +73,9 @@ pub type SlabNeeds = [u32; SlabClass::COUNT];
 pub enum NoSlab {
     /// Merging may yield them: try again in a later batch.
     Later,
-    /// Nothing that is free can be joined to them. What was released since a zone was last merged does not count until it
-    /// is a sixty-fourth of what is free.
+    /// Nothing that is free can be joined to them, the slabs with the daemon included. What was released since a zone was last
+    /// merged does not count until it is a sixty-fourth of what is free; nor does it count for an operation that has waited for
+    /// a whole search, unless more is free than when that began.
     Full,
 }
 
@@ -86,8 +87,7 @@ pub struct SlabAllocator {
     merger: Merger,
     /// For each zone, the count of short entries that starts a pass.
     merge_watermarks: Vec<u32>,
-    /// The search for slabs of each class.
-    searches: [Search; SlabClass::COUNT],
+    search: Search,
     /// Entries that searches may still merge in this batch.
     merge_work: usize,
     free_size: u64,
@@ -106,7 +106,7 @@ impl SlabAllocator {
             merge_watermarks: vec![MERGE_WATERMARK_MIN; host.zone_count()],
             host,
             merger: Merger::default(),
-            searches: [Search::default(); SlabClass::COUNT],
+            search: Search::default(),
             merge_work: usize::MAX,
             free_size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             changed_size: 0,
@@ -227,8 +227,9 @@ impl SlabAllocator {
     /// Starts a pass over the zone of a released slab if short entries pile up there.
     fn merge_above_watermark(&mut self, released: Pointer) {
         self.take_back();
-        // Merging in the shard would stall it; without a daemon it is done in need only.
-        if !self.merger.has_daemon() || !self.merger.is_idle() {
+        // Merging in the shard would stall it; without a daemon it is done in need only. A search that operations wait for merges
+        // each zone anyway.
+        if !self.merger.has_daemon() || !self.merger.is_idle() || self.has_waiters() {
             return;
         }
         let zone = self.host.zone_of(released);
@@ -238,11 +239,11 @@ impl SlabAllocator {
         }
     }
 
-    /// Hands the short entries of a zone to the daemon, and returns the number of the pass.
-    fn hand_over(&mut self, zone: usize) -> u64 {
+    /// Hands the short entries of a zone to the daemon.
+    fn hand_over(&mut self, zone: usize) {
         self.traffic.merge_passes += 1;
         let pool = self.host.take_short(zone);
-        self.merger.begin(Pass { zone, pool })
+        self.merger.begin(Pass { zone, pool });
     }
 
     /// Takes back what the daemon has merged. Returns true if there was anything.

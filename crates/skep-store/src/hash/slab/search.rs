@@ -6,18 +6,30 @@
 //!                        daemon
 //! ```
 //!
-//! A search goes through all zones once; another one begins when enough was released to make another outcome likely. A
-//! zone whose short entries hold less than a slab is passed over. The others are merged:
+//! One search serves all operations that lack slabs, of every class. It goes through all zones once; another one begins when
+//! enough was released to make another outcome likely. A zone whose short entries hold less than two units is passed over. The
+//! others are merged:
 //!
 //! 1. The near side is given to the host side, so that the zone has all of its free entries.
 //! 2. The daemon gets the zone, if there is a daemon and the shard keeps slabs of each class without it: two batches, or
 //!    as many as go. So small operations go on.
 //! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
 //!
-//! Nothing here waits. When the daemon has enough to do, or the batch has no work left, the answer is [`NoSlab::Later`] and
-//! the search goes on in the next batch. It ends: every batch moves it on or has passes come back, and only slabs that other
-//! operations release can begin another one. An operation alone in its batches is told after two searches at most, one
-//! that was begun before it and a whole one.
+//! Nothing here waits. When the daemon has enough to do, or the batch has no work left, the outcome is [`NoSlab::Later`] and
+//! the search goes on in the next batch.
+//!
+//! **Every operation is done or refused after two searches**, one that was begun before it and a whole one, although others
+//! take what merging yields, and release slabs that seem to make another search worthwhile:
+//!
+//! 1. An operation that is told to try later is a *waiter* ([`SlabAllocator::may_wait`]). A search that begins is for all
+//!    waiters that there are. While there are any, only the search hands passes to the daemon.
+//! 2. A search has ended when all zones were merged and no pass is with the daemon. A waiter that it was for and that still
+//!    lacks slabs is then refused: what was free in any zone was joined since it came, and nothing that fits is left.
+//! 3. Another search begins when all of these were told, or if more is free than when the search began. That is at most as
+//!    often as free memory can grow by a sixty-fourth.
+//! 4. A waiter that does not try again is forgotten after [`LAPSE`] batches in which nothing else happens.
+
+use std::collections::HashSet;
 
 use super::merge::{Pass, merge};
 use super::{NoSlab, RESERVE, SlabAllocator, SlabClass, SlabNeeds};
@@ -26,14 +38,22 @@ use crate::memory::{Pointer, UNIT_SIZE};
 /// What passing over a zone, or merging one, counts for beside its entries.
 const ZONE_WORK: usize = 8;
 
-/// How far the search for slabs of a class has come.
-#[derive(Clone, Copy, Debug, Default)]
+/// Batches without progress after which waiters that have not tried again are forgotten: their clients may be gone.
+const LAPSE: u32 = 256;
+
+/// How far the search for slabs has come, and for whom it is.
+#[derive(Debug, Default)]
 pub(super) struct Search {
     next_zone: usize,
-    /// `changed_size` when it began.
-    begun_at: u64,
-    /// The last pass that it handed to the daemon.
-    last_pass: u64,
+    /// `changed_size` and `free_size` when it began.
+    changed_before: u64,
+    free_before: u64,
+    /// Waiters that were there when it began.
+    due: HashSet<u64>,
+    /// Waiters that came since.
+    late: HashSet<u64>,
+    /// Batches since it last made progress, and none was with the daemon.
+    stalled: u32,
 }
 
 /// What merging has come to.
@@ -49,6 +69,48 @@ impl SlabAllocator {
     /// a zone.
     pub fn begin_batch(&mut self, merge_work: usize) {
         self.merge_work = merge_work;
+        if self.has_waiters() {
+            let has_progress = self.take_back() || !self.merger.is_idle();
+            self.search.stalled = if has_progress { 0 } else { self.search.stalled + 1 };
+            if self.search.stalled > LAPSE {
+                self.search.due.clear();
+                self.search.late.clear();
+            }
+        }
+    }
+
+    /// Says that an operation was told to try later. Returns false if it is to be refused instead: a whole search found too
+    /// little for it.
+    pub fn may_wait(&mut self, waiter: u64) -> bool {
+        if !self.search.due.contains(&waiter) {
+            self.search.late.insert(waiter);
+            return true;
+        }
+        !self.has_ended() || self.is_worthwhile(self.free_size, self.search.free_before)
+    }
+
+    /// Says that an operation, which may have waited, is done or refused.
+    #[inline]
+    pub fn end_wait(&mut self, waiter: u64) {
+        if self.has_waiters() {
+            self.search.due.remove(&waiter);
+            self.search.late.remove(&waiter);
+        }
+    }
+
+    /// Returns true if operations wait for the search.
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.search.due.is_empty() || !self.search.late.is_empty()
+    }
+
+    /// Returns true if all zones were merged.
+    fn has_ended(&self) -> bool {
+        self.search.next_zone == self.host.zone_count() && self.merger.is_idle()
+    }
+
+    /// Returns true if a size has grown enough for another search to be worth its work.
+    fn is_worthwhile(&self, now: u64, before: u64) -> bool {
+        now.saturating_sub(before) >= (self.free_size / 64).max(UNIT_SIZE as u64)
     }
 
     /// A slab of the class.
@@ -85,7 +147,10 @@ impl SlabAllocator {
                 Ok(taken) => return Ok(taken),
                 Err(class) => class,
             };
-            match self.search(lacking) {
+            if lacking.size() as u64 > self.free_size {
+                return Err(NoSlab::Full);
+            }
+            match self.search() {
                 Outcome::Retry => {}
                 Outcome::Later => return Err(NoSlab::Later),
                 Outcome::Full => return Err(NoSlab::Full),
@@ -93,40 +158,43 @@ impl SlabAllocator {
         }
     }
 
-    /// Moves the search for slabs of a class on.
+    /// Moves the search on.
     #[cold]
-    fn search(&mut self, class: SlabClass) -> Outcome {
+    fn search(&mut self) -> Outcome {
         if self.take_back() {
             return Outcome::Retry;
         }
-        let search = &mut self.searches[class.index()];
-        if search.next_zone == self.host.zone_count() {
-            if !self.merger.is_back(search.last_pass) {
+        if self.search.next_zone == self.host.zone_count() {
+            if !self.merger.is_idle() {
                 return Outcome::Later;
             }
-            // Another search is worth its work when enough has changed to make another outcome likely.
-            let enough = (self.free_size / 64).max(UNIT_SIZE as u64);
-            if self.changed_size - search.begun_at < enough {
+            if !self.is_worthwhile(self.changed_size, self.search.changed_before) {
                 return Outcome::Full;
             }
-            *search = Search { next_zone: 0, begun_at: self.changed_size, last_pass: 0 };
+            if !self.search.due.is_empty() && !self.is_worthwhile(self.free_size, self.search.free_before) {
+                // Those that waited for it are told first.
+                return Outcome::Later;
+            }
+            let Search { due, late, .. } = &mut self.search;
+            due.extend(late.drain());
+            (self.search.next_zone, self.search.stalled) = (0, 0);
+            (self.search.changed_before, self.search.free_before) = (self.changed_size, self.free_size);
         }
-        if self.merge_work == 0 || !self.merger.has_room() || self.merger.is_away(search.next_zone) {
+        if self.merge_work == 0 || !self.merger.has_room() || self.merger.is_away(self.search.next_zone) {
             return Outcome::Later;
         }
         for near_class in SlabClass::all() {
             let count = self.near[near_class.index()].len();
             self.spill(near_class, count);
         }
-        self.search_zones(class)
+        self.search_zones()
     }
 
     /// Merges the next zones, or has them merged.
-    fn search_zones(&mut self, class: SlabClass) -> Outcome {
-        let zone_count = self.host.zone_count();
+    fn search_zones(&mut self) -> Outcome {
         loop {
-            let zone = self.searches[class.index()].next_zone;
-            if zone == zone_count {
+            let zone = self.search.next_zone;
+            if zone == self.host.zone_count() {
                 return Outcome::Retry;
             }
             // What is with the daemon was taken for another reason, without the near side: the zone has its turn later.
@@ -134,18 +202,18 @@ impl SlabAllocator {
                 return Outcome::Later;
             }
             self.merge_work = self.merge_work.saturating_sub(ZONE_WORK);
-            if self.host.shorter_than(class, zone).1 >= class.size() as u64 {
-                if !self.merger.has_daemon() || !self.host.can_spare(zone, RESERVE) {
-                    self.searches[class.index()].next_zone += 1;
-                    self.merge_here(zone);
-                    return Outcome::Retry;
-                }
-                if !self.merger.has_room() {
-                    return Outcome::Later;
-                }
-                self.searches[class.index()].last_pass = self.hand_over(zone);
+            let is_joinable = self.host.shorter_than(SlabClass::LARGEST, zone).1 >= 2 * UNIT_SIZE as u64;
+            let is_for_daemon = self.merger.has_daemon() && self.host.can_spare(zone, RESERVE);
+            if is_joinable && is_for_daemon && !self.merger.has_room() {
+                return Outcome::Later;
             }
-            self.searches[class.index()].next_zone += 1;
+            (self.search.next_zone, self.search.stalled) = (zone + 1, 0);
+            if is_joinable && is_for_daemon {
+                self.hand_over(zone);
+            } else if is_joinable {
+                self.merge_here(zone);
+                return Outcome::Retry;
+            }
         }
     }
 
@@ -236,5 +304,34 @@ mod tests {
             batches += 1;
         }
         assert!(batches <= 2 * 16 + 2, "{batches} batches for 16 zones");
+    }
+
+    /// Slabs of 64 B that a pass for other operations has taken are free: an operation that needs them is not refused.
+    #[test]
+    fn slabs_with_the_daemon_are_waited_for() {
+        let (mut allocator, slabs) = full();
+        slabs.iter().for_each(|slab| allocator.release(class(32), *slab));
+        let mut pairs: Vec<_> = std::iter::from_fn(|| allocator.take(class(64)).ok()).collect();
+        pairs.sort_unstable();
+        // One in each zone stays.
+        let in_zones: Vec<_> = pairs.iter().copied().step_by(64).collect();
+        pairs.iter().filter(|pair| !in_zones.contains(pair)).for_each(|pair| allocator.release(class(64), *pair));
+        let mut slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
+        slabs.sort_unstable();
+        let daemon = allocator.merge_daemon();
+        slabs.iter().step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        while allocator.take(class(64)) == Err(NoSlab::Later) {
+            daemon.run_waiting();
+        }
+        in_zones[..7].iter().for_each(|pair| allocator.release(class(64), *pair));
+        let _ = allocator.take(class(128));
+        for number in 0..7 {
+            let mut taken = allocator.take(class(64));
+            if taken == Err(NoSlab::Later) {
+                daemon.run_waiting();
+                taken = allocator.take(class(64));
+            }
+            assert!(taken.is_ok(), "{taken:?} is the outcome for slab {number} of 7 that are free");
+        }
     }
 }

@@ -144,6 +144,49 @@ fn a_search_takes_bounded_passes_and_a_bounded_number_of_turns() {
     }
 }
 
+/// Other clients delete and store pairs in every batch, before the puts that wait: as many as make each search worth another
+/// one, and large ones, which take what was joined. The puts are done or refused all the same, all of them together.
+#[test]
+fn puts_that_wait_are_told_soon_though_others_delete_and_store_beside_them() {
+    let large = vec![3; 20_000];
+    for (has_daemon, value, side_by_side) in [(true, &BIG[..], 0), (false, &BIG, 64), (true, &large, 256)] {
+        let mut fragments = Fragments::new(side_by_side);
+        let daemon = has_daemon.then(|| fragments.processor.merge_daemon());
+        let kept = std::mem::take(&mut fragments.kept);
+        let mut waiting: Vec<[u8; 8]> = (0..8).map(|number| (u64::MAX - number).to_le_bytes()).collect();
+        let (mut turns, mut done, mut refused) = (0_usize, 0, 0);
+        while !waiting.is_empty() {
+            let new: Vec<[u8; 8]> =
+                (0..2000).map(|number| ((1 << 40) + turns as u64 * 2000 + number).to_le_bytes()).collect();
+            let mut requests = Vec::new();
+            // Far from each other, so that they make no long runs.
+            for (old, new) in kept.iter().skip(turns).step_by(kept.len() / 2000).zip(&new) {
+                requests.push(Request { key: old, operation: Operation::Delete });
+                requests.push(Request { key: new, operation: put(&SMALL) });
+            }
+            let others = (1 << 50) + turns as u64 % 2;
+            let other = others.to_le_bytes();
+            let operation = if turns % 4 < 2 { put(&BIG) } else { Operation::Delete };
+            requests.push(Request { key: &other, operation });
+            let first = requests.len();
+            requests.extend(waiting.iter().map(|key| Request { key, operation: put(value) }));
+            fragments.processor.execute(&requests, &mut fragments.replies);
+            let replies: Vec<String> = fragments.replies.iter().skip(first).map(|reply| format!("{reply:?}")).collect();
+            done += replies.iter().filter(|reply| *reply == "Done").count();
+            refused += replies.iter().filter(|reply| reply.contains("SlabFull")).count();
+            let mut reply = replies.iter();
+            waiting.retain(|_| reply.next().unwrap() == "Deferred");
+            if let Some(daemon) = &daemon {
+                daemon.run_waiting();
+            }
+            turns += 1;
+            assert!(turns as u64 <= 2 * ZONES + 2, "{} puts of {} B wait", waiting.len(), value.len());
+        }
+        println!("daemon {has_daemon}: {done} of {} B done and {refused} refused after {turns} turns", value.len());
+        assert_eq!(done + refused, 8);
+    }
+}
+
 /// Without a daemon every batch merges a bounded part, so a caller that submits again what was deferred comes to an end.
 #[test]
 fn without_a_daemon_each_batch_merges_a_part_until_the_put_is_done_or_refused() {
