@@ -9,7 +9,7 @@
 //! size, or to a free chunk, which then holds that size. When free blocks become scarce it goes to the shortest free run that
 //! fits, wherever that is, and to a free chunk only if there is none. A frame that is freed joins the free granules around it,
 //! so memory of one size serves every other; a chunk whose last frame is freed is free at once. Chunks are in lists by the
-//! size that they hold and by their longest free run, so each of these is a fixed number of steps.
+//! size that they hold and by their free runs, so each of these is a fixed number of steps.
 //!
 //! **What is kept back.** A block is 16 free granules where the largest frame fits. A frame takes one at most, see
 //! `granules`. A frame that fills a shorter run is always granted, except to growth. One that takes a block leaves as many as
@@ -34,13 +34,15 @@
 //! blocks, in proportion to what is in use there, and names the frames to move elsewhere. It costs a word for each granule,
 //! 0.8 % of the memory that is touched, to know whose a frame is.
 
+use std::ops::Range;
+
 mod check;
 mod granules;
 mod lists;
 
 pub(super) use granules::CHUNK_GRANULES;
 use granules::{BLOCK_GRANULES, CHUNK_BLOCKS, Granules};
-use lists::Lists;
+use lists::{LISTS, Lists};
 
 use super::frame::{FreeFrame, GRANULE_MAX, GRANULES_UNUSED};
 use super::header::{FrameNumber, Lid};
@@ -137,6 +139,17 @@ struct Chunk {
     free_blocks: u8,
 }
 
+impl Chunk {
+    /// The list of its group that it is in while it is in use, if any granule is free. Lists below [`GRANULE_MAX`] are for the
+    /// longest free run. Those from there on are for chunks in which the largest frame fits: by the longest run outside of free
+    /// blocks, at most [`GRANULE_MAX`] - 1.
+    fn list(&self) -> Option<usize> {
+        let outside = self.granules.outside_of_blocks().longest_run();
+        let list = if self.free_blocks > 0 { GRANULE_MAX + outside.min(GRANULE_MAX - 1) } else { outside };
+        (self.used > 0 && list > 0).then_some(list)
+    }
+}
+
 /// Free granules and LIDs.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -145,7 +158,7 @@ pub(super) struct Space {
     /// Those that were touched.
     chunks: Vec<Chunk>,
     chunk_count: u32,
-    /// Chunks in use: groups by the size that they are for, lists by their longest free run.
+    /// Chunks in use: groups by the size that they are for, lists by their free runs, see [`Chunk::list`].
     by_run: Lists,
     /// Chunks in use, by what moving their frames gains.
     by_gain: Lists,
@@ -390,7 +403,8 @@ impl Space {
             self.add_chunk();
         }
         let chunk = &mut self.chunks[found as usize];
-        let first = chunk.granules.first_run(granules).expect("the list tells the longest run");
+        let outside = is_close.then(|| chunk.granules.outside_of_blocks().first_run(granules)).flatten();
+        let first = outside.or_else(|| chunk.granules.first_run(granules)).expect("the list tells the longest run");
         let mut with_frame = chunk.granules;
         with_frame.flip(first, granules as u32);
         let taken = u32::from(chunk.free_blocks) - with_frame.free_blocks();
@@ -422,26 +436,29 @@ impl Space {
         self.chunks_free.last().copied().or((next < self.chunk_count).then_some(next))
     }
 
-    /// A chunk in use with a free run that is as short as can be, of those that fit.
+    /// A chunk in use with a free run that is as short as can be, of those that fit; one in a free block only if there is no
+    /// other.
     fn chunk_with_run(&self, granules: usize, avoided: Option<u32>) -> Option<u32> {
-        // Of each size that chunks are for the first of a list, or the one after it.
-        let of_home = |home: usize| {
-            let mut low = granules;
-            loop {
-                #[cfg(test)]
-                self.steps.update(|steps| steps + 1);
-                let run = self.by_run.lowest(home, low)?;
-                let first = self.by_run.first(home, run)?;
-                let found = if Some(first) == avoided { self.by_run.after(first) } else { Some(first) };
-                match found {
-                    Some(chunk) => return Some((run, chunk)),
-                    None if run == GRANULE_MAX => return None,
-                    None => low = run + 1,
-                }
+        // Chunks without free blocks; chunks with such a run beside free blocks; the others, which the largest frame fits.
+        let lists = [granules..GRANULE_MAX, GRANULE_MAX + granules..LISTS, GRANULE_MAX..LISTS];
+        lists.into_iter().find_map(|lists| {
+            let found = (1..=GRANULE_MAX).filter_map(|home| self.chunk_in_lists(home, lists.clone(), avoided));
+            Some(found.min_by_key(|(list, _)| *list)?.1)
+        })
+    }
+
+    /// The first chunk that is not avoided in the lowest of these lists that has one, and the list.
+    fn chunk_in_lists(&self, home: usize, mut lists: Range<usize>, avoided: Option<u32>) -> Option<(usize, u32)> {
+        loop {
+            #[cfg(test)]
+            self.steps.update(|steps| steps + 1);
+            let list = self.by_run.lowest(home, lists.start).filter(|list| lists.contains(list))?;
+            let first = self.by_run.first(home, list)?;
+            match if Some(first) == avoided { self.by_run.after(first) } else { Some(first) } {
+                Some(chunk) => return Some((list, chunk)),
+                None => lists.start = list + 1,
             }
-        };
-        let (_, chunk) = (1..=GRANULE_MAX).filter_map(of_home).min_by_key(|(run, _)| *run)?;
-        Some(chunk)
+        }
     }
 
     /// Adds the next chunk that was never touched to those that are free.
@@ -465,13 +482,13 @@ impl Space {
         let free_blocks = chunk.granules.free_blocks();
         self.free_blocks = self.free_blocks + free_blocks - u32::from(chunk.free_blocks);
         chunk.free_blocks = free_blocks as u8;
-        let (home, used, run) = (usize::from(chunk.home), u32::from(chunk.used), chunk.granules.longest_run());
+        let (home, used, list) = (usize::from(chunk.home), u32::from(chunk.used), chunk.list());
         let waste = CHUNK_GRANULES - chunk.granules.used() - free_blocks * BLOCK_GRANULES;
         let gain = 1 + GAIN_UNIT * waste / used.max(1);
         // What was used before comes before what was never touched. Where frames are moved away, a chunk has time to become
         // empty before it is used again.
         let is_last = u32::from(chunk.touched) < CHUNK_GRANULES - GRANULE_MAX as u32 || is_scarce;
-        self.by_run.put(place, (used > 0 && run > 0).then_some((home, run)), is_last);
+        self.by_run.put(place, list.map(|list| (home, list)), is_last);
         self.by_gain.put(place, (used > 0 && waste >= WASTE_MIN).then_some((0, gain.min(GAIN_MAX) as usize)), true);
     }
 

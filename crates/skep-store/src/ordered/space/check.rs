@@ -37,9 +37,8 @@ impl Space {
             assert_eq!(u32::from(chunk.used), granules.used() - unused);
             assert!(chunk.touched >= chunk.used);
             assert_eq!(u32::from(chunk.free_blocks), granules.free_blocks());
-            let run = granules.longest_run();
-            let list = (chunk.used > 0 && run > 0).then_some((usize::from(chunk.home), run));
-            assert_eq!(self.by_run.list_of(place), list, "chunk {place} is in the list of its longest run");
+            let list = chunk.list().map(|list| (usize::from(chunk.home), list));
+            assert_eq!(self.by_run.list_of(place), list, "chunk {place} is in the list of its runs");
             assert_eq!(self.chunks_free.contains(&place), chunk.used == 0, "chunk {place} is free if nothing is in it");
             touched += u64::from(chunk.touched);
             free_blocks += granules.free_blocks();

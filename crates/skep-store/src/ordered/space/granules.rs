@@ -78,10 +78,12 @@ impl Granules {
 
     /// Blocks of which every granule is free.
     pub(super) fn free_blocks(&self) -> u32 {
-        const LOW: u64 = 0x7fff_7fff_7fff_7fff;
-        // The highest bit of each 16 is set if any of them is.
-        let used = |word: u64| (((word & LOW) + LOW) | word) & !LOW;
-        CHUNK_BLOCKS - self.0.iter().map(|word| used(*word).count_ones()).sum::<u32>()
+        self.0.iter().map(|word| lowest_of_free_blocks(*word).count_ones()).sum()
+    }
+
+    /// The same with all free blocks in use: what is left free are runs outside of them.
+    pub(super) fn outside_of_blocks(&self) -> Granules {
+        Granules(self.0.map(|word| word | lowest_of_free_blocks(word) * u64::from(u16::MAX)))
     }
 
     /// The bits of free granules.
@@ -98,6 +100,14 @@ impl Granules {
         let next = |place: usize| self.0.get(place + 1).map_or(0, |word| word << (WORD_BITS - count));
         Granules(std::array::from_fn(|place| self.0[place] >> count | next(place)))
     }
+}
+
+/// The lowest bit of each 16 that are all clear.
+fn lowest_of_free_blocks(word: u64) -> u64 {
+    const LOW: u64 = 0x7fff_7fff_7fff_7fff;
+    // The highest bit of each 16 is set if any of them is.
+    let used = ((word & LOW) + LOW) | word;
+    (!used & !LOW) >> (BLOCK_GRANULES - 1)
 }
 
 #[cfg(test)]
@@ -130,6 +140,10 @@ mod tests {
                 let starts = (0..CHUNK_GRANULES).step_by(BLOCK_GRANULES as usize);
                 let blocks = starts.filter(|first| run_at(*first) >= BLOCK_GRANULES as usize).count();
                 assert_eq!(granules.free_blocks(), blocks as u32, "seed {seed} density {density}");
+                let in_free_block = |granule: u32| run_at(granule / BLOCK_GRANULES * BLOCK_GRANULES) >= GRANULE_MAX;
+                let is_outside = |granule: u32| is_free(&granules, granule) && !in_free_block(granule);
+                let outside = granules.outside_of_blocks();
+                assert!((0..CHUNK_GRANULES).all(|granule| is_free(&outside, granule) == is_outside(granule)));
                 let used = (0..CHUNK_GRANULES).filter(|granule| !is_free(&granules, *granule)).count();
                 assert_eq!(granules.used(), used as u32);
             }

@@ -80,7 +80,7 @@ impl Lists {
 
     /// The lowest list of a group from `low` on that has a chunk.
     pub(super) fn lowest(&self, group: usize, low: usize) -> Option<usize> {
-        let filled = self.filled[group] & u32::MAX << low;
+        let filled = self.filled[group] & u32::MAX.checked_shl(low as u32).unwrap_or(0);
         (filled != 0).then(|| filled.trailing_zeros() as usize)
     }
 

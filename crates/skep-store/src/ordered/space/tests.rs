@@ -100,8 +100,8 @@ fn an_allocation_takes_a_fixed_number_of_steps_in_a_region_of_any_size_however_f
                 assert!(frames.take(granules, Claim::Upkeep), "what was freed serves its size");
             }
             let steps = frames.space.steps.get() - steps;
-            // A list of each size that chunks are for, and the chunk.
-            let steps_max = ALLOCATIONS * (GRANULE_MAX as u64 + 1);
+            // Three lists of each size that chunks are for, and the chunk.
+            let steps_max = ALLOCATIONS * (3 * GRANULE_MAX as u64 + 1);
             assert!(steps <= steps_max, "{chunk_count} chunks, {full} % full: {steps} steps");
         }
     }
@@ -132,6 +132,36 @@ fn what_is_kept_back_for_deletes_lasts() {
                 frames.take(granules, Claim::Growth);
             }
         }
+        frames.check();
+    }
+}
+
+/// Only what is kept back is left: a frame that may not take a block goes to any chunk where it takes none.
+#[test]
+fn what_may_take_no_block_gets_every_run_outside_of_blocks() {
+    for seed in test_seeds() {
+        let mut frames = Frames::new(16, seed);
+        while frames.take(GRANULE_MAX, Claim::Upkeep) {}
+        let (mut granted, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let kept_back = frames.space.kept_back(Claim::Move);
+            let granules = frames.random.within(1..=GRANULE_MAX - 1);
+            if frames.space.free_blocks < kept_back - 1 || frames.random.chance(1, 3) {
+                frames.give_back_one();
+            } else if frames.space.free_blocks > kept_back {
+                frames.take(granules, Claim::Upkeep);
+            } else if frames.take(granules, Claim::Move) {
+                granted += 1;
+            } else {
+                refused += 1;
+                let fits = |chunk: &super::Chunk| {
+                    let outside = chunk.granules.outside_of_blocks();
+                    chunk.used > 0 && outside.first_run(granules).is_some()
+                };
+                assert!(!frames.space.chunks.iter().any(fits), "seed {seed}: {granules} granules are free in a run");
+            }
+        }
+        assert!(granted > 1000 && refused > 100, "seed {seed}: {granted} granted, {refused} refused");
         frames.check();
     }
 }
