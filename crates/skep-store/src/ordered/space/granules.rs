@@ -83,7 +83,7 @@ impl Granules {
 
     /// The same with all free blocks in use: what is left free are runs outside of them.
     pub(super) fn outside_of_blocks(&self) -> Granules {
-        Granules(self.0.map(|word| word | lowest_of_free_blocks(word) * u64::from(u16::MAX)))
+        Granules(self.0.map(|word| word | (lowest_of_free_blocks(word) * u64::from(u16::MAX))))
     }
 
     /// The bits of free granules.
