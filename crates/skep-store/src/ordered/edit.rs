@@ -88,6 +88,16 @@ impl<'a> Edits<'a> {
         self.edits.push(edit);
     }
 
+    /// Whether all are new pairs above the sorted ones: a load in ascending order.
+    pub(super) fn are_ascending<T: Trace>(&self, leaf: Node<'_, T>) -> bool {
+        let Some(first) = self.edits.first() else { return false };
+        let shortcuts = Shortcuts::open(leaf);
+        let last = shortcuts.segment_count() - 1;
+        let is_last = usize::from(first.place.segment) == last && !first.is_exact;
+        let item_count = || Segment::open(leaf, shortcuts.segment_start(last), last).count();
+        is_last && usize::from(first.place.index) == item_count()
+    }
+
     /// Whether all values take the places of others: the sorted block keeps its form.
     pub(super) fn are_in_place(&self) -> bool {
         self.edits.iter().all(|edit| edit.over.is_some())

@@ -138,7 +138,8 @@ struct Rebuilt<'a, 'g, T: Trace> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Splits a leaf in two, by the pairs that it holds. The write that has no room there is carried out afterwards, in one
+    /// Splits a leaf in two, by the pairs that it holds: in the middle, or above a full one if its pairs came in ascending
+    /// order. The write that has no room there is carried out afterwards, in one
     /// of the two.
     pub(super) fn split_leaf<'g>(
         &'g self,
@@ -154,8 +155,14 @@ impl<T: Trace> OrderedStore<T> {
         let fences = run.fences();
         let edits = Edits::of_log(node, None);
         let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
-        let halves = Sorted::edited(node, &edits.edits).and_then(|sorted| sorted.halves(node, self.log_block));
         let mut pieces = Vec::with_capacity(2);
+        if edits.are_ascending(node) {
+            let pairs = pairs_with(node, &edits.edits);
+            let middle = self.most_that_fit(&pairs);
+            divide_pairs_at(pairs, middle, fences, self.log_block, &mut pieces);
+            return self.replace_run(run, pieces, &terms, guard, replaced);
+        }
+        let halves = Sorted::edited(node, &edits.edits).and_then(|sorted| sorted.halves(node, self.log_block));
         match halves {
             Some(Halves { left, right, separator }) => {
                 let piece = |plan, fences| Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None };
@@ -165,6 +172,12 @@ impl<T: Trace> OrderedStore<T> {
             None => halve_pairs(pairs_with(node, &edits.edits), fences, self.log_block, &mut pieces),
         }
         self.replace_run(run, pieces, &terms, guard, replaced)
+    }
+
+    /// How many of these pairs, all but one at most, one leaf can hold. Nearly all fit: they were in one leaf and its log.
+    fn most_that_fit(&self, pairs: &[Item<'_>]) -> usize {
+        let fits = |count: &usize| LeafPlan::of_pairs(pairs[..*count].to_vec(), self.log_block).is_ok();
+        (1..pairs.len()).rev().find(fits).expect("one pair fits a leaf")
     }
 
     /// Joins a leaf that a write would leave too small with a neighbour of the same parent, by the pairs that both hold. The

@@ -296,7 +296,9 @@ impl<T: Trace> OrderedStore<T> {
         leaf.frame().prefetch(LINE_SIZE, leaf.log_start() - LINE_SIZE);
         let edits = Edits::of_log(leaf, Some((new, place)));
         let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
-        let is_large = |size: usize| size >= LEAF_SIZE_LOW || (leaf.left().is_none() && leaf.right().is_none());
+        // A small leaf that grows is joined with no other: an ascending load splits off small ones, and fills them.
+        let is_alone = leaf.left().is_none() && leaf.right().is_none();
+        let is_large = |size: usize| size >= LEAF_SIZE_LOW.min(leaf.log_start()) || is_alone;
         if edits.are_in_place() && is_large(leaf.log_start()) {
             let build = |frame| sorted::build_in_place(self.frames.build(frame), leaf, &edits.edits);
             let granules = sorted::granules(leaf.log_start(), self.log_block);
@@ -306,7 +308,8 @@ impl<T: Trace> OrderedStore<T> {
             match LeafPlan::new(sorted, self.log_block) {
                 Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, &terms, replaced),
                 Ok(_) => {}
-                Err(sorted) if sorted.parts.len() > 1 => {
+                // What ascends leaves segments half full: their pairs may fit one leaf if they are divided evenly.
+                Err(sorted) if sorted.parts.len() > 1 && !edits.are_ascending(leaf) => {
                     return self.split_leaf(locked, new.key, claim, guard, replaced);
                 }
                 Err(_) => {}
