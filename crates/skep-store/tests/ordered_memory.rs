@@ -186,6 +186,45 @@ fn a_single_write_that_must_not_fail_waits_though_others_were_refused_before_it(
     });
 }
 
+/// No other session collects what the scan has kept.
+#[test]
+fn a_single_delete_that_waits_collects_garbage() {
+    let store = store_with_pairs();
+    let mut writer = store.session().unwrap();
+    let touched = || store.trace().0.load(Ordering::Relaxed);
+    let (is_full, was_full) = mpsc::channel::<u64>();
+    let (is_there, was_there) = mpsc::channel();
+    let scan = |was_full: mpsc::Receiver<u64>, is_there: mpsc::Sender<()>| {
+        during_a_scan(&store, || {
+            is_there.send(()).unwrap();
+            let before = was_full.recv().unwrap();
+            // It ends after the delete has looked for its leaf.
+            while touched() == before {
+                thread::yield_now();
+            }
+        });
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| scan(was_full, is_there));
+        was_there.recv().unwrap();
+        let now = Instant::now();
+        write_until_deferred(&mut writer, now);
+        let mut replies = replies();
+        let delete = |number| (key(number), Operation::Delete);
+        let waiting = (0..PAIRS).map(delete).find(|(key, operation)| {
+            writer.execute(&[Request { key, operation: *operation }], &mut replies, now);
+            replies.get(0) == Reply::Deferred
+        });
+        let (waiting, _) = waiting.expect("deletes use up what is kept back");
+        let garbage = store.statistics().garbage_bytes;
+        is_full.send(touched()).unwrap();
+        assert_eq!(writer.delete(&waiting), Reply::Done);
+        let left = store.statistics().garbage_bytes;
+        assert!(left < garbage, "{left} of {garbage} bytes of garbage are left");
+    });
+    writer.check();
+}
+
 #[test]
 fn requests_that_need_no_memory_overtake_writes_that_wait() {
     let store = store_with_pairs();
