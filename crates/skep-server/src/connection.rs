@@ -433,6 +433,7 @@ impl Connection {
         }
         self.round.keep(replies);
         let after = self.chunk.operations_left(&self.round);
+        context.turn_room = context.turn_room.saturating_sub(output.len());
         self.closing |= context.closing;
         self.finish_chunk();
         before - after

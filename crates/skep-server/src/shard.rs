@@ -97,6 +97,10 @@ pub(crate) struct Shard {
     ready: VecDeque<Token>,
     /// Connections whose operations were deferred when they were the first of a batch.
     stuck: VecDeque<Token>,
+    /// Connections whose next reply the server makes itself, and had no room in the last turn.
+    postponed: VecDeque<Token>,
+    /// How many of them are the first of the batch.
+    resumed: usize,
     window: Window,
     /// The memory that the connections borrow, those that wait for it, and when they are looked at again.
     purse: Purse,
@@ -159,6 +163,8 @@ impl Shard {
             connections: Connections::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
+            postponed: VecDeque::new(),
+            resumed: 0,
             window,
             purse,
             starved: Vec::new(),
@@ -227,12 +233,14 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.stuck.is_empty() || !self.inbox.is_empty() || self.has_more_answers
+        let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
+        has_connections || !self.inbox.is_empty() || self.has_more_answers
     }
 
     /// Whether all that it has to do had its chance and was deferred.
     fn is_stuck(&self) -> bool {
-        let waits = self.ready.is_empty() && !self.has_more_answers && self.inbox.iter().all(Arrival::is_stuck);
+        let has_connections = !self.ready.is_empty() || !self.postponed.is_empty();
+        let waits = !has_connections && !self.has_more_answers && self.inbox.iter().all(Arrival::is_stuck);
         waits && self.has_work()
     }
 

@@ -25,6 +25,7 @@ use crate::spaces::Stores;
 use crate::start::Steps;
 
 mod memory;
+mod server_replies;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 

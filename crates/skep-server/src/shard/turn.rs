@@ -12,6 +12,9 @@
 //!   share, and the other shards as many again.
 //! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
 //!   beyond it by what it may take alone. The stores bound what they copy ([`crate::spaces::SpaceReplies`]).
+//! - **Replies of the server.** Those that may be large, such as `CLIENT LIST`, are encoded while the replies of the turn
+//!   have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is the first in one
+//!   of the next turns.
 //! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at least the
 //!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap.
 //!   Parcels are taken from each of the other shards in turn, and in every other turn connections go before them.
@@ -43,6 +46,10 @@ pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 
 /// Operations of a connection in a batch while nearly nothing is free. The reply of one is not kept after a deferred one.
 const SHORT_OPERATIONS_MAX: usize = 1;
+
+/// Postponed connections that are tried in a turn, and the part of a turn's operations that they may have besides.
+const RESUMED_MAX: usize = 64;
+const RESUMED_PART: usize = 4;
 
 /// Stuck connections that are tried in a turn.
 const STUCK_MAX: usize = LIMIT_MIN;
@@ -154,12 +161,20 @@ impl Shard {
         if is_for_room { self.starve(token) } else { self.queue(token) }
     }
 
-    /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
-    /// for does not count, or they could keep the connections of this one waiting for ever. Stuck connections come last.
+    /// Reads and decodes postponed connections and those at the head of the queue, until there is enough for a batch. What
+    /// other shards ask for does not count, or they could keep the connections of this one waiting for ever. Stuck
+    /// connections come last.
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
         let (mut operations, mut size) = (0, 0);
-        while (self.batch.is_empty() || operations < operations_max && size < TURN_SIZE_MAX)
+        while self.batch.len() < RESUMED_MAX
+            && operations < operations_max.div_ceil(RESUMED_PART)
+            && let Some(token) = self.postponed.pop_front()
+        {
+            operations += self.take_on(token, now).0;
+        }
+        self.resumed = self.batch.len();
+        while (self.batch.len() == self.resumed || operations < operations_max && size < TURN_SIZE_MAX)
             && let Some(token) = self.ready.pop_front()
         {
             let work = self.take_on(token, now);
@@ -357,7 +372,7 @@ impl Shard {
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
-        let mut written = 0;
+        let (mut written, mut kept, mut turn_room) = (0, 0, TURN_SIZE_MAX);
         for index in 0..self.batch.len() {
             let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
             let places = places.clone();
@@ -369,7 +384,14 @@ impl Shard {
                 }
             };
             has_progress |= done > 0;
-            let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
+            let mut context = Context {
+                shared: &shared,
+                shard,
+                connection: connection.number,
+                closing: false,
+                turn_room,
+                is_postponed: false,
+            };
             let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
@@ -377,11 +399,14 @@ impl Shard {
             {
                 connection.starve();
             }
+            turn_room = context.turn_room;
+            let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
             let next = connection.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.purse);
             self.encoded.clear();
             written += output_size - connection.output_size();
-            let is_deferred = is_waiting && done == 0 && next == Next::Work;
+            let is_postponed = context.is_postponed && next == Next::Work;
+            let is_deferred = is_waiting && done == 0 && next == Next::Work || is_postponed;
             if !is_deferred && let Some(since) = connection.waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
@@ -390,6 +415,12 @@ impl Shard {
                 self.window.is_late(connection.read_at(), now, left, self.others_wait)
             };
             match next {
+                Next::Work if is_postponed => {
+                    connection.queued = true;
+                    // Before those that were postponed after it.
+                    self.postponed.insert(if is_first_again { kept } else { self.postponed.len() }, token);
+                    kept += usize::from(is_first_again);
+                }
                 Next::Work if is_late && connection.may_be_refused() => {
                     connection.queued = true;
                     self.ready.push_front(token);
