@@ -101,6 +101,9 @@ pub(crate) struct Shard {
     postponed: VecDeque<Token>,
     /// How many of them are the first of the batch.
     resumed: usize,
+    /// Connections whose operations another shard has no memory for, and when they are submitted again.
+    returned: VecDeque<Token>,
+    next_retry: Instant,
     window: Window,
     /// The memory that the connections borrow, those that wait for it, and when they are looked at again.
     purse: Purse,
@@ -165,6 +168,8 @@ impl Shard {
             stuck: VecDeque::new(),
             postponed: VecDeque::new(),
             resumed: 0,
+            returned: VecDeque::new(),
+            next_retry: Instant::now(),
             window,
             purse,
             starved: Vec::new(),
@@ -222,7 +227,7 @@ impl Shard {
         self.poll(events, Some(Duration::ZERO));
         self.adopt();
         self.receive();
-        let worked = self.has_work();
+        let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
             self.gather(now);
@@ -237,11 +242,15 @@ impl Shard {
         has_connections || !self.inbox.is_empty() || self.has_more_answers
     }
 
+    /// Whether operations that another shard returned are to be submitted again.
+    fn may_retry(&self, now: Instant) -> bool {
+        !self.returned.is_empty() && now >= self.next_retry
+    }
+
     /// Whether all that it has to do had its chance and was deferred.
     fn is_stuck(&self) -> bool {
-        let has_connections = !self.ready.is_empty() || !self.postponed.is_empty();
-        let waits = !has_connections && !self.has_more_answers && self.inbox.iter().all(Arrival::is_stuck);
-        waits && self.has_work()
+        let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
+        !can_go_on && !self.has_more_answers && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 
     /// Asks epoll what has happened, and waits for it no longer than `timeout`.

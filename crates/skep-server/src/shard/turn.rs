@@ -22,8 +22,9 @@
 //! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
 //! at the moment. A connection may have all of its operations deferred. If something before it in the batch was
 //! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
-//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. The same holds
-//! for parcels. A shard that has nothing but what is stuck sleeps for a moment between turns.
+//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. A shard that
+//! has nothing but what is stuck sleeps for a moment between turns. A parcel that had its chance is returned to its
+//! sender, so that it closes the path to nobody else. Its connection is *returned* too, and submits an operation again after [`NAP`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -31,11 +32,11 @@ use std::time::{Duration, Instant};
 use skep_core::operation::{KEY_SIZE_MAX, Reply};
 use skep_wire::native::WireError;
 
-use super::{ENCODED_KEPT_MAX, Parts, Shard};
+use super::{ENCODED_KEPT_MAX, NAP, Parts, Shard};
 use crate::batch::Answer;
 use crate::connection::Next;
 use crate::connections::Token;
-use crate::exchange::{Parcel, Peer};
+use crate::exchange::{Parcel, Peer, Shortage};
 use crate::resp_command::Context;
 use crate::round::{Run, Slot, push_run};
 use crate::spaces::{Place, Space, SpaceRequests, Stores};
@@ -47,7 +48,8 @@ pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 /// Operations of a connection in a batch while nearly nothing is free. The reply of one is not kept after a deferred one.
 const SHORT_OPERATIONS_MAX: usize = 1;
 
-/// Postponed connections that are tried in a turn, and the part of a turn's operations that they may have besides.
+/// Postponed connections that are tried in a turn, and returned ones; the part of a turn's operations that postponed ones
+/// may have besides.
 const RESUMED_MAX: usize = 64;
 const RESUMED_PART: usize = 4;
 
@@ -73,8 +75,6 @@ pub(super) struct Arrival {
     /// Where the answers to those that are in the batch begin, and how many these are.
     first: usize,
     submitted: usize,
-    /// Whether they had their chance and were deferred: only the first one is tried.
-    is_stuck: bool,
     /// Whether there is no memory for replies to so many: they are sent back.
     is_refused: bool,
 }
@@ -85,18 +85,6 @@ pub(super) enum Outgoing {
     /// There is no place; these operations are submitted later.
     NoPlace,
     Parcel(Parcel),
-}
-
-impl Arrival {
-    /// Whether its requests had their chance and were deferred.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.is_stuck
-    }
-
-    /// Operations that the next batch has of it.
-    fn count(&self) -> usize {
-        if self.is_stuck { 1 } else { self.parcel.requests.len() }
-    }
 }
 
 impl Shard {
@@ -119,23 +107,13 @@ impl Shard {
         }
         self.has_more_answers = empty < shard_count;
         empty = 0;
-        let mut operations: usize = self.inbox.iter().map(Arrival::count).sum();
-        // One at least, or parcels for which there is no memory would keep the others out.
-        let mut has_room = true;
-        while empty < shard_count && has_room {
+        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.parcel.requests.len()).sum();
+        while empty < shard_count && operations < self.window.limit() {
             let parcel = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(parcel) = parcel {
                 empty = 0;
                 operations += parcel.requests.len();
-                self.inbox.push_back(Arrival {
-                    shard,
-                    parcel,
-                    first: 0,
-                    submitted: 0,
-                    is_stuck: false,
-                    is_refused: false,
-                });
-                has_room = operations < self.window.limit();
+                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_refused: false });
             } else {
                 empty += 1;
             }
@@ -149,19 +127,26 @@ impl Shard {
         self.window.returned(parcel.requests.len());
         self.metrics().operations_forwarded.add(parcel.answers.done_count());
         self.purse.settle_batch(parcel.counted, 0);
-        let (token, is_for_room) = (parcel.connection, parcel.is_for_room);
+        let (token, shortage) = (parcel.connection, parcel.shortage);
+        let mut waits_for_store = false;
         if let Some(connection) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &parcel.answers);
             connection.settle(&mut self.purse);
+            waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !connection.queued;
+            connection.queued |= waits_for_store;
         }
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.put_back(parcel);
         }
-        // What the owner has no memory for is sent again at the next tick.
-        if is_for_room { self.starve(token) } else { self.queue(token) }
+        match shortage {
+            _ if waits_for_store => self.returned.push_back(token),
+            // What the owner has no memory for is sent again at the next tick.
+            Some(Shortage::Replies) => self.starve(token),
+            _ => self.queue(token),
+        }
     }
 
-    /// Reads and decodes postponed connections and those at the head of the queue, until there is enough for a batch. What
+    /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough for a batch. What
     /// other shards ask for does not count, or they could keep the connections of this one waiting for ever. Stuck
     /// connections come last.
     pub(super) fn gather(&mut self, now: Instant) {
@@ -174,7 +159,14 @@ impl Shard {
             operations += self.take_on(token, now).0;
         }
         self.resumed = self.batch.len();
-        while (self.batch.len() == self.resumed || operations < operations_max && size < TURN_SIZE_MAX)
+        if self.may_retry(now) {
+            self.next_retry = now + NAP;
+            for _ in 0..self.returned.len().min(RESUMED_MAX) {
+                self.returned.pop_front().map(|token| self.take_on(token, now));
+            }
+        }
+        let first = self.batch.len();
+        while (self.batch.len() == first || operations < operations_max && size < TURN_SIZE_MAX)
             && let Some(token) = self.ready.pop_front()
         {
             let work = self.take_on(token, now);
@@ -275,7 +267,7 @@ impl Shard {
                 let out = &mut outgoing[usize::from(owner)];
                 if let Outgoing::Nothing = out {
                     let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
-                    *out = peer.parcel().map_or(Outgoing::NoPlace, Outgoing::Parcel);
+                    *out = peer.parcel(connection.is_returned()).map_or(Outgoing::NoPlace, Outgoing::Parcel);
                 }
                 if let Outgoing::Parcel(parcel) = out {
                     parcel.requests.push(&request);
@@ -323,7 +315,6 @@ impl Shard {
     /// Sends parcels back of which something was carried out, and keeps the others. `has_progress` says whether something
     /// before the inbox in the batch was carried out. Returns whether something is now.
     fn reply_to_shards(&mut self, mut has_progress: bool) -> bool {
-        let mut had_chance = 0;
         for _ in 0..self.inbox.len() {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
             let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
@@ -343,25 +334,27 @@ impl Shard {
                 }
                 continue;
             }
-            let is_for_room = answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index)));
-            if is_for_room || arrival.is_refused {
-                // There is no memory for its replies. Its connection waits for memory where that is counted, or sends less.
+            let shortage = if arrival.is_refused {
+                Some(Shortage::ManyReplies)
+            } else if answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index))) {
+                Some(Shortage::Replies)
+            } else if !answers.is_empty() && !has_progress {
+                Some(Shortage::Store)
+            } else {
+                None
+            };
+            if shortage.is_some() {
+                // Its connection waits for memory where that is counted, or sends it again later, or sends less.
                 let Arrival { shard, mut parcel, .. } = arrival;
-                parcel.is_for_room = is_for_room;
+                parcel.shortage = shortage;
                 (0..parcel.requests.len()).for_each(|_| parcel.answers.push(Reply::Deferred));
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_answers(parcel);
                 }
                 continue;
             }
-            if !answers.is_empty() && !has_progress {
-                arrival.is_stuck = true;
-                had_chance += 1;
-            }
             self.inbox.push_back(arrival);
         }
-        // Those that had their chance are the first that were put back.
-        self.inbox.rotate_left(had_chance);
         has_progress
     }
 
@@ -372,7 +365,8 @@ impl Shard {
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
-        let (mut written, mut kept, mut turn_room) = (0, 0, TURN_SIZE_MAX);
+        let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
+        let (mut postponed_again, mut returned_again) = (0, 0);
         for index in 0..self.batch.len() {
             let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
             let places = places.clone();
@@ -418,12 +412,18 @@ impl Shard {
                 Next::Work if is_postponed => {
                     connection.queued = true;
                     // Before those that were postponed after it.
-                    self.postponed.insert(if is_first_again { kept } else { self.postponed.len() }, token);
-                    kept += usize::from(is_first_again);
+                    self.postponed.insert(if is_first_again { postponed_again } else { self.postponed.len() }, token);
+                    postponed_again += usize::from(is_first_again);
                 }
                 Next::Work if is_late && connection.may_be_refused() => {
                     connection.queued = true;
                     self.ready.push_front(token);
+                }
+                // There is no place for what is sent again.
+                Next::Work if is_deferred && connection.is_returned() => {
+                    connection.queued = true;
+                    self.returned.insert(returned_again, token);
+                    returned_again += 1;
                 }
                 Next::Work if is_deferred && (places.is_empty() || has_progress) => self.queue(token),
                 Next::Work if is_deferred => {
@@ -475,7 +475,7 @@ fn submit_arrivals<'a>(
         if operations >= operations_max {
             return;
         }
-        let count = arrival.count();
+        let count = arrival.parcel.requests.len();
         operations += count;
         let Arrival { parcel, first, submitted, .. } = arrival;
         *submitted = count;
