@@ -126,7 +126,7 @@ impl Shard {
     fn take_answers(&mut self, shard: usize, parcel: Parcel) {
         self.window.returned(parcel.requests.len());
         self.metrics().operations_forwarded.add(parcel.answers.done_count());
-        self.purse.settle_batch(parcel.counted, 0);
+        self.purse.ledger().settle_batch(parcel.counted, 0);
         let (token, shortage) = (parcel.connection, parcel.shortage);
         let mut waits_for_store = false;
         if let Some(connection) = self.connections.get_mut(token) {
@@ -281,7 +281,7 @@ impl Shard {
                 if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
                     parcel.connection = submission.token;
                     parcel.counted = parcel.capacity();
-                    purse.settle_batch(0, parcel.counted);
+                    purse.ledger().settle_batch(0, parcel.counted);
                     submission.parcel_count += 1;
                     window.submitted(parcel.requests.len());
                     peer.send_requests(parcel);
@@ -328,7 +328,7 @@ impl Shard {
                     parcel.answers.push(Reply::Deferred);
                 }
                 let capacity = parcel.capacity();
-                self.purse.settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
+                self.purse.ledger().settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_answers(parcel);
                 }
