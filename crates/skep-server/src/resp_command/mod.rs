@@ -40,6 +40,8 @@ const REDIS_VERSION: &str = "7.2.4";
 const SMALL_REPLIES_SIZE_MAX: usize = 1 << 10;
 /// A costly reply counts as this many bytes more than it has: it takes time to make.
 const COSTLY_REPLY_SIZE: usize = 1 << 10;
+/// Most arguments of a command that the server replies to itself: its time grows with them, and it is done in one turn.
+const SERVER_ARGUMENTS_MAX: usize = 1024;
 /// Arguments of more bytes than this are costly to return.
 const SMALL_ARGUMENT_SIZE_MAX: usize = 256;
 
@@ -170,6 +172,7 @@ impl Action {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
+            Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX => Action::Refuse(wrong_argument_count(info.name)),
             Ok(None) => Action::Server(name, space),
             Err(sentence) => Action::Refuse(sentence),
         }

@@ -1,6 +1,6 @@
 //! Replies that the server makes itself, in turns: how much a turn encodes of them, and who waits meanwhile.
 
-use super::{Bench, Client, command};
+use super::{Bench, Client, command, long_command};
 use crate::settings::ServerSettings;
 use crate::shard::turn::TURN_SIZE_MAX;
 
@@ -82,4 +82,18 @@ fn costly_commands_are_served_in_the_order_of_their_arrival() {
         }
         assert!(turns <= 3 * HOGS * echo.len() / TURN_SIZE_MAX, "a connection waits after {turns} turns");
     }
+}
+
+#[test]
+fn commands_of_the_server_have_a_bounded_number_of_arguments() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let mut client = bench.resp(0);
+    for (name, count) in [("info", 1024), ("config", 2000), ("hello", 100_000), ("command", 5000)] {
+        let expected = format!("-ERR wrong number of arguments for '{name}' command\r\n");
+        let reply = bench.ask(&mut client, &long_command(name.as_bytes(), b"get", count), expected.len());
+        assert_eq!(reply.escape_ascii().to_string(), expected.escape_default().to_string());
+    }
+    bench.ask(&mut client, &long_command(b"INFO", b"cluster", 1023), 20);
+    let long = [&[b'*'; 300][..], b"e"].concat();
+    assert_eq!(bench.ask(&mut client, &command(&[b"CONFIG", b"GET", &long]), 4), b"*0\r\n");
 }
