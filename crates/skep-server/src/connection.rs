@@ -88,6 +88,9 @@ pub(crate) struct Connection {
     undecoded: usize,
     /// About how many bytes an operation of this connection takes.
     operation_size: usize,
+    /// Whether other shards have carried out something since its last submission, and whether they returned all of it.
+    has_progress: bool,
+    is_returned: bool,
     /// How many operations it may submit at a time.
     quota: usize,
     /// Bytes that were read and decoded since the last [`Connection::take_work`].
@@ -160,6 +163,8 @@ impl Connection {
             memory_needed: 0,
             undecoded: 0,
             operation_size: OPERATION_SIZE,
+            has_progress: false,
+            is_returned: false,
             quota: usize::MAX,
             work: 0,
             held: 0,
@@ -398,6 +403,15 @@ impl Connection {
             self.quota = self.quota.min(done.max(1));
         }
         self.round.receive(shard, answers);
+        self.has_progress |= done > 0;
+        if !self.round.waits_for_parcels() {
+            self.is_returned = !std::mem::take(&mut self.has_progress);
+        }
+    }
+
+    /// Returns true if other shards carried out nothing of its last submission to them.
+    pub(crate) fn is_returned(&self) -> bool {
+        self.is_returned
     }
 
     /// From when on the requests at hand have waited for us.
@@ -433,6 +447,7 @@ impl Connection {
         }
         self.round.keep(replies);
         let after = self.chunk.operations_left(&self.round);
+        context.turn_room = context.turn_room.saturating_sub(output.len());
         self.closing |= context.closing;
         self.finish_chunk();
         before - after

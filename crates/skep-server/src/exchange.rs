@@ -9,6 +9,10 @@
 //!             ◀── answers  PARCELS_MAX places
 //! ```
 //!
+//! A shard that has no memory for what a parcel asks for does not keep it: that would close the path to others. It is
+//! returned with a [`Shortage`], and the requests are sent again later. Parcels of connections whose last ones were
+//! returned have at most half of the places.
+//!
 //! What travels is a [`Parcel`]: the requests of one round of one connection for one owner, and room for their
 //! answers. It comes back as a whole, so its memory serves again.
 //!
@@ -31,8 +35,22 @@ use crate::start::Steps;
 /// Most parcels that one shard has at another.
 const PARCELS_MAX: usize = 32;
 
+/// Most of them that are sent again after they were returned.
+const RETRIES_MAX: usize = PARCELS_MAX / 2;
+
 /// Most parcels that a shard keeps for another one when they have come back, with their memory.
 const SPARES_MAX: usize = 8;
+
+/// Why nothing of a parcel was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// The store has no memory at the moment.
+    Store,
+    /// There is no memory for the replies.
+    Replies,
+    /// There is memory for the reply to one request only.
+    ManyReplies,
+}
 
 /// Requests on their way to the shard that owns their keys, or their answers on the way back.
 #[derive(Debug, Default)]
@@ -45,8 +63,10 @@ pub(crate) struct Parcel {
     pub(crate) answers: Answers,
     /// Bytes for which it was counted among the memory of connections.
     pub(crate) counted: usize,
-    /// Whether nothing was answered, because there is no memory for the replies.
-    pub(crate) is_for_room: bool,
+    /// Why nothing was answered, if nothing was.
+    pub(crate) shortage: Option<Shortage>,
+    /// Whether the connection's last parcels were returned.
+    is_retry: bool,
 }
 
 impl Parcel {
@@ -107,20 +127,25 @@ pub(crate) struct Peer {
     answers_out: SyncSender<Parcel>,
     /// Parcels that may still be sent.
     places: usize,
+    /// Those of them that were sent again.
+    retries: usize,
     /// Parcels that came back.
     spare: Vec<Parcel>,
     waker: Arc<Waker>,
 }
 
 impl Peer {
-    /// An empty parcel, if there is a place for it and for its answers.
-    pub(crate) fn parcel(&mut self) -> Option<Parcel> {
-        (self.places > 0).then(|| self.spare.pop().unwrap_or_default())
+    /// An empty parcel, if there is a place for it and for its answers. `is_retry` says that the last parcels of its
+    /// connection were returned.
+    pub(crate) fn parcel(&mut self, is_retry: bool) -> Option<Parcel> {
+        let has_place = self.places > 0 && !(is_retry && self.retries >= RETRIES_MAX);
+        has_place.then(|| Parcel { is_retry, ..self.spare.pop().unwrap_or_default() })
     }
 
     /// Sends requests. The parcel is one that [`Peer::parcel`] gave, the last one that it gave.
     pub(crate) fn send_requests(&mut self, parcel: Parcel) {
         self.places -= 1;
+        self.retries += usize::from(parcel.is_retry);
         // A peer that is gone will not answer: the server ends, and so does this shard after its turn. A connection
         // that was handed over late can bring requests so far.
         let sent = self.requests_out.try_send(parcel);
@@ -137,8 +162,9 @@ impl Peer {
     pub(crate) fn put_back(&mut self, mut parcel: Parcel) {
         parcel.requests.clear();
         parcel.answers.clear();
-        parcel.is_for_room = false;
+        parcel.shortage = None;
         self.places += 1;
+        self.retries -= usize::from(parcel.is_retry);
         if self.spare.len() < SPARES_MAX {
             self.spare.push(parcel);
         }
@@ -180,6 +206,7 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
                 requests_in: requests_from_other,
                 answers_out: answers_to_other,
                 places: PARCELS_MAX,
+                retries: 0,
                 spare: Vec::new(),
                 waker: wakers[other].clone(),
             });
@@ -189,6 +216,7 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
                 requests_in: requests_from_one,
                 answers_out: answers_to_one,
                 places: PARCELS_MAX,
+                retries: 0,
                 spare: Vec::new(),
                 waker: wakers[one].clone(),
             });
@@ -211,7 +239,7 @@ mod tests {
         let mut first = shards.swap_remove(0).1.swap_remove(1).unwrap();
         drop(shards);
         for _ in 0..PARCELS_MAX {
-            let parcel = first.parcel().expect("a place");
+            let parcel = first.parcel(false).expect("a place");
             first.send_requests(parcel);
         }
         assert!(first.receive_answers().is_none());
@@ -224,12 +252,12 @@ mod tests {
         let mut first = shards.pop().unwrap().1.swap_remove(1).unwrap();
         for round in 0..3 {
             for index in 0..PARCELS_MAX {
-                let mut parcel = first.parcel().expect("a place");
+                let mut parcel = first.parcel(false).expect("a place");
                 parcel.connection = Token { index: index as u32, generation: round };
                 parcel.requests.push(&Request { key: b"k", operation: Operation::Get });
                 first.send_requests(parcel);
             }
-            assert!(first.parcel().is_none());
+            assert!(first.parcel(false).is_none());
             while let Some(mut parcel) = second.receive_requests() {
                 assert_eq!(parcel.requests.len(), 1);
                 parcel.answers.push(Reply::NotFound);

@@ -10,7 +10,9 @@
 //!
 //! 1. Before a connection reads or parses, it is told how much it may grow ([`Purse::room`]). A step that needs more waits.
 //! 2. After each step its shard counts what it holds now ([`Purse::settle`]).
-//! 3. A shard takes the common part in pieces of [`PIECE`], so that settling touches no atomic as a rule.
+//! 3. A forwarded batch has no share, and belongs to no shard: one fills it and another empties it. It is counted in the common
+//!    part itself ([`Ledger::settle_batch`]) on its whole round trip.
+//! 4. A shard takes the common part in pieces of [`PIECE`], so that settling touches no atomic as a rule.
 //!
 //! A sixteenth of the common part is kept for replies and for small sums, and requests are lent nothing of the last replies
 //! of one turn. So only replies can use these up, and their clients take them or are closed: requests never hold the memory
@@ -70,8 +72,10 @@ pub(crate) struct Ledger {
     /// Bytes that a shard keeps when nothing is lent, and takes at a time.
     shard_kept: usize,
     piece: usize,
-    /// Those that no shard has taken.
-    free: AtomicUsize,
+    /// Those that no shard has taken and no forwarded batch holds; negative: batches use the reserves.
+    free: AtomicIsize,
+    /// Bytes that forwarded batches hold.
+    batches: AtomicIsize,
     /// Bytes in use, and the most there were, as shards have published them.
     used: AtomicIsize,
     used_max: AtomicIsize,
@@ -94,19 +98,29 @@ impl Ledger {
         // All shards together keep a quarter of what is kept for replies, or up to half for a moment.
         let shard_kept = (PIECES_KEPT * PIECE).min(turn_max(common) / (4 * shards.max(1)));
         let piece = PIECE.min(shard_kept).max(1);
-        let (free, waiting, senior) = (AtomicUsize::new(common), AtomicUsize::new(0), AtomicU64::new(NOBODY));
-        let wanting = AtomicUsize::new(0);
-        let (used, used_max, outputs) = (AtomicIsize::new(0), AtomicIsize::new(0), AtomicIsize::new(0));
-        Ledger { one_max, common, shard_kept, piece, free, used, used_max, outputs, waiting, wanting, senior }
+        Ledger {
+            one_max,
+            common,
+            shard_kept,
+            piece,
+            free: AtomicIsize::new(common.cast_signed()),
+            batches: AtomicIsize::new(0),
+            used: AtomicIsize::new(0),
+            used_max: AtomicIsize::new(0),
+            outputs: AtomicIsize::new(0),
+            waiting: AtomicUsize::new(0),
+            wanting: AtomicUsize::new(0),
+            senior: AtomicU64::new(NOBODY),
+        }
     }
 
     /// Takes whole pieces, at least `size` bytes if there are as many; returns how many bytes it took.
     fn take(&self, size: usize) -> usize {
         let wanted = size.next_multiple_of(self.piece);
         let mut taken = 0;
-        let reduce = |free: usize| {
-            taken = wanted.min(free);
-            Some(free - taken)
+        let reduce = |free: isize| {
+            taken = wanted.min(free.max(0).cast_unsigned());
+            Some(free - taken.cast_signed())
         };
         // Relaxed: the counter protects no other memory.
         let _ = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reduce);
@@ -114,7 +128,26 @@ impl Ledger {
     }
 
     fn give_back(&self, size: usize) {
-        self.free.fetch_add(size, Ordering::Relaxed);
+        self.free.fetch_add(size.cast_signed(), Ordering::Relaxed);
+    }
+
+    fn free(&self) -> isize {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Counts a forwarded batch that held `before` bytes and holds `after`.
+    pub(crate) fn settle_batch(&self, before: usize, after: usize) {
+        let change = after.cast_signed() - before.cast_signed();
+        if change != 0 {
+            self.free.fetch_sub(change, Ordering::Relaxed);
+            self.batches.fetch_add(change, Ordering::Relaxed);
+            self.publish(change);
+        }
+    }
+
+    /// Bytes that forwarded batches hold.
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed).max(0).cast_unsigned() as u64
     }
 
     /// Makes a connection the senior, unless another one is it; returns true if it is.
@@ -164,7 +197,7 @@ impl Ledger {
     /// Returns true while less than a quarter of the common part is free. One connection that holds what it may leaves a
     /// third, two leave a fifth.
     pub(crate) fn is_tight(&self) -> bool {
-        self.free.load(Ordering::Relaxed) < self.common / 4
+        self.free() < self.common.cast_signed() / 4
     }
 
     /// Returns true while clients have taken nearly all replies: what is lent is lent to requests.
@@ -201,8 +234,8 @@ pub(crate) struct Purse {
     taken: isize,
     /// Bytes that connections hold.
     held: usize,
-    /// Bytes in use when they were last published.
-    published: isize,
+    /// Bytes that connections held when they were last published.
+    published: usize,
     /// Bytes that connections hold beyond their shares.
     borrowed: usize,
     /// Bytes of replies that the clients of this shard have not taken, and those when they were last published.
@@ -210,9 +243,6 @@ pub(crate) struct Purse {
     outputs_published: usize,
     /// Connections of this shard that a request lacks memory for.
     wanting: usize,
-    /// Bytes of forwarded batches. A batch is counted by the shard that fills it and discounted by the one that empties it,
-    /// so one shard's number may be negative. The sum of all shards is right.
-    batches: isize,
     /// What was free, and who was the senior, at the last [`Purse::take_change`].
     seen: (isize, u64),
     /// Whether memory was released since [`Purse::take_released`].
@@ -231,7 +261,6 @@ impl Purse {
             outputs: 0,
             outputs_published: 0,
             wanting: 0,
-            batches: 0,
             seen: (0, NOBODY),
             released: false,
         }
@@ -247,9 +276,9 @@ impl Purse {
         self.ledger.one_max
     }
 
-    /// Bytes that connections hold, and forwarded batches, which may make the number of one shard negative.
-    pub(crate) fn used(&self) -> i64 {
-        self.held as i64 + self.batches as i64
+    /// Bytes that connections hold.
+    pub(crate) fn used(&self) -> usize {
+        self.held
     }
 
     /// Bytes that connections hold beyond their shares.
@@ -259,14 +288,19 @@ impl Purse {
 
     /// Bytes of the pieces that are not lent; negative: the reserve is in use.
     fn spare(&self) -> isize {
-        self.taken - self.borrowed.cast_signed() - self.batches
+        self.taken - self.borrowed.cast_signed()
+    }
+
+    /// Bytes of the reserve that are in use: by connections of this shard, and by forwarded batches of any.
+    fn overdraft(&self) -> usize {
+        (self.spare().min(0) + self.ledger.free().min(0)).unsigned_abs()
     }
 
     /// Returns true if the large replies of a turn might not fit what is free. Requests alone cannot make this true: they
     /// leave twice as much.
     pub(crate) fn is_low(&self) -> bool {
         let turn_max = turn_max(self.ledger.common).cast_signed();
-        self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare() < turn_max / 2
+        self.ledger.free() + self.spare() < turn_max / 2
     }
 
     /// Returns true if that is so and clients have to take replies first.
@@ -276,7 +310,7 @@ impl Purse {
 
     /// Returns true if the reserve is in use: only steps that shares cover are safe.
     pub(crate) fn is_overdrawn(&self) -> bool {
-        self.spare() < 0
+        self.overdraft() > 0
     }
 
     /// Returns how many bytes the large replies of each space may take in a turn:
@@ -287,27 +321,27 @@ impl Purse {
     /// 3. Otherwise a part of what is free, so that a client that asks for less than the others is served however many these
     ///    are. While the reserve is in use, a part of its first half; after that, what the share of one connection covers.
     pub(crate) fn reply_room(&self) -> usize {
-        let spare = self.spare();
-        let free = self.ledger.free.load(Ordering::Relaxed).saturating_add_signed(spare);
-        if spare >= 0 && free >= self.ledger.common / 4 {
+        let is_overdrawn = self.is_overdrawn();
+        let free = (self.ledger.free() + self.spare()).max(0).cast_unsigned();
+        if !is_overdrawn && free >= self.ledger.common / 4 {
             return usize::MAX;
         }
-        let left = (SHARD_RESERVE / 2).saturating_add_signed(spare.min(0));
+        let left = (SHARD_RESERVE / 2).saturating_sub(self.overdraft());
         if left > 0 && self.ledger.has_few_outputs() {
             return TURN_MAX;
         }
-        if spare >= 0 { free / ROOM_PART } else { (left / RESERVE_PART).clamp(SHARE_FOR_REPLIES, RESERVE_ROOM_MAX) }
+        if is_overdrawn { (left / RESERVE_PART).clamp(SHARE_FOR_REPLIES, RESERVE_ROOM_MAX) } else { free / ROOM_PART }
     }
 
     /// Returns true if the reserve is used up: nothing may grow.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.spare() < -SHARD_RESERVE.cast_signed()
+        self.overdraft() > SHARD_RESERVE
     }
 
     /// How many more bytes a connection that holds `held` may hold.
     pub(crate) fn room(&self, held: usize, is_senior: bool) -> usize {
         let lent = held.saturating_sub(SHARE);
-        let free = self.ledger.free.load(Ordering::Relaxed) + self.spare().max(0).cast_unsigned();
+        let free = (self.ledger.free() + self.spare().max(0)).max(0).cast_unsigned();
         let little = JUNIOR_MAX.saturating_sub(lent).min(free.saturating_sub(turn_max(self.ledger.common)) / 2);
         let free = free.saturating_sub(kept(self.ledger.common));
         let borrowed = match self.ledger.senior.load(Ordering::Relaxed) {
@@ -366,18 +400,11 @@ impl Purse {
         self.wanting > 0
     }
 
-    /// Counts a forwarded batch that held `before` bytes and holds `after`; it has no share.
-    pub(crate) fn settle_batch(&mut self, before: usize, after: usize) {
-        self.batches += after.cast_signed() - before.cast_signed();
-        self.balance();
-    }
-
     /// Takes pieces for what is lent, or returns those that are not.
     pub(crate) fn balance(&mut self) {
-        let used = self.held.cast_signed() + self.batches;
-        if used.abs_diff(self.published) >= PIECE {
-            self.ledger.publish(used - self.published);
-            self.published = used;
+        if self.held.abs_diff(self.published) >= PIECE {
+            self.ledger.publish(self.held.cast_signed() - self.published.cast_signed());
+            self.published = self.held;
         }
         let spare = self.spare();
         if spare < 0 {
@@ -391,7 +418,7 @@ impl Purse {
 
     /// Returns true if what is free, or the senior, is not what it was at the last call: what waits may go on, or not.
     pub(crate) fn take_change(&mut self) -> bool {
-        let free = self.ledger.free.load(Ordering::Relaxed).cast_signed() + self.spare();
+        let free = self.ledger.free() + self.spare();
         let seen = (free, self.ledger.senior.load(Ordering::Relaxed));
         std::mem::replace(&mut self.seen, seen) != seen
     }
@@ -405,7 +432,6 @@ impl Purse {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     use super::{Ledger, PIECE, PIECES_KEPT, Purse, ROOM_PART, SHARD_RESERVE, SHARE, TURN_MAX, kept, turn_max};
 
@@ -439,7 +465,7 @@ mod tests {
             }
             assert!(purse.room(0, false) > fair / 4);
             let sum = held.iter().sum::<usize>();
-            assert_eq!(purse.used(), sum as i64);
+            assert_eq!(purse.used(), sum);
             assert!(sum as u64 - purse.ledger.used_max() < PIECE as u64);
             for held in held {
                 purse.settle(held, 0);
@@ -472,7 +498,7 @@ mod tests {
             let mut purse = Purse::new(Arc::new(Ledger::new(budget, connections, 1)));
             let turn_max = turn_max(purse.ledger.common);
             grow(&mut purse, &mut vec![0; connections], 1000);
-            let left = purse.ledger.free.load(Ordering::Relaxed).cast_signed() + purse.spare();
+            let left = purse.ledger.free() + purse.spare();
             assert!(left >= turn_max.cast_signed() && !purse.is_short(), "{left} of {turn_max}");
             assert!(purse.reply_room() >= TURN_MAX, "no client has to take a reply first");
             purse.settle_output(0, turn_max);
@@ -496,20 +522,30 @@ mod tests {
             purse.secure(0, false, 1 << 20);
             purse.settle(0, 0);
         }
-        let free = ledger.free.load(Ordering::Relaxed);
+        let free = ledger.free().cast_unsigned();
         assert!(free >= ledger.common - turn_max(ledger.common) / 2, "{free} of {}", ledger.common);
     }
 
     #[test]
-    fn a_batch_may_be_settled_by_another_shard() {
+    fn a_forwarded_batch_makes_no_shard_look_short_or_rich() {
         let ledger = Arc::new(Ledger::new(BUDGET, 100, 1));
-        let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger));
-        one.settle_batch(0, 10 << 20);
-        other.settle_batch(10 << 20, 20 << 20);
-        one.settle_batch(20 << 20, 0);
-        assert_eq!((one.batches, one.used() + other.used()), (-(10 << 20), 0));
-        let free = one.ledger.free.load(Ordering::Relaxed).cast_signed();
-        assert_eq!(free + one.taken + other.taken, one.ledger.common.cast_signed());
-        assert!(free > (BUDGET - 100 * SHARE - 4 * PIECES_KEPT * PIECE) as isize);
+        let (mut one, mut other) = (Purse::new(ledger.clone()), Purse::new(ledger.clone()));
+        one.settle(0, 2 << 20);
+        let (free, common) = (ledger.free(), ledger.common);
+        // One shard fills it, the other one adds replies, and the first one empties it.
+        for (before, after) in [(0, 10 << 20), (10 << 20, 20 << 20), (20 << 20, 0)] {
+            ledger.settle_batch(before, after);
+            assert_eq!(ledger.free() + ledger.batches().cast_signed() as isize, free);
+            assert!([&one, &other].iter().all(|purse| !purse.is_overdrawn() && purse.spare() >= 0));
+        }
+        // Beyond the budget, it uses the reserves, and each shard knows that.
+        ledger.settle_batch(0, common);
+        assert!(one.is_overdrawn() && other.is_overdrawn() && !one.is_exhausted());
+        assert_eq!((other.secure(0, false, 1 << 20), one.room(SHARE, false)), (SHARE, 0));
+        ledger.settle_batch(common, common + SHARD_RESERVE);
+        assert!(one.is_exhausted() && other.is_exhausted());
+        ledger.settle_batch(common + SHARD_RESERVE, 0);
+        assert!(!one.is_overdrawn() && other.reply_room() == usize::MAX);
+        one.settle(2 << 20, 0);
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Metrics {
     /// Turns that had something to do, and the most that a connection waited until it was served.
     pub(crate) turns: Counter,
     pub(crate) turns_waited_max: Counter,
-    /// Bytes that connections and forwarded batches hold: a signed number, of which the sum counts.
+    /// Bytes that connections hold.
     pub(crate) connection_memory: Counter,
     /// Connections closed because they held memory without progress, or wanted more than one may.
     pub(crate) connections_closed_for_memory: Counter,
@@ -115,7 +115,7 @@ impl Metrics {
 
     /// Takes over what connections hold.
     pub(crate) fn publish_memory(&self, purse: &Purse) {
-        self.connection_memory.set(purse.used().cast_unsigned());
+        self.connection_memory.set(purse.used() as u64);
     }
 
     /// Takes over what the store counts.

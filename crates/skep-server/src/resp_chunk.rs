@@ -331,7 +331,11 @@ impl RespChunk {
             if output.len() - begin > room {
                 return;
             }
-            command.action.finish(arguments, progress, output, version, context);
+            let action = &command.action;
+            if action.is_of_server() && !context.may_reply(action.is_costly(arguments), output.len() - begin) {
+                return;
+            }
+            action.finish(arguments, progress, output, version, context);
             *progress = Progress::default();
             self.operation = 0;
             self.command += 1;

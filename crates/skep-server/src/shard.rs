@@ -97,6 +97,13 @@ pub(crate) struct Shard {
     ready: VecDeque<Token>,
     /// Connections whose operations were deferred when they were the first of a batch.
     stuck: VecDeque<Token>,
+    /// Connections whose next reply the server makes itself, and had no room in the last turn.
+    postponed: VecDeque<Token>,
+    /// How many of them are the first of the batch.
+    resumed: usize,
+    /// Connections whose operations another shard has no memory for, and when they are submitted again.
+    returned: VecDeque<Token>,
+    next_retry: Instant,
     window: Window,
     /// The memory that the connections borrow, those that wait for it, and when they are looked at again.
     purse: Purse,
@@ -159,6 +166,10 @@ impl Shard {
             connections: Connections::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
+            postponed: VecDeque::new(),
+            resumed: 0,
+            returned: VecDeque::new(),
+            next_retry: Instant::now(),
             window,
             purse,
             starved: Vec::new(),
@@ -216,7 +227,7 @@ impl Shard {
         self.poll(events, Some(Duration::ZERO));
         self.adopt();
         self.receive();
-        let worked = self.has_work();
+        let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
             self.gather(now);
@@ -227,13 +238,19 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.stuck.is_empty() || !self.inbox.is_empty() || self.has_more_answers
+        let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
+        has_connections || !self.inbox.is_empty() || self.has_more_answers
+    }
+
+    /// Whether operations that another shard returned are to be submitted again.
+    fn may_retry(&self, now: Instant) -> bool {
+        !self.returned.is_empty() && now >= self.next_retry
     }
 
     /// Whether all that it has to do had its chance and was deferred.
     fn is_stuck(&self) -> bool {
-        let waits = self.ready.is_empty() && !self.has_more_answers && self.inbox.iter().all(Arrival::is_stuck);
-        waits && self.has_work()
+        let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
+        !can_go_on && !self.has_more_answers && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 
     /// Asks epoll what has happened, and waits for it no longer than `timeout`.

@@ -5,6 +5,9 @@ use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 use super::{Arguments, unknown_subcommand, wrong_argument_count};
 use crate::shared::Shared;
 
+/// Longer patterns match nothing: no name needs one, and the time that they take grows with them.
+const PATTERN_SIZE_MAX: usize = 256;
+
 /// Runs a subcommand.
 pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared: &Shared) -> Result<(), String> {
     if !arguments.is(1, "get") {
@@ -14,7 +17,8 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared
         return Err(wrong_argument_count("config|get"));
     }
     let settings = settings(shared);
-    let wanted = |name: &str| arguments.from(2).any(|pattern| matches(pattern, name.as_bytes()));
+    let patterns = || arguments.from(2).filter(|pattern| pattern.len() <= PATTERN_SIZE_MAX);
+    let wanted = |name: &str| patterns().any(|pattern| matches(pattern, name.as_bytes()));
     let found: Vec<&(&str, String)> = settings.iter().filter(|(name, _)| wanted(name)).collect();
     writer.map(found.len());
     for (name, value) in found {

@@ -74,16 +74,15 @@ fn server(text: &mut String, shared: &Shared) {
 }
 
 fn clients(text: &mut String, shared: &Shared) {
-    let connection_memory: i64 =
-        shared.all_metrics().map(|metrics| metrics.connection_memory.get().cast_signed()).sum();
+    let connection_memory = shared.sum(|metrics| &metrics.connection_memory) + shared.ledger.batches();
     fields! { text
         "connected_clients" shared.clients().len()
         "cluster_connections" 0
         "maxclients" shared.settings.connections_max
         "blocked_clients" 0
         "skep_connection_memory_limit" shared.settings.connection_memory
-        "skep_connection_memory_used" connection_memory.max(0)
-        "skep_connection_memory_used_max" shared.ledger.used_max().max(connection_memory.max(0) as u64)
+        "skep_connection_memory_used" connection_memory
+        "skep_connection_memory_used_max" shared.ledger.used_max().max(connection_memory)
         "skep_connections_waiting_for_memory" shared.ledger.waiting()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
     }

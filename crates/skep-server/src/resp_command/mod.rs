@@ -36,6 +36,15 @@ use table::CommandName;
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
 
+/// Bytes of small replies of the server that a connection may encode in a turn whose room is used up.
+const SMALL_REPLIES_SIZE_MAX: usize = 1 << 10;
+/// A costly reply counts as this many bytes more than it has: it takes time to make.
+const COSTLY_REPLY_SIZE: usize = 1 << 10;
+/// Most arguments of a command that the server replies to itself: its time grows with them, and it is done in one turn.
+const SERVER_ARGUMENTS_MAX: usize = 1024;
+/// Arguments of more bytes than this are costly to return.
+const SMALL_ARGUMENT_SIZE_MAX: usize = 256;
+
 /// What commands that the server answers may look at and change.
 pub(crate) struct Context<'a> {
     /// What all shards know.
@@ -46,6 +55,22 @@ pub(crate) struct Context<'a> {
     pub(crate) connection: u64,
     /// Set when the connection ends after this reply.
     pub(crate) closing: bool,
+    /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
+    pub(crate) turn_room: usize,
+    /// Set when a reply of the server waits for another turn.
+    pub(crate) is_postponed: bool,
+}
+
+impl Context<'_> {
+    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are `size`
+    /// bytes. A costly reply needs room in the turn; small ones have some of their own, so that a `PING` does not wait.
+    pub(crate) fn may_reply(&mut self, is_costly: bool, size: usize) -> bool {
+        self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
+        if is_costly {
+            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE);
+        }
+        !self.is_postponed
+    }
 }
 
 /// The arguments of a request, the name of the command first.
@@ -147,6 +172,7 @@ impl Action {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
+            Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX => Action::Refuse(wrong_argument_count(info.name)),
             Ok(None) => Action::Server(name, space),
             Err(sentence) => Action::Refuse(sentence),
         }
@@ -155,6 +181,23 @@ impl Action {
     /// Whether nothing that follows on the connection is answered.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self, Action::Server(CommandName::Quit, _) | Action::Close(_))
+    }
+
+    /// Returns true if the server makes the reply itself.
+    pub(crate) fn is_of_server(&self) -> bool {
+        !matches!(self, Action::Keys(..))
+    }
+
+    /// Returns true if the reply of the server may be large, or takes long to make.
+    pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
+        match self {
+            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config, _) => true,
+            Action::Server(CommandName::Client, _) => arguments.is(1, "list"),
+            Action::Server(CommandName::Ping | CommandName::Echo, _) => {
+                arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the command tells what the stores hold: what follows it must not have been carried out by then.

@@ -25,6 +25,8 @@ use crate::spaces::Stores;
 use crate::start::Steps;
 
 mod memory;
+mod parcels;
+mod server_replies;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -417,39 +419,5 @@ fn operations_without_memory_leave_the_turns_to_others() {
         }
         while bench.turn(0) {}
         assert!(!bench.shards[0].shard.is_stuck());
-    }
-}
-
-#[test]
-fn parcels_without_memory_leave_the_inbox_to_others() {
-    let mut bench = Bench::new(2, &ServerSettings::default());
-    bench.shards[0].stores.defers_puts = true;
-    let keys: Vec<Vec<u8>> = (0..500).map(|number| bench.key(0, number)).collect();
-    let put = Operation::Put { value: b"value", condition: PutCondition::Always };
-    let puts: Vec<Request<'_>> = keys.iter().map(|key| Request { key, operation: put }).collect();
-    let mut writers: Vec<Client> = (0..20).map(|_| bench.native(1)).collect();
-    writers.iter_mut().for_each(|writer| bench.send(writer, &frame(&puts)));
-    let mut reader = bench.native(1);
-    let missing = bench.key(0, keys.len());
-    let get = frame(&[Request { key: &missing, operation: Operation::Get }]);
-    for _ in 0..20 {
-        for _ in 0..60 {
-            bench.turn(1);
-            bench.turn(0);
-        }
-        assert!(bench.shards[0].shard.is_stuck(), "the owner of the keys may sleep a little");
-        assert!(!bench.turn(1), "the shard that waits for it has nothing to do");
-        bench.send(&mut reader, &get);
-        let turns = bench.turns_until(&mut reader, 9, 1000);
-        assert!(turns <= 6, "{turns} turns");
-        reader.received.clear();
-    }
-    bench.shards[0].stores.defers_puts = false;
-    while [0, 1].map(|shard| bench.turn(shard)).contains(&true) {
-        writers.iter_mut().for_each(|writer| _ = writer.receive());
-    }
-    for writer in &mut writers {
-        writer.receive();
-        assert_eq!(refusals(writer, |reply| reply == Reply::Done), (puts.len(), 0));
     }
 }

@@ -12,6 +12,9 @@
 //!   share, and the other shards as many again.
 //! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
 //!   beyond it by what it may take alone. The stores bound what they copy ([`crate::spaces::SpaceReplies`]).
+//! - **Replies of the server.** Those that may be large, such as `CLIENT LIST`, are encoded while the replies of the turn
+//!   have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is the first in one
+//!   of the next turns.
 //! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at least the
 //!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap.
 //!   Parcels are taken from each of the other shards in turn, and in every other turn connections go before them.
@@ -19,8 +22,9 @@
 //! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
 //! at the moment. A connection may have all of its operations deferred. If something before it in the batch was
 //! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
-//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. The same holds
-//! for parcels. A shard that has nothing but what is stuck sleeps for a moment between turns.
+//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. A shard that
+//! has nothing but what is stuck sleeps for a moment between turns. A parcel that had its chance is returned to its
+//! sender, so that it closes the path to nobody else. Its connection is *returned* too, and submits an operation again after [`NAP`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -28,11 +32,11 @@ use std::time::{Duration, Instant};
 use skep_core::operation::{KEY_SIZE_MAX, Reply};
 use skep_wire::native::WireError;
 
-use super::{ENCODED_KEPT_MAX, Parts, Shard};
+use super::{ENCODED_KEPT_MAX, NAP, Parts, Shard};
 use crate::batch::Answer;
 use crate::connection::Next;
 use crate::connections::Token;
-use crate::exchange::{Parcel, Peer};
+use crate::exchange::{Parcel, Peer, Shortage};
 use crate::resp_command::Context;
 use crate::round::{Run, Slot, push_run};
 use crate::spaces::{Place, Space, SpaceRequests, Stores};
@@ -43,6 +47,11 @@ pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 
 /// Operations of a connection in a batch while nearly nothing is free. The reply of one is not kept after a deferred one.
 const SHORT_OPERATIONS_MAX: usize = 1;
+
+/// Postponed connections that are tried in a turn, and returned ones; the part of a turn's operations that postponed ones
+/// may have besides.
+const RESUMED_MAX: usize = 64;
+const RESUMED_PART: usize = 4;
 
 /// Stuck connections that are tried in a turn.
 const STUCK_MAX: usize = LIMIT_MIN;
@@ -66,8 +75,6 @@ pub(super) struct Arrival {
     /// Where the answers to those that are in the batch begin, and how many these are.
     first: usize,
     submitted: usize,
-    /// Whether they had their chance and were deferred: only the first one is tried.
-    is_stuck: bool,
     /// Whether there is no memory for replies to so many: they are sent back.
     is_refused: bool,
 }
@@ -78,18 +85,6 @@ pub(super) enum Outgoing {
     /// There is no place; these operations are submitted later.
     NoPlace,
     Parcel(Parcel),
-}
-
-impl Arrival {
-    /// Whether its requests had their chance and were deferred.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.is_stuck
-    }
-
-    /// Operations that the next batch has of it.
-    fn count(&self) -> usize {
-        if self.is_stuck { 1 } else { self.parcel.requests.len() }
-    }
 }
 
 impl Shard {
@@ -112,23 +107,13 @@ impl Shard {
         }
         self.has_more_answers = empty < shard_count;
         empty = 0;
-        let mut operations: usize = self.inbox.iter().map(Arrival::count).sum();
-        // One at least, or parcels for which there is no memory would keep the others out.
-        let mut has_room = true;
-        while empty < shard_count && has_room {
+        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.parcel.requests.len()).sum();
+        while empty < shard_count && operations < self.window.limit() {
             let parcel = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(parcel) = parcel {
                 empty = 0;
                 operations += parcel.requests.len();
-                self.inbox.push_back(Arrival {
-                    shard,
-                    parcel,
-                    first: 0,
-                    submitted: 0,
-                    is_stuck: false,
-                    is_refused: false,
-                });
-                has_room = operations < self.window.limit();
+                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_refused: false });
             } else {
                 empty += 1;
             }
@@ -141,25 +126,47 @@ impl Shard {
     fn take_answers(&mut self, shard: usize, parcel: Parcel) {
         self.window.returned(parcel.requests.len());
         self.metrics().operations_forwarded.add(parcel.answers.done_count());
-        self.purse.settle_batch(parcel.counted, 0);
-        let (token, is_for_room) = (parcel.connection, parcel.is_for_room);
+        self.purse.ledger().settle_batch(parcel.counted, 0);
+        let (token, shortage) = (parcel.connection, parcel.shortage);
+        let mut waits_for_store = false;
         if let Some(connection) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &parcel.answers);
             connection.settle(&mut self.purse);
+            waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !connection.queued;
+            connection.queued |= waits_for_store;
         }
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.put_back(parcel);
         }
-        // What the owner has no memory for is sent again at the next tick.
-        if is_for_room { self.starve(token) } else { self.queue(token) }
+        match shortage {
+            _ if waits_for_store => self.returned.push_back(token),
+            // What the owner has no memory for is sent again at the next tick.
+            Some(Shortage::Replies) => self.starve(token),
+            _ => self.queue(token),
+        }
     }
 
-    /// Reads and decodes the connections at the head of the queue, until there is enough for a batch. What other shards ask
-    /// for does not count, or they could keep the connections of this one waiting for ever. Stuck connections come last.
+    /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough for a batch. What
+    /// other shards ask for does not count, or they could keep the connections of this one waiting for ever. Stuck
+    /// connections come last.
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
         let (mut operations, mut size) = (0, 0);
-        while (self.batch.is_empty() || operations < operations_max && size < TURN_SIZE_MAX)
+        while self.batch.len() < RESUMED_MAX
+            && operations < operations_max.div_ceil(RESUMED_PART)
+            && let Some(token) = self.postponed.pop_front()
+        {
+            operations += self.take_on(token, now).0;
+        }
+        self.resumed = self.batch.len();
+        if self.may_retry(now) {
+            self.next_retry = now + NAP;
+            for _ in 0..self.returned.len().min(RESUMED_MAX) {
+                self.returned.pop_front().map(|token| self.take_on(token, now));
+            }
+        }
+        let first = self.batch.len();
+        while (self.batch.len() == first || operations < operations_max && size < TURN_SIZE_MAX)
             && let Some(token) = self.ready.pop_front()
         {
             let work = self.take_on(token, now);
@@ -260,7 +267,7 @@ impl Shard {
                 let out = &mut outgoing[usize::from(owner)];
                 if let Outgoing::Nothing = out {
                     let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
-                    *out = peer.parcel().map_or(Outgoing::NoPlace, Outgoing::Parcel);
+                    *out = peer.parcel(connection.is_returned()).map_or(Outgoing::NoPlace, Outgoing::Parcel);
                 }
                 if let Outgoing::Parcel(parcel) = out {
                     parcel.requests.push(&request);
@@ -274,7 +281,7 @@ impl Shard {
                 if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
                     parcel.connection = submission.token;
                     parcel.counted = parcel.capacity();
-                    purse.settle_batch(0, parcel.counted);
+                    purse.ledger().settle_batch(0, parcel.counted);
                     submission.parcel_count += 1;
                     window.submitted(parcel.requests.len());
                     peer.send_requests(parcel);
@@ -308,7 +315,6 @@ impl Shard {
     /// Sends parcels back of which something was carried out, and keeps the others. `has_progress` says whether something
     /// before the inbox in the batch was carried out. Returns whether something is now.
     fn reply_to_shards(&mut self, mut has_progress: bool) -> bool {
-        let mut had_chance = 0;
         for _ in 0..self.inbox.len() {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
             let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
@@ -322,31 +328,33 @@ impl Shard {
                     parcel.answers.push(Reply::Deferred);
                 }
                 let capacity = parcel.capacity();
-                self.purse.settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
+                self.purse.ledger().settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_answers(parcel);
                 }
                 continue;
             }
-            let is_for_room = answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index)));
-            if is_for_room || arrival.is_refused {
-                // There is no memory for its replies. Its connection waits for memory where that is counted, or sends less.
+            let shortage = if arrival.is_refused {
+                Some(Shortage::ManyReplies)
+            } else if answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index))) {
+                Some(Shortage::Replies)
+            } else if !answers.is_empty() && !has_progress {
+                Some(Shortage::Store)
+            } else {
+                None
+            };
+            if shortage.is_some() {
+                // Its connection waits for memory where that is counted, or sends it again later, or sends less.
                 let Arrival { shard, mut parcel, .. } = arrival;
-                parcel.is_for_room = is_for_room;
+                parcel.shortage = shortage;
                 (0..parcel.requests.len()).for_each(|_| parcel.answers.push(Reply::Deferred));
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_answers(parcel);
                 }
                 continue;
             }
-            if !answers.is_empty() && !has_progress {
-                arrival.is_stuck = true;
-                had_chance += 1;
-            }
             self.inbox.push_back(arrival);
         }
-        // Those that had their chance are the first that were put back.
-        self.inbox.rotate_left(had_chance);
         has_progress
     }
 
@@ -357,7 +365,8 @@ impl Shard {
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
-        let mut written = 0;
+        let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
+        let (mut postponed_again, mut returned_again) = (0, 0);
         for index in 0..self.batch.len() {
             let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
             let places = places.clone();
@@ -369,7 +378,14 @@ impl Shard {
                 }
             };
             has_progress |= done > 0;
-            let mut context = Context { shared: &shared, shard, connection: connection.number, closing: false };
+            let mut context = Context {
+                shared: &shared,
+                shard,
+                connection: connection.number,
+                closing: false,
+                turn_room,
+                is_postponed: false,
+            };
             let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
             if answered > 0 {
                 self.answered.push((answered, connection.read_at()));
@@ -377,11 +393,14 @@ impl Shard {
             {
                 connection.starve();
             }
+            turn_room = context.turn_room;
+            let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
             let next = connection.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.purse);
             self.encoded.clear();
             written += output_size - connection.output_size();
-            let is_deferred = is_waiting && done == 0 && next == Next::Work;
+            let is_postponed = context.is_postponed && next == Next::Work;
+            let is_deferred = is_waiting && done == 0 && next == Next::Work || is_postponed;
             if !is_deferred && let Some(since) = connection.waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
@@ -390,9 +409,21 @@ impl Shard {
                 self.window.is_late(connection.read_at(), now, left, self.others_wait)
             };
             match next {
+                Next::Work if is_postponed => {
+                    connection.queued = true;
+                    // Before those that were postponed after it.
+                    self.postponed.insert(if is_first_again { postponed_again } else { self.postponed.len() }, token);
+                    postponed_again += usize::from(is_first_again);
+                }
                 Next::Work if is_late && connection.may_be_refused() => {
                     connection.queued = true;
                     self.ready.push_front(token);
+                }
+                // There is no place for what is sent again.
+                Next::Work if is_deferred && connection.is_returned() => {
+                    connection.queued = true;
+                    self.returned.insert(returned_again, token);
+                    returned_again += 1;
                 }
                 Next::Work if is_deferred && (places.is_empty() || has_progress) => self.queue(token),
                 Next::Work if is_deferred => {
@@ -444,7 +475,7 @@ fn submit_arrivals<'a>(
         if operations >= operations_max {
             return;
         }
-        let count = arrival.count();
+        let count = arrival.parcel.requests.len();
         operations += count;
         let Arrival { parcel, first, submitted, .. } = arrival;
         *submitted = count;

@@ -1,9 +1,11 @@
 //! Memory of connections, in turns: who waits for it, and for how long.
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::time::Duration;
 
-use super::{Bench, Client, command, long_command};
+use super::super::{FLUSH, TICK};
+use super::{Bench, Client, Driven, command, long_command};
 use crate::ledger::Purse;
 use crate::settings::ServerSettings;
 
@@ -243,5 +245,117 @@ fn a_starved_connection_whose_client_is_gone_is_closed() {
         }
         assert!(bench.shards[0].shard.connections.is_empty(), "closed, reset: {is_reset}");
         other.settle(8 << 20, 0);
+    }
+}
+
+/// Holds all memory, as replies that clients of another shard do not take.
+fn hold_all_memory(bench: &Bench) -> Purse {
+    let mut other = Purse::new(bench.shared.ledger.clone());
+    other.settle(0, 8 << 20);
+    other.settle_output(0, 8 << 20);
+    other
+}
+
+fn release_all_memory(mut other: Purse) {
+    other.settle(8 << 20, 0);
+    other.settle_output(8 << 20, 0);
+}
+
+#[test]
+fn a_request_that_waits_for_memory_may_follow_empty_lines() {
+    for empty in [&b"\r\n"[..], b"\r\n\r\n\r\n"] {
+        let mut bench = Bench::new(1, &with_little_memory());
+        let mut client = bench.resp(0);
+        let other = hold_all_memory(&bench);
+        let requests = [
+            empty,
+            &long_command(b"EXISTS", b"missing", 500),
+            empty,
+            &command(&[b"SET", b"k", &vec![b'v'; 100_000]]),
+            empty,
+            &command(&[b"GET", b"k"]),
+        ]
+        .concat();
+        let mut sent = 0;
+        for _ in 0..100 {
+            sent += client.stream.write(&requests[sent..]).unwrap_or(0);
+            bench.turn_or_tick();
+        }
+        assert_eq!((client.receive(), bench.shards[0].shard.starved.len()), (0, 1), "it waits");
+        release_all_memory(other);
+        while sent < requests.len() || client.receive() < 4 + 5 + 100_011 {
+            sent += client.stream.write(&requests[sent..]).unwrap_or(0);
+            bench.turn_or_tick();
+        }
+        assert!(client.received.starts_with(b":0\r\n+OK\r\n$100000\r\nvvv"));
+        // And one that never fits is refused.
+        let request = [empty, &long_command(b"EXISTS", b"missing", 500_000)].concat();
+        let (mut sent, mut size, mut reply) = (0, 0, [0; 100]);
+        while size == 0 {
+            sent += client.stream.write(&request[sent..]).unwrap_or(0);
+            bench.turn_or_tick();
+            size = client.stream.read(&mut reply).unwrap_or(0);
+        }
+        assert!(reply.starts_with(b"-ERR the request takes more than half"));
+    }
+}
+
+#[test]
+fn a_server_stops_while_input_buffers_are_full() {
+    let mut bench = Bench::new(1, &with_little_memory());
+    let other = hold_all_memory(&bench);
+    // One waits for the rest of its request, one has sent requests that wait for memory, one has nothing to wait for.
+    let half = long_command(b"EXISTS", b"missing", 500);
+    let requests = [half.clone(), command(&[b"PING"])].concat();
+    let mut clients: Vec<Client> = (0..3).map(|_| bench.resp(0)).collect();
+    bench.ask(&mut clients[2], &command(&[b"PING"]), 7);
+    for (client, bytes) in clients.iter_mut().zip([&half[..half.len() - 1], &requests]) {
+        assert_eq!(client.stream.write(bytes).unwrap(), bytes.len());
+    }
+    while bench.turn(0) {}
+    assert_eq!(bench.shards[0].shard.starved.len(), 2, "their buffers are full");
+    bench.shared.stopping.store(true, std::sync::atomic::Ordering::Release);
+    for time in 0.. {
+        let Driven { shard, .. } = &mut bench.shards[0];
+        shard.tick(bench.now);
+        if shard.connections.is_empty() {
+            break;
+        }
+        bench.turn(0);
+        bench.now += TICK;
+        assert!(TICK * time <= FLUSH + TICK, "it does not stop");
+    }
+    release_all_memory(other);
+}
+
+#[test]
+fn a_client_that_has_closed_its_side_has_ten_seconds_to_get_its_reply() {
+    for seconds in [9, 11] {
+        let mut bench = Bench::new(1, &with_little_memory());
+        let mut client = bench.resp(0);
+        bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+        let other = hold_all_memory(&bench);
+        bench.send(&mut client, &command(&[b"GET", b"large"]));
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        while bench.turn(0) {}
+        for _ in 0..seconds {
+            bench.now += Duration::from_secs(1);
+            bench.shards[0].shard.tick(bench.now);
+            while bench.turn(0) {}
+        }
+        let is_closed = bench.shards[0].shard.connections.is_empty();
+        assert_eq!(is_closed, seconds > 10, "after {seconds} s");
+        release_all_memory(other);
+        let size_max = if is_closed { 0 } else { (1 << 20) + 12 };
+        let mut size = 0;
+        let mut piece = vec![0; 256 << 10];
+        while size < size_max {
+            bench.turn_or_tick();
+            size += client.stream.read(&mut piece).unwrap_or(0);
+        }
+        while !bench.shards[0].shard.connections.is_empty() {
+            bench.turn_or_tick();
+        }
+        assert_eq!(client.stream.read(&mut piece).unwrap(), 0, "the end, and nothing before it");
     }
 }

@@ -1,0 +1,105 @@
+//! Parcels for which their owner has no memory, in turns: they close the path between two shards to nobody else.
+
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
+
+use super::super::NAP;
+use super::{Bench, Client, MICROSECOND, command, frame, refusals};
+use crate::ledger::Purse;
+use crate::settings::ServerSettings;
+
+/// More clients than there are places between two shards.
+const CLIENTS: usize = 100;
+
+#[test]
+fn parcels_without_memory_leave_the_path_to_others() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    bench.shards[0].stores.defers_puts = true;
+    let keys: Vec<Vec<u8>> = (0..500).map(|number| bench.key(0, number)).collect();
+    let put = Operation::Put { value: b"value", condition: PutCondition::Always };
+    let puts: Vec<Request<'_>> = keys.iter().map(|key| Request { key, operation: put }).collect();
+    let mut writers: Vec<Client> = (0..CLIENTS).map(|_| bench.native(1)).collect();
+    writers.iter_mut().for_each(|writer| bench.send(writer, &frame(&puts)));
+    let mut reader = bench.native(1);
+    let missing = bench.key(0, keys.len());
+    let get = frame(&[Request { key: &missing, operation: Operation::Get }]);
+    for _ in 0..20 {
+        let mut executed = 0;
+        while [1, 0].map(|shard| bench.turn(shard)).contains(&true) {
+            executed += bench.shards[0].shard.executed;
+        }
+        assert_eq!(executed, 0, "nothing can be carried out");
+        assert!(bench.shards[1].shard.is_stuck() && !bench.shards[0].shard.has_work(), "both may sleep a little");
+        bench.now = bench.shards[1].shard.next_retry - MICROSECOND;
+        assert!(!bench.turn(1), "nothing is sent again before a nap is over");
+        bench.send(&mut reader, &get);
+        let turns = bench.turns_until(&mut reader, 9, 1000);
+        assert!(turns <= 6, "{turns} turns");
+        reader.received.clear();
+        bench.now += NAP;
+    }
+    bench.shards[0].stores.defers_puts = false;
+    (0..2000).for_each(|_| bench.turn_or_tick());
+    for writer in &mut writers {
+        writer.receive();
+        assert_eq!(refusals(writer, |reply| reply == Reply::Done), (puts.len(), 0));
+    }
+}
+
+#[test]
+fn parcels_without_memory_keep_the_order_of_their_operations() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    bench.shards[0].stores.defers_puts = true;
+    let keys = [bench.key(0, 0), bench.key(1, 0), bench.key(0, 1)];
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| bench.resp(1)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let value = (number + 1).to_string().into_bytes();
+        let mut requests = Vec::new();
+        for key in &keys {
+            let name = [&key[..], &value].concat();
+            requests.extend([command(&[b"SET", &name, &value]), command(&[b"INCR", &name])].concat());
+            requests.extend(command(&[b"GET", &name]));
+        }
+        bench.send(client, &requests);
+    }
+    for _ in 0..200 {
+        bench.turn_or_tick();
+    }
+    bench.shards[0].stores.defers_puts = false;
+    (0..2000).for_each(|_| bench.turn_or_tick());
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.receive();
+        let value = (number + 2).to_string();
+        let expected = format!("+OK\r\n:{value}\r\n${}\r\n{value}\r\n", value.len()).repeat(keys.len());
+        assert_eq!(client.received.escape_ascii().to_string(), expected.escape_default().to_string());
+    }
+}
+
+#[test]
+fn parcels_without_memory_for_replies_leave_the_path_to_others() {
+    let settings = ServerSettings { connection_memory: 8 << 20, connections_max: 512, ..ServerSettings::default() };
+    let mut bench = Bench::new(2, &settings);
+    let (large, small) = (bench.key(0, 0), bench.key(0, 1));
+    let mut reader = bench.resp(1);
+    bench.ask(&mut reader, &command(&[b"SET", &large, &vec![b'v'; 1 << 20]]), 5);
+    bench.ask(&mut reader, &command(&[b"SET", &small, b"1"]), 5);
+    // All memory is held by replies that clients do not take.
+    let mut other = Purse::new(bench.shared.ledger.clone());
+    other.settle(0, 8 << 20);
+    other.settle_output(0, 8 << 20);
+    let mut hogs: Vec<Client> = (0..CLIENTS).map(|_| bench.resp(1)).collect();
+    hogs.iter_mut().for_each(|hog| bench.send(hog, &command(&[b"GET", &large])));
+    for _ in 0..20 {
+        (0..10).for_each(|_| bench.turn_or_tick());
+        bench.send(&mut reader, &command(&[b"GET", &small]));
+        let turns = bench.turns_until(&mut reader, 7, 1000);
+        assert!(turns <= 6, "{turns} turns");
+        assert_eq!(std::mem::take(&mut reader.received), b"$1\r\n1\r\n");
+    }
+    other.settle(8 << 20, 0);
+    other.settle_output(8 << 20, 0);
+    for hog in &mut hogs {
+        while hog.receive() < (1 << 20) + 12 {
+            bench.turn_or_tick();
+        }
+    }
+}
