@@ -393,6 +393,7 @@ impl Connection {
             _ if self.quota < share => 2 * self.quota,
             _ => usize::MAX,
         };
+        self.is_returned &= done == 0 || parcel_count > 0;
         done
     }
 

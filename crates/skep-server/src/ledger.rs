@@ -69,6 +69,8 @@ pub(crate) struct Ledger {
     one_max: usize,
     /// Bytes of the common part.
     common: usize,
+    /// Number of shards.
+    shards: isize,
     /// Bytes that a shard keeps when nothing is lent, and takes at a time.
     shard_kept: usize,
     piece: usize,
@@ -101,6 +103,7 @@ impl Ledger {
         Ledger {
             one_max,
             common,
+            shards: shards.max(1).cast_signed(),
             shard_kept,
             piece,
             free: AtomicIsize::new(common.cast_signed()),
@@ -291,9 +294,9 @@ impl Purse {
         self.taken - self.borrowed.cast_signed()
     }
 
-    /// Bytes of the reserve that are in use: by connections of this shard, and by forwarded batches of any.
+    /// Bytes of the reserve that are in use: by connections of this shard, and its part of those by forwarded batches.
     fn overdraft(&self) -> usize {
-        (self.spare().min(0) + self.ledger.free().min(0)).unsigned_abs()
+        (self.spare().min(0) + self.ledger.free().min(0) / self.ledger.shards).unsigned_abs()
     }
 
     /// Returns true if the large replies of a turn might not fit what is free. Requests alone cannot make this true: they

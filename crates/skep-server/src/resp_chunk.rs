@@ -332,7 +332,9 @@ impl RespChunk {
                 return;
             }
             let action = &command.action;
-            if action.is_of_server() && !context.may_reply(action.is_costly(arguments), output.len() - begin) {
+            if action.is_of_server()
+                && !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin)
+            {
                 return;
             }
             action.finish(arguments, progress, output, version, context);

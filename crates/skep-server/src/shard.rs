@@ -99,8 +99,9 @@ pub(crate) struct Shard {
     stuck: VecDeque<Token>,
     /// Connections whose next reply the server makes itself, and had no room in the last turn.
     postponed: VecDeque<Token>,
-    /// How many of them are the first of the batch.
+    /// How many of them are the first of the batch, and how many connections were taken before those of the queue.
     resumed: usize,
+    first_ready: usize,
     /// Connections whose operations another shard has no memory for, and when they are submitted again.
     returned: VecDeque<Token>,
     next_retry: Instant,
@@ -168,6 +169,7 @@ impl Shard {
             stuck: VecDeque::new(),
             postponed: VecDeque::new(),
             resumed: 0,
+            first_ready: 0,
             returned: VecDeque::new(),
             next_retry: Instant::now(),
             window,

@@ -38,7 +38,7 @@ const REDIS_VERSION: &str = "7.2.4";
 
 /// Bytes of small replies of the server that a connection may encode in a turn whose room is used up.
 const SMALL_REPLIES_SIZE_MAX: usize = 1 << 10;
-/// A costly reply counts as this many bytes more than it has: it takes time to make.
+/// A costly reply counts as this many bytes more than it has, for each argument: it takes time to make.
 const COSTLY_REPLY_SIZE: usize = 1 << 10;
 /// Most arguments of a command that the server replies to itself: its time grows with them, and it is done in one turn.
 const SERVER_ARGUMENTS_MAX: usize = 1024;
@@ -64,10 +64,10 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are `size`
     /// bytes. A costly reply needs room in the turn; small ones have some of their own, so that a `PING` does not wait.
-    pub(crate) fn may_reply(&mut self, is_costly: bool, size: usize) -> bool {
+    pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
         self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
         if is_costly {
-            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE);
+            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE * arguments.max(1));
         }
         !self.is_postponed
     }

@@ -49,7 +49,7 @@ pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
 const SHORT_OPERATIONS_MAX: usize = 1;
 
 /// Postponed connections that are tried in a turn, and returned ones; the part of a turn's operations that postponed ones
-/// may have besides.
+/// may have besides, and of its bytes that both may use up before connections from the queue.
 const RESUMED_MAX: usize = 64;
 const RESUMED_PART: usize = 4;
 
@@ -153,7 +153,7 @@ impl Shard {
         let operations_max = self.window.room();
         let (mut operations, mut size) = (0, 0);
         while self.batch.len() < RESUMED_MAX
-            && operations < operations_max.div_ceil(RESUMED_PART)
+            && operations < operations_max.div_ceil(RESUMED_PART).max(1)
             && let Some(token) = self.postponed.pop_front()
         {
             operations += self.take_on(token, now).0;
@@ -165,8 +165,8 @@ impl Shard {
                 self.returned.pop_front().map(|token| self.take_on(token, now));
             }
         }
-        let first = self.batch.len();
-        while (self.batch.len() == first || operations < operations_max && size < TURN_SIZE_MAX)
+        self.first_ready = self.batch.len();
+        while (self.batch.len() == self.first_ready || operations < operations_max && size < TURN_SIZE_MAX)
             && let Some(token) = self.ready.pop_front()
         {
             let work = self.take_on(token, now);
@@ -219,11 +219,25 @@ impl Shard {
         let inbox_goes_first = self.inbox_goes_first();
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        self.others_wait = waiting + self.ready.len() + self.stuck.len() + self.inbox.len() > 1;
+        let aside = self.stuck.len() + self.postponed.len() + self.returned.len();
+        self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
         // Another shard may have returned what this one lacks.
         self.purse.balance();
         self.replies.set_room(self.purse.reply_room());
-        let Shard { parts, connections, window, purse, inbox, batch, places, outgoing, replies, stop_until, .. } = self;
+        let Shard {
+            parts,
+            connections,
+            window,
+            purse,
+            inbox,
+            batch,
+            places,
+            outgoing,
+            replies,
+            stop_until,
+            first_ready,
+            ..
+        } = self;
         let Parts { index, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*index));
         // Also if another shard's reserve is in use, and not this one's.
@@ -239,9 +253,10 @@ impl Shard {
         places.clear();
         let share = window.share();
         let mut size = 0;
-        for submission in batch.iter_mut().filter(|submission| submission.is_waiting) {
+        for (place, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
             let Some(connection) = connections.get(submission.token) else { continue };
-            if size >= TURN_SIZE_MAX || purse.is_exhausted() {
+            let size_max = if place < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
+            if size >= size_max || purse.is_exhausted() {
                 // It is the first of the next turn.
                 continue;
             }
@@ -250,7 +265,7 @@ impl Shard {
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
             let count_max = connection.submission_max(if is_low { SHORT_OPERATIONS_MAX } else { share });
-            size += connection.visit(count_max, TURN_SIZE_MAX - size, is_late, |space, operation| {
+            size += connection.visit(count_max, size_max - size, is_late, |space, operation| {
                 let request = match operation {
                     Ok(request) => request,
                     Err(error) => {
@@ -368,6 +383,9 @@ impl Shard {
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
         let (mut postponed_again, mut returned_again) = (0, 0);
         for index in 0..self.batch.len() {
+            if index == self.first_ready {
+                written = written.min(TURN_SIZE_MAX / RESUMED_PART);
+            }
             let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
             let places = places.clone();
             let Some(connection) = self.connections.get_mut(token) else { continue };
@@ -455,6 +473,10 @@ impl Shard {
         for (count, read_at) in self.answered.drain(..) {
             metrics.answered(count as u64, now.saturating_duration_since(read_at));
             self.window.answered(count as u64, read_at, now);
+        }
+        if self.next_retry == now - spent + NAP {
+            // What was submitted again in this turn may have taken longer than a nap.
+            self.next_retry = now + NAP;
         }
         metrics.publish_memory(&self.purse);
         self.window.adjust(now);

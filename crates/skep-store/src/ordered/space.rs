@@ -145,7 +145,8 @@ impl Chunk {
     /// blocks, at most [`GRANULE_MAX`] - 1.
     fn list(&self) -> Option<usize> {
         let outside = self.granules.outside_of_blocks().longest_run();
-        let list = if self.free_blocks > 0 { GRANULE_MAX + outside.min(GRANULE_MAX - 1) } else { outside };
+        let has_largest = self.free_blocks > 0 || outside == GRANULE_MAX;
+        let list = if has_largest { GRANULE_MAX + outside.min(GRANULE_MAX - 1) } else { outside };
         (self.used > 0 && list > 0).then_some(list)
     }
 }

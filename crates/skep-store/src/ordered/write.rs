@@ -316,7 +316,9 @@ impl<T: Trace> OrderedStore<T> {
             }
         }
         match LeafPlan::of_pairs(pairs_with(leaf, &edits.edits), self.log_block) {
-            Ok(plan) if is_large(plan.size()) => self.replace_leaf(locked, &plan, &terms, replaced),
+            Ok(plan) if is_alone || is_large(plan.size()) && !plan.pairs().is_empty() => {
+                self.replace_leaf(locked, &plan, &terms, replaced)
+            }
             Ok(plan) => self.join_leaf(locked, &plan, new.key, &terms, guard, replaced),
             Err(_) => self.split_leaf(locked, new.key, claim, guard, replaced),
         }

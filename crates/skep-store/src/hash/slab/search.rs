@@ -39,7 +39,12 @@ use crate::memory::{Pointer, UNIT_SIZE};
 const ZONE_WORK: usize = 8;
 
 /// Batches without progress after which waiters that have not tried again are forgotten: their clients may be gone.
-const LAPSE: u32 = 256;
+const LAPSE: u32 = 64;
+
+/// Most waiters of each kind. Others wait without being counted among them until there are fewer.
+const WAITERS_MAX: usize = 1 << 16;
+/// Waiters that the memory is kept for.
+const WAITERS_KEPT: usize = 1 << 10;
 
 /// How far the search for slabs has come, and for whom it is.
 #[derive(Debug, Default)]
@@ -73,8 +78,10 @@ impl SlabAllocator {
             let has_progress = self.take_back() || !self.merger.is_idle();
             self.search.stalled = if has_progress { 0 } else { self.search.stalled + 1 };
             if self.search.stalled > LAPSE {
-                self.search.due.clear();
-                self.search.late.clear();
+                for waiters in [&mut self.search.due, &mut self.search.late] {
+                    waiters.clear();
+                    waiters.shrink_to(WAITERS_KEPT);
+                }
             }
         }
     }
@@ -83,7 +90,9 @@ impl SlabAllocator {
     /// little for it.
     pub fn may_wait(&mut self, waiter: u64) -> bool {
         if !self.search.due.contains(&waiter) {
-            self.search.late.insert(waiter);
+            if self.search.late.len() < WAITERS_MAX {
+                self.search.late.insert(waiter);
+            }
             return true;
         }
         !self.has_ended() || self.is_worthwhile(self.free_size, self.search.free_before)
@@ -93,7 +102,9 @@ impl SlabAllocator {
     #[inline]
     pub fn end_wait(&mut self, waiter: u64) {
         if self.has_waiters() {
-            self.search.due.remove(&waiter);
+            if self.search.due.remove(&waiter) {
+                self.search.stalled = 0;
+            }
             self.search.late.remove(&waiter);
         }
     }
@@ -176,7 +187,7 @@ impl SlabAllocator {
                 return Outcome::Later;
             }
             let Search { due, late, .. } = &mut self.search;
-            due.extend(late.drain());
+            due.extend(late.drain().take(WAITERS_MAX.saturating_sub(due.len())));
             (self.search.next_zone, self.search.stalled) = (0, 0);
             (self.search.changed_before, self.search.free_before) = (self.changed_size, self.free_size);
         }
