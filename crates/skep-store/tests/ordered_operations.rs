@@ -28,7 +28,6 @@ struct Case {
 /// What a case found, so that it can be asserted that it found it.
 #[derive(Debug, Default)]
 struct Seen {
-    operations: u64,
     nodes_full: u64,
     deferred: u64,
     /// Pages after which the scan continued.
@@ -88,14 +87,13 @@ fn run(case: Case) -> Seen {
     let (checked, naive) = (session.check(), harness.naive());
     assert_eq!((checked.pairs, checked.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()), "seed {seed}");
     let seen = Seen {
-        operations: harness.operations(),
         nodes_full: harness.failed(OperationError::NodesFull),
         deferred: harness.deferred(),
         continued,
         leased,
         expired: harness.failed(OperationError::LeaseExpired),
     };
-    println!("{seen:?} {:?}", store.statistics());
+    println!("{} operations, {seen:?} {:?}", harness.operations(), store.statistics());
     seen
 }
 
