@@ -8,6 +8,17 @@ default:
 build:
     cargo build --workspace --all-targets
 
+# Give a first answer in under a minute if all is built: format, types, the tidy rules, fuzz corpora and unit tests.
+# Leaves out lints, integration tests, documentation, the server, the NIC model, benches, and the store's slow unit tests:
+# threads and merging.
+check:
+    cargo fmt --all --check
+    cargo check --workspace --all-targets
+    cargo test --workspace --exclude skep-server --exclude skep-nic --exclude skep-benches \
+        --lib --bins --test tidy --test corpus -- \
+        --skip stress --skip stopped_writer --skip without_versions --skip merging --skip beside_a_daemon \
+        --skip operations_on_one_bucket --skip everything_comes_up
+
 # Run the tests that need only the toolchain.
 test:
     cargo test --workspace
@@ -91,6 +102,6 @@ plots:
 word-count +files:
     cargo run --release --example word_count -- {{files}}
 
-# Fuzz one target (cargo install --locked cargo-fuzz): just fuzz resp_request 60
-fuzz target seconds="60":
-    RUSTC_BOOTSTRAP=1 cargo fuzz run {{target}} -- -max_total_time={{seconds}} -max_len=16384
+# Fuzz each of these targets, or all, for some seconds (needs a C++ compiler): just fuzz 60 session
+fuzz seconds="60" *targets:
+    fuzz/run {{seconds}} {{targets}}

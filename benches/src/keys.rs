@@ -11,9 +11,8 @@
 use rand::RngExt;
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_measure::distribution::THETA;
 
-/// The skew of YCSB.
-pub const THETA: f64 = 0.99;
 /// The most records that have different keys.
 pub const RECORD_COUNT_MAX: u64 = 1 << KEY_BITS;
 /// The longest key of any form, in bytes.
@@ -123,25 +122,45 @@ pub fn record_of_rank(rank: u64, record_count: u64) -> u64 {
     (u128::from(rank) * u128::from(SCATTER) % u128::from(record_count)) as u64
 }
 
+/// Draws popularity ranks by Zipf's law: rank `i`, from 0, with probability proportional to `1 / (i + 1)^`[`THETA`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ranks {
+    zipf: Zipf<f64>,
+    record_count: u64,
+}
+
+impl Ranks {
+    /// Returns the ranks of `record_count` records, at least 1.
+    pub fn new(record_count: u64) -> Self {
+        let zipf = Zipf::new(record_count as f64, THETA).expect("there is at least one record");
+        Ranks { zipf, record_count }
+    }
+
+    /// Draws the next rank.
+    #[inline]
+    pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
+        (self.zipf.sample(random) as u64).clamp(1, self.record_count) - 1
+    }
+}
+
 /// Draws records, uniformly or by Zipf's law.
 #[derive(Clone, Debug)]
 pub struct Draw {
     random: Xoshiro256PlusPlus,
     record_count: u64,
-    zipf: Option<Zipf<f64>>,
+    ranks: Option<Ranks>,
 }
 
 impl Draw {
     /// Draws all records with the same probability.
     pub fn uniform(random: Xoshiro256PlusPlus, record_count: u64) -> Self {
-        Draw { random, record_count, zipf: None }
+        Draw { random, record_count, ranks: None }
     }
 
-    /// Draws the record of rank `i` with probability proportional to `1 / i^`[`THETA`]. Ranks are scattered over the
-    /// records; otherwise neighbours in the order of the fill would be popular together.
+    /// Draws by the popularity of [`Ranks`]. They are scattered over the records; otherwise neighbours in the order of
+    /// the fill would be popular together.
     pub fn zipf(random: Xoshiro256PlusPlus, record_count: u64) -> Self {
-        let zipf = Zipf::new(record_count as f64, THETA).expect("there is at least one record");
-        Draw { random, record_count, zipf: Some(zipf) }
+        Draw { random, record_count, ranks: Some(Ranks::new(record_count)) }
     }
 
     /// Draws `count` records.
@@ -152,12 +171,9 @@ impl Draw {
     /// Draws the next record.
     #[inline]
     pub fn next_record(&mut self) -> u64 {
-        match self.zipf {
+        match self.ranks {
             None => self.random.random_range(0..self.record_count),
-            Some(zipf) => {
-                let rank = (zipf.sample(&mut self.random) as u64).clamp(1, self.record_count) - 1;
-                record_of_rank(rank, self.record_count)
-            }
+            Some(ranks) => record_of_rank(ranks.draw(&mut self.random), self.record_count),
         }
     }
 }

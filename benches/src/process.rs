@@ -1,6 +1,8 @@
 //! Asks the kernel about processes: resident memory, huge pages, processor time, and the cores that they run on.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -48,6 +50,23 @@ pub fn huge_page_policy() -> String {
     let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let chosen = text.split('[').nth(1).and_then(|rest| rest.split(']').next());
     chosen.unwrap_or("unknown").to_owned()
+}
+
+/// The variable that tells mimalloc to use huge pages.
+pub const MIMALLOC_HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
+
+/// Executes this program again with [`MIMALLOC_HUGE_PAGES`], unless it is set. The maps allocate with mimalloc, which
+/// reads the variable before `main`, and the store has huge pages too.
+pub fn with_huge_pages() -> Result<(), String> {
+    if std::env::var_os(MIMALLOC_HUGE_PAGES).is_some() {
+        return Ok(());
+    }
+    let error = std::env::current_exe().map_or_else(
+        |error| error,
+        // Returns only if it fails.
+        |program| Command::new(program).args(std::env::args_os().skip(1)).env(MIMALLOC_HUGE_PAGES, "1").exec(),
+    );
+    Err(format!("cannot start again with {MIMALLOC_HUGE_PAGES}: {error}"))
 }
 
 /// Pins this thread, and the threads and processes that it starts later, to one core.

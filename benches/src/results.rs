@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use skep_measure::machine;
+
 /// Date, machine and command of a measurement.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Origin {
@@ -63,20 +65,6 @@ fn command_of(mut arguments: impl Iterator<Item = String>) -> String {
             false => argument,
         });
     std::iter::once(format!("target/release/{}", name.unwrap_or_default())).chain(quoted).collect::<Vec<_>>().join(" ")
-}
-
-fn machine() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cores = text.lines().filter(|line| line.starts_with("processor")).count();
-    let field = |name: &str| {
-        let (_, value) =
-            text.lines().filter_map(|line| line.split_once(':')).find(|(field, _)| field.trim() == name)?;
-        Some(value.trim())
-    };
-    // Virtual machines hide the name of the model, but not its number.
-    let number = field("cpu family").zip(field("model"));
-    let number = number.map_or(String::new(), |(family, model)| format!(" family {family} model {model}"));
-    format!("{}{number}, {cores} cores", field("model name").unwrap_or(std::env::consts::ARCH))
 }
 
 /// Computes a date of the Gregorian calendar. Eras of 400 years begin in March, so that a leap day is the last day of a

@@ -19,11 +19,12 @@ use skep_measure::{Figure, Times, Work, median};
 use skep_wire::partition::Partition;
 
 use crate::figures::{cell, millions, percent};
-use crate::keys::{Draw, THETA, random_key, record_of_rank};
+use crate::keys::{Draw, random_key, record_of_rank};
 use crate::maps::{Contender, Store};
 use crate::process::{cores, pin_to};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
+use skep_measure::distribution::THETA;
 
 /// Numbers of shards that are measured.
 const SHARD_COUNTS: [u16; 2] = [1, 2];

@@ -1,49 +1,5 @@
-//! Fuzzes RESP requests that arrive in pieces.
-//!
-//! The first byte is the size of the pieces in which the rest arrives. Looks for four faults:
-//! 1. a panic
-//! 2. an argument outside its request
-//! 3. more arguments than the bytes can hold
-//! 4. a request that is parsed differently in pieces than in one part
+//! Fuzzes RESP requests that arrive in pieces: `skep_fuzz_targets::resp_request` says what it looks for.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use skep_wire::resp::{ARGUMENT_COUNT_MAX, Parsed, RequestError, RequestParser};
-
-fuzz_target!(|input: &[u8]| {
-    let Some((piece_size, bytes)) = input.split_first() else { return };
-    let at_once = parse(bytes, bytes.len().max(1));
-    let in_pieces = parse(bytes, usize::from(*piece_size).max(1));
-    assert_eq!(at_once, in_pieces);
-});
-
-/// Parses all requests in the bytes, which arrive in pieces of `piece_size`. Returns them with the error that ended
-/// parsing.
-fn parse(bytes: &[u8], piece_size: usize) -> (Vec<Vec<Vec<u8>>>, Option<RequestError>) {
-    let mut received = bytes.to_vec();
-    let mut parser = RequestParser::default();
-    let mut arguments = Vec::new();
-    let mut requests = Vec::new();
-    let mut start = 0;
-    let mut end = 0;
-    loop {
-        match parser.parse(&mut received[start..end], &mut arguments) {
-            Err(error) => return (requests, Some(error)),
-            Ok(Parsed::Incomplete) if end == received.len() => return (requests, None),
-            Ok(Parsed::Incomplete) => end = received.len().min(end + piece_size),
-            Ok(Parsed::NeedsCapacity(count)) => {
-                assert!(count <= end - start, "{count} arguments in {} bytes", end - start);
-                arguments.reserve_exact(count);
-            }
-            Ok(Parsed::Complete(size)) => {
-                assert!(size > 0 && start + size <= end, "a request of {size} bytes in {}", end - start);
-                assert!(arguments.len() <= size.min(ARGUMENT_COUNT_MAX));
-                let request = &received[start..start + size];
-                requests.push(arguments.iter().map(|argument| request[argument.range()].to_vec()).collect());
-                arguments.clear();
-                start += size;
-            }
-        }
-    }
-}
+libfuzzer_sys::fuzz_target!(|input: &[u8]| skep_fuzz_targets::resp_request::run(input));

@@ -3,18 +3,15 @@
 //! The maps allocate with mimalloc, which asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set. The program
 //! therefore executes itself again with that variable.
 
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::honeycomb::{FIGURES, PaperFigure, Plan, measure};
+use skep_benches::process::with_huge_pages;
 use skep_measure::SLICE;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The variable that tells mimalloc to use huge pages.
-const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
 
 /// Measures a figure of Honeycomb's evaluation on the running store.
 #[derive(Parser)]
@@ -52,11 +49,8 @@ fn main() -> ExitCode {
         eprintln!("no figure `{name}`: write {}", known.join(", "));
         return ExitCode::FAILURE;
     };
-    if std::env::var_os(HUGE_PAGES).is_none() {
-        let program = std::env::current_exe().unwrap_or_else(|_| "honeycomb".into());
-        // Returns only if it fails.
-        let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
-        eprintln!("cannot start again with {HUGE_PAGES}: {error}");
+    if let Err(reason) = with_huge_pages() {
+        eprintln!("{reason}");
         return ExitCode::FAILURE;
     }
     match run(&arguments, figure) {

@@ -4,18 +4,15 @@
 //! asks for huge pages when `MIMALLOC_ALLOW_LARGE_OS_PAGES` is set. The program therefore executes itself again with
 //! that variable.
 
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::maps::{Plan, run};
+use skep_benches::process::{MIMALLOC_HUGE_PAGES, with_huge_pages};
 use skep_measure::SLICE;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The variable that tells mimalloc to use huge pages.
-const HUGE_PAGES: &str = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
 
 /// Compares the store with Rust's maps.
 #[derive(Parser)]
@@ -45,11 +42,8 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if std::env::var_os(HUGE_PAGES).is_none() {
-        let program = std::env::current_exe().unwrap_or_else(|_| "maps".into());
-        // Returns only if it fails.
-        let error = Command::new(program).args(std::env::args_os().skip(1)).env(HUGE_PAGES, "1").exec();
-        eprintln!("cannot start again with {HUGE_PAGES}: {error}");
+    if let Err(reason) = with_huge_pages() {
+        eprintln!("{reason}");
         return ExitCode::FAILURE;
     }
     if !(arguments.utilization > 0.0 && arguments.utilization <= 0.6) {
@@ -66,7 +60,7 @@ fn main() -> ExitCode {
         slice: SLICE,
         utilization: arguments.utilization,
     };
-    let outcome = run(&plan, &format!("mimalloc with {HUGE_PAGES}")).and_then(|report| {
+    let outcome = run(&plan, &format!("mimalloc with {MIMALLOC_HUGE_PAGES}")).and_then(|report| {
         match arguments.json {
             true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
             false => println!("{}\n{}", report.tables().text(), report.origin),

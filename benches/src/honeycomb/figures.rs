@@ -1,5 +1,6 @@
 //! The figures: which setting each varies, and the points that the paper publishes.
 
+use skep_measure::mix::{self, Mix, Write};
 use skep_store::ordered::{LogBlock, OrderedSettings};
 
 use super::measure::{Plan, Rates, Threads, by_turns, of, over};
@@ -166,15 +167,14 @@ fn found_beside_masstree(labels: Vec<String>, rates: &Rates, names: &[&str]) -> 
 }
 
 fn fig10(plan: &Plan) -> Result<Found, String> {
-    let (get, long) = (Read::Get, Read::Scan(1, 100));
     let cases = |keys, of_d| {
         [
-            Case::updates("A", get, 0.5, keys),
-            Case::updates("B", get, 0.05, keys),
-            Case::updates("C", get, 0.0, keys),
-            Case::inserts("D", get, 0.05, of_d),
-            Case::inserts("E", long, 0.05, keys),
-            Case::updates("F", Read::GetOrModify, 0.5, keys),
+            Case::mix("A", Mix::A, keys),
+            Case::mix("B", Mix::B, keys),
+            Case::mix("C", Mix::C, keys),
+            Case::mix("D", Mix::D, of_d),
+            Case::mix("E", Mix::E, keys),
+            Case::mix("F", Mix::F, keys),
         ]
     };
     let cases = [cases(Keys::Uniform, Keys::Uniform), cases(Keys::Zipf, Keys::Latest)].concat();
@@ -190,10 +190,12 @@ fn pairs_max(plan: &Plan, cases: &[Case]) -> usize {
     plan.pairs + cases.len() * plan.operations + SLICE_INSERTS_MAX
 }
 
+/// Inserts alone.
+const INSERTS: Mix = Mix::new(mix::Read::Get, Write::Insert, 100);
+
 /// Returns the cloud-storage mixes with these shares of reads, in percent.
 fn cloud(reads: &[u32], keys: Keys) -> Vec<Case> {
-    let case = |reads: &u32| Case::inserts("cloud storage", Read::Scan(3, 4), f64::from(100 - reads) / 100.0, keys);
-    reads.iter().map(case).collect()
+    reads.iter().map(|reads| Case::mix("cloud storage", Mix::cloud_storage(*reads), keys)).collect()
 }
 
 fn fig11(plan: &Plan) -> Result<Found, String> {
@@ -250,7 +252,7 @@ fn fig15(plan: &Plan) -> Result<Found, String> {
 fn fig17(plan: &Plan) -> Result<Found, String> {
     let sizes = [LogBlock::SIZE_MIN, 128, 192, 256, 384, 512, 768];
     let names = ["scan of 1 pair", "insert"];
-    let cases = [Case::reads(names[0], Read::Scan(1, 1)), Case::inserts(names[1], Read::Get, 1.0, Keys::Uniform)];
+    let cases = [Case::reads(names[0], Read::Scan(1, 1)), Case::mix(names[1], INSERTS, Keys::Uniform)];
     let pairs = pairs_max(plan, &cases);
     let store = |size: &usize| -> Result<Box<dyn Contender<16>>, String> {
         let log_block = LogBlock::new(*size, LogBlock::ENTRY_COUNT_MAX).ok_or("a log block cannot have this size")?;

@@ -8,10 +8,11 @@ use skep_measure::{Figure, Times, Work};
 
 use super::{Contender, KINDS};
 use crate::figures::{cell, millions, percent, ratio};
-use crate::keys::{Draw, THETA, random_key, random_value};
+use crate::keys::{Draw, random_key, random_value};
 use crate::process::{available_size, huge_page_policy, huge_page_size, resident_size};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
+use skep_measure::distribution::THETA;
 
 /// Pairs in one step of the fill.
 const FILL_STEP: usize = 1 << 16;

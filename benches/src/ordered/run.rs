@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skep_measure::mix::Mix;
 use skep_measure::{Figure, Times};
 
 use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
@@ -29,29 +30,27 @@ pub struct Plan {
 
 /// Returns the cases on one thread: the paper's mixes, and scans of this length.
 fn cases(scan: usize) -> Vec<Case> {
-    let ycsb_e = Read::Scan(1, 100);
-    let short = Read::Scan(3, 4);
     vec![
         Case::reads("GET in batches (YCSB C, uniform)", Read::Get),
         Case::reads("GET, one at a time", Read::GetSingle),
         Case::reads("scans in batches", Read::Scan(scan, scan)),
         Case::reads("scan, one at a time", Read::ScanSingle(scan)),
-        Case::updates("PUT", Read::Get, 1.0, Keys::Uniform),
-        Case::updates("YCSB A, uniform", Read::Get, 0.5, Keys::Uniform),
-        Case::updates("YCSB A, Zipf", Read::Get, 0.5, Keys::Zipf),
-        Case::updates("YCSB B, uniform", Read::Get, 0.05, Keys::Uniform),
-        Case::updates("YCSB B, Zipf", Read::Get, 0.05, Keys::Zipf),
-        Case::updates("YCSB C, Zipf", Read::Get, 0.0, Keys::Zipf),
-        Case::inserts("YCSB D, uniform", Read::Get, 0.05, Keys::Uniform),
-        Case::inserts("YCSB D, latest", Read::Get, 0.05, Keys::Latest),
-        Case::inserts("YCSB E, uniform", ycsb_e, 0.05, Keys::Uniform),
-        Case::inserts("YCSB E, Zipf", ycsb_e, 0.05, Keys::Zipf),
-        Case::updates("YCSB F, uniform", Read::GetOrModify, 0.5, Keys::Uniform),
-        Case::updates("YCSB F, Zipf", Read::GetOrModify, 0.5, Keys::Zipf),
-        Case::inserts("cloud storage, 80% scans, uniform", short, 0.2, Keys::Uniform),
-        Case::inserts("cloud storage, 80% scans, Zipf", short, 0.2, Keys::Zipf),
-        Case::inserts("cloud storage, 90% scans, uniform", short, 0.1, Keys::Uniform),
-        Case::inserts("cloud storage, 90% scans, Zipf", short, 0.1, Keys::Zipf),
+        Case::puts("PUT"),
+        Case::mix("YCSB A, uniform", Mix::A, Keys::Uniform),
+        Case::mix("YCSB A, Zipf", Mix::A, Keys::Zipf),
+        Case::mix("YCSB B, uniform", Mix::B, Keys::Uniform),
+        Case::mix("YCSB B, Zipf", Mix::B, Keys::Zipf),
+        Case::mix("YCSB C, Zipf", Mix::C, Keys::Zipf),
+        Case::mix("YCSB D, uniform", Mix::D, Keys::Uniform),
+        Case::mix("YCSB D, latest", Mix::D, Keys::Latest),
+        Case::mix("YCSB E, uniform", Mix::E, Keys::Uniform),
+        Case::mix("YCSB E, Zipf", Mix::E, Keys::Zipf),
+        Case::mix("YCSB F, uniform", Mix::F, Keys::Uniform),
+        Case::mix("YCSB F, Zipf", Mix::F, Keys::Zipf),
+        Case::mix("cloud storage, 80% scans, uniform", Mix::cloud_storage(80), Keys::Uniform),
+        Case::mix("cloud storage, 80% scans, Zipf", Mix::cloud_storage(80), Keys::Zipf),
+        Case::mix("cloud storage, 90% scans, uniform", Mix::cloud_storage(90), Keys::Uniform),
+        Case::mix("cloud storage, 90% scans, Zipf", Mix::cloud_storage(90), Keys::Zipf),
     ]
 }
 

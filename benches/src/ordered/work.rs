@@ -1,11 +1,11 @@
 //! The operations of a case, and their execution.
 
 use rand::{Rng, RngExt, SeedableRng};
-use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_measure::mix::{self, Mix, Write};
 
 use super::{Contender, Pair};
-use crate::keys::{THETA, record_of_rank};
+use crate::keys::{Ranks, record_of_rank};
 
 /// Pairs in one step of a fill.
 const FILL_STEP: usize = 1 << 16;
@@ -58,14 +58,21 @@ impl Case {
         Case { name, read, puts: 0.0, inserts: false, keys: Keys::Uniform }
     }
 
-    /// Returns a case of reads, and of puts to keys that exist.
-    pub const fn updates(name: &'static str, read: Read, puts: f64, keys: Keys) -> Self {
-        Case { name, read, puts, inserts: false, keys }
+    /// Returns the case of puts to keys that exist.
+    pub const fn puts(name: &'static str) -> Self {
+        Case { name, read: Read::Get, puts: 1.0, inserts: false, keys: Keys::Uniform }
     }
 
-    /// Returns a case of reads, and of puts of new keys.
-    pub const fn inserts(name: &'static str, read: Read, puts: f64, keys: Keys) -> Self {
-        Case { name, read, puts, inserts: true, keys }
+    /// Returns the case of a mix, in batches.
+    pub fn mix(name: &'static str, mix: Mix, keys: Keys) -> Self {
+        let read = match (mix.read, mix.write) {
+            (mix::Read::Get, Write::Modify) => Read::GetOrModify,
+            (mix::Read::Get, _) => Read::Get,
+            (mix::Read::Scan(least, most), _) => Read::Scan(least as usize, most as usize),
+            (mix::Read::Sum, _) => unreachable!("maps have no sums"),
+        };
+        let puts = f64::from(mix.writes_in_100) / 100.0;
+        Case { name, read, puts, inserts: mix.write == Write::Insert, keys }
     }
 }
 
@@ -82,7 +89,7 @@ pub struct Batch<const N: usize> {
 #[derive(Debug)]
 pub struct Draw {
     random: Xoshiro256PlusPlus,
-    zipf: Zipf<f64>,
+    ranks: Ranks,
     loaded: usize,
     /// Number of records that exist, with those inserted by earlier batches.
     records: usize,
@@ -93,8 +100,13 @@ pub struct Draw {
 impl Draw {
     /// Returns the generator for a store that was filled with `loaded` records.
     pub fn new(loaded: usize) -> Self {
-        let zipf = Zipf::new(loaded as f64, THETA).expect("there is a record");
-        Draw { random: Xoshiro256PlusPlus::seed_from_u64(1), zipf, loaded, records: loaded, permanent: loaded }
+        Draw {
+            random: Xoshiro256PlusPlus::seed_from_u64(1),
+            ranks: Ranks::new(loaded as u64),
+            loaded,
+            records: loaded,
+            permanent: loaded,
+        }
     }
 
     /// Returns a generator over the same records with another seed. All records inserted so far become permanent.
@@ -147,7 +159,7 @@ impl Draw {
     }
 
     fn rank(&mut self) -> u64 {
-        self.zipf.sample(&mut self.random) as u64 - 1
+        self.ranks.draw(&mut self.random)
     }
 }
 

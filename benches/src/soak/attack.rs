@@ -66,25 +66,31 @@ pub(super) struct Attack {
     threads: usize,
     /// Milliseconds between two turns.
     pause_ms: u64,
-    /// Runs one turn. The error says why it ended early.
-    run: fn(&mut Turn<'_>) -> Result<(), String>,
+    run: Run,
 }
 
-/// All attacks.
+/// A turn of an attack; the error says why it ended early.
+type Run = fn(&mut Turn<'_>) -> Result<(), String>;
+
+const fn attack(name: &'static str, threads: usize, pause_ms: u64, run: Run) -> Attack {
+    Attack { name, threads, pause_ms, run }
+}
+
+/// All attacks: name, threads, milliseconds between two turns, and one turn.
 pub(super) const ATTACKS: [Attack; 13] = [
-    Attack { name: "flood, RESP", threads: 2, pause_ms: 5, run: flood::resp },
-    Attack { name: "flood, native", threads: 2, pause_ms: 5, run: flood::native },
-    Attack { name: "long pipelines, written before reading", threads: 1, pause_ms: 500, run: flood::long_pipeline },
-    Attack { name: "EXISTS of 1 MiB, a million times", threads: 5, pause_ms: 1000, run: flood::exists },
-    Attack { name: "slow readers of 1 MiB", threads: 1, pause_ms: 200, run: crowd::slow_readers },
-    Attack { name: "half requests", threads: 1, pause_ms: 100, run: crowd::half_requests },
-    Attack { name: "unfinished MSETs", threads: 1, pause_ms: 1000, run: crowd::unfinished_msets },
-    Attack { name: "connection churn", threads: 1, pause_ms: 200, run: crowd::churn },
-    Attack { name: "garbage", threads: 1, pause_ms: 50, run: crowd::garbage },
-    Attack { name: "filling and emptying", threads: 2, pause_ms: 100, run: fill::fill_and_empty },
-    Attack { name: "INFO", threads: 1, pause_ms: 0, run: monitor::info },
-    Attack { name: "CLIENT LIST", threads: 1, pause_ms: 0, run: monitor::client_list },
-    Attack { name: "abandoned leases", threads: 1, pause_ms: 50, run: monitor::abandoned_leases },
+    attack("flood, RESP", 2, 5, flood::resp),
+    attack("flood, native", 2, 5, flood::native),
+    attack("long pipelines, written before reading", 1, 500, flood::long_pipeline),
+    attack("EXISTS of 1 MiB, a million times", 5, 1000, flood::exists),
+    attack("slow readers of 1 MiB", 1, 200, crowd::slow_readers),
+    attack("half requests", 1, 100, crowd::half_requests),
+    attack("unfinished MSETs", 1, 1000, crowd::unfinished_msets),
+    attack("connection churn", 1, 200, crowd::churn),
+    attack("garbage", 1, 50, crowd::garbage),
+    attack("filling and emptying", 2, 100, fill::fill_and_empty),
+    attack("INFO", 1, 0, monitor::info),
+    attack("CLIENT LIST", 1, 0, monitor::client_list),
+    attack("abandoned leases", 1, 50, monitor::abandoned_leases),
 ];
 
 impl Stage {

@@ -1,4 +1,5 @@
-//! Measurement of throughput for `skep bench engine` and for every comparison in `benches`.
+//! Measurement of throughput for `skep bench engine` and for every comparison in `benches`, and the table of workloads:
+//! [`mix`] has the shares of operations, [`distribution`] the popularity of records.
 //!
 //! After a change of the working set, a machine needs some time to reach its steady rate. Caches, address translations
 //! and the page-walk entries of the last level fill again. A figure from that time does not show the steady rate. So
@@ -14,12 +15,16 @@
 //!
 //! The crate depends on no other crate of Skep, and no crate that serves users depends on it.
 
+pub mod distribution;
 mod engine;
 mod figure;
+mod machine;
+pub mod mix;
 mod slice;
 mod steady;
 
 pub use engine::{EngineCase, EngineReport, LimitWithWork, StationCost, TreeStatistics};
 pub use figure::{Figure, NOT_MEASURED, SPREAD_MAX};
+pub use machine::machine;
 pub use slice::{SLICE, Times, Work};
 pub use steady::{is_steady, median};

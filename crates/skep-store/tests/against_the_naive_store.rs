@@ -5,20 +5,17 @@
 
 use skep_core::operation::{Operation, OperationError, Reply, Request};
 use skep_store::hash::Settings;
-use skep_store::memory::{CountingMemory, LocalMemory, Memory};
-use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, SizeWeights};
+use skep_store::memory::{CountingMemory, LocalMemory};
+use skep_store::naive::{Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedRequest, SizeWeights, seeds};
 use skep_store::processor::{Processor, Replies};
 
 /// What a case found, so that it can be asserted that it found it.
 #[derive(Debug, Default)]
 struct Seen {
-    operations: u64,
     index_full: u64,
     slab_full: u64,
     deferred: u64,
     merge_passes: u64,
-    /// Most bytes of keys and values over bytes of memory.
-    utilization: f64,
 }
 
 struct Case {
@@ -31,10 +28,10 @@ struct Case {
 }
 
 fn seed() -> u64 {
-    std::env::var("SKEP_SEED").map_or(20_170_910, |seed| seed.parse().expect("SKEP_SEED is a number"))
+    seeds(&[20_170_910])[0]
 }
 
-/// Runs a case in batches of 1 to 600, and compares every answer, then every pair.
+/// Runs a case in batches of 1 to 600, and compares every reply, then every pair.
 fn run(case: Case) -> Seen {
     let seed = case.generator.seed;
     println!("seed {seed}");
@@ -46,70 +43,31 @@ fn run(case: Case) -> Seen {
     };
     let mut processor = Processor::new(&settings).unwrap();
     let empty = processor.statistics();
-    let mut naive = NaiveStore::new();
-    let mut replies = Replies::with_budget(case.reply_budget);
+    let mut harness = Harness::new(NaiveStore::new(), case.reply_budget, seed);
     let mut generator = Generator::new(case.generator);
-    let mut seen = Seen::default();
+    let mut utilization = 0.0_f64;
     let mut batch_size = 0;
-    while seen.operations < case.operations {
+    while harness.operations() < case.operations {
         batch_size = (batch_size * 31 + 17) % 601;
         let batch: Vec<OwnedRequest> = generator.by_ref().take(batch_size.max(1)).collect();
-        let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
-        check_batch(&mut processor, &mut naive, &requests, &mut replies, &mut seen, seed);
+        harness.execute_owned(&batch, |requests, replies| processor.execute(requests, replies));
         let statistics = processor.statistics();
-        assert_eq!(statistics.pairs, naive.len() as u64, "seed {seed}");
-        assert_eq!(statistics.pair_bytes, naive.key_and_value_bytes(), "seed {seed}");
-        seen.utilization = seen.utilization.max(statistics.pair_bytes as f64 / case.memory as f64);
+        assert_eq!(statistics.pairs, harness.naive().len() as u64, "seed {seed}");
+        assert_eq!(statistics.pair_bytes, harness.naive().key_and_value_bytes(), "seed {seed}");
+        utilization = utilization.max(statistics.pair_bytes as f64 / case.memory as f64);
     }
-    read_all(&mut processor, &naive, seed);
-    remove_all(&mut processor, &naive, seed);
+    read_all(&mut processor, harness.naive(), seed);
+    remove_all(&mut processor, harness.naive(), seed);
     let statistics = processor.statistics();
-    assert_eq!(statistics.slab_free_bytes, empty.slab_free_bytes, "seed {seed}: all slabs come back");
-    seen.merge_passes = statistics.slab.merge_passes;
-    println!("{seen:?}");
+    assert_eq!(statistics.slab_free_bytes, empty.slab_free_bytes, "seed {seed}: all slabs are free again");
+    let seen = Seen {
+        index_full: harness.failed(OperationError::IndexFull),
+        slab_full: harness.failed(OperationError::SlabFull),
+        deferred: harness.deferred(),
+        merge_passes: statistics.slab.merge_passes,
+    };
+    println!("{} operations, at most {utilization} of the memory, {seen:?}", harness.operations());
     seen
-}
-
-/// Executes a batch, again for what was deferred, and compares the answers in the order in which each key's took effect.
-fn check_batch<M: Memory>(
-    processor: &mut Processor<M>,
-    naive: &mut NaiveStore,
-    requests: &[Request<'_>],
-    replies: &mut Replies,
-    seen: &mut Seen,
-    seed: u64,
-) {
-    let mut left: Vec<Request<'_>> = requests.to_vec();
-    while !left.is_empty() {
-        processor.execute(&left, replies);
-        assert_eq!(replies.len(), left.len());
-        let mut deferred = Vec::new();
-        for (request, reply) in left.iter().zip(replies.iter()) {
-            match reply {
-                Reply::Deferred => {
-                    deferred.push(*request);
-                    continue;
-                }
-                Reply::Failed(OperationError::IndexFull) => seen.index_full += 1,
-                Reply::Failed(OperationError::SlabFull) => seen.slab_full += 1,
-                _ => {}
-            }
-            assert!(
-                request.validate().is_err() || !deferred.iter().any(|earlier| earlier.key == request.key),
-                "seed {seed}: a request overtook one of its key that was deferred"
-            );
-            seen.operations += 1;
-            if let Err(expected) = naive.check(request, reply) {
-                panic!(
-                    "seed {seed}, operation {}: {request:?}\nexpected {expected:?}\nanswered {reply:?}",
-                    seen.operations
-                );
-            }
-        }
-        assert!(deferred.len() < left.len(), "seed {seed}: nothing was executed");
-        seen.deferred += deferred.len() as u64;
-        left = deferred;
-    }
 }
 
 fn read_all(processor: &mut Processor, naive: &NaiveStore, seed: u64) {
@@ -227,14 +185,11 @@ fn counting_changes_no_answer() {
     let settings = Settings::for_kv_size(8 << 20, 64, 1);
     let memory = CountingMemory::new(LocalMemory::new(settings.memory).unwrap());
     let mut processor = Processor::with_memory(memory, &settings).unwrap();
-    let mut naive = NaiveStore::new();
-    let mut replies = Replies::with_budget(1 << 20);
-    let mut seen = Seen::default();
+    let mut harness = Harness::new(NaiveStore::new(), 1 << 20, seed());
     let mut generator = Generator::new(GeneratorSettings { seed: seed() + 40, key_count: 2000, ..Default::default() });
-    while seen.operations < 100_000 {
+    while harness.operations() < 100_000 {
         let batch: Vec<OwnedRequest> = generator.by_ref().take(300).collect();
-        let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
-        check_batch(&mut processor, &mut naive, &requests, &mut replies, &mut seen, seed());
+        harness.execute_owned(&batch, |requests, replies| processor.execute(requests, replies));
     }
     assert!(processor.memory().counts().accesses() > 0);
 }

@@ -4,12 +4,13 @@ use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_core::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Request};
 use skep_store::hash::Settings;
-use skep_store::naive::NaiveStore;
+use skep_store::naive::{Harness, NaiveStore};
 use skep_store::ordered::{OrderedSettings, OrderedStore};
 use skep_store::processor::{Processor, Replies};
 
+const SEED: u64 = 71;
 const MEMORY: u64 = 32 << 20;
 const KEYS: u32 = 200;
 const BUDGET: usize = 1 << 20;
@@ -22,10 +23,10 @@ const fn put(value: &[u8]) -> Operation<'_> {
 
 /// Executes random batches with little room for replies, and submits again what is deferred. Compares all replies with those of
 /// the naive store. Returns the most requests of a batch that were deferred for room.
-fn most_deferred(mut naive: NaiveStore, mut execute: impl FnMut(&[Request<'_>], &mut Replies)) -> usize {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(71);
+fn most_deferred(naive: NaiveStore, mut execute: impl FnMut(&[Request<'_>], &mut Replies)) -> usize {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_be_bytes).collect();
-    let mut replies = Replies::with_budget(BUDGET);
+    let mut harness = Harness::new(naive, BUDGET, SEED);
     let mut most = 0;
     for round in 0..500 {
         let requests: Vec<Request<'_>> = (0..random.random_range(1..300))
@@ -45,21 +46,13 @@ fn most_deferred(mut naive: NaiveStore, mut execute: impl FnMut(&[Request<'_>], 
         let (mut left, mut submissions) = (requests, 0);
         while !left.is_empty() {
             // Only the last of these rooms fits all replies.
-            replies.set_room(if submissions == 0 { [0, 0, 20_000, usize::MAX][round % 4] } else { usize::MAX });
-            execute(&left, &mut replies);
-            let mut deferred: Vec<Request<'_>> = Vec::new();
-            for (place, request) in left.iter().enumerate() {
-                let reply = replies.get(place);
-                if reply == Reply::Deferred {
-                    deferred.push(*request);
-                    continue;
-                }
-                let overtaken = deferred.iter().find(|deferred| deferred.key == request.key);
-                assert_eq!(overtaken, None, "round {round}: {request:?} was executed before it");
-                naive.check(request, reply).unwrap_or_else(|error| panic!("round {round}: {request:?}: {error:?}"));
-            }
-            most = most.max((0..left.len()).filter(|place| replies.is_deferred_for_room(*place)).count());
-            (left, submissions) = (deferred, submissions + 1);
+            let room = if submissions == 0 { [0, 0, 20_000, usize::MAX][round % 4] } else { usize::MAX };
+            left = harness.submit(&left, |requests, replies| {
+                replies.set_room(room);
+                execute(requests, replies);
+                most = most.max((0..requests.len()).filter(|index| replies.is_deferred_for_room(*index)).count());
+            });
+            submissions += 1;
             assert!(submissions < 100, "round {round}: requests are deferred for ever");
         }
     }

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{KEY_SIZE_MAX, OperationError, PutCondition, Reply};
+use skep_store::naive;
 use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -49,10 +50,7 @@ struct Case {
 }
 
 fn seeds() -> Vec<u64> {
-    match std::env::var("SKEP_SEED") {
-        Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],
-        Err(_) => vec![1, 20_171_028],
-    }
+    naive::seeds(&[1, 20_171_028])
 }
 
 struct Inputs {

@@ -9,6 +9,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{OperationError, PutCondition, Reply};
+use skep_store::naive::seeds;
 use skep_store::ordered::{OrderedSettings, OrderedStore, Range, Session};
 
 const FULL: Reply<'static> = Reply::Failed(OperationError::NodesFull);
@@ -20,7 +21,7 @@ const SIZES: [usize; 11] = [16, 100, 400, 469, 500, 1000, 4000, 8000, 10_000, 1 
 type Key = [u8; 16];
 
 fn seed() -> u64 {
-    std::env::var("SKEP_SEED").map_or(61, |seed| seed.parse().expect("SKEP_SEED is a number"))
+    seeds(&[61])[0]
 }
 
 fn store(memory: u64) -> OrderedStore {

@@ -12,6 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{
     Operation, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
+use skep_store::naive;
 use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
 use skep_store::processor::Replies;
 
@@ -354,10 +355,7 @@ fn log_blocks() -> [LogBlock; 3] {
 }
 
 fn seeds() -> Vec<u64> {
-    match std::env::var("SKEP_SEED") {
-        Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],
-        Err(_) => vec![1],
-    }
+    naive::seeds(&[1])
 }
 
 /// Runs a history of every kind of keys, values and log blocks.

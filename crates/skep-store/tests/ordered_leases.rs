@@ -10,6 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
+use skep_store::naive::seeds;
 use skep_store::ordered::{LEASE_COUNT_MAX, LEASE_TIME, OrderedSettings, OrderedStore, Session};
 use skep_store::processor::Replies;
 
@@ -66,7 +67,7 @@ impl Pages {
 }
 
 fn seed() -> u64 {
-    std::env::var("SKEP_SEED").map_or(41, |seed| seed.parse().expect("SKEP_SEED is a number"))
+    seeds(&[41])[0]
 }
 
 fn put(session: &mut Session<'_>, key: &[u8], value: &[u8]) {

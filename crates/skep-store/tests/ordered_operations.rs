@@ -12,7 +12,9 @@ use skep_core::operation::{
     Shape, Update,
 };
 use skep_store::hash::Settings;
-use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights};
+use skep_store::naive::{
+    Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights, seeds,
+};
 use skep_store::ordered::{OrderedSettings, OrderedStore, Session};
 use skep_store::processor::{Processor, Replies};
 
@@ -26,18 +28,17 @@ struct Case {
 /// What a case found, so that it can be asserted that it found it.
 #[derive(Debug, Default)]
 struct Seen {
-    operations: u64,
     nodes_full: u64,
     deferred: u64,
-    /// Pages behind which a scan could go on.
-    went_on: u64,
-    /// Pages of a lease but for its first.
+    /// Pages after which the scan continued.
+    continued: u64,
+    /// Pages of a lease except its first.
     leased: u64,
     expired: u64,
 }
 
 fn seed() -> u64 {
-    std::env::var("SKEP_SEED").map_or(20_171_028, |seed| seed.parse().expect("SKEP_SEED is a number"))
+    seeds(&[20_171_028])[0]
 }
 
 fn owned(request: &Request<'_>) -> Option<OwnedRequest> {
@@ -49,7 +50,7 @@ fn owned(request: &Request<'_>) -> Option<OwnedRequest> {
     })
 }
 
-/// Runs a case in batches of 1 to 300, and compares every answer. Scans of which a page was answered go on later.
+/// Runs a case in batches of 1 to 300, and compares every reply. Scans continue in a later batch.
 fn run(case: Case) -> Seen {
     let seed = case.generator.seed;
     println!("seed {seed}");
@@ -57,81 +58,43 @@ fn run(case: Case) -> Seen {
     let lease_time = Duration::from_secs(3600);
     let store = OrderedStore::new(&OrderedSettings { lease_time, ..OrderedSettings::new(case.memory) }).unwrap();
     let mut session = store.session().unwrap();
-    let mut naive = NaiveStore::ordered();
-    let mut replies = Replies::with_budget(case.reply_budget);
+    let mut harness = Harness::new(NaiveStore::ordered(), case.reply_budget, seed);
     let mut generator = Generator::new(case.generator);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut seen = Seen::default();
+    let (mut continued, mut leased) = (0, 0);
     let mut next_pages: Vec<OwnedRequest> = Vec::new();
-    while seen.operations < case.operations {
+    while harness.operations() < case.operations {
         let size = random.random_range(1..=300);
         let mut batch: Vec<OwnedRequest> = generator.by_ref().take(size).collect();
         for page in next_pages.drain(..) {
             batch.insert(random.random_range(0..=batch.len()), page);
         }
         let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
-        check_batch(&mut session, &mut naive, &requests, &mut replies, &mut next_pages, &mut seen, seed);
+        let now = Instant::now();
+        let execute = |requests: &[Request<'_>], replies: &mut Replies| session.execute(requests, replies, now);
+        harness.execute_with(&requests, execute, |request, reply| {
+            let (Operation::Scan(scan), Reply::Value(page)) = (request.operation, reply) else { return };
+            leased += u64::from(matches!(scan.lease, ScanLease::Continue(_)));
+            let page = Page::decode(page).expect("the reply to a scan is a page");
+            if let Some(next) = request.after_page(&page)
+                && next_pages.len() < 20
+            {
+                continued += 1;
+                next_pages.extend(owned(&next));
+            }
+        });
     }
-    let checked = session.check();
+    let (checked, naive) = (session.check(), harness.naive());
     assert_eq!((checked.pairs, checked.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()), "seed {seed}");
-    println!("{seen:?} {:?}", store.statistics());
+    let seen = Seen {
+        nodes_full: harness.failed(OperationError::NodesFull),
+        deferred: harness.deferred(),
+        continued,
+        leased,
+        expired: harness.failed(OperationError::LeaseExpired),
+    };
+    println!("{} operations, {seen:?} {:?}", harness.operations(), store.statistics());
     seen
-}
-
-/// Executes a batch, again for what was deferred, and compares the answers.
-fn check_batch(
-    session: &mut Session<'_>,
-    naive: &mut NaiveStore,
-    requests: &[Request<'_>],
-    replies: &mut Replies,
-    next_pages: &mut Vec<OwnedRequest>,
-    seen: &mut Seen,
-    seed: u64,
-) {
-    let now = Instant::now();
-    let mut left: Vec<Request<'_>> = requests.to_vec();
-    while !left.is_empty() {
-        session.execute(&left, replies, now);
-        assert_eq!(replies.len(), left.len());
-        let mut deferred: Vec<Request<'_>> = Vec::new();
-        for (request, reply) in left.iter().zip(replies.iter()) {
-            match reply {
-                Reply::Deferred => {
-                    deferred.push(*request);
-                    continue;
-                }
-                Reply::Failed(OperationError::NodesFull) => seen.nodes_full += 1,
-                Reply::Failed(OperationError::LeaseExpired) => seen.expired += 1,
-                _ => {}
-            }
-            // A scan that begins above the key does not show it.
-            let is_above = matches!(request.operation, Operation::Scan(Scan { start: ScanStart::Above, .. }));
-            assert!(
-                is_above || request.validate().is_err() || !deferred.iter().any(|earlier| earlier.key == request.key),
-                "seed {seed}: a request overtook one of its key that was deferred"
-            );
-            seen.operations += 1;
-            if let Err(expected) = naive.check(request, reply) {
-                panic!(
-                    "seed {seed}, operation {}: {request:?}\nexpected {expected:?}\nanswered {reply:?}",
-                    seen.operations
-                );
-            }
-            if let (Operation::Scan(scan), Reply::Value(page)) = (request.operation, reply) {
-                seen.leased += u64::from(matches!(scan.lease, ScanLease::Continue(_)));
-                let page = Page::decode(page).expect("a scan is answered by a page");
-                if let Some(next) = request.after_page(&page)
-                    && next_pages.len() < 20
-                {
-                    seen.went_on += 1;
-                    next_pages.extend(owned(&next));
-                }
-            }
-        }
-        assert!(deferred.len() < left.len(), "seed {seed}: nothing was executed");
-        seen.deferred += deferred.len() as u64;
-        left = deferred;
-    }
 }
 
 /// All operations.
@@ -145,7 +108,7 @@ fn all_operations_in_a_memory_with_room() {
         GeneratorSettings { seed: seed(), key_count: 3000, mix: with_scans(), ..GeneratorSettings::default() };
     let seen = run(Case { memory: 256 << 20, generator, operations: 100_000, reply_budget: 1 << 20 });
     assert_eq!(seen.nodes_full, 0);
-    assert!(seen.went_on > 500 && seen.leased > 100 && seen.expired > 100, "{seen:?}");
+    assert!(seen.continued > 500 && seen.leased > 100 && seen.expired > 100, "{seen:?}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod arithmetic;
 #[cfg(test)]
 mod functions;
 mod generator;
+mod harness;
 mod random;
 mod scan;
 
@@ -31,6 +32,7 @@ use std::collections::BTreeMap;
 
 use arithmetic::Scalar;
 pub use generator::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest, SizeWeights};
+pub use harness::{Harness, seeds};
 use scan::NaiveLeases;
 
 #[cfg(test)]
@@ -180,10 +182,14 @@ impl NaiveStore {
         self.pairs.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
     }
 
+    /// Decides whether a request is valid, whatever the store holds.
+    fn validate(&self, request: &Request<'_>) -> Result<(), OperationError> {
+        if self.leases.is_some() { request.validate() } else { request.validate_unordered() }
+    }
+
     /// What a request is answered and what it changes.
     fn outcome(&self, request: &Request<'_>) -> (NaiveReply, Change) {
-        let validity = if self.leases.is_some() { request.validate() } else { request.validate_unordered() };
-        if let Err(error) = validity {
+        if let Err(error) = self.validate(request) {
             return (NaiveReply::Failed(error), Change::Nothing);
         }
         let value = self.get(request.key);

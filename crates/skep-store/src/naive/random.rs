@@ -113,13 +113,10 @@ impl SplitMix64 {
     }
 }
 
-/// The seeds that a test runs through: that in `SKEP_SEED`, or a few fixed ones.
+/// Returns the seeds of the tests in this crate's modules.
 #[cfg(test)]
 pub(crate) fn test_seeds() -> Vec<u64> {
-    match std::env::var("SKEP_SEED") {
-        Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],
-        Err(_) => vec![1, 20_171_028, 0x5eed_5eed_5eed_5eed],
-    }
+    super::seeds(&[1, 20_171_028, 0x5eed_5eed_5eed_5eed])
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use hdrhistogram::Histogram;
 use skep::{Operation, Page, PutCondition, Reply, Request, WireError};
 
 use super::inserts::Inserts;
-use super::mix::{Mix, Read, Write, widest_element};
+use super::modify::widest_element;
 use super::target::Target;
 use super::workload::{Draw, Keys, Values, operation};
 use crate::failure::with_options;
+use skep_measure::mix::{Mix, Read, Write};
 
 /// The settings that all clients of a run share.
 #[derive(Clone, Copy, Debug)]

@@ -11,11 +11,10 @@
 //! At its end a run deletes the keys that it has put into a server, even if it fails. Runs with the same seed have the
 //! same keys, so a run also deletes the keys that a killed run has left.
 
-mod distribution;
 mod drive;
 mod engine;
 mod inserts;
-mod mix;
+mod modify;
 mod offer;
 mod report;
 mod server_delays;
@@ -35,13 +34,14 @@ use skep::{OpenError, Page, RegionError, StoreSettings};
 use crate::cli::Space;
 use crate::failure::Failure;
 use crate::size::MemorySize;
-use distribution::{Distribution, Generator};
 use drive::{Findings, Limit, Plan, drive, load, unload, unload_inserts};
 use inserts::Inserts;
-use mix::{Mix, Read};
 use offer::Offerer;
-use report::{Report, machine, microseconds_at};
+use report::{Report, microseconds_at};
 use server_delays::{ServerDelays, Snapshot};
+use skep_measure::distribution::{Distribution, Generator};
+use skep_measure::machine;
+use skep_measure::mix::{Mix, Read};
 use target::{BATCH_BYTES_MAX, Target};
 use workload::{Keys, RECORD_BITS, Workload, draw};
 

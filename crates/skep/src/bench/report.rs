@@ -1,16 +1,14 @@
 //! The report of a benchmark, as a table for people and as JSON for programs. It always names the settings and the
 //! machine next to the figures.
 
-use std::fs;
-
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 
-use super::distribution::Distribution;
 use super::server_delays::ServerDelays;
 use super::workload::Workload;
 use crate::cli::Space;
+use skep_measure::distribution::Distribution;
 
 /// The settings of a run and its result. The order of the fields is the order in the JSON.
 #[derive(Debug, serde::Serialize)]
@@ -60,16 +58,6 @@ pub(crate) struct Report {
 /// Returns the latency at a quantile, in microseconds. The histogram holds nanoseconds.
 pub(crate) fn microseconds_at(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
-}
-
-/// Returns the model of the processor and the number of cores that this process may use.
-pub(crate) fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("model name"))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    });
-    format!("{}, {cores} cores", model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()))
 }
 
 impl Report {

@@ -9,8 +9,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::function::Fold;
 use skep_core::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
-use super::distribution::Generator;
-use super::mix::{Mix, Read, Write, modify, widest_element};
+use skep_measure::distribution::Generator;
+use skep_measure::mix::{Mix, Read, Write};
+
+use super::modify::{modify, widest_element};
 
 /// A workload by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -228,8 +230,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::{Draw, Keys, RECORD_BITS, Values, Workload, draw, operation};
-    use crate::bench::distribution::{Distribution, Generator};
     use skep_core::operation::Request;
+    use skep_measure::distribution::{Distribution, Generator};
 
     #[test]
     fn mixes_are_those_of_ycsb_and_of_cloud_storage() {

@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("skep-client", &["skep-core", "skep-wire"]),
     ("skep-nic", &["skep-core", "skep-store"]),
     ("skep-measure", &[]),
+    ("skep-fuzz-targets", &["skep-core", "skep-store", "skep-wire"]),
     ("skep", &["skep-core", "skep-store", "skep-wire", "skep-server", "skep-client", "skep-nic", "skep-measure"]),
     (
         "benches",

@@ -21,9 +21,9 @@ use skep_store::memory::LocalMemory;
 
 use self::limit::BareLoop;
 use self::measure::Effort;
-use super::distribution::Distribution;
 use crate::failure::Failure;
 use crate::size::MemorySize;
+use skep_measure::distribution::Distribution;
 
 /// Measures a store alone, as a share of the limit of the memory.
 #[derive(clap::Args, Debug)]

@@ -7,8 +7,9 @@ use skep_core::operation::{Operation, PutCondition, Request, Shape as UpdateShap
 use skep_store::memory::{LINE_SIZE, Memory};
 
 use super::corpus::{Corpus, KEY_SIZE_MAX};
-use crate::bench::distribution::{Distribution, Generator};
 use crate::bench::engine::limit::Ideal;
+use skep_measure::distribution::{Distribution, Generator};
+use skep_measure::mix::Mix;
 
 /// A case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,11 @@ const fn case(name: &'static str, kind: Kind, keys: Keys) -> Case {
     Case { name, kind, keys }
 }
 
+/// Returns the kind of a mix of gets and puts.
+const fn mix(mix: Mix) -> Kind {
+    Kind::Mix(mix.writes_in_256() as u8)
+}
+
 /// All cases.
 pub(super) const CASES: [Case; 13] = [
     case("get_uniform", Kind::Get, Keys::Uniform),
@@ -53,10 +59,10 @@ pub(super) const CASES: [Case; 13] = [
     case("delete", Kind::Delete, Keys::New),
     case("fetch_add_uniform", Kind::Add, Keys::Uniform),
     case("fetch_add_one_key", Kind::Add, Keys::One),
-    case("ycsb_a_uniform", Kind::Mix(128), Keys::Uniform),
-    case("ycsb_a_zipf", Kind::Mix(128), Keys::Zipf),
-    case("ycsb_b_uniform", Kind::Mix(13), Keys::Uniform),
-    case("ycsb_b_zipf", Kind::Mix(13), Keys::Zipf),
+    case("ycsb_a_uniform", mix(Mix::A), Keys::Uniform),
+    case("ycsb_a_zipf", mix(Mix::A), Keys::Zipf),
+    case("ycsb_b_uniform", mix(Mix::B), Keys::Uniform),
+    case("ycsb_b_zipf", mix(Mix::B), Keys::Zipf),
     case("ycsb_c_uniform", Kind::Get, Keys::Uniform),
     case("ycsb_c_zipf", Kind::Get, Keys::Zipf),
     case("vector_update", Kind::Add, Keys::Uniform),

@@ -21,8 +21,8 @@ use super::measure::{Speed, Subject, measure as measure_rounds};
 use super::report::figures;
 use super::work::measure_limit_with_work;
 use super::{Arguments, bare_loop};
-use crate::bench::report::machine;
 use crate::failure::Failure;
+use skep_measure::machine;
 
 /// Default size of a pair, in bytes.
 const KV_SIZE: u64 = 10;

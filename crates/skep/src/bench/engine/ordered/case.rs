@@ -9,9 +9,9 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::memory::LINE_SIZE;
 
-use crate::bench::distribution::{Distribution, Generator};
 use crate::bench::engine::limit::Ideal;
-use crate::bench::mix::{Mix, Read, Write};
+use skep_measure::distribution::{Distribution, Generator};
+use skep_measure::mix::{Mix, Read, Write};
 
 /// A case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Case {
             Read::Scan(least, most) => ((least + most) as usize * kv_size).div_ceil(2 * LINE_SIZE),
             Read::Get | Read::Sum => pair_lines,
         };
-        let writes_in_256 = (256 * mix.writes_in_100 as usize + 50) / 100;
+        let writes_in_256 = mix.writes_in_256() as usize;
         let mean = ((256 - writes_in_256) * read_lines + writes_in_256 * pair_lines + 128) / 256;
         Ideal { dependent_lines: mean as u64, writes_in_256: writes_in_256 as u16 }
     }

@@ -10,7 +10,7 @@ use skep_store::ordered::{End, Range, Session, Start, Trace};
 use skep_store::processor::Replies;
 
 use super::case::Operation;
-use crate::bench::mix::modify;
+use crate::bench::modify::modify;
 
 /// Sizes and number of the pairs.
 #[derive(Clone, Copy, Debug)]

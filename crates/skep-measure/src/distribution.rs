@@ -6,18 +6,20 @@
 //! share. The approximation is kept, so that figures can be compared with published ones. YCSB scatters the ranks over
 //! the records by a hash. There records collide, which changes the distribution. Here a permutation scatters them, so
 //! the ranks keep their probabilities.
+//!
+//! Comparisons in `benches` draw their ranks exactly, by rejection: they are compared with each other alone.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The skew of YCSB.
-pub(crate) const THETA: f64 = 0.99;
+pub const THETA: f64 = 0.99;
 
 /// The distribution of popularity over the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Distribution {
-    // Plain comments, because clap would turn the help of all flags into pages.
+#[expect(missing_docs, reason = "clap would turn the help of all flags into pages")]
+pub enum Distribution {
     // The record of rank i with probability proportional to 1 / i^θ; ranks are scattered over the records.
     Zipf,
     // All records are equally popular.
@@ -28,7 +30,7 @@ pub(crate) enum Distribution {
 
 /// Draws record numbers below `record_count`.
 #[derive(Debug)]
-pub(crate) struct Generator {
+pub struct Generator {
     distribution: Distribution,
     record_count: u64,
     zipf: Zipf,
@@ -37,12 +39,12 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// Returns a generator for `record_count` records, at least 1.
-    pub(crate) fn new(distribution: Distribution, record_count: u64) -> Self {
+    pub fn new(distribution: Distribution, record_count: u64) -> Self {
         Generator { distribution, record_count, zipf: Zipf::new(record_count), scatter: Scatter::new(record_count) }
     }
 
     /// Draws the next record.
-    pub(crate) fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
+    pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
         match self.distribution {
             Distribution::Uniform => random.random_range(0..self.record_count),
             Distribution::Zipf => self.scatter.record_of(self.zipf.rank(random.random())),

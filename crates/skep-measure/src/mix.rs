@@ -1,5 +1,5 @@
 //! The mixes of YCSB and of Honeycomb's cloud storage (section 6.2): their reads, their writes, and the share of each.
-//! Both the benchmark of a server and that of a store use this table.
+//! `skep bench`, `skep bench engine` and the comparisons in `benches` use this table.
 //!
 //! | mix | reads | writes |
 //! |---|---|---|
@@ -14,21 +14,20 @@
 //! YCSB's client does a read-modify-write as a get and a put, which loses updates of concurrent clients. Here it is one
 //! atomic update next to the data: it adds one to every element of the value and returns the old value.
 
-use skep_core::function::{Element, UpdateFunction};
-use skep_core::operation::{Operation, Shape, Update};
-
 /// A mix of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mix {
-    pub(crate) read: Read,
-    pub(crate) write: Write,
+pub struct Mix {
+    /// Its reads.
+    pub read: Read,
+    /// Its writes.
+    pub write: Write,
     /// Number of writes in a hundred operations.
-    pub(crate) writes_in_100: u32,
+    pub writes_in_100: u32,
 }
 
 /// The reads of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub enum Read {
     /// A get of a record.
     Get,
     /// A scan from a record, of a random number of pairs between the first and the second number.
@@ -39,7 +38,7 @@ pub(crate) enum Read {
 
 /// The writes of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Write {
+pub enum Write {
     /// A put to a record that exists.
     Update,
     /// A put of a record that does not exist; its key is as random as all keys are.
@@ -49,45 +48,47 @@ pub(crate) enum Write {
 }
 
 impl Mix {
-    pub(crate) const A: Mix = Mix::new(Read::Get, Write::Update, 50);
-    pub(crate) const B: Mix = Mix::new(Read::Get, Write::Update, 5);
-    pub(crate) const C: Mix = Mix::new(Read::Get, Write::Update, 0);
-    pub(crate) const D: Mix = Mix::new(Read::Get, Write::Insert, 5);
-    pub(crate) const E: Mix = Mix::new(Read::Scan(1, 100), Write::Insert, 5);
-    pub(crate) const F: Mix = Mix::new(Read::Get, Write::Modify, 50);
+    /// Half gets, half puts.
+    pub const A: Mix = Mix::new(Read::Get, Write::Update, 50);
+    /// Gets and a few puts.
+    pub const B: Mix = Mix::new(Read::Get, Write::Update, 5);
+    /// Gets.
+    pub const C: Mix = Mix::new(Read::Get, Write::Update, 0);
+    /// Gets and a few inserts.
+    pub const D: Mix = Mix::new(Read::Get, Write::Insert, 5);
+    /// Scans and a few inserts.
+    pub const E: Mix = Mix::new(Read::Scan(1, 100), Write::Insert, 5);
+    /// Half gets, half read-modify-writes.
+    pub const F: Mix = Mix::new(Read::Get, Write::Modify, 50);
 
-    pub(crate) const fn new(read: Read, write: Write, writes_in_100: u32) -> Mix {
+    /// Returns a mix with this many writes in a hundred operations.
+    pub const fn new(read: Read, write: Write, writes_in_100: u32) -> Mix {
         Mix { read, write, writes_in_100 }
     }
 
     /// Returns the mix of cloud storage. The paper's ranges have three pairs at first, and four after an insert.
-    pub(crate) const fn cloud_storage(reads_in_100: u32) -> Mix {
+    pub const fn cloud_storage(reads_in_100: u32) -> Mix {
         Mix::new(Read::Scan(3, 4), Write::Insert, 100 - reads_in_100)
     }
 
+    /// Returns the number of writes in 256 operations, rounded.
+    pub const fn writes_in_256(self) -> u32 {
+        (256 * self.writes_in_100 + 50) / 100
+    }
+
     /// Returns true if it inserts records.
-    pub(crate) fn inserts(self) -> bool {
+    pub fn inserts(self) -> bool {
         self.write == Write::Insert && self.writes_in_100 > 0
     }
 }
 
-/// Returns the read-modify-write of a value of this size.
-pub(crate) fn modify(value_size: usize) -> Operation<'static> {
-    /// The number one, little-endian, in any width.
-    const ONE: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
-    let element = widest_element(value_size);
-    Operation::Update(Update {
-        function: UpdateFunction::Add,
-        element,
-        shape: Shape::ScalarToVector,
-        operand: &ONE[..element.width()],
-        initial: None,
-        return_old: true,
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns the widest unsigned element whose width divides the size of the value.
-pub(crate) fn widest_element(value_size: usize) -> Element {
-    let widths = [Element::U64, Element::U32, Element::U16];
-    widths.into_iter().find(|element| value_size.is_multiple_of(element.width())).unwrap_or(Element::U8)
+    #[test]
+    fn writes_in_256_are_rounded() {
+        assert_eq!([Mix::A, Mix::B, Mix::C].map(Mix::writes_in_256), [128, 13, 0]);
+        assert_eq!(Mix::new(Read::Get, Write::Update, 100).writes_in_256(), 256);
+    }
 }

@@ -1,0 +1,25 @@
+//! The bodies of the fuzz targets: functions of bytes that panic if they find a fault.
+//!
+//! They do not need libFuzzer. `fuzz/` links each with it, and `tests/corpus.rs` runs each on the inputs in `corpus/`
+//! with the stable toolchain. A fault that fuzzing finds becomes an input there.
+
+mod operations;
+pub mod ordered_operations;
+pub mod reply_frame;
+pub mod request_frame;
+pub mod resp_request;
+pub mod session;
+pub mod store_operations;
+
+/// A target: the name of its module and of its folder in `corpus/`, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
+pub const TARGETS: [Target; 6] = [
+    ("ordered_operations", ordered_operations::run),
+    ("reply_frame", reply_frame::run),
+    ("request_frame", request_frame::run),
+    ("resp_request", resp_request::run),
+    ("session", session::run),
+    ("store_operations", store_operations::run),
+];
