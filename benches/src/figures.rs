@@ -12,6 +12,11 @@ pub fn ratio(figure: &Figure) -> String {
     figure.text(|ratio| format!("{ratio:.2}"))
 }
 
+/// Formats a ratio with two decimals and half of the spread.
+pub fn ratio_cell(figure: &Figure) -> String {
+    cell(figure, |ratio| format!("{ratio:.2}"))
+}
+
 /// Formats a number in millions with two decimals.
 pub fn millions(number: f64) -> String {
     format!("{:.2}", number / 1e6)

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use skep_measure::machine;
@@ -15,6 +16,8 @@ pub struct Origin {
     pub machine: String,
     /// Version of Skep.
     pub skep: String,
+    /// The commit that was measured; "and changes" if the files were not those of the commit.
+    pub commit: String,
     /// The command that measured the result.
     pub command: String,
 }
@@ -27,15 +30,21 @@ impl Origin {
             date: date_of(now),
             machine: machine(),
             skep: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
             command: command_of(std::env::args()),
         }
     }
 
+    /// Returns the machine as a part of a file name.
+    pub fn machine_name(&self) -> String {
+        let machine: String = self.machine.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let parts: Vec<&str> = machine.split('-').filter(|part| !part.is_empty()).collect();
+        parts.join("-")
+    }
+
     /// Writes a result to `benches/results/<date>-<machine>-<kind>.json` and returns the path.
     pub fn save(&self, kind: &str, result: &impl serde::Serialize) -> Result<PathBuf, String> {
-        let machine: String = self.machine.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let machine: Vec<&str> = machine.split('-').filter(|part| !part.is_empty()).collect();
-        let path = folder().join(format!("{}-{}-{kind}.json", self.date, machine.join("-")));
+        let path = folder().join(format!("{}-{}-{kind}.json", self.date, self.machine_name()));
         let text = serde_json::to_string_pretty(result).map_err(|error| error.to_string())?;
         fs::create_dir_all(folder())
             .and_then(|()| fs::write(&path, text + "\n"))
@@ -46,7 +55,7 @@ impl Origin {
 
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}; {}; version {}", self.machine, self.date, self.skep)
+        write!(f, "{}; {}; version {}, commit {}", self.machine, self.date, self.skep, self.commit)
     }
 }
 
@@ -65,6 +74,21 @@ fn command_of(mut arguments: impl Iterator<Item = String>) -> String {
             false => argument,
         });
     std::iter::once(format!("target/release/{}", name.unwrap_or_default())).chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the commit of the source files, or "unknown" outside of a clone.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // Saving a result changes a folder that is no source.
+    let changes = ["status", "--porcelain", "--", ":/", ":(top,exclude)benches/results", ":(top,exclude)docs"];
+    match (git(&["rev-parse", "--short", "HEAD"]), git(&changes)) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), _) => format!("{commit} and changes"),
+        (None, _) => "unknown".to_owned(),
+    }
 }
 
 /// Computes a date of the Gregorian calendar. Eras of 400 years begin in March, so that a leap day is the last day of a
@@ -107,6 +131,6 @@ mod tests {
     #[test]
     fn here_is_named() {
         let origin = Origin::here();
-        assert!(origin.machine.contains("cores") && origin.date.len() == 10, "{origin:?}");
+        assert!(origin.machine.contains("cores") && origin.date.len() == 10 && !origin.commit.is_empty(), "{origin:?}");
     }
 }

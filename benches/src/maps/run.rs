@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_measure::{Figure, Times, Work};
 
 use super::{Contender, KINDS};
-use crate::figures::{cell, millions, percent, ratio};
+use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::{Draw, random_key, random_value};
 use crate::process::{available_size, huge_page_policy, huge_page_size, resident_size};
 use crate::results::Origin;
@@ -77,6 +77,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// For each case, the store's speed divided by that of the fastest map that takes pairs of any size.
     pub over_best: Vec<Figure>,
+    /// For each case, the name of that map.
+    pub best: Vec<String>,
     /// Bytes per pair of the smallest such map, divided by those of the store.
     pub memory_over_ours: f64,
     /// A hash of the work that was done: the same for the same plan.
@@ -157,12 +159,13 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         row.ops_per_s = rates.iter().map(|rates| Figure::of(rates)).collect();
     }
     let peers: Vec<usize> = (1..rows.len()).filter(|&peer| rows[peer].is_variable).collect();
-    let over_best = |case: usize| {
+    let best = |case: usize| {
         // A contender whose own figure is withheld can still be the fastest.
         let speed = |peer: usize| rates[peer][case].iter().sum::<f64>();
-        let best = peers.iter().copied().max_by(|&a, &b| speed(a).total_cmp(&speed(b)));
-        Figure::of_ratio(&rates[0][case], &rates[best.expect("there are peers")][case])
+        peers.iter().copied().max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers")
     };
+    let best: Vec<usize> = (0..Case::ALL.len()).map(best).collect();
+    let over_best = best.iter().enumerate().map(|(case, &best)| Figure::of_ratio(&rates[0][case], &rates[best][case]));
     let leanest = peers.iter().map(|&peer| rows[peer].bytes_per_pair).min_by(f64::total_cmp);
     Ok(Report {
         kind: "maps".to_owned(),
@@ -172,7 +175,8 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         rounds: plan.rounds,
         allocator: format!("{allocator}; transparent huge pages: {}", huge_page_policy()),
         utilization: contenders[0].utilization().unwrap_or_default(),
-        over_best: (0..Case::ALL.len()).map(over_best).collect(),
+        over_best: over_best.collect(),
+        best: best.iter().map(|&best| rows[best].name.clone()).collect(),
         memory_over_ours: leanest.expect("there are peers") / rows[0].bytes_per_pair,
         rows,
         work,
@@ -248,7 +252,7 @@ impl Report {
             rows.push(cells);
         }
         let mut cells = vec!["skep / best of any size".to_owned()];
-        cells.extend(self.over_best.iter().map(ratio));
+        cells.extend(self.over_best.iter().map(ratio_cell));
         cells.extend([format!("1 / {:.2}", self.memory_over_ours), String::new()]);
         rows.push(cells);
         let header = ["map", "get M/s", "put M/s", "fetch-add M/s", "get, Zipf M/s", "B/pair", "huge pages"];

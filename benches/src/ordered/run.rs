@@ -6,7 +6,7 @@ use skep_measure::mix::Mix;
 use skep_measure::{Figure, Times};
 
 use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
-use crate::figures::{cell, millions, percent, ratio};
+use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::process::{cores, huge_page_size, resident_size};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
@@ -88,6 +88,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// For each case, the store's speed divided by that of the fastest peer.
     pub over_best: Vec<Figure>,
+    /// For each case, the name of the peer that was the fastest in all rounds together.
+    pub best: Vec<String>,
     /// Time of an insert into the fastest peer during the fill, divided by the store's.
     pub insert_over_best: f64,
     /// Figures of two threads, if there are two cores.
@@ -187,6 +189,12 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let best_insert_ns = rows[1..].iter().map(|row| row.insert_ns).fold(f64::INFINITY, f64::min);
     let insert_over_best = best_insert_ns / rows[0].insert_ns;
     let over_best = (0..cases.len()).map(|case| over_best(&of_case(case))).collect();
+    let best = |case: usize| {
+        let speed = |peer: usize| rates[peer][case].iter().sum::<f64>();
+        let best = (1..rows.len()).max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers");
+        rows[best].name.clone()
+    };
+    let best = (0..cases.len()).map(best).collect();
     for (row, rates) in rows.iter_mut().zip(rates) {
         row.ops_per_s = rates.iter().map(|rounds| Figure::of(rounds)).collect();
     }
@@ -201,6 +209,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         cases: cases.iter().map(|case| case.name.to_owned()).collect(),
         rows,
         over_best,
+        best,
         insert_over_best,
         threads,
         work,
@@ -254,7 +263,7 @@ impl Report {
         let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
         let rates = self.cases.iter().enumerate().map(|(index, case)| {
             let of_row = |row: &Row| cell(&row.ops_per_s[index], millions);
-            let over_best = ratio(&self.over_best[index]);
+            let over_best = ratio_cell(&self.over_best[index]);
             [vec![case.clone()], self.rows.iter().map(of_row).collect(), vec![over_best]].concat()
         });
         let fill = self.rows.iter().map(|row| {
@@ -263,7 +272,7 @@ impl Report {
         });
         let threads = self.threads.iter().map(|threads| {
             let over_one = threads.over_one.iter().map(|figure| cell(figure, |number| format!("{number:.2}")));
-            let over_best = ratio(&threads.over_best);
+            let over_best = ratio_cell(&threads.over_best);
             [vec![threads.case.clone()], over_one.collect(), vec![over_best]].concat()
         });
         let header = |first| [&[first], &names[..], &["skep / best other"]].concat();

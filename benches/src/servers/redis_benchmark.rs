@@ -7,8 +7,6 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Instant;
 
-use skep_measure::Figure;
-
 use super::child::{Server, find_program};
 use super::template::Verb;
 use crate::process::processor_seconds_of_children;
@@ -22,22 +20,12 @@ pub struct BenchmarkRow {
     pub verb: Verb,
     /// Requests in a pipeline.
     pub depth: usize,
-    /// Requests per second: the median of the rounds.
-    pub ops_per_s: f64,
-    /// (Largest − smallest) / median of the rounds.
-    #[serde(default)]
-    pub spread: f64,
+    /// Requests per second of each round. The other fields are those of the median round.
+    pub rates: Vec<f64>,
     /// Processor time of the server, in cores.
     pub server_cpu: f64,
     /// Processor time of redis-benchmark, in cores.
     pub client_cpu: f64,
-}
-
-impl BenchmarkRow {
-    /// Returns the rate, or a withheld figure if its spread is too large.
-    pub(super) fn figure(&self) -> Figure {
-        Figure::with_spread(self.ops_per_s, self.spread)
-    }
 }
 
 /// Arguments of redis-benchmark.
@@ -86,8 +74,7 @@ pub(super) fn run(
         server: server.name.to_owned(),
         verb,
         depth: settings.depth,
-        ops_per_s,
-        spread: 0.0,
+        rates: vec![ops_per_s],
         server_cpu: (server.processor_seconds() - server_begun) / seconds,
         client_cpu: (processor_seconds_of_children() - client_begun) / seconds,
     })

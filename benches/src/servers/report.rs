@@ -3,9 +3,9 @@
 use super::redis_benchmark::BenchmarkRow;
 use super::run::DEPTHS;
 use super::template::Verb;
-use skep_measure::{Figure, NOT_MEASURED};
+use skep_measure::{Figure, median};
 
-use crate::figures::{cell, millions, percent};
+use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -27,9 +27,6 @@ pub struct Report {
     pub seconds: f64,
     /// Rounds for each case.
     pub rounds: usize,
-    /// True if each side was warmed up until its rate was steady; older results had a warm-up of 50 ms.
-    #[serde(default)]
-    pub until_steady: bool,
     /// The core of the servers and that of the client.
     pub cores: [usize; 2],
     /// One row for each server, protocol and verb.
@@ -54,12 +51,14 @@ pub struct Row {
 }
 
 /// The figures at one depth.
-#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct DepthFigures {
     /// Requests in a batch; each connection has one batch in flight.
     pub depth: usize,
     /// Requests per second.
     pub ops_per_s: Figure,
+    /// Requests per second of each round. All servers are measured in each round.
+    pub rates: Vec<f64>,
     /// Processor time of the server, in cores.
     pub server_cpu: f64,
     /// Processor time of the client, in cores; it polls, so it uses a whole core.
@@ -73,19 +72,19 @@ pub struct DepthFigures {
 pub struct Ratio {
     /// Name of the comparison.
     pub name: String,
-    /// The ratio; none if one of the figures was not measured.
-    pub ratio: Option<f64>,
+    /// The ratio, calculated round by round.
+    pub ratio: Figure,
 }
 
 impl Row {
-    fn at(&self, depth: usize) -> Option<Figure> {
-        self.depths.iter().find(|figures| figures.depth == depth).map(|figures| figures.ops_per_s)
+    /// Returns the rates of the rounds at this depth.
+    fn at(&self, depth: usize) -> Option<&[f64]> {
+        self.depths.iter().find(|figures| figures.depth == depth).map(|figures| &figures.rates[..])
     }
 
-    /// Returns the highest rate of the depths that all servers are measured at.
-    fn best(&self) -> Option<Figure> {
-        let rate = |figure: &Figure| figure.median().unwrap_or(0.0);
-        DEPTHS.iter().filter_map(|depth| self.at(*depth)).max_by(|a, b| rate(a).total_cmp(&rate(b)))
+    /// Returns the rates at the depth with the highest median, of those that all servers are measured at.
+    fn best(&self) -> Option<&[f64]> {
+        DEPTHS.iter().filter_map(|depth| self.at(*depth)).max_by(|a, b| median(a).total_cmp(&median(b)))
     }
 }
 
@@ -95,13 +94,12 @@ impl Report {
         let row = |server: &str, verb| rows.iter().find(|row| row.server == server && row.verb == verb);
         let benchmark = |server: &str, verb, depth| {
             let row = benchmark.iter().find(|row| row.server == server && row.verb == verb && row.depth == depth);
-            row.map(BenchmarkRow::figure)
+            row.map(|row| &row.rates[..])
         };
         let mut ratios = Vec::new();
-        let mut add = |name: String, ours: Option<Figure>, theirs: Option<Figure>| {
+        let mut add = |name: String, ours: Option<&[f64]>, theirs: Option<&[f64]>| {
             if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                let ratio = ours.median().zip(theirs.median()).map(|(ours, theirs)| ours / theirs);
-                ratios.push(Ratio { name, ratio });
+                ratios.push(Ratio { name, ratio: Figure::of_ratio(ours, theirs) });
             }
         };
         for verb in [Verb::Get, Verb::Set] {
@@ -111,6 +109,8 @@ impl Report {
                 add(format!("{verb:?}: native / {peer}, depth {depth}"), at("skep, native", depth), at(peer, depth));
                 add(format!("{verb:?}: native / {peer}, best depths"), best("skep, native"), best(peer));
             }
+            add(format!("{verb:?}: RESP / memcached, depth {depth}"), at("skep, RESP", depth), at("memcached", depth));
+            add(format!("{verb:?}: RESP / bare echo, depth {depth}"), at("skep, RESP", depth), at("bare echo", depth));
             for depth in [depth, 1] {
                 add(format!("{verb:?}: RESP / redis, depth {depth}"), at("skep, RESP", depth), at("redis", depth));
                 let name = format!("{verb:?}: RESP / redis by redis-benchmark, depth {depth}");
@@ -118,6 +118,17 @@ impl Report {
             }
         }
         ratios
+    }
+
+    /// Returns the ratio of this name.
+    pub fn ratio(&self, name: &str) -> Option<Figure> {
+        self.ratios.iter().find(|ratio| ratio.name == name).map(|ratio| ratio.ratio)
+    }
+
+    /// Returns the rate of a server at the depth at which all servers are compared.
+    pub fn rate(&self, server: &str, verb: Verb) -> Option<Figure> {
+        let row = self.rows.iter().find(|row| row.server == server && row.verb == verb)?;
+        row.depths.iter().find(|figures| figures.depth == self.depth).map(|figures| figures.ops_per_s)
     }
 
     /// Returns the tables and a note on their settings.
@@ -145,26 +156,16 @@ impl Report {
                 row.server.clone(),
                 verb,
                 depth,
-                row.figure().text(millions),
+                cell(&Figure::of(&row.rates), millions),
                 percent(row.server_cpu),
                 percent(row.client_cpu),
             ]
         });
-        let text = |ratio: &Ratio| ratio.ratio.map_or(NOT_MEASURED.to_owned(), |ratio| format!("{ratio:.2}"));
-        // The saved ratios of older results may divide figures that would be withheld today, so they are computed
-        // again.
-        let ratios = Self::ratios(&self.rows, &self.redis_benchmark, self.depth);
-        let ratios = ratios.iter().map(|ratio| vec![ratio.name.clone(), text(ratio)]);
+        let ratios = self.ratios.iter().map(|ratio| vec![ratio.name.clone(), ratio_cell(&ratio.ratio)]);
         let note = format!(
             "{} pairs of 8 + 2 B, uniform; {} connections, one batch in flight on each; medians of {} rounds, {} s together, \
-             each after a warm-up {}. Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
-            self.keys,
-            self.connections,
-            self.rounds,
-            self.seconds,
-            if self.until_steady { "until the rate was steady" } else { "of 50 ms" },
-            self.cores[0],
-            self.cores[1],
+             each after a warm-up until the rate was steady; ratios were calculated round by round. Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
+            self.keys, self.connections, self.rounds, self.seconds, self.cores[0], self.cores[1],
         );
         let tables = vec![
             table(&header(&["M/s", "", "B/pair"]), 2, speeds),
@@ -181,9 +182,10 @@ mod tests {
     use super::*;
 
     fn row(server: &str, speeds: [f64; 3]) -> Row {
-        let figures = |(depth, median)| DepthFigures {
+        let figures = |(depth, rate)| DepthFigures {
             depth,
-            ops_per_s: Figure::with_spread(median, 0.0),
+            ops_per_s: Figure::of(&[rate, rate]),
+            rates: vec![rate, rate],
             server_cpu: 1.0,
             client_cpu: 1.0,
             client_waiting: 0.5,
@@ -196,20 +198,23 @@ mod tests {
     fn ratios_are_at_the_depth_and_at_the_best_ones() {
         let rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0]), row("skep, RESP", [3.0; 3])];
         let ratios = Report::ratios(&rows, &[], 64);
-        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio.unwrap();
+        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio.median().unwrap();
         assert_eq!(ratio("Get: native / redis, depth 64"), 4.0);
         assert_eq!(ratio("Get: native / redis, best depths"), 5.0);
         assert_eq!(ratio("Get: RESP / redis, depth 1"), 3.0);
         assert_eq!(ratios.len(), 4);
     }
 
+    /// A disturbance that slows all servers of a round down does not move their ratio.
     #[test]
-    fn a_ratio_of_a_figure_that_spreads_is_not_measured() {
+    fn ratios_are_of_rounds() {
         let mut rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0])];
-        rows[1].depths[1].ops_per_s = Figure::with_spread(2.0, 0.9);
-        let ratios = Report::ratios(&rows, &[], 64);
-        let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio;
-        assert_eq!(ratio("Get: native / redis, depth 64"), None);
-        assert_eq!(ratio("Get: native / redis, best depths"), Some(10.0));
+        (rows[0].depths[1].rates, rows[1].depths[1].rates) = (vec![8.0, 2.0], vec![2.0, 0.5]);
+        let ratio = |rows: &[Row], name: &str| {
+            Report::ratios(rows, &[], 64).into_iter().find(|ratio| ratio.name == name).unwrap().ratio
+        };
+        assert_eq!(ratio(&rows, "Get: native / redis, depth 64"), Figure::with_spread(4.0, 0.0));
+        rows[1].depths[1].rates = vec![2.0, 1.0];
+        assert_eq!(ratio(&rows, "Get: native / redis, depth 64").median(), None);
     }
 }

@@ -112,9 +112,11 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
 
     let figures = |samples: &[Sample], depth: usize| {
         let rounds = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
+        let rates = rounds(|sample| sample.tally.operations as f64 / sample.tally.seconds);
         DepthFigures {
             depth,
-            ops_per_s: Figure::of(&rounds(|sample| sample.tally.operations as f64 / sample.tally.seconds)),
+            ops_per_s: Figure::of(&rates),
+            rates,
             server_cpu: median(&rounds(|sample| sample.server_cpu)),
             client_cpu: median(&rounds(|sample| sample.tally.client_cpu)),
             client_waiting: median(&rounds(|sample| sample.tally.waiting)),
@@ -140,7 +142,6 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         connections: plan.connections,
         seconds: plan.seconds,
         rounds: ROUNDS,
-        until_steady: true,
         cores: [setting.server_core, setting.client_core],
         ratios: Report::ratios(&rows, &benchmark, plan.depth),
         rows,
@@ -206,9 +207,9 @@ fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: impl Fn(&str)) 
                 }
             }
             for mut rounds in rounds {
-                rounds.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
-                let spread = Figure::of(&rounds.iter().map(|row| row.ops_per_s).collect::<Vec<_>>()).spread();
-                rows.push(BenchmarkRow { spread, ..rounds.swap_remove(ROUNDS / 2) });
+                let rates: Vec<f64> = rounds.iter().flat_map(|row| row.rates.iter().copied()).collect();
+                rounds.sort_by(|a, b| a.rates[0].total_cmp(&b.rates[0]));
+                rows.push(BenchmarkRow { rates, ..rounds.swap_remove(ROUNDS / 2) });
             }
         }
     }

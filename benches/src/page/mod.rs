@@ -1,13 +1,18 @@
-//! The page of all saved results: their tables, pictures, machines and dates, and the commands that produced them.
+//! The pages of all saved results: a summary, and for each machine the tables and pictures, the dates, and the commands
+//! that produced them.
 //!
 //! ```text
-//! benches/results/*.json ─▶ docs/performance.md
+//! benches/results/*.json ─▶ docs/performance.md               the latest results, in short
+//!                         ├▶ docs/performance/<machine>.md    all results of a machine
 //!                         └▶ docs/plots/*.svg
 //! ```
 //!
-//! No number on the page is written by hand. It holds the saved results and nothing else, so it can be generated again
-//! at any time.
+//! No number on the pages is written by hand. They hold the saved results and nothing else, so they can be generated
+//! again at any time.
 
+mod summary;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,20 +20,28 @@ use crate::plot::Plot;
 use crate::results::Origin;
 use crate::tables::Tables;
 use crate::{engine, honeycomb, maps, ordered, servers, shards};
+use summary::Summary;
 
-/// File name of the page, within the folder of documents.
+/// File name of the summary, within the folder of documents.
 pub const PAGE: &str = "performance.md";
+/// Folder of the machines' pages, within the folder of documents.
+const MACHINES: &str = "performance";
+/// File name of the summary's picture.
+const SUMMARY_PICTURE: &str = "summary.svg";
 /// Folder of the pictures, within the folder of documents.
 const PLOTS: &str = "plots";
 
 const HEAD: &str = "\
 # Performance
 
-Every figure on this page was measured and saved by a command of this repository. `just plots`
-writes the page from the saved results. A figure is a median with its spread, ± half of
-(largest − smallest) / median. A figure with a spread above ±12.5% is shown as not measured. All
-sides of a comparison were measured in turn in one run, each after a warm-up. Build the programs
-first:
+Every figure was measured and saved by a command of this repository. `just plots` writes the pages
+from the saved results. A figure is a median of several rounds with its spread, ± half of (largest −
+smallest) / median. With a spread above ±12.5% it counts as not measured. All sides of a comparison
+were measured in turn, each after a warm-up; ratios are calculated round by round.
+";
+
+const BUILD: &str = "\
+Build the programs first:
 
 ```sh
 cargo build --release -p skep -p skep-benches
@@ -100,7 +113,7 @@ impl Saved {
     }
 }
 
-/// Writes the page and its pictures from a folder of results. Returns the written paths: none if there are no results.
+/// Writes the pages and their pictures from a folder of results. Returns the written paths: none if there are no results.
 pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
@@ -122,29 +135,49 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    // The sort is stable: results with the same heading stay in the order of their dates and machines.
-    all.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let plots = documents.join(PLOTS);
-    fs::create_dir_all(&plots).map_err(|error| failed(&plots)(&error))?;
-    let mut page = HEAD.to_owned();
+    let machines = documents.join(MACHINES);
+    for folder in [&plots, &machines] {
+        fs::create_dir_all(folder).map_err(|error| failed(folder)(&error))?;
+    }
     let mut written = Vec::new();
-    let mut heading_before = "";
+    // The files are in the order of their dates: the last one is of the machine that was measured last.
+    let machine = all.last().map(|(.., saved)| saved.origin().machine.clone()).unwrap_or_default();
+    let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.origin().machine == machine);
+    let summary = Summary::of(of_machine);
+    let picture = plots.join(SUMMARY_PICTURE);
+    let mut page = HEAD.to_owned();
+    let table = summary.markdown(&format!("{PLOTS}/{SUMMARY_PICTURE}"));
+    if !table.is_empty() {
+        summary.write_picture(&picture)?;
+        written.push(picture);
+    }
+    page += &format!("\n{machine}:\n{table}");
+    page += "\n## All results\n\n";
+    // The sort is stable: results with the same heading stay in the order of their dates.
+    all.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    let mut pages: BTreeMap<String, (String, String)> = BTreeMap::new();
     for ((_, heading), path, saved) in &all {
-        // Results of several machines or days share one heading.
-        if std::mem::replace(&mut heading_before, heading) != heading {
-            page += &format!("\n## {heading}\n");
-        }
         let picture = path.with_extension("svg");
         let picture = picture.file_name().unwrap_or_default();
         saved.write_picture(&plots.join(picture))?;
         written.push(plots.join(picture));
         let origin = saved.origin();
-        page += &format!(
-            "\n{origin}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}]({PLOTS}/{})\n",
+        let (_, text) = pages.entry(origin.machine_name()).or_insert_with(|| (origin.machine.clone(), String::new()));
+        *text += &format!(
+            "\n## {heading}\n\n{origin}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}](../{PLOTS}/{})\n",
             origin.command,
             saved.tables().markdown(),
             picture.display(),
         );
+    }
+    for (name, (machine, text)) in pages {
+        page += &format!("- [{machine}]({MACHINES}/{name}.md)\n");
+        let path = machines.join(format!("{name}.md"));
+        let head =
+            format!("# Performance: {machine}\n\n[performance.md](../{PAGE}) says how figures are measured. {BUILD}");
+        fs::write(&path, head + &text).map_err(|error| failed(&path)(&error))?;
+        written.push(path);
     }
     let path = documents.join(PAGE);
     fs::write(&path, page).map_err(|error| failed(&path)(&error))?;
@@ -175,6 +208,7 @@ mod tests {
             date: "2001-02-03".to_owned(),
             machine: "abacus, 2 cores".to_owned(),
             skep: "0.0.0".to_owned(),
+            commit: "0123abc".to_owned(),
             command: "target/release/engine --save -- --kv-size 62".to_owned(),
         };
         let case = EngineCase {
@@ -229,12 +263,15 @@ mod tests {
         let written = write(&results, &documents).unwrap();
         let page = fs::read_to_string(documents.join(PAGE)).unwrap();
         assert!(page.contains(&format!("±{}%", 50.0 * SPREAD_MAX)), "the page names the bound: {page}");
-        let unwrapped = page.replace('\n', " ");
-        assert_eq!(written.len(), 5);
+        assert!(page.contains("(plots/summary.svg)") && page.contains("| hash store, GET in batches "), "{page}");
+        assert_eq!(written.len(), 8, "four pictures, that of the summary, it, and pages of two machines: {written:?}");
         assert!(written.iter().all(|path| path.is_file()));
+        let pages = written.iter().filter(|path| path.starts_with(documents.join(MACHINES)));
+        let page: String = pages.map(|path| fs::read_to_string(path).unwrap()).collect();
+        let unwrapped = page.replace('\n', " ");
         for part in [
             "## The store against the memory's limit: pairs of 62 B",
-            "abacus, 2 cores; 2001-02-03; version 0.0.0.",
+            "abacus, 2 cores; 2001-02-03; version 0.0.0, commit 0123abc.",
             "\n```sh\ntarget/release/engine --save -- --kv-size 62\n```\n",
             "| get_uniform | 12.34 |",
             "| 13 ns ",
@@ -253,7 +290,7 @@ mod tests {
         ] {
             assert!(page.contains(part) || unwrapped.contains(part), "{part}: {page}");
         }
-        assert!(page.find("memory's limit") < page.find("Rust's maps"), "{page}");
+        assert!(page.find("## The store and Rust's maps") < page.find("## The ordered store and"), "{page}");
 
         save("2-else.json", "{}".to_owned());
         assert!(write(&results, &documents).is_err_and(|reason| reason.contains("2-else.json")));
