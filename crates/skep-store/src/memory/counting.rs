@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Sub;
 
-use super::{Effect, Line, Memory, Pointer, Span};
+use super::{Effect, Line, Memory, NoLines, Pointer, Span};
 
 /// Accesses and the lines they touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +83,11 @@ impl<M: Memory> CountingMemory<M> {
 }
 
 impl<M: Memory> Memory for CountingMemory<M> {
+    type Resident<'a>
+        = NoLines
+    where
+        M: 'a;
+
     fn size(&self) -> u64 {
         self.memory.size()
     }
