@@ -23,7 +23,7 @@ mod counting;
 mod local;
 mod mapping;
 
-pub use counting::{AccessCounts, CountingMemory};
+pub use counting::{AccessCounts, CountingLines, CountingMemory};
 pub use local::{LocalLines, LocalMemory, RegionError};
 pub(crate) use mapping::{Mapping, prefetch};
 
@@ -95,7 +95,7 @@ impl Pointer {
 }
 
 /// A run of bytes that begins at a pointer: what one access reads or writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     pointer: Pointer,
     size: u32,

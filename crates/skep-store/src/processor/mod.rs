@@ -24,6 +24,7 @@ mod station;
 
 pub use flow::{Admitted, Flow};
 pub use replies::Replies;
+pub use resident::StageCounts;
 
 pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
@@ -185,6 +186,11 @@ impl<M: Memory> Processor<M> {
             misses: self.misses,
             slab: self.table.slab_statistics(),
         }
+    }
+
+    /// Returns what each stage was used for so far.
+    pub fn stage_counts(&self) -> StageCounts {
+        self.stages.counts
     }
 
     /// Executes the requests that were admitted. Returns false if the budget was used up, and some left for later.

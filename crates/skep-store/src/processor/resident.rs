@@ -50,6 +50,23 @@ pub(super) struct Stages {
     slabs: Vec<(ChainIndex, SlabSlot)>,
     /// A future, after [`Batch::run_resident`].
     pub(super) waiting: Vec<ChainIndex>,
+    pub(super) counts: StageCounts,
+}
+
+/// Numbers of dependency queues whose front each stage was used for. They tell if two memories are served by the same
+/// stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageCounts {
+    /// Requests, not queues, of the loop over short values.
+    pub requests: u64,
+    /// Probes of chained buckets, and of the home buckets of queues that begin again.
+    pub buckets: u64,
+    /// Accesses to a bucket that was probed.
+    pub probed: u64,
+    /// Accesses to a slab.
+    pub slabs: u64,
+    /// Futures that began after the stages.
+    pub futures: u64,
 }
 
 impl Default for Stages {
@@ -60,6 +77,7 @@ impl Default for Stages {
             probed: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
             waiting: Vec::with_capacity(IN_FLIGHT_MAX),
+            counts: StageCounts::default(),
         }
     }
 }
@@ -83,6 +101,7 @@ impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_
     fn run(self, lanes: impl Lanes) -> Self::Output {
         let ExecuteShort { table, requests, homes, answers, mut arrivals, stages, admission } = self;
         let mut lines = table.memory().resident()?;
+        stages.counts.requests += requests.len() as u64;
         let mut hits = 0;
         for (place, ((request, home), answer)) in requests.iter().zip(homes).zip(answers).enumerate() {
             let at = home.bucket.pointer();
@@ -171,6 +190,7 @@ impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
             let secondary = batch.homes[first.index()].secondary();
             stages.enter(chain, at, bucket, probe(lanes, bucket, request.key, secondary, quick));
         }
+        stages.counts.buckets += buckets.len() as u64;
         stages.buckets = buckets;
         stages.buckets.clear();
         batch.hits.set(batch.hits.get() + hits);
@@ -191,7 +211,7 @@ impl Stages {
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { buckets, chained, probed, slabs, waiting } = self;
+        let Stages { buckets, chained, probed, slabs, waiting, counts: _ } = self;
         buckets.clear();
         chained.clear();
         probed.clear();
@@ -229,9 +249,12 @@ impl<M: Memory> Batch<'_, M> {
             if stages.probed.is_empty() && stages.slabs.is_empty() {
                 break;
             }
+            stages.counts.probed += stages.probed.len() as u64;
+            stages.counts.slabs += stages.slabs.len() as u64;
             self.access_probed(stages, &mut replies);
             self.access_slabs(stages, &mut replies);
         }
+        stages.counts.futures += stages.waiting.len() as u64;
     }
 
     /// Executes the front of each queue that a bucket is enough for, and what has the same key in the queue: the bucket has
