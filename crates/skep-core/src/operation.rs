@@ -244,13 +244,8 @@ impl Request<'_> {
             _ => return Err(OperationError::KeyTooLong),
         }
         match &self.operation {
-            Operation::Get => Ok(()),
-            Operation::Put { value, .. } if value.len() > VALUE_SIZE_MAX => Err(OperationError::ValueTooLong),
-            Operation::Update(update) => update.validate(),
-            Operation::Reduce(reduce) => reduce.validate(),
-            Operation::Filter(filter) => filter.validate(),
             Operation::Scan(scan) => scan.validate(self.key),
-            _ => Ok(()),
+            operation => operation.validate_unordered(),
         }
     }
 
@@ -264,8 +259,24 @@ impl Request<'_> {
     }
 }
 
+impl Operation<'_> {
+    /// Checks the operation without its key and value, for a store whose keys have no order.
+    #[inline]
+    pub fn validate_unordered(&self) -> Result<(), OperationError> {
+        match self {
+            Operation::Put { value, .. } if value.len() > VALUE_SIZE_MAX => Err(OperationError::ValueTooLong),
+            Operation::Update(update) => update.validate(),
+            Operation::Reduce(reduce) => reduce.validate(),
+            Operation::Filter(filter) => filter.validate(),
+            Operation::Scan(_) => Err(OperationError::NotOrdered),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Update<'_> {
     /// Checks the update. Succeeds if it could be carried out on some value.
+    #[inline]
     pub fn validate(&self) -> Result<(), OperationError> {
         if !self.function.is_defined_for(self.element) {
             return Err(OperationError::FunctionElement);

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use skep_store::memory::{Effect, Line, LocalMemory, Memory, Pointer, Span};
+use skep_store::memory::{Effect, Line, LocalLines, LocalMemory, Memory, Pointer, Span};
 
 use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, LINE_BYTES};
@@ -128,6 +128,8 @@ fn poll_to_end<F: Future>(access: F) -> F::Output {
 }
 
 impl Memory for NicMemory {
+    type Resident<'a> = LocalLines<'a>;
+
     fn size(&self) -> u64 {
         self.bytes.size()
     }
@@ -135,12 +137,8 @@ impl Memory for NicMemory {
     /// Does nothing, because the pipeline has no prefetch.
     fn prefetch(&self, _span: Span) {}
 
-    fn update_resident_lines<T>(
-        &self,
-        lines: impl Iterator<Item = (Pointer, T)>,
-        f: impl FnMut(&mut Line, T) -> Effect,
-    ) -> bool {
-        self.pace.get() == Pace::AtOnce && self.bytes.update_resident_lines(lines, f)
+    fn resident(&self) -> Option<LocalLines<'_>> {
+        if self.pace.get() == Pace::AtOnce { self.bytes.resident() } else { None }
     }
 
     async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {

@@ -8,7 +8,8 @@
 //! chain   32 bits  bit 31: valid; bits 0–30: pointer to the next bucket
 //! types   30 bits  three for each slot: 0 empty, 1–5 pointer to a slab of 32–512 bytes,
 //!                  6 first slot of an inline pair, 7 further slot of it
-//! marks   50 bits  one for each byte of the slots: bits 30–31 of the types' word are marks 48–49
+//! marks   50 bits  one for each byte of the slots: bits 30–31 of the types' word are marks 0–1.
+//!                  So the eight bytes before the slots have the mark of byte i of the line at bit i
 //! slot    40 bits  bits 0–30: pointer; bits 31–39: secondary hash. Or five bytes of an inline pair
 //! ```
 //!
@@ -46,7 +47,10 @@ const _: () = assert!(SlabClass::COUNT < TYPE_INLINE_BEGIN as usize);
 const TYPE_MASK: u32 = (1 << TYPE_BITS) - 1;
 const TYPES_MASK: u32 = (1 << TYPES_BITS) - 1;
 const CHAIN_VALID: u32 = 1 << Pointer::BITS;
-const MARKS_LOW_BITS: usize = 48;
+/// The byte of the line at which the eight bytes begin that end with the marks.
+const MARKS_OFFSET: usize = SLOTS_OFFSET - 8;
+
+const _: () = assert!(SLOTS_OFFSET + MARKS_BITS == 64, "of the eight bytes, bit i is the mark of byte i");
 
 const TYPE_INLINE_BEGIN: u32 = 6;
 const TYPE_INLINE_MORE: u32 = 7;
@@ -74,6 +78,17 @@ const TYPE_SHIFT: [u8; LINE_SIZE] = {
         slot += 1;
     }
     shifts
+};
+
+/// The type bits of the first slots of a pair, up to the slot that has this byte of the pair. Beyond a bucket's slots: all.
+const TYPES_TO_BYTE: [u32; 65] = {
+    let mut types = [u32::MAX; 65];
+    let mut byte = 0;
+    while byte < INLINE_SIZE_MAX {
+        types[byte] = (1 << ((byte / SLOT_SIZE + 1) * TYPE_BITS)) - 1;
+        byte += 1;
+    }
+    types
 };
 
 /// The second hash of a key, by which a slot is told from most others without reading its slab.
@@ -318,11 +333,24 @@ impl Bucket {
 
     /// Returns the bytes of the slots of the pair that begins at this byte of the line, at which a slot begins; 0 if none does.
     #[inline(always)]
-    pub(super) fn pair_slots_size(&self, offset: usize) -> usize {
+    fn pair_slots_size(&self, offset: usize) -> usize {
+        BYTES_OF_PAIR[self.type_differences(offset).trailing_zeros() as usize].into()
+    }
+
+    /// Returns true if a pair begins at this byte of the line, at which a slot begins, and byte `end` from there is in
+    /// one of its slots. `end` is at most 64.
+    #[inline(always)]
+    pub(super) fn is_in_pair(&self, offset: usize, end: usize) -> bool {
+        self.type_differences(offset) & TYPES_TO_BYTE[end] == 0
+    }
+
+    /// Returns in which type bits the slots from this byte of the line on differ from those of a pair of all slots: a zero,
+    /// then ones. The lowest bits are of the slot that begins there.
+    #[inline(always)]
+    fn type_differences(&self, offset: usize) -> u32 {
         const PAIR_OF_ALL_SLOTS: u32 = !(TYPE_INLINE_MORE ^ TYPE_INLINE_BEGIN);
         // With the two marks above them, which are too few for a slot.
-        let types = self.word(4) >> TYPE_SHIFT[offset];
-        BYTES_OF_PAIR[(types ^ PAIR_OF_ALL_SLOTS).trailing_zeros() as usize].into()
+        self.word(4) >> TYPE_SHIFT[offset] ^ PAIR_OF_ALL_SLOTS
     }
 
     #[inline]
@@ -340,28 +368,18 @@ impl Bucket {
 
     #[inline(always)]
     fn marks(&self) -> u64 {
-        let mut low = [0; 8];
-        low[..6].copy_from_slice(&self.0.0[8..SLOTS_OFFSET]);
-        u64::from_le_bytes(low) | u64::from(self.word(4) >> TYPES_BITS) << MARKS_LOW_BITS
+        self.marks_of_bytes() >> SLOTS_OFFSET
     }
 
     /// Returns the marks of all bytes of the line: byte `i` is bit `i`. Bits before the slots are not marks.
     #[inline(always)]
     pub(super) fn marks_of_bytes(&self) -> u64 {
-        const _: () = assert!(MARKS_BITS + SLOTS_OFFSET == 64 && MARKS_LOW_BITS + 16 == 64);
-        let low = self.long_word(SLOTS_OFFSET - 8) >> (64 - MARKS_LOW_BITS - SLOTS_OFFSET);
-        low | self.long_word(0) & (3 << 62)
+        u64::from_le_bytes(self.0.0[MARKS_OFFSET..SLOTS_OFFSET].try_into().expect("eight bytes"))
     }
 
     fn set_marks(&mut self, marks: u64) {
-        self.0.0[8..SLOTS_OFFSET].copy_from_slice(&marks.to_le_bytes()[..6]);
-        let high = (marks >> MARKS_LOW_BITS) as u32;
-        self.set_word(4, self.types() | high << TYPES_BITS);
-    }
-
-    #[inline(always)]
-    fn long_word(&self, offset: usize) -> u64 {
-        u64::from_le_bytes(self.0.0[offset..offset + 8].try_into().expect("eight bytes"))
+        let others = self.marks_of_bytes() & ((1 << SLOTS_OFFSET) - 1);
+        self.0.0[MARKS_OFFSET..SLOTS_OFFSET].copy_from_slice(&(others | marks << SLOTS_OFFSET).to_le_bytes());
     }
 
     #[inline(always)]

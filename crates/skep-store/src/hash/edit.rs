@@ -8,7 +8,7 @@
 //! A chain grows at its end, by a bucket from slab memory. It shrinks when a removal leaves a bucket empty, or so empty
 //! that the next one fits into it.
 
-use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SecondaryHash, SlabSlot, slots_for};
+use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{Edit, HashTable, Home, Location, Place};
 use super::{large, object};
@@ -238,7 +238,7 @@ impl<M: Memory> HashTable<M> {
         key_size: usize,
         value_size: usize,
     ) -> Result<(), NotStored> {
-        let secondary = SecondaryHash::from_hash(home.hash.0);
+        let secondary = home.secondary();
         let entry = NewEntry::Slab(SlabSlot { class: slab.class, pointer: slab.pointer, secondary });
         self.install(home, location, entry, slab.bucket, key_size, value_size).await
     }

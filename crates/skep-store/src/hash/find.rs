@@ -1,14 +1,14 @@
 //! Finding a key in a bucket: all ten slots are compared at once, without a branch for each.
 //!
 //! ```text
-//! bytes of the line that are the key's first byte      ..x.............x....x....x....
-//! bytes that are its last, shifted to where it begins  ..x...x.........x..............
-//! bytes at which a slot begins                         ..............1....1....1....1.
-//! all three: the candidates                            ................x..............
+//! marked bytes that are the key's last, shifted to where it begins  ..x...x............x...........
+//! bytes at which a slot begins                                      ..............1....1....1....1.
+//! both: the candidates                                              ...................x...........
 //! ```
 //!
-//! 1. [`Lanes::bytes_equal`] compares one byte with all bytes of the line. The last byte tells decimal and big-endian
-//!    numbers apart, the first one little-endian numbers.
+//! 1. [`Lanes::bytes_equal`] compares one byte with all bytes of the line. The last byte of a key also has a mark. It tells
+//!    decimal and big-endian numbers apart. The first byte tells little-endian numbers apart, and is compared only if
+//!    there are several candidates.
 //! 2. A candidate is checked: that a pair begins there, the size of its key, and all bytes of it. The first candidate is
 //!    nearly always the pair.
 //! 3. Only if there is no such pair, slots that point to a slab are found by their secondary hash: eight of its nine bits
@@ -138,9 +138,12 @@ fn candidates(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Candidates {
     if key.len() > INLINE_SIZE_MAX {
         return Candidates(0);
     }
-    let line = bucket.as_line();
-    let ends = lanes.bytes_equal(line, *last) >> (key.len() - 1);
-    Candidates(SLOT_STARTS & lanes.bytes_equal(line, *first) & ends)
+    let ends = lanes.bytes_equal(bucket.as_line(), *last) & bucket.marks_of_bytes();
+    let mut candidates = (ends >> (key.len() - 1)) & SLOT_STARTS;
+    if candidates & candidates.wrapping_sub(1) != 0 {
+        candidates &= lanes.bytes_equal(bucket.as_line(), *first);
+    }
+    Candidates(candidates)
 }
 
 /// The result of [`find_short_value`].
@@ -166,27 +169,34 @@ pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -
     }
     let (line, marks) = (bucket.as_line(), bucket.marks_of_bytes());
     let mut candidates = ((lanes.bytes_equal(line, key[key_end]) & marks) >> key_end) & SLOT_STARTS;
-    if candidates & candidates.wrapping_sub(1) != 0 {
-        candidates &= lanes.bytes_equal(line, key[0]);
+    if candidates == 0 {
+        return QuickProbe::NoPair;
     }
-    let Some(offset) = Candidates(candidates).next() else { return QuickProbe::NoPair };
+    if candidates & (candidates - 1) != 0 {
+        candidates &= lanes.bytes_equal(line, key[0]);
+        if candidates == 0 {
+            return QuickProbe::NoPair;
+        }
+    }
     // The first mark is the last byte of the key, the second one that of the value, unless it is of another pair.
+    let offset = candidates.trailing_zeros() as usize;
     let marks = marks >> offset;
     let first_mark = marks.trailing_zeros() as usize;
-    let value_end = (marks & marks.wrapping_sub(1)).trailing_zeros() as usize;
+    let value_end = (marks & (marks.wrapping_sub(1))).trailing_zeros() as usize;
     let value_size = value_end.wrapping_sub(key_end);
-    if first_mark != key_end || value_end >= bucket.pair_slots_size(offset) || value_size > SHORT_SIZE_MAX {
+    if first_mark != key_end || value_size > SHORT_SIZE_MAX || !bucket.is_in_pair(offset, value_end) {
         return QuickProbe::Unclear;
     }
     // SAFETY: marks are bits of a number of 64, so both ends are in the line. A slot begins at `offset`, so they are at
     // least `SLOTS_OFFSET`.
     let words_end_in_line = |end: usize| unsafe { word_ending_at(line, offset + end + 1) };
-    let is_key = match (key.first_chunk(), key.last_chunk()) {
-        (Some(first), Some(last)) => {
-            words_end_in_line(key_end) == u64::from_le_bytes(*last)
-                && (key.len() == SHORT_SIZE_MAX || words_end_in_line(SHORT_SIZE_MAX - 1) == u64::from_le_bytes(*first))
-        }
-        _ => words_end_in_line(key_end) >> ((64 - 8 * key.len()) & 63) == load_short(key),
+    let is_key = if key.len() == SHORT_SIZE_MAX {
+        words_end_in_line(key_end) == load_short(key)
+    } else if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
+        words_end_in_line(key_end) == u64::from_le_bytes(*last)
+            && words_end_in_line(SHORT_SIZE_MAX - 1) == u64::from_le_bytes(*first)
+    } else {
+        words_end_in_line(key_end) >> ((64 - 8 * key.len()) & 63) == load_short(key)
     };
     if !is_key {
         return QuickProbe::Unclear;
@@ -219,11 +229,17 @@ impl ShortValue {
         InlinePair { offset: usize::from(self.end) - self.size() - key_size, key_size, value_size: self.size() }
     }
 
-    /// Returns the value as a number.
+    /// Returns the eight bytes that end with the value, as a number.
     #[inline(always)]
-    pub(crate) fn load(self, bucket: &Bucket) -> u64 {
+    pub(crate) fn load_word(self, bucket: &Bucket) -> u64 {
         // SAFETY: the end is as the function asks.
-        unsafe { word_ending_at(bucket.as_line(), self.end.into()) >> self.shift() }
+        unsafe { word_ending_at(bucket.as_line(), self.end.into()) }
+    }
+
+    /// Returns the value as a number, given the eight bytes that end with it.
+    #[inline(always)]
+    pub(crate) fn value_of(self, word: u64) -> u64 {
+        word >> self.shift()
     }
 
     /// Sets the value to the lower bytes of a number.
@@ -304,10 +320,21 @@ pub(super) fn find_slab(
     None
 }
 
-/// Searches a bucket for a key.
+/// Searches a bucket for a key, after a quick probe.
 #[inline(always)]
-pub(crate) fn probe(lanes: impl Lanes, bucket: &Bucket, key: &[u8], secondary: SecondaryHash) -> Probe {
-    match find_pair(lanes, bucket, key) {
+pub(crate) fn probe(
+    lanes: impl Lanes,
+    bucket: &Bucket,
+    key: &[u8],
+    secondary: SecondaryHash,
+    quick: QuickProbe,
+) -> Probe {
+    let pair = match quick {
+        QuickProbe::NoPair => None,
+        QuickProbe::Short(position) => Some(position.pair(key.len())),
+        QuickProbe::Unclear => find_pair(lanes, bucket, key),
+    };
+    match pair {
         Some(pair) => Probe::Pair(pair),
         None => probe_slabs(lanes, bucket, secondary),
     }
@@ -315,7 +342,7 @@ pub(crate) fn probe(lanes: impl Lanes, bucket: &Bucket, key: &[u8], secondary: S
 
 /// Searches a bucket that has no inline pair with a key for a slab that may.
 #[inline(always)]
-pub(crate) fn probe_slabs(lanes: impl Lanes, bucket: &Bucket, secondary: SecondaryHash) -> Probe {
+fn probe_slabs(lanes: impl Lanes, bucket: &Bucket, secondary: SecondaryHash) -> Probe {
     match find_slab(lanes, bucket, secondary, 0) {
         Some((_, slab)) => Probe::Slab(slab),
         None => Probe::Absent,
@@ -334,7 +361,7 @@ impl WithLanes for ProbeOne<'_> {
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Probe {
-        probe(lanes, self.bucket, self.key, self.secondary)
+        probe(lanes, self.bucket, self.key, self.secondary, QuickProbe::Unclear)
     }
 }
 
@@ -517,7 +544,11 @@ mod tests {
                     let pair = position.pair(key.len());
                     assert_eq!(Some(pair), find_pair(Scalar, &bucket, &key), "{context}");
                     let mut changed = bucket;
-                    assert_eq!(position.load(&bucket), load_short(changed.inline_value_mut(pair)), "{context}");
+                    assert_eq!(
+                        position.value_of(position.load_word(&bucket)),
+                        load_short(changed.inline_value_mut(pair)),
+                        "{context}"
+                    );
                     let mut expected = bucket;
                     expected.inline_value_mut(pair).fill(0xa5);
                     position.store(&mut changed, u64::from_le_bytes([0xa5; 8]));

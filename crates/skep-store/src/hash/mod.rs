@@ -14,9 +14,9 @@ pub use find::Search;
 pub use settings::Settings;
 pub use table::HashTable;
 
-pub(crate) use bucket::{SecondaryHash, SlabSlot};
+pub(crate) use bucket::{Bucket, SlabSlot};
 pub(crate) use edit::NotStored;
-pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe, probe_slabs};
+pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe};
 pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX};
-pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, Location, Visit};
+pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, KeyHash, Location, Visit};

@@ -22,7 +22,7 @@ use super::find::{Probe, Search};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
-use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError};
+use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, ResidentLines};
 
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct KeyHash(pub(crate) u64);
 pub(crate) struct BucketIndex(pub(crate) u32);
 
 impl BucketIndex {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pointer(self) -> Pointer {
         Pointer::to_line_below_end(self.0)
     }
@@ -106,8 +106,10 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// The place of what has none: no index has as many buckets.
-    pub(crate) const INVALID: Home = Home { hash: KeyHash(0), bucket: BucketIndex(u32::MAX) };
+    #[inline(always)]
+    pub(crate) fn secondary(&self) -> SecondaryHash {
+        SecondaryHash::from_hash(self.hash.0)
+    }
 }
 
 /// A hash table and the memory it lies in.
@@ -183,7 +185,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Hashes a key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locate(&self, key: &[u8]) -> Home {
         let hash = rapidhash_v3_seeded(key, &self.secrets);
         // The upper bits choose the bucket, the lowest nine are the secondary hash: independent of each other.
@@ -208,20 +210,10 @@ impl<M: Memory> HashTable<M> {
         self.search
     }
 
-    /// Lets `access` read and change buckets, if the memory has them resident; returns true if it has.
-    #[inline(always)]
-    pub(crate) fn with_resident_buckets<T>(
-        &self,
-        buckets: impl Iterator<Item = (Pointer, T)>,
-        mut access: impl FnMut(&mut Bucket, T) -> Effect,
-    ) -> bool {
-        self.memory.update_resident_lines(buckets, |line, with| access(Bucket::from_line_mut(line), with))
-    }
-
     /// Searches a bucket for a key.
     #[inline]
     pub(crate) fn probe(&self, bucket: &Bucket, key: &[u8], home: Home) -> Probe {
-        self.search.probe(bucket, key, SecondaryHash::from_hash(home.hash.0))
+        self.search.probe(bucket, key, home.secondary())
     }
 
     /// Does what a bucket allows after a probe of it. If the pair is inline, `visit` gets its value. If that leaves something
@@ -270,22 +262,21 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Looks at an prefetched slab. Whether it holds the pair, and `visit` did all that was to be done.
+    /// Accesses a resident slab. Returns true if it holds the pair, and `visit` did all that was to be done.
     #[inline(always)]
     pub(crate) fn access_resident_slab(
         &self,
+        lines: &mut impl ResidentLines,
         slab: SlabSlot,
         key: &[u8],
         visit: impl FnOnce(&mut [u8]) -> Visit,
     ) -> bool {
-        let look = |bytes: &mut [u8]| {
-            let value = object::find_value(slab.class, bytes, key);
-            match value.map(|range| visit(&mut bytes[range])) {
-                Some(Visit::Done(effect)) => (effect, true),
-                Some(Visit::Left) | None => (Effect::Unchanged, false),
-            }
-        };
-        self.memory.update_resident(slab.pointer.span(slab.class.size()), look).unwrap_or(false)
+        let span = slab.pointer.span(slab.class.size());
+        let bytes = lines.span(span);
+        let Some(range) = object::find_value(slab.class, bytes, key) else { return false };
+        let Visit::Done(effect) = visit(&mut bytes[range]) else { return false };
+        lines.note(span, effect);
+        true
     }
 
     /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `Err`: the
@@ -328,7 +319,7 @@ impl<M: Memory> HashTable<M> {
         needed_slots: usize,
         mut visit: impl FnMut(&mut [u8]) -> Visit,
     ) -> Option<Location> {
-        let secondary = SecondaryHash::from_hash(home.hash.0);
+        let secondary = home.secondary();
         let mut room = None;
         loop {
             let mut from = 0;

@@ -1,9 +1,15 @@
 //! A memory that counts what passes through it, so that a test can hold an operation's accesses against the papers'.
+//!
+//! It has two forms. [`CountingMemory::new`] has no lines resident, so the futures run, as on a NIC: each access is counted.
+//! [`CountingMemory::with_resident_lines`] has those of the memory below, so the stages run, as in the product. A stage may
+//! return to a line, which is in the cache then. So each span that the stages use is counted once, until the counts are
+//! taken; accesses of the futures after the stages are counted as in the first form.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::ops::Sub;
 
-use super::{Effect, Line, Memory, Pointer, Span};
+use super::{Effect, Line, Memory, Pointer, ResidentLines, Span};
 
 /// Accesses and the lines they touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,12 +54,63 @@ impl Sub for AccessCounts {
 pub struct CountingMemory<M> {
     memory: M,
     counts: Cell<AccessCounts>,
+    /// What the stages used; `None` if no lines are resident.
+    stages: Option<RefCell<StageSpans>>,
+}
+
+/// The spans that the stages used since this was last asked.
+#[derive(Debug, Default)]
+struct StageSpans {
+    read: HashSet<Span>,
+    changed: HashSet<Span>,
+}
+
+/// The resident lines of a memory, whose use is counted.
+pub struct CountingLines<'a, L> {
+    lines: L,
+    spans: &'a RefCell<StageSpans>,
+}
+
+impl<L: ResidentLines> ResidentLines for CountingLines<'_, L> {
+    fn line(&mut self, pointer: Pointer) -> &mut Line {
+        self.spans.borrow_mut().read.insert(pointer.span(super::LINE_SIZE));
+        self.lines.line(pointer)
+    }
+
+    fn span(&mut self, span: Span) -> &mut [u8] {
+        self.spans.borrow_mut().read.insert(span);
+        self.lines.span(span)
+    }
+
+    fn note(&mut self, span: Span, effect: Effect) {
+        if effect == Effect::Changed {
+            self.spans.borrow_mut().changed.insert(span);
+        }
+        self.lines.note(span, effect);
+    }
 }
 
 impl<M: Memory> CountingMemory<M> {
-    /// Counts the accesses to `memory`, from zero.
+    /// Counts the accesses to `memory`, from zero. Has no lines resident.
     pub fn new(memory: M) -> Self {
-        CountingMemory { memory, counts: Cell::default() }
+        CountingMemory { memory, counts: Cell::default(), stages: None }
+    }
+
+    /// Counts the accesses to `memory`, from zero. Has its lines resident.
+    pub fn with_resident_lines(memory: M) -> Self {
+        CountingMemory { memory, counts: Cell::default(), stages: Some(RefCell::default()) }
+    }
+
+    /// Returns the spans of resident lines that were used since the last call, each counted once.
+    pub fn take_stage_counts(&self) -> AccessCounts {
+        let StageSpans { read, changed } = self.stages.as_ref().map(RefCell::take).unwrap_or_default();
+        let lines = |spans: &HashSet<Span>| spans.iter().map(|span| span.line_count() as u64).sum();
+        AccessCounts {
+            read_accesses: read.len() as u64,
+            read_lines: lines(&read),
+            write_accesses: changed.len() as u64,
+            write_lines: lines(&changed),
+        }
     }
 
     /// What was counted so far.
@@ -83,6 +140,16 @@ impl<M: Memory> CountingMemory<M> {
 }
 
 impl<M: Memory> Memory for CountingMemory<M> {
+    type Resident<'a>
+        = CountingLines<'a, M::Resident<'a>>
+    where
+        M: 'a;
+
+    fn resident(&self) -> Option<Self::Resident<'_>> {
+        let spans = self.stages.as_ref()?;
+        self.memory.resident().map(|lines| CountingLines { lines, spans })
+    }
+
     fn size(&self) -> u64 {
         self.memory.size()
     }

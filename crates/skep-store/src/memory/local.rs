@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::mapping::{Mapping, prefetch};
-use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, Span};
+use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, ResidentLines, Span};
 
 /// Why no region could be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -165,7 +165,42 @@ impl Drop for Visited<'_> {
     }
 }
 
+/// The lines of a region. All of them are resident, the prefetched ones also in the processor's caches.
+pub struct LocalLines<'a> {
+    base: *mut u8,
+    /// Bytes that are accessible.
+    size: usize,
+    /// The offsets below which a line may begin.
+    line_end: usize,
+    _visited: Visited<'a>,
+}
+
+impl ResidentLines for LocalLines<'_> {
+    #[inline(always)]
+    fn line(&mut self, pointer: Pointer) -> &mut Line {
+        let offset = pointer.byte_offset();
+        assert!(offset.is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
+        assert!(offset < self.line_end, "an access ends beyond the memory, or lies within another");
+        // SAFETY: the line lies within the region, aligned and initialised. `_visited` sees to it that the region is reached
+        // through `self` only, so this reference is the only one while it lives.
+        unsafe { &mut *self.base.add(offset).cast() }
+    }
+
+    #[inline]
+    fn span(&mut self, span: Span) -> &mut [u8] {
+        let offset = span.pointer().byte_offset();
+        assert!(offset + span.size() <= self.size, "an access ends beyond the memory, or lies within another");
+        // SAFETY: as for a line.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), span.size()) }
+    }
+
+    #[inline(always)]
+    fn note(&mut self, _: Span, _: Effect) {}
+}
+
 impl Memory for LocalMemory {
+    type Resident<'a> = LocalLines<'a>;
+
     fn size(&self) -> u64 {
         self.mapping.size() as u64
     }
@@ -190,28 +225,12 @@ impl Memory for LocalMemory {
     }
 
     #[inline(always)]
-    fn update_resident_lines<T>(
-        &self,
-        lines: impl Iterator<Item = (Pointer, T)>,
-        mut visit: impl FnMut(&mut Line, T) -> Effect,
-    ) -> bool {
-        let (base, accessible) = (self.mapping.base().as_ptr(), self.accessible.get());
-        // Nothing is accessible to the closure and the iterator, whichever line they are at.
-        let _visited = Visited::begin(self);
-        for (pointer, with) in lines {
-            let offset = pointer.byte_offset();
-            assert!(offset.is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
-            assert!(offset + LINE_SIZE <= accessible, "an access ends beyond the memory, or lies within another");
-            // SAFETY: the line lies within the region, aligned and initialised. The reference ends with the call, and
-            // until `_visited` is dropped there is no other.
-            visit(unsafe { &mut *base.add(offset).cast() }, with);
-        }
-        true
-    }
-
-    #[inline]
-    fn update_resident<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
-        Some(self.visit(span, visit).1)
+    fn resident(&self) -> Option<LocalLines<'_>> {
+        let size = self.accessible.get();
+        let visited = Visited::begin(self);
+        // A line may begin below `line_end`. If nothing is accessible, that is 0.
+        let line_end = size.saturating_sub(LINE_SIZE - 1);
+        Some(LocalLines { base: self.mapping.base().as_ptr(), size, line_end, _visited: visited })
     }
 
     #[inline]

@@ -23,8 +23,8 @@ mod counting;
 mod local;
 mod mapping;
 
-pub use counting::{AccessCounts, CountingMemory};
-pub use local::{LocalMemory, RegionError};
+pub use counting::{AccessCounts, CountingLines, CountingMemory};
+pub use local::{LocalLines, LocalMemory, RegionError};
 pub(crate) use mapping::{Mapping, prefetch};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -68,10 +68,11 @@ impl Pointer {
 
     /// The pointer to a line below 2³⁰, which is where a memory ends.
     ///
-    /// A larger number names some other line: a check here would be one more for every operation.
-    #[inline]
+    /// A larger number is the caller's fault, and gives a pointer to another line or to none: a check here would be one more
+    /// for every operation.
+    #[inline(always)]
     pub(crate) fn to_line_below_end(line_index: u32) -> Self {
-        Pointer((line_index << 1) & ((1 << Self::BITS) - 1))
+        Pointer(line_index << 1)
     }
 
     /// Number of the unit.
@@ -94,7 +95,7 @@ impl Pointer {
 }
 
 /// A run of bytes that begins at a pointer: what one access reads or writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     pointer: Pointer,
     size: u32,
@@ -136,6 +137,11 @@ pub enum Effect {
 /// not use the memory itself.
 #[expect(async_fn_in_trait, reason = "a shard's operations stay on its thread, so their futures need not be Send")]
 pub trait Memory {
+    /// The prefetched lines of [`Memory::resident`]; [`NoLines`] if this memory cannot show them.
+    type Resident<'a>: ResidentLines
+    where
+        Self: 'a;
+
     /// Bytes of the memory.
     fn size(&self) -> u64;
 
@@ -147,21 +153,9 @@ pub trait Memory {
         self.prefetch(pointer.span(LINE_SIZE));
     }
 
-    /// Shows prefetched lines one after the other, each with what comes with it, if this memory can show them at once and
-    /// without an await; most cannot, and need not. Whether it did. Each is then as [`Memory::update_prefetched_line`] has
-    /// it, for an operation that has nothing else to wait for.
-    fn update_resident_lines<T>(
-        &self,
-        lines: impl Iterator<Item = (Pointer, T)>,
-        visit: impl FnMut(&mut Line, T) -> Effect,
-    ) -> bool {
-        let _ = (lines, visit);
-        false
-    }
-
-    /// Shows an prefetched span in the same way.
-    fn update_resident<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> Option<R> {
-        let _ = (span, visit);
+    /// Returns the prefetched lines, if this memory can show them at once and without an await. Nothing else of the memory
+    /// is accessible until they are dropped.
+    fn resident(&self) -> Option<Self::Resident<'_>> {
         None
     }
 
@@ -186,4 +180,32 @@ pub trait Memory {
 
     /// Gives other operations a turn.
     async fn pause(&self);
+}
+
+/// The prefetched lines of a memory that shows them at once and without an await.
+pub trait ResidentLines {
+    /// Returns a line, to be read and changed.
+    fn line(&mut self, pointer: Pointer) -> &mut Line;
+
+    /// Returns a span, to be read and changed.
+    fn span(&mut self, span: Span) -> &mut [u8];
+
+    /// Notes what was done to a span that was returned.
+    fn note(&mut self, span: Span, effect: Effect);
+}
+
+/// The prefetched lines of a memory that cannot show them at once.
+#[derive(Debug)]
+pub enum NoLines {}
+
+impl ResidentLines for NoLines {
+    fn line(&mut self, _: Pointer) -> &mut Line {
+        match *self {}
+    }
+
+    fn span(&mut self, _: Span) -> &mut [u8] {
+        match *self {}
+    }
+
+    fn note(&mut self, _: Span, _: Effect) {}
 }

@@ -20,9 +20,9 @@ pub(super) enum InPlace {
 
 /// What an operation does with a value of at most eight bytes that keeps its size.
 pub(super) struct Short {
-    /// The value that it answers; `None`: that it was done.
-    pub(super) answer: Option<u64>,
-    /// The value that it leaves, in the lower bytes.
+    /// Whether it answers the value as it was. Otherwise it answers that it was done.
+    pub(super) answers_value: bool,
+    /// The value that it leaves, in the lower bytes; `None`: as it was.
     pub(super) left: Option<u64>,
 }
 
@@ -31,15 +31,16 @@ pub(super) struct Short {
 #[inline(always)]
 pub(super) fn execute_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<Short> {
     match operation {
-        Operation::Get => Some(Short { answer: Some(value), left: None }),
+        Operation::Contains => Some(Short { answers_value: false, left: None }),
+        Operation::Get => Some(Short { answers_value: true, left: None }),
         Operation::Put { value: new, condition } if new.len() == size && *condition != PutCondition::IfAbsent => {
-            Some(Short { answer: None, left: Some(load_short(new)) })
+            Some(Short { answers_value: false, left: Some(load_short(new)) })
         }
         Operation::Update(operation)
             if operation.shape == Shape::ScalarToScalar && operation.element.width() == size =>
         {
             let left = update_short(operation.function, operation.element, load_short(operation.operand), value)?;
-            Some(Short { answer: operation.return_old.then_some(value), left: Some(left) })
+            Some(Short { answers_value: operation.return_old, left: Some(left) })
         }
         _ => None,
     }

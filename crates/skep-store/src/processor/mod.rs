@@ -24,6 +24,7 @@ mod station;
 
 pub use flow::{Admitted, Flow};
 pub use replies::Replies;
+pub use resident::StageCounts;
 
 pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
@@ -38,9 +39,9 @@ use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
-use crate::hash::{HashTable, Home, Settings};
+use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLanes};
 use crate::memory::{LocalMemory, Memory, RegionError};
-use skep_core::operation::{Reply, Request};
+use skep_core::operation::{Operation, Reply, Request};
 
 /// Free slabs that a batch may merge in the shard itself, and at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -97,7 +98,7 @@ impl<M: Memory> Processor<M> {
         Ok(Processor {
             table: HashTable::new(memory, settings)?,
             station: Station::new(),
-            homes: Box::new([Home::INVALID; IN_FLIGHT_MAX]),
+            homes: Box::new([Home { hash: KeyHash(0), bucket: BucketIndex(0) }; IN_FLIGHT_MAX]),
             stages: Stages::default(),
             deferred_keys: HashSet::new(),
             operations: 0,
@@ -187,6 +188,11 @@ impl<M: Memory> Processor<M> {
         }
     }
 
+    /// Returns what each stage was used for so far.
+    pub fn stage_counts(&self) -> StageCounts {
+        self.stages.counts
+    }
+
     /// Executes the requests that were admitted. Returns false if the budget was used up, and some left for later.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
         let batch = Batch {
@@ -234,52 +240,102 @@ impl<M: Memory> Processor<M> {
         admission: impl Fn(&Home) -> Admission,
     ) -> u64 {
         let homes = &mut self.homes[..requests.len()];
-        let (mut all_valid, mut deferred) = (true, 0);
-        for (request, home) in requests.iter().zip(homes.iter_mut()) {
-            if request.validate_unordered().is_err() {
-                cold_path();
-                all_valid = false;
-                *home = Home::INVALID;
-                continue;
-            }
-            *home = self.table.locate(request.key);
-        }
+        let all_valid = self.table.search().run(Locate { table: &self.table, requests, homes: &mut *homes });
         // Nothing but prefetches: one that misses the TLB keeps what follows from retiring, so page walks overlap only if
-        // they stand within one window of the processor. What has no place is prefetched too, which does no harm.
+        // they stand within one window of the processor. After an invalid request, homes of an earlier batch are prefetched,
+        // which does no harm.
         for home in homes.iter() {
             self.table.prefetch(home.bucket);
         }
         self.stages.clear();
-        let mut arrivals = self.station.begin();
+        let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
             let execute_short = ExecuteShort {
                 table: &self.table,
                 requests,
                 homes,
                 answers: replies.entries_mut(first_reply, requests.len()),
-                arrivals: &mut arrivals,
+                arrivals: self.station.begin(),
                 stages: &mut self.stages,
                 admission: &admission,
             };
             match self.table.search().run(execute_short) {
                 Some(hits) => self.hits += hits,
                 None => {
-                    let chains =
-                        homes.iter().enumerate().filter_map(|(place, home)| arrivals.admit(place, admission(home)));
-                    self.stages.activate(chains);
+                    let mut arrivals = self.station.begin();
+                    for (place, home) in homes.iter().enumerate() {
+                        if let Some(chain) = arrivals.admit(place, admission(home)) {
+                            self.stages.activate(chain, *home);
+                        }
+                    }
                 }
             }
         } else {
-            for (place, (request, home)) in requests.iter().zip(homes.iter()).enumerate() {
+            cold_path();
+            let mut arrivals = self.station.begin();
+            for (place, (request, home)) in requests.iter().zip(homes.iter_mut()).enumerate() {
+                *home = self.table.locate(request.key);
                 match request.validate_unordered() {
                     Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
-                    Ok(()) => self.stages.activate(arrivals.admit(place, admission(home)).into_iter()),
+                    Ok(()) => {
+                        if let Some(chain) = arrivals.admit(place, admission(home)) {
+                            self.stages.activate(chain, *home);
+                        }
+                    }
                     Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
                 }
             }
         }
         deferred
     }
+}
+
+/// Checks requests and hashes their keys, up to the first invalid one. The output is true if there is none.
+///
+/// Compares nothing with lanes: it only uses the instructions that come with them, such as a multiplication that leaves
+/// the flags as they are.
+struct Locate<'a, 'k, M> {
+    table: &'a HashTable<M>,
+    requests: &'a [Request<'k>],
+    homes: &'a mut [Home],
+}
+
+impl<M: Memory> WithLanes for Locate<'_, '_, M> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self, _: impl Lanes) -> bool {
+        for (request, home) in self.requests.iter().zip(self.homes) {
+            // Most keys are one or two words: there is less to check, also for the hash function.
+            let is_short = matches!(request.key.len(), 8..=16);
+            let is_valid = is_short && (is_get(request) || request.operation.validate_unordered().is_ok());
+            *home = if is_valid {
+                self.table.locate(request.key)
+            } else {
+                match locate_any(self.table, request) {
+                    Some(home) => home,
+                    None => return false,
+                }
+            };
+        }
+        true
+    }
+}
+
+/// Returns true if the request is a GET, which needs no check. Without a hint the compiler asks for all kinds at once.
+#[inline(always)]
+fn is_get(request: &Request<'_>) -> bool {
+    let is_get = matches!(request.operation, Operation::Get);
+    if !is_get {
+        cold_path();
+    }
+    is_get
+}
+
+/// Checks a request and hashes its key, of any size.
+#[inline(never)]
+fn locate_any<M: Memory>(table: &HashTable<M>, request: &Request<'_>) -> Option<Home> {
+    request.validate_unordered().ok().map(|()| table.locate(request.key))
 }
 
 #[cfg(test)]

@@ -50,8 +50,8 @@ const LARGE_BYTES_PER_BUDGET: usize = 8;
 /// ```text
 /// byte 0          8        12     13
 ///      ├──────────┼────────┼──────┼──────┤
-///      │ value, or│ size   │ kind │error │
-///      │ its start│ u32    │      │      │
+///      │ word     │ size   │ kind │error │     word: a short value in the last bytes, anything before it;
+///      │          │ u32    │      │      │           or the start of a longer value
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -81,18 +81,16 @@ enum Kind {
 
 impl Entry {
     const DEFERRED: Entry = Entry::plain(Kind::Deferred);
+    pub(super) const DONE: Entry = Entry::plain(Kind::Done);
 
     const fn plain(kind: Kind) -> Self {
         Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, error: None }
     }
 
-    /// The lower `size` bytes of a number, at most eight; or, for `None`, that it was done.
+    /// The upper `size` bytes of a number.
     #[inline(always)]
-    pub(super) fn short(value: Option<u64>, size: usize) -> Self {
-        match value {
-            Some(value) => Entry { word: value.to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Short) },
-            None => Entry::plain(Kind::Done),
-        }
+    pub(super) fn short(word: u64, size: usize) -> Self {
+        Entry { word: word.to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Short) }
     }
 
     fn long(start: usize, size: usize) -> Self {
@@ -167,7 +165,7 @@ impl Replies {
             Kind::Done => Reply::Done,
             Kind::NotFound => Reply::NotFound,
             Kind::Exists => Reply::Exists,
-            Kind::Short => Reply::Value(&entry.word[..entry.size as usize]),
+            Kind::Short => Reply::Value(&entry.word[SHORT_SIZE_MAX - entry.size as usize..]),
             Kind::Long => {
                 let start = u64::from_le_bytes(entry.word) as usize;
                 Reply::Value(&self.bytes[start..][..entry.size as usize])
@@ -268,7 +266,8 @@ impl Replies {
     #[inline]
     pub(crate) fn set_value(&mut self, index: usize, value: &[u8]) {
         self.entries[index] = if value.len() <= SHORT_SIZE_MAX {
-            Entry::short(Some(load_short(value)), value.len())
+            let unused_bits = 64 - 8 * value.len() as u32;
+            Entry::short(load_short(value).checked_shl(unused_bits).unwrap_or(0), value.len())
         } else {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(value);

@@ -1,62 +1,83 @@
 //! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of futures.
 //!
 //! ```text
-//! prefetched at    short values       dependency    probe of the       what is left of them
-//! admission  ───▶  of inline pairs ─▶ queues  ────▶ home bucket  ────▶ ─┬─▶ the pair in its bucket, or an edit of it
-//!                  (most requests)      ▲                               ├─▶ prefetch slabs, access them
-//!                                       │                               ├─▶ prefetch chained buckets, probe them
-//!                                       └── queues that are not empty ──┤
-//!                                                                       └─▶ futures
+//! prefetched at    short values      all others: probe    what is left of them
+//! admission  ───▶  of inline pairs ─▶ of the bucket  ───▶ ─┬─▶ the pair in its bucket, or an edit of it
+//!                  (most requests)      ▲                  ├─▶ prefetch slabs, access them
+//!                                       │                  ├─▶ prefetch chained buckets ──▶ again a probe
+//!                                       └── dependency ────┤
+//!                                           queues that    └─▶ futures
+//!                                           are not empty
 //! ```
 //!
 //! 1. [`ExecuteShort`] takes the requests in their order. It completes each whose key has an inline pair with a value of one
 //!    to eight bytes, if it leaves the size as it is. All others go to the reservation station, and so do later requests of
-//!    the same slot. So the order of a key's requests is kept, and a completed request never was in the station.
-//! 2. [`Batch::run_resident`] works on the front of every dependency queue: on its home bucket, then on its slab or the
-//!    chained buckets. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so that their page walks overlap.
+//!    the same slot. So the order of a key's requests is kept, and a completed request never was in the station. The home
+//!    bucket of each that is first in its queue is probed in the same loop.
+//! 2. [`Batch::run_resident`] works on the front of every dependency queue: on the chained buckets, then on its bucket or
+//!    slab. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so
+//!    that their page walks overlap. A request that is alone in its queue is completed by the probe if its value is short.
 //! 3. The rest goes through the same searches and edits as a future: allocations, and edits of more than one bucket. So does
 //!    everything on a memory that has nothing resident.
+//!
+//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures, a
+//! borrowed [`Arrivals`] and other ends of the loop were measured: the compiler left calls in the loops, or kept their state
+//! in memory.
 
 use std::hint::cold_path;
 
-use super::chain::{Batch, creates, edit_of};
+use super::chain::{Batch, edit_of};
 use super::execution::{Short, execute_short};
 use super::interleaver::IN_FLIGHT_MAX;
 use super::replies::{Entry, Replies};
-use super::station::{Admission, Arrivals, ChainIndex};
+use super::station::{Admission, Arrivals, ChainIndex, Chains};
 use crate::hash::{
-    FirstLine, HashTable, Home, Lanes, Probe, QuickProbe, SecondaryHash, SlabSlot, Visit, WithLanes, find_short_value,
-    probe, probe_slabs,
+    Bucket, Edit, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
 };
-use crate::memory::{Effect, Memory, Pointer};
+use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
 
 /// The lists between the stages, kept from batch to batch. Each has a queue with what its front needs next.
 #[derive(Debug)]
 pub(super) struct Stages {
-    /// A probe of its home bucket.
-    active: Vec<ChainIndex>,
-    /// What its home bucket allows, which was probed.
-    probed: Vec<(ChainIndex, Probe)>,
+    /// A probe of this prefetched bucket.
+    buckets: Vec<(ChainIndex, Pointer)>,
+    /// A probe of this bucket of the chain, which is not prefetched.
+    chained: Vec<(ChainIndex, Pointer)>,
+    /// What this bucket allows, which was probed.
+    probed: Vec<(ChainIndex, Pointer, Probe)>,
     /// This slab, which may hold its pair.
     slabs: Vec<(ChainIndex, SlabSlot)>,
-    /// A probe of this bucket of the chain.
-    chained: Vec<(ChainIndex, Pointer)>,
-    /// The same, while `chained` is worked on.
-    chained_next: Vec<(ChainIndex, Pointer)>,
     /// A future, after [`Batch::run_resident`].
     pub(super) waiting: Vec<ChainIndex>,
+    pub(super) counts: StageCounts,
+}
+
+/// Numbers of dependency queues whose front each stage was used for. They tell if two memories are served by the same
+/// stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageCounts {
+    /// Requests, not queues, of the loop over short values.
+    pub requests: u64,
+    /// Probes of chained buckets, and of the home buckets of queues that begin again.
+    pub buckets: u64,
+    /// Accesses to a bucket that was probed.
+    pub probed: u64,
+    /// Accesses to a slab.
+    pub slabs: u64,
+    /// Futures that began after the stages.
+    pub futures: u64,
 }
 
 impl Default for Stages {
     fn default() -> Self {
         Stages {
-            active: Vec::with_capacity(IN_FLIGHT_MAX),
+            buckets: Vec::with_capacity(IN_FLIGHT_MAX),
+            chained: Vec::with_capacity(IN_FLIGHT_MAX),
             probed: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
-            chained: Vec::with_capacity(IN_FLIGHT_MAX),
-            chained_next: Vec::with_capacity(IN_FLIGHT_MAX),
             waiting: Vec::with_capacity(IN_FLIGHT_MAX),
+            counts: StageCounts::default(),
         }
     }
 }
@@ -68,7 +89,7 @@ pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
     pub(super) requests: &'a [Request<'k>],
     pub(super) homes: &'a [Home],
     pub(super) answers: &'a mut [Entry],
-    pub(super) arrivals: &'a mut Arrivals<'s>,
+    pub(super) arrivals: Arrivals<'s>,
     pub(super) stages: &'a mut Stages,
     pub(super) admission: A,
 }
@@ -78,104 +99,130 @@ impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Self::Output {
-        let ExecuteShort { table, requests, homes, answers, arrivals, stages, admission } = self;
+        let ExecuteShort { table, requests, homes, answers, mut arrivals, stages, admission } = self;
+        let mut lines = table.memory().resident()?;
+        stages.counts.requests += requests.len() as u64;
         let mut hits = 0;
-        let all = requests.iter().zip(homes).zip(answers).enumerate();
-        let buckets =
-            all.map(|(place, ((request, home), answer))| (home.bucket.pointer(), (place, request, home, answer)));
-        let is_resident = table.with_resident_buckets(buckets, |bucket, (place, request, home, answer)| {
+        for (place, ((request, home), answer)) in requests.iter().zip(homes).zip(answers).enumerate() {
+            let at = home.bucket.pointer();
             let admission = admission(home);
             let mut quick = QuickProbe::Unclear;
             if !arrivals.is_blocked(admission) {
-                quick = find_short_value(lanes, bucket, request.key);
-                if let QuickProbe::Short(position) = quick {
-                    let value = position.load(bucket);
-                    if let Operation::Get = request.operation {
-                        hits += 1;
-                        *answer = Entry::short(Some(value), position.size());
-                        return Effect::Unchanged;
-                    }
-                    if let Some(Short { answer: reply, left }) =
-                        execute_short(&request.operation, value, position.size())
-                    {
-                        *answer = Entry::short(reply, position.size());
-                        let Some(left) = left else { return Effect::Unchanged };
-                        position.store(bucket, left);
-                        return Effect::Changed;
-                    }
+                match execute_short_value(lanes, &mut lines, at, request, answer, &mut hits) {
+                    None => continue,
+                    Some(found) => quick = found,
                 }
             }
             cold_path();
             if let Some(chain) = arrivals.admit(place, admission) {
-                let secondary = SecondaryHash::from_hash(home.hash.0);
-                let probe = match quick {
-                    QuickProbe::NoPair => probe_slabs(lanes, bucket, secondary),
-                    QuickProbe::Short(position) => Probe::Pair(position.pair(request.key.len())),
-                    QuickProbe::Unclear => probe(lanes, bucket, request.key, secondary),
-                };
-                stages.enter(chain, probe, bucket.chain());
+                let bucket = Bucket::from_line_mut(lines.line(at));
+                stages.enter(chain, at, bucket, probe(lanes, bucket, request.key, home.secondary(), quick));
             }
-            Effect::Unchanged
-        });
-        is_resident.then_some(hits)
+        }
+        Some(hits)
     }
 }
 
-/// Probes the home buckets of the fronts of all active queues, if the memory has them resident; returns true if it has.
-struct ProbeHomes<'a, 'b, M> {
-    batch: &'a Batch<'b, M>,
-    stages: &'a mut Stages,
+/// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns what the quick
+/// probe has shown.
+#[inline(always)]
+fn execute_short_value(
+    lanes: impl Lanes,
+    lines: &mut impl ResidentLines,
+    at: Pointer,
+    request: &Request<'_>,
+    answer: &mut Entry,
+    hits: &mut u64,
+) -> Option<QuickProbe> {
+    let bucket = Bucket::from_line_mut(lines.line(at));
+    let quick = find_short_value(lanes, bucket, request.key);
+    let QuickProbe::Short(position) = quick else { return Some(quick) };
+    let word = position.load_word(bucket);
+    if let Operation::Get = request.operation {
+        *hits += 1;
+        *answer = Entry::short(word, position.size());
+        return None;
+    }
+    let value = position.value_of(word);
+    let Some(Short { answers_value, left }) = execute_short(&request.operation, value, position.size()) else {
+        return Some(quick);
+    };
+    *answer = if answers_value { Entry::short(word, position.size()) } else { Entry::DONE };
+    if let Some(left) = left {
+        position.store(bucket, left);
+        lines.note(at.span(LINE_SIZE), Effect::Changed);
+    }
+    None
 }
 
-impl<M: Memory> WithLanes for ProbeHomes<'_, '_, M> {
+/// Probes a bucket for the front of each queue, if the memory has the buckets resident; returns true if it has. A request on
+/// a short value that is alone in its queue is executed.
+struct ProbeBuckets<'a, 'b, M> {
+    batch: &'a Batch<'b, M>,
+    stages: &'a mut Stages,
+    answers: &'a mut [Entry],
+}
+
+impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
     type Output = bool;
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> bool {
-        let ProbeHomes { batch, stages } = self;
-        let active = std::mem::take(&mut stages.active);
-        let buckets = active.iter().map(|chain| {
-            let first = batch.station.first(*chain).index();
-            let home = batch.homes[first];
-            (home.bucket.pointer(), (*chain, batch.requests[first].key, home.hash.0))
-        });
-        let is_resident = batch.table.with_resident_buckets(buckets, |bucket, (chain, key, hash)| {
-            stages.enter(chain, probe(lanes, bucket, key, SecondaryHash::from_hash(hash)), bucket.chain());
-            Effect::Unchanged
-        });
-        stages.active = active;
-        if is_resident {
-            stages.active.clear();
+        let ProbeBuckets { batch, stages, answers } = self;
+        let Some(mut lines) = batch.table.memory().resident() else { return false };
+        let mut hits = 0;
+        let buckets = std::mem::take(&mut stages.buckets);
+        for &(chain, at) in &buckets {
+            let first = batch.station.first(chain);
+            let request = &batch.requests[first.index()];
+            let mut quick = QuickProbe::Unclear;
+            if batch.station.after(first).is_none() {
+                let answer = &mut answers[first.index()];
+                match execute_short_value(lanes, &mut lines, at, request, answer, &mut hits) {
+                    Some(found) => quick = found,
+                    None => {
+                        batch.station.clear(chain);
+                        continue;
+                    }
+                }
+            }
+            let bucket = Bucket::from_line_mut(lines.line(at));
+            let secondary = batch.homes[first.index()].secondary();
+            stages.enter(chain, at, bucket, probe(lanes, bucket, request.key, secondary, quick));
         }
-        is_resident
+        stages.counts.buckets += buckets.len() as u64;
+        stages.buckets = buckets;
+        stages.buckets.clear();
+        batch.hits.set(batch.hits.get() + hits);
+        true
     }
 }
 
 impl Stages {
-    /// Puts a queue into the list of what its front needs after a probe of its home bucket, which has this next one.
+    /// Puts a queue into the list of what its front needs after a probe of this bucket.
     #[inline(always)]
-    fn enter(&mut self, chain: ChainIndex, probe: Probe, next: Option<Pointer>) {
-        match (probe, next) {
+    fn enter(&mut self, chain: ChainIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
+        match (probe, bucket.chain()) {
             (Probe::Slab(slab), _) => self.slabs.push((chain, slab)),
             (Probe::Absent, Some(next)) => self.chained.push((chain, next)),
-            (probe, _) => self.probed.push((chain, probe)),
+            (probe, _) => self.probed.push((chain, at, probe)),
         }
     }
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { active, probed, slabs, chained, chained_next, waiting } = self;
-        active.clear();
+        let Stages { buckets, chained, probed, slabs, waiting, counts: _ } = self;
+        buckets.clear();
+        chained.clear();
         probed.clear();
         slabs.clear();
-        chained.clear();
-        chained_next.clear();
         waiting.clear();
     }
 
-    /// Lets queues begin with a probe of their home buckets.
-    pub(super) fn activate(&mut self, chains: impl Iterator<Item = ChainIndex>) {
-        self.active.extend(chains);
+    /// Lets a queue begin with a probe of its home bucket.
+    #[inline]
+    pub(super) fn activate(&mut self, chain: ChainIndex, home: Home) {
+        self.buckets.push((chain, home.bucket.pointer()));
     }
 }
 
@@ -185,103 +232,78 @@ impl<M: Memory> Batch<'_, M> {
     pub(super) fn run_resident(&self, stages: &mut Stages) {
         let mut replies = self.replies.borrow_mut();
         loop {
-            self.access_homes(stages, &mut replies);
-            self.access_chained(stages, &mut replies);
-            self.access_slabs(stages, &mut replies);
-            if stages.active.is_empty() {
-                break;
-            }
-            if !self.table.search().run(ProbeHomes { batch: self, stages }) {
-                stages.waiting.append(&mut stages.active);
-                break;
-            }
-        }
-    }
-
-    /// Executes the front of each queue whose home bucket has its pair or shows that there is none, and what has the same key
-    /// in the queue.
-    #[inline(never)]
-    fn access_homes(&self, stages: &mut Stages, replies: &mut Replies) {
-        let Stages { probed, active, waiting, .. } = stages;
-        let buckets = probed.drain(..).map(|(chain, probe)| {
-            let first = self.station.first(chain);
-            (self.homes[first.index()].bucket.pointer(), (chain, first, probe))
-        });
-        self.table.with_resident_buckets(buckets, |bucket, (chain, first, probe)| {
-            let request = &self.requests[first.index()];
-            let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            let edit = |found| edit_of(request, found);
-            let (effect, line) = self.table.access_probed(bucket, probe, request.key, visit, edit);
-            if self.answer_first_line(chain, first, &line, replies) {
-                self.activate(active, chain);
-            } else {
-                waiting.push(chain);
-            }
-            effect
-        });
-    }
-
-    /// Searches the chained buckets for the key of each front.
-    #[inline(never)]
-    fn access_chained(&self, stages: &mut Stages, replies: &mut Replies) {
-        while !stages.chained.is_empty() {
-            let Stages { active, slabs, chained, chained_next, waiting, .. } = stages;
-            for (_, at) in chained.iter() {
-                self.table.memory().prefetch_line(*at);
-            }
-            let buckets = chained.drain(..).map(|(chain, at)| (at, chain));
-            self.table.with_resident_buckets(buckets, |bucket, chain| {
-                let first = self.station.first(chain);
-                let request = &self.requests[first.index()];
-                match (self.table.probe(bucket, request.key, self.homes[first.index()]), bucket.chain()) {
-                    (Probe::Slab(slab), _) => slabs.push((chain, slab)),
-                    (Probe::Absent, Some(next)) => chained_next.push((chain, next)),
-                    (Probe::Absent, None) if creates(request) => waiting.push(chain),
-                    (Probe::Absent, None) => {
-                        self.answer_first_line(chain, first, &FirstLine::Absent, replies);
-                        self.activate(active, chain);
-                    }
-                    (Probe::Pair(pair), _) => {
-                        let value = bucket.inline_value_mut(pair);
-                        match self.forward(chain, first, request, value, &mut None, replies) {
-                            Visit::Left => waiting.push(chain),
-                            Visit::Done(effect) => {
-                                self.activate(active, chain);
-                                return effect;
-                            }
-                        }
-                    }
+            if !stages.chained.is_empty() {
+                for (_, at) in &stages.chained {
+                    self.table.memory().prefetch_line(*at);
                 }
-                Effect::Unchanged
-            });
-            std::mem::swap(chained, chained_next);
+                stages.buckets.append(&mut stages.chained);
+            }
+            if !stages.buckets.is_empty() {
+                let answers = replies.entries_mut(self.first_reply, self.requests.len());
+                if !self.table.search().run(ProbeBuckets { batch: self, stages, answers }) {
+                    stages.waiting.extend(stages.buckets.drain(..).map(|(chain, _)| chain));
+                    break;
+                }
+                continue;
+            }
+            if stages.probed.is_empty() && stages.slabs.is_empty() {
+                break;
+            }
+            stages.counts.probed += stages.probed.len() as u64;
+            stages.counts.slabs += stages.slabs.len() as u64;
+            self.access_probed(stages, &mut replies);
+            self.access_slabs(stages, &mut replies);
         }
+        stages.counts.futures += stages.waiting.len() as u64;
     }
 
-    /// Lets a queue begin again, if it is not empty.
-    #[inline]
-    fn activate(&self, active: &mut Vec<ChainIndex>, chain: ChainIndex) {
-        if self.front(chain).is_some() {
-            active.push(chain);
+    /// Executes the front of each queue that a bucket is enough for, and what has the same key in the queue: the bucket has
+    /// its pair or shows that there is none.
+    #[inline(never)]
+    fn access_probed(&self, stages: &mut Stages, replies: &mut Replies) {
+        let mut lines = self.table.memory().resident().expect("the buckets were probed");
+        for (chain, at, probe) in stages.probed.drain(..) {
+            let bucket = Bucket::from_line_mut(lines.line(at));
+            let first = self.station.first(chain);
+            let request = &self.requests[first.index()];
+            let home = self.homes[first.index()];
+            let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
+            // An edit of a chained bucket may take others of the chain.
+            let edit = |found| if at == home.bucket.pointer() { edit_of(request, found) } else { Edit::None };
+            let (effect, line) = self.table.access_probed(bucket, probe, request.key, visit, edit);
+            lines.note(at.span(LINE_SIZE), effect);
+            if self.answer_first_line(chain, first, &line, replies) {
+                self.activate(&mut stages.buckets, chain);
+            } else {
+                stages.waiting.push(chain);
+            }
         }
     }
 
     /// Searches a slab for the key of each front.
     #[inline(never)]
     fn access_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
-        let Stages { active, slabs, waiting, .. } = stages;
-        for (_, slab) in slabs.iter() {
+        for (_, slab) in &stages.slabs {
             self.table.prefetch_slab(*slab);
         }
-        for (chain, slab) in slabs.drain(..) {
+        let mut lines = self.table.memory().resident().expect("the buckets were probed");
+        for (chain, slab) in stages.slabs.drain(..) {
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
             let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            if self.table.access_resident_slab(slab, request.key, visit) {
-                self.activate(active, chain);
+            if self.table.access_resident_slab(&mut lines, slab, request.key, visit) {
+                self.activate(&mut stages.buckets, chain);
             } else {
-                waiting.push(chain);
+                stages.waiting.push(chain);
             }
+        }
+    }
+
+    /// Lets a queue begin again with a probe of its home bucket, if it is not empty.
+    #[inline]
+    fn activate(&self, buckets: &mut Vec<(ChainIndex, Pointer)>, chain: ChainIndex) {
+        if let Some(first) = self.front(chain) {
+            buckets.push((chain, self.homes[first.index()].bucket.pointer()));
         }
     }
 }

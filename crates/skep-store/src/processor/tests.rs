@@ -12,7 +12,7 @@ use super::chain::stored_size;
 use super::station::Admission;
 use super::{Admitted, IN_FLIGHT_MAX, Processor, Replies, drive};
 use crate::hash::{BucketIndex, Home, PAIR_SIZE_MAX, Settings};
-use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, Pointer, Span};
+use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, NoLines, Pointer, Span};
 use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest, SizeWeights, SplitMix64};
 use skep_core::function::{Element, UpdateFunction};
 use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
@@ -41,6 +41,8 @@ impl WaywardMemory {
 }
 
 impl Memory for WaywardMemory {
+    type Resident<'a> = NoLines;
+
     fn size(&self) -> u64 {
         self.memory.size()
     }
