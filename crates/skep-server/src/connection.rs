@@ -257,7 +257,7 @@ impl Connection {
         if self.exhausted || !may_decode || !self.has_room() || self.closing {
             return None;
         }
-        if purse.is_exhausted() {
+        if self.is_held_back(purse) {
             self.starved = true;
             return None;
         }
@@ -441,7 +441,7 @@ impl Connection {
         let room = if purse.is_overdrawn() { 0 } else { purse.room(self.held, false).min(ENCODED_MAX) };
         // The share covers a few small ones: beside a senior, there is no room for a connection that has borrowed.
         let room = room.max(SHARE_FOR_REPLIES);
-        if purse.is_exhausted() {
+        if self.is_held_back(purse) {
             self.starved = true;
         } else if self.has_room() {
             self.chunk.encode(&mut self.round, replies, self.input.bytes(), output, room, context);

@@ -336,7 +336,7 @@ impl Purse {
         if is_overdrawn { (left / RESERVE_PART).clamp(SHARE_FOR_REPLIES, RESERVE_ROOM_MAX) } else { free / ROOM_PART }
     }
 
-    /// Returns true if the reserve is used up: nothing may grow.
+    /// Returns true if the reserve is used up: only connections within their shares go on.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.overdraft() > SHARD_RESERVE
     }

@@ -20,6 +20,11 @@ impl Connection {
         CONNECTION_SIZE + self.input.capacity() + self.output.capacity() + self.chunk.capacity() + self.round.capacity()
     }
 
+    /// Returns true if it may not go on because the reserve is used up. What a share covers goes on in any case.
+    pub(crate) fn is_held_back(&self, purse: &Purse) -> bool {
+        purse.is_exhausted() && self.memory() > SHARE
+    }
+
     /// Counts what is held now.
     pub(crate) fn settle(&mut self, purse: &mut Purse) {
         let held = self.memory();

@@ -5,15 +5,16 @@ use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 use super::{Arguments, unknown_subcommand, wrong_argument_count};
 use crate::shared::Shared;
 
-/// Longer patterns match nothing: no name needs one, and the time that they take grows with them.
-const PATTERN_SIZE_MAX: usize = 256;
+/// Longer patterns match nothing, and more are refused: no client needs them, and the time that they take grows with both.
+const PATTERN_SIZE_MAX: usize = 64;
+const PATTERNS_MAX: usize = 32;
 
 /// Runs a subcommand.
 pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared: &Shared) -> Result<(), String> {
     if !arguments.is(1, "get") {
         return Err(unknown_subcommand(arguments));
     }
-    if arguments.count() == 2 {
+    if arguments.count() == 2 || arguments.count() > 2 + PATTERNS_MAX {
         return Err(wrong_argument_count("config|get"));
     }
     let settings = settings(shared);

@@ -108,10 +108,11 @@ impl KeyCommand {
     }
 
     /// Checks all operations of a command of several before the first one is submitted: an invalid key or value among
-    /// them refuses the whole command. A single operation is left to the store, which checks it in any case.
+    /// them refuses the whole command. A single operation whose reply is that of the command is left to the store, which checks
+    /// it in any case.
     pub(super) fn validate(&self, arguments: Arguments<'_>, operands: &[u8]) -> Result<(), OperationError> {
         let operation_count = self.operation_count(arguments.count());
-        if operation_count == 1 {
+        if operation_count == 1 && !matches!(self, KeyCommand::GetMany) {
             return Ok(());
         }
         (0..operation_count).try_for_each(|index| self.request(arguments, operands, index, None).validate())

@@ -192,6 +192,10 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(token) else { return (0, 0) };
         connection.queued = false;
         connection.retry(&self.purse);
+        if self.purse.is_exhausted() {
+            // Without empty buffers its share may cover what it does next.
+            connection.release(&mut self.purse);
+        }
         connection.read(metrics, share, now, &mut self.purse);
         if let Some(hello) = connection.decode(metrics, &mut self.purse)
             && self.greet(token, &hello)
@@ -256,7 +260,7 @@ impl Shard {
         for (place, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
             let Some(connection) = connections.get(submission.token) else { continue };
             let size_max = if place < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
-            if size >= size_max || purse.is_exhausted() {
+            if size >= size_max || connection.is_held_back(purse) {
                 // It is the first of the next turn.
                 continue;
             }

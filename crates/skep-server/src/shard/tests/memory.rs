@@ -359,3 +359,27 @@ fn a_client_that_has_closed_its_side_has_ten_seconds_to_get_its_reply() {
         assert_eq!(client.stream.read(&mut piece).unwrap(), 0, "the end, and nothing before it");
     }
 }
+
+/// Forwarded batches may use up all reserves at once: of many values that were asked for while memory was free.
+#[test]
+fn connections_within_their_shares_go_on_while_the_reserves_are_used_up() {
+    for shards in [1, 2] {
+        let mut bench = Bench::new(shards, &with_little_memory());
+        let mut client = bench.resp(0);
+        for shard in 0..shards {
+            let key = bench.key(shard, 0);
+            bench.ask(&mut client, &command(&[b"SET", &key, b"1"]), 5);
+        }
+        bench.shared.ledger.settle_batch(0, 64 << 20);
+        assert!(bench.shards[0].shard.purse.is_exhausted());
+        for round in 0..20 {
+            let key = bench.key(round % shards, 0);
+            for (request, size) in [(command(&[b"PING"]), 7), (command(&[b"GET", &key]), 7)] {
+                bench.send(&mut client, &request);
+                let turns = bench.turns_until(&mut client, size, 1000);
+                assert!(turns <= 6, "{turns} turns, {shards} shards");
+                client.received.clear();
+            }
+        }
+    }
+}
