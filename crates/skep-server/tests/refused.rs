@@ -242,3 +242,19 @@ fn an_mset_that_runs_out_of_memory_says_how_many_keys_it_set() {
     assert!((1..20).contains(&count), "{count} keys were set: {reply}");
     assert!(reply.starts_with("-OOM ") && reply.contains(&format!("; {count} of 20 keys were set\r\n")), "{reply}");
 }
+
+/// One key too many or the only one: the reply is an error, not an array with an error in it.
+#[test]
+fn commands_of_many_keys_are_refused_as_a_whole() {
+    let server = server(1, 4 << 20);
+    let mut client = Client::connect(&server);
+    let long = vec![b'k'; KEY_SIZE_MAX + 1];
+    for invalid in [&b""[..], &long] {
+        for name in [&b"mget"[..], b"del", b"exists"] {
+            for arguments in [&[name, invalid][..], &[name, b"a", invalid]] {
+                let reply = client.execute(arguments);
+                assert!(reply.starts_with(b"-ERR key is "), "{}", reply.escape_ascii());
+            }
+        }
+    }
+}
