@@ -44,7 +44,7 @@ const SPARES_MAX: usize = 8;
 /// Why nothing of a parcel was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// The store has no memory at the moment.
+    /// The store has no memory at the moment, or others have used up what it may copy for one batch.
     Store,
     /// There is no memory for the replies.
     Replies,

@@ -23,8 +23,9 @@
 //! at the moment. A connection may have all of its operations deferred. If something before it in the batch was
 //! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
 //! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. A shard that
-//! has nothing but what is stuck sleeps for a moment between turns. A parcel that had its chance is returned to its
-//! sender, so that it closes the path to nobody else. Its connection is *returned* too, and submits an operation again after [`NAP`].
+//! has nothing but what is stuck sleeps for a moment between turns. A parcel of which nothing was carried out is
+//! returned to its sender, so that it closes the path to nobody else. Its connection is *returned* too, and submits an operation
+//! again after [`NAP`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -323,17 +324,17 @@ impl Shard {
     pub(super) fn reply(&mut self, now: Instant) {
         // In the order of the batch.
         if self.inbox_goes_first() {
-            let has_progress = self.reply_to_shards(false);
+            let has_progress = self.reply_to_shards();
             self.reply_to_connections(has_progress, now);
         } else {
-            let has_progress = self.reply_to_connections(false, now);
-            self.reply_to_shards(has_progress);
+            self.reply_to_connections(false, now);
+            self.reply_to_shards();
         }
     }
 
-    /// Sends parcels back of which something was carried out, and keeps the others. `has_progress` says whether something
-    /// before the inbox in the batch was carried out. Returns whether something is now.
-    fn reply_to_shards(&mut self, mut has_progress: bool) -> bool {
+    /// Sends parcels back that were in the batch, and keeps the others. Returns true if something of them was carried out.
+    fn reply_to_shards(&mut self) -> bool {
+        let mut has_progress = false;
         for _ in 0..self.inbox.len() {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
             let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
@@ -357,7 +358,7 @@ impl Shard {
                 Some(Shortage::ManyReplies)
             } else if answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index))) {
                 Some(Shortage::Replies)
-            } else if !answers.is_empty() && !has_progress {
+            } else if !answers.is_empty() {
                 Some(Shortage::Store)
             } else {
                 None

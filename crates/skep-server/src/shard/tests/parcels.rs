@@ -103,3 +103,28 @@ fn parcels_without_memory_for_replies_leave_the_path_to_others() {
         }
     }
 }
+
+/// The owner copies one large value in a turn. Requests for the others do not wait in the places between the shards.
+#[test]
+fn parcels_that_ask_for_large_values_leave_the_path_to_others() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let (large, small) = (bench.key(0, 0), bench.key(0, 1));
+    let mut reader = bench.resp(1);
+    bench.ask(&mut reader, &command(&[b"SET", &large, &vec![b'v'; 1 << 20]]), 5);
+    bench.ask(&mut reader, &command(&[b"SET", &small, b"1"]), 5);
+    reader.received.clear();
+    let mut others: Vec<Client> = (0..CLIENTS).map(|_| bench.resp(1)).collect();
+    let get = command(&[b"GET", &large]);
+    others.iter_mut().for_each(|client| bench.send(client, &get));
+    for _ in 0..8 {
+        bench.send(&mut reader, &command(&[b"GET", &small]));
+        let turns = bench.turns_until(&mut reader, 7, 1000);
+        assert!(turns <= 12, "{turns} turns");
+        assert_eq!(std::mem::take(&mut reader.received), b"$1\r\n1\r\n");
+    }
+    for client in &mut others {
+        while client.receive() < (1 << 20) + 12 {
+            bench.turn_or_tick();
+        }
+    }
+}
