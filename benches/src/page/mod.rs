@@ -141,8 +141,8 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
         fs::create_dir_all(folder).map_err(|error| failed(folder)(&error))?;
     }
     let mut written = Vec::new();
-    // The files are in the order of their dates: the last one is of the machine that was measured last.
-    let machine = all.last().map(|(.., saved)| saved.origin().machine.clone()).unwrap_or_default();
+    let latest = all.iter().map(|(.., saved)| saved.origin()).max_by(|one, other| one.date.cmp(&other.date));
+    let machine = latest.map(|origin| origin.machine.clone()).unwrap_or_default();
     let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.origin().machine == machine);
     let summary = Summary::of(of_machine);
     let picture = plots.join(SUMMARY_PICTURE);
