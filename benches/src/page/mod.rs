@@ -278,15 +278,15 @@ mod tests {
             "30.00 M random",
             "reads and writes not measured",
             "16.03 ",
-            "(plots/1-engine-62.svg)",
+            "(../plots/1-engine-62.svg)",
             "## The store and Rust's maps",
             "| papaya ",
-            "(plots/0-maps.svg)",
+            "(../plots/0-maps.svg)",
             "## The ordered store and Rust's ordered maps",
             "| crossbeam SkipMap ",
-            "(plots/0-ordered.svg)",
+            "(../plots/0-ordered.svg)",
             "## Honeycomb's Figure 17: log block size",
-            "(plots/0-honeycomb-fig17.svg)",
+            "(../plots/0-honeycomb-fig17.svg)",
         ] {
             assert!(page.contains(part) || unwrapped.contains(part), "{part}: {page}");
         }
