@@ -104,7 +104,7 @@ fn a_page_is_complete_before_its_lease_is_let_go() {
         let reader = scope.spawn(read);
         is_opened.recv().unwrap();
         // Every leaf gets another frame; the one before waits for the lease.
-        for round in 0..40 {
+        for round in 0..10 {
             (0..PAIRS).for_each(|number| put(&mut writer, &key(number), round));
         }
         writer.collect();

@@ -172,7 +172,10 @@ impl Action {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
-            Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX => Action::Refuse(wrong_argument_count(info.name)),
+            // `COMMAND` has bounds of its own, with names of its subcommands.
+            Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX && name != CommandName::Command => {
+                Action::Refuse(wrong_argument_count(info.name))
+            }
             Ok(None) => Action::Server(name, space),
             Err(sentence) => Action::Refuse(sentence),
         }
