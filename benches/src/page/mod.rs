@@ -163,16 +163,17 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
         saved.write_picture(&plots.join(picture))?;
         written.push(plots.join(picture));
         let origin = saved.origin();
+        let about = origin.to_string().replacen("; ", ";\n", 1);
         let (_, text) = pages.entry(origin.machine_name()).or_insert_with(|| (origin.machine.clone(), String::new()));
         *text += &format!(
-            "\n## {heading}\n\n{origin}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}](../{PLOTS}/{})\n",
+            "\n## {heading}\n\n{about}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}](../{PLOTS}/{})\n",
             origin.command,
             saved.tables().markdown(),
             picture.display(),
         );
     }
     for (name, (machine, text)) in pages {
-        page += &format!("- [{machine}]({MACHINES}/{name}.md)\n");
+        page += &format!("- {machine}:\n  [all results]({MACHINES}/{name}.md)\n");
         let path = machines.join(format!("{name}.md"));
         let head =
             format!("# Performance: {machine}\n\n[performance.md](../{PAGE}) says how figures are measured. {BUILD}");
