@@ -379,8 +379,8 @@ impl Shard {
     }
 
     /// Writes the replies of the batch, and puts connections that can go on into the queue. `has_progress` says whether
-    /// something before the connections in the batch was carried out. Returns whether something is now.
-    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) -> bool {
+    /// something before the connections in the batch was carried out.
+    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
@@ -469,7 +469,6 @@ impl Shard {
         self.batch.clear();
         self.encoded.shrink_to(ENCODED_KEPT_MAX);
         self.retry_starved();
-        has_progress
     }
 
     /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
