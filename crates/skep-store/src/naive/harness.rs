@@ -19,7 +19,7 @@ use super::{NaiveStore, OwnedRequest};
 use crate::processor::Replies;
 use skep_core::operation::{Operation, OperationError, Reply, Request, Scan, ScanStart};
 
-/// The submissions that execute nothing, one after another, are fewer.
+/// A store that executes nothing in this number of submissions, one after another, waits without end: the harness panics.
 const WAIT_COUNT_MAX: u32 = 1000;
 
 /// The naive store, the replies of the other store, and counts of what happened.
