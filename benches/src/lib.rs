@@ -15,8 +15,9 @@
 //!
 //! Every workload also runs in the tests with tiny settings, and a hash of its work is compared, so that no workload
 //! stops working unnoticed. A figure is the median of several rounds in which all contenders take turns. Each contender
-//! is warmed up until its rate is steady. The spread of a figure is (largest − smallest) / median; a figure with too
-//! large a spread is withheld (`skep_measure`). Saved results are in `benches/results`, named by date and machine.
+//! is warmed up until its rate is steady. The spread of a figure is (upper quartile − lower quartile) / median; a
+//! figure with too large a spread is withheld (`skep_measure`). Saved results are in `benches/results`, named by date
+//! and machine.
 //!
 //! This crate is separate from the others, so that none of them depends on a peer.
 

@@ -35,9 +35,9 @@ const HEAD: &str = "\
 # Performance
 
 Every figure was measured and saved by a command of this repository. `just plots` writes the pages
-from the saved results. A figure is a median of several rounds with its spread, ± half of (largest −
-smallest) / median. With a spread above ±12.5% it counts as not measured. All sides of a comparison
-were measured in turn, each after a warm-up; ratios are calculated round by round.
+from the saved results. A figure is a median of several rounds with its spread, ± half of (upper
+quartile − lower quartile) / median. With a spread above ±12.5% it counts as not measured. All sides
+of a comparison were measured in turn, each after a warm-up; ratios are calculated round by round.
 ";
 
 const BUILD: &str = "\

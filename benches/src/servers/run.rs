@@ -21,7 +21,7 @@ use crate::results::Origin;
 /// Depths at which every server is measured; the best one counts.
 pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
 /// Rounds for each case.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Depth of the batches that load the pairs.
 const LOAD_DEPTH: usize = 256;
 /// Requests of redis-benchmark for each second of a case: with pipelines, and without.

@@ -17,16 +17,18 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns the figure of these rounds.
+    /// Returns the figure of these rounds. The spread is that of the middle half of the rounds, because a shared machine
+    /// disturbs single rounds. With fewer than five rounds it is that of all rounds.
     ///
     /// # Panics
     /// If there are no rounds.
     pub fn of(rounds: &[f64]) -> Self {
         let median = median(rounds);
-        let (least, most) = rounds
-            .iter()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &round| (least.min(round), most.max(round)));
-        Figure::with_spread(median, (most - least) / median)
+        let mut sorted = rounds.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len() - 1;
+        let (lower, upper) = (sorted[last / 4], sorted[(3 * last).div_ceil(4)]);
+        Figure::with_spread(median, (upper - lower) / median)
     }
 
     /// Returns the figure of `numerator / denominator`, calculated round by round, so that a disturbance of the machine
@@ -47,7 +49,7 @@ impl Figure {
         self.median.filter(|_| self.spread <= SPREAD_MAX)
     }
 
-    /// Returns (largest − smallest) / median.
+    /// Returns (upper quartile − lower quartile) / median.
     pub fn spread(&self) -> f64 {
         self.spread
     }
@@ -76,6 +78,15 @@ mod tests {
         assert!((figure.spread() - 1.0 / 10.5).abs() < 1e-12);
         assert_eq!(Figure::of(&[4.0, 3.6]).median(), Some(3.8));
         assert_eq!(Figure::of_ratio(&[4.0, 9.0, 2.0], &[2.0, 4.5, 1.0]), Figure::with_spread(2.0, 0.0));
+    }
+
+    #[test]
+    fn a_round_that_was_disturbed_does_not_count_among_many() {
+        assert!((Figure::of(&[10.0, 11.0, 2.0, 10.5, 99.0]).spread() - 1.0 / 10.5).abs() < 1e-12, "the middle three");
+        assert!((Figure::of(&[10.0, 11.0, 2.0, 10.0]).spread() - 9.0 / 10.0).abs() < 1e-12, "all four");
+        let nine: Vec<f64> = [1.0, 2.0, 8.0, 9.0, 10.0, 11.0, 12.0, 20.0, 30.0].to_vec();
+        assert!((Figure::of(&nine).spread() - 4.0 / 10.0).abs() < 1e-12, "the middle five");
+        assert_eq!(Figure::of(&[10.0, 2.0, 99.0, 3.0, 50.0]).median(), None, "two disturbed rounds of five");
     }
 
     #[test]

@@ -140,7 +140,7 @@ pub(super) fn prefetch_place<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, f
 }
 
 /// Where the sorted block has a key, or would have it, in the segment that was found for it.
-#[inline]
+#[inline(always)]
 pub(super) fn sorted_place<T: Trace>(
     leaf: Node<'_, T>,
     place: SegmentPlace,
@@ -227,7 +227,7 @@ pub(super) fn sorted_value<T: Trace>(leaf: Node<'_, T>, place: BackPointer) -> V
 }
 
 /// How many log entries have a lower key than one whose place in the sorted block is `back`, and whether one has the same.
-#[inline]
+#[inline(always)]
 pub(super) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointer) -> (usize, bool) {
     let (own, mut rank, mut tied) = (back.rank(), 0, 0_u32);
     for (entry, word) in leaf.log_words().enumerate() {

@@ -32,8 +32,11 @@ impl Granules {
 
     /// Sets granules that are free to in use, or the other way round.
     pub(super) fn flip(&mut self, first: u32, count: u32) {
-        for granule in first..first + count {
-            self.0[granule as usize / WORD_BITS] ^= 1 << (granule as usize % WORD_BITS);
+        let (word, offset) = (first as usize / WORD_BITS, first as usize % WORD_BITS);
+        let bits = (1_u128 << count) - 1 << offset;
+        self.0[word] ^= bits as u64;
+        if let Some(next) = self.0.get_mut(word + 1) {
+            *next ^= (bits >> WORD_BITS) as u64;
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Every case runs in rounds. Within a round it alternates with its bare loop over the same number of bytes. Both are
 //! warmed up until their rates are steady before a slice is measured (`skep_measure`). A figure is the median of the
-//! rounds; a share of the limit is the median of the shares in each round. The spread is (largest − smallest) / median.
-//! A row whose spread is above the bound is not measured. Accesses and lines are counted on another store, which is not
-//! timed.
+//! rounds; a share of the limit is the median of the shares in each round. The spread is (upper quartile − lower
+//! quartile) / median. A row whose spread is above the bound is not measured. Accesses and lines are counted on another
+//! store, which is not timed.
 
 mod hash;
 mod limit;
