@@ -29,6 +29,7 @@ pub mod keys;
 pub mod maps;
 pub mod micro;
 pub mod ordered;
+pub mod output;
 pub mod page;
 pub mod plot;
 pub mod process;

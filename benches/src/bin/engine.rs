@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::engine::run;
+use skep_benches::output::{Output, exit_code};
 
 /// Runs `skep bench engine` and saves the report that it prints.
 #[derive(Parser)]
@@ -12,12 +13,8 @@ struct Arguments {
     /// The program skep.
     #[arg(long, default_value = "target/release/skep")]
     skep: PathBuf,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Save the result in benches/results.
-    #[arg(long)]
-    save: bool,
+    #[command(flatten)]
+    output: Output,
     /// Arguments of `skep bench engine`, such as --kv-size 62.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -26,22 +23,9 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = run(&arguments.skep, &arguments.arguments).and_then(|report| {
-        match arguments.json {
-            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-            false => println!("{}\n{}", report.tables().text(), report.origin),
-        }
-        if arguments.save {
-            let ordered = if report.engine.engine == "ordered" { "ordered-" } else { "" };
-            let kind = format!("engine-{ordered}{}", report.engine.kv_size);
-            eprintln!("saved {}", report.origin.save(&kind, &report)?.display());
-        }
-        Ok(())
+        let ordered = if report.engine.engine == "ordered" { "ordered-" } else { "" };
+        let kind = format!("engine-{ordered}{}", report.engine.kv_size);
+        arguments.output.show(&kind, &report, report.tables(), &report.origin)
     });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(outcome)
 }

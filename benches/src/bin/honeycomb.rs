@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::honeycomb::{FIGURES, PaperFigure, Plan, measure};
+use skep_benches::output::{Output, exit_code};
 use skep_benches::process::with_huge_pages;
 use skep_measure::SLICE;
 
@@ -30,12 +31,8 @@ struct Arguments {
     /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Save the result in benches/results.
-    #[arg(long)]
-    save: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() -> ExitCode {
@@ -53,13 +50,7 @@ fn main() -> ExitCode {
         eprintln!("{reason}");
         return ExitCode::FAILURE;
     }
-    match run(&arguments, figure) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(&arguments, figure))
 }
 
 fn run(arguments: &Arguments, figure: &PaperFigure) -> Result<(), String> {
@@ -71,12 +62,5 @@ fn run(arguments: &Arguments, figure: &PaperFigure) -> Result<(), String> {
         slice: SLICE,
     };
     let report = measure(figure, &plan)?;
-    match arguments.json {
-        true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-        false => println!("{}\n{}", report.tables().text(), report.origin),
-    }
-    if arguments.save {
-        eprintln!("saved {}", report.origin.save(&format!("honeycomb-{}", figure.name), &report)?.display());
-    }
-    Ok(())
+    arguments.output.show(&format!("honeycomb-{}", figure.name), &report, report.tables(), &report.origin)
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::maps::{Plan, run};
+use skep_benches::output::{Output, exit_code};
 use skep_benches::process::{MIMALLOC_HUGE_PAGES, with_huge_pages};
 use skep_measure::SLICE;
 
@@ -32,12 +33,8 @@ struct Arguments {
     /// Share of the store's memory that holds keys and values.
     #[arg(long, default_value_t = 0.3)]
     utilization: f64,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Save the result in benches/results.
-    #[arg(long)]
-    save: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() -> ExitCode {
@@ -60,21 +57,7 @@ fn main() -> ExitCode {
         slice: SLICE,
         utilization: arguments.utilization,
     };
-    let outcome = run(&plan, &format!("mimalloc with {MIMALLOC_HUGE_PAGES}")).and_then(|report| {
-        match arguments.json {
-            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-            false => println!("{}\n{}", report.tables().text(), report.origin),
-        }
-        if arguments.save {
-            eprintln!("saved {}", report.origin.save("maps", &report)?.display());
-        }
-        Ok(())
-    });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            ExitCode::FAILURE
-        }
-    }
+    let outcome = run(&plan, &format!("mimalloc with {MIMALLOC_HUGE_PAGES}"))
+        .and_then(|report| arguments.output.show("maps", &report, report.tables(), &report.origin));
+    exit_code(outcome)
 }

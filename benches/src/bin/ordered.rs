@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::ordered::{Plan, run};
+use skep_benches::output::{Output, exit_code};
 use skep_benches::process::{MIMALLOC_HUGE_PAGES, with_huge_pages};
 use skep_measure::SLICE;
 
@@ -32,12 +33,8 @@ struct Arguments {
     /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Save the result in benches/results.
-    #[arg(long)]
-    save: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn main() -> ExitCode {
@@ -54,21 +51,7 @@ fn main() -> ExitCode {
         operations: arguments.operations as usize,
         slice: SLICE,
     };
-    let outcome = run(&plan, &format!("mimalloc with {MIMALLOC_HUGE_PAGES}")).and_then(|report| {
-        match arguments.json {
-            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-            false => println!("{}\n{}", report.tables().text(), report.origin),
-        }
-        if arguments.save {
-            eprintln!("saved {}", report.origin.save("ordered", &report)?.display());
-        }
-        Ok(())
-    });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            ExitCode::FAILURE
-        }
-    }
+    let outcome = run(&plan, &format!("mimalloc with {MIMALLOC_HUGE_PAGES}"))
+        .and_then(|report| arguments.output.show("ordered", &report, report.tables(), &report.origin));
+    exit_code(outcome)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use skep_benches::output::{Output, exit_code};
 use skep_benches::servers::{Plan, run, serve_echo};
 
 /// Compares the server with redis-server, memcached and a bare echo.
@@ -26,12 +27,8 @@ struct Arguments {
     /// The program skep.
     #[arg(long, default_value = "target/release/skep")]
     skep: PathBuf,
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Save the result in benches/results.
-    #[arg(long)]
-    save: bool,
+    #[command(flatten)]
+    output: Output,
     // Set for the child process that serves the echo.
     #[arg(long, hide = true)]
     echo: Option<SocketAddr>,
@@ -45,13 +42,7 @@ fn main() -> ExitCode {
         }
         None => compare(&arguments),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(outcome)
 }
 
 fn compare(arguments: &Arguments) -> Result<(), String> {
@@ -66,12 +57,5 @@ fn compare(arguments: &Arguments) -> Result<(), String> {
         skep: arguments.skep.clone(),
     };
     let report = run(&plan, |step| eprintln!("{step}"))?;
-    match arguments.json {
-        true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-        false => println!("{}\n{}", report.tables().text(), report.origin),
-    }
-    if arguments.save {
-        eprintln!("saved {}", report.origin.save("servers", &report)?.display());
-    }
-    Ok(())
+    arguments.output.show("servers", &report, report.tables(), &report.origin)
 }

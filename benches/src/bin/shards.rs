@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use skep_benches::output::{Output, exit_code};
 use skep_benches::process::cores;
 use skep_benches::shards::{Plan, run};
 use skep_measure::SLICE;
@@ -22,12 +23,8 @@ struct Arguments {
     /// Operations of each case whose replies are compared before the rounds.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     operations: u64,
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Save the result in benches/results.
-    #[arg(long)]
-    save: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Share of the memory that holds the pairs.
@@ -50,21 +47,8 @@ fn main() -> ExitCode {
             Ok(())
         }
     });
-    let outcome = outcome.and_then(|()| run(&plan)).and_then(|report| {
-        match arguments.json {
-            true => println!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?),
-            false => println!("{}\n{}", report.tables().text(), report.origin),
-        }
-        if arguments.save {
-            eprintln!("saved {}", report.origin.save("shards", &report)?.display());
-        }
-        Ok(())
-    });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            ExitCode::FAILURE
-        }
-    }
+    let outcome = outcome
+        .and_then(|()| run(&plan))
+        .and_then(|report| arguments.output.show("shards", &report, report.tables(), &report.origin));
+    exit_code(outcome)
 }

@@ -1,13 +1,15 @@
 //! The result of a comparison of servers, as tables and as JSON.
 
 use super::redis_benchmark::BenchmarkRow;
-use super::run::DEPTHS;
 use super::template::Verb;
 use skep_measure::{Figure, median};
 
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
+
+/// Depths at which every server is measured; the best one counts.
+pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
 
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]

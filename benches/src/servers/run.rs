@@ -12,14 +12,12 @@ use skep_measure::{Figure, Times, Work, median};
 use super::child::{Server, Setting};
 use super::client::{Client, Source, Tally};
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
-use super::report::{DepthFigures, Report, Row};
+use super::report::{DEPTHS, DepthFigures, Report, Row};
 use super::template::{Protocol, Template, Verb};
 use crate::keys::{Draw, PairForm};
 use crate::process::cores;
 use crate::results::Origin;
 
-/// Depths at which every server is measured; the best one counts.
-pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
 /// Rounds for each case.
 const ROUNDS: usize = 9;
 /// Depth of the batches that load the pairs.

@@ -9,8 +9,8 @@ use rand::{Rng, RngExt};
 use rustix::net::sockopt::set_socket_linger;
 use skep_wire::native::Hello;
 
-use super::attack::{LARGE_KEY, PATIENCE, Turn};
 use super::resp::append;
+use super::turn::{LARGE_KEY, PATIENCE, Turn};
 
 const SLOW_READERS: usize = 150;
 /// Replies of 1 MiB that each slow reader requests.

@@ -9,8 +9,8 @@ use skep_client::{Client, Responses};
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, WireError};
 
-use super::attack::Turn;
 use super::server::HASH_MEMORY;
+use super::turn::Turn;
 
 /// Sizes of the values.
 const VALUE_SIZES: [usize; 8] = [16, 1 << 20, 500, 4000, 100, 64 << 10, 200, 30];

@@ -9,8 +9,8 @@ use skep_client::{Client, Responses};
 use skep_core::operation::{Operation, PutCondition, Request};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-use super::attack::{LARGE_KEY, SMALL_KEY, Turn};
 use super::resp::append;
+use super::turn::{LARGE_KEY, SMALL_KEY, Turn};
 
 /// Pipelines in a turn.
 const PIPELINES: usize = 50;

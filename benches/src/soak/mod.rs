@@ -24,6 +24,7 @@ mod monitor;
 mod report;
 mod resp;
 mod server;
+mod turn;
 mod witness;
 
 pub use report::Report;
@@ -34,8 +35,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::attack::{ATTACKS, Stage, Tally};
+use self::attack::ATTACKS;
 use self::server::Server;
+use self::turn::{Stage, Tally};
 use self::witness::{Protocol, Signals};
 
 /// The longest time without a reply to a witness. After that the server counts as hanging.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::attack::Turn;
 use super::resp::Resp;
+use super::turn::Turn;
 
 /// Commands in a turn.
 const COMMANDS: usize = 100;

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::attack::{ATTACKS, Tally};
+use super::attack::ATTACKS;
 use super::server::End;
+use super::turn::Tally;
 use super::witness::Findings;
 use crate::tables::{Tables, table};
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::time::Time;
-use crate::trace::{OpenEvent, Recorder};
+use crate::trace::Recorder;
 
 /// Virtual time and the events that are due.
 #[derive(Debug, Default)]
@@ -31,6 +31,22 @@ pub struct Clock {
     sequence: Cell<u64>,
     events: RefCell<BinaryHeap<Reverse<Event>>>,
     recorder: Recorder,
+}
+
+/// An event that has not ended. It ends when this value is dropped.
+#[derive(Debug)]
+#[must_use = "the event ends when this is dropped"]
+pub struct OpenEvent<'a> {
+    clock: &'a Clock,
+    number: Option<usize>,
+}
+
+impl Drop for OpenEvent<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.clock.recorder.end(number, self.clock.now());
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -73,7 +89,7 @@ impl Clock {
 
     /// Begins an event, which ends when the returned value is dropped. Calls `name` only if events are recorded.
     pub fn span(&self, name: impl FnOnce() -> String) -> OpenEvent<'_> {
-        self.recorder.begin(self, name)
+        OpenEvent { clock: self, number: self.recorder.begin(name, self.now()) }
     }
 
     /// Waits until a time. Returns at once if it has passed.

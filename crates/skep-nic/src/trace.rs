@@ -11,7 +11,6 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::clock::Clock;
 use crate::time::Time;
 
 /// The location of an event.
@@ -43,14 +42,6 @@ pub struct Recorder {
     events: RefCell<Vec<Event>>,
 }
 
-/// An event that has not ended. It ends when this value is dropped.
-#[derive(Debug)]
-#[must_use = "the event ends when this is dropped"]
-pub struct OpenEvent<'a> {
-    clock: &'a Clock,
-    index: Option<usize>,
-}
-
 impl Recorder {
     /// Starts recording events.
     pub fn switch_on(&self) {
@@ -73,23 +64,19 @@ impl Recorder {
         }
     }
 
-    /// Begins an event in the NIC now.
-    pub(crate) fn begin<'a>(&self, clock: &'a Clock, name: impl FnOnce() -> String) -> OpenEvent<'a> {
-        let index = self.is_on.get().then(|| {
+    /// Begins an event in the NIC. Returns its number, if events are recorded; calls `name` only then.
+    pub(crate) fn begin(&self, name: impl FnOnce() -> String, now: Time) -> Option<usize> {
+        self.is_on.get().then(|| {
             let mut events = self.events.borrow_mut();
-            events.push(Event { track: Track::Nic, name: name(), begin: clock.now(), end: clock.now() });
+            events.push(Event { track: Track::Nic, name: name(), begin: now, end: now });
             events.len() - 1
-        });
-        OpenEvent { clock, index }
+        })
     }
-}
 
-impl Drop for OpenEvent<'_> {
-    fn drop(&mut self) {
-        if let Some(index) = self.index
-            && let Some(event) = self.clock.recorder().events.borrow_mut().get_mut(index)
-        {
-            event.end = self.clock.now();
+    /// Ends the event with this number.
+    pub(crate) fn end(&self, number: usize, now: Time) {
+        if let Some(event) = self.events.borrow_mut().get_mut(number) {
+            event.end = now;
         }
     }
 }
@@ -121,7 +108,7 @@ pub fn lanes(events: &[Event]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{both, run};
+    use crate::clock::{Clock, both, run};
 
     #[test]
     fn events_have_their_times_and_are_nested_or_overlap() {

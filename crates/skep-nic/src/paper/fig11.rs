@@ -5,10 +5,10 @@
 //! keys up to that utilization. For the baselines, keys are inline and values are separate, as the paper assumes.
 
 use skep_store::hash::Settings;
-use skep_store::hash::poisson::{full_buckets, mean_position};
 
 use super::counted_store::{Accesses, Corpus, add};
 use super::fig11_baseline::{Table, count, utilization_max};
+use super::fig11_pairs::{LARGE, PUT_SAMPLE, Pairs, STEP, TEN};
 use super::{Axis, Context, Findings, Item, Point, Tolerance};
 use crate::baseline::hopscotch::SEARCH_MAX;
 
@@ -45,61 +45,6 @@ pub(super) const PUT_254: Item = Item {
     run: |context| measure(context, &PUT_254, &LARGE),
     ..GET_10
 };
-
-/// The properties of the pairs of one size.
-pub(super) struct Pairs {
-    /// Bytes, key and value.
-    pub(super) size: usize,
-    /// Bytes of memory for which utilization is calculated.
-    pub(super) memory: u64,
-    /// KV-Direct's ratio, for all utilizations.
-    hash_index_ratio: f64,
-    /// The explanation of the ratio.
-    ratio_note: &'static str,
-    pair_size: fn(u64) -> usize,
-}
-
-const TEN: Pairs = Pairs {
-    size: 10,
-    memory: 4 << 20,
-    hash_index_ratio: 0.4,
-    ratio_note: "0.4, for which ours is within 0.001 of the bars, not the best for each utilization as the text says",
-    pair_size: |_| 10,
-};
-
-const LARGE: Pairs = Pairs {
-    size: 254,
-    memory: 32 << 20,
-    hash_index_ratio: 64.0 / (254.0 * 10.3),
-    ratio_note: "0.0245 (10.3 pairs a bucket when full), on which the bars lie, not the best for each utilization as the \
-                 text says",
-    pair_size: |_| 254,
-};
-
-impl Pairs {
-    /// Returns the number of pairs that fill this share of the memory.
-    pub(super) fn count_at(&self, utilization: f64) -> u64 {
-        (utilization * self.memory as f64 / self.size as f64) as u64
-    }
-
-    fn is_inline(&self) -> bool {
-        self.size <= 50
-    }
-
-    /// Returns the closed form of KV-Direct's curve.
-    fn closed_form(&self, utilization: f64, puts: bool) -> f64 {
-        let mean = 64.0 * utilization / (self.size as f64 * self.hash_index_ratio);
-        let (pairs_per_bucket, extra) = if self.is_inline() { (5, 0.0) } else { (10, 1.0) };
-        let accesses =
-            if puts { 2.0 + full_buckets(mean, pairs_per_bucket) } else { mean_position(mean, pairs_per_bucket) };
-        accesses + extra
-    }
-}
-
-/// One in this many pairs is read.
-pub(super) const STEP: usize = 3;
-/// Number of the last PUTs, whose accesses are counted.
-pub(super) const PUT_SAMPLE: u64 = 8192;
 
 fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
     let puts = item.title.contains("PUT");

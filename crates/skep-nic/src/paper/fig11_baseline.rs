@@ -14,7 +14,7 @@
 use skep_store::memory::{CountingMemory, LocalMemory};
 
 use super::counted_store::Accesses;
-use super::fig11::{PUT_SAMPLE, Pairs, STEP};
+use super::fig11_pairs::{PUT_SAMPLE, Pairs, STEP};
 use crate::baseline::cuckoo::Cuckoo;
 use crate::baseline::hopscotch::Hopscotch;
 use crate::baseline::{Presence, Put, SLOTS_PER_LINE, drive};

@@ -22,6 +22,7 @@ mod fig09;
 mod fig10;
 mod fig11;
 mod fig11_baseline;
+mod fig11_pairs;
 mod fig12;
 mod fig13a;
 mod fig13b;
