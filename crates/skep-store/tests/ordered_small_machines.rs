@@ -9,46 +9,46 @@ use loom::thread;
 
 #[path = "small_machines/memory.rs"]
 mod memory;
+#[path = "small_machines/space.rs"]
+mod space;
 #[path = "small_machines/sync.rs"]
 mod sync;
 
-use memory::{frame, header, space};
+#[path = "../src/ordered/node"]
+mod node {
+    #[expect(dead_code, reason = "the models have no log bytes")]
+    pub(crate) mod lock;
+}
 
-#[expect(dead_code, reason = "the models count no pairs")]
-#[path = "../src/ordered/epoch.rs"]
-mod epoch;
-#[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
-#[path = "../src/ordered/garbage.rs"]
-mod garbage;
-#[expect(unreachable_pub, reason = "the store exports limits and figures")]
-#[path = "../src/ordered/lease.rs"]
-mod lease;
-#[expect(dead_code, reason = "the models have no log bytes")]
-#[path = "../src/ordered/lock.rs"]
-mod lock;
+#[path = "../src/ordered/version"]
+mod version {
+    #[expect(dead_code, reason = "the models count no pairs")]
+    pub(crate) mod epoch;
+    #[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
+    pub(crate) mod garbage;
+    #[expect(unreachable_pub, reason = "the store exports limits and figures")]
+    pub(crate) mod lease;
+    #[expect(dead_code, reason = "the models take no memory from the space")]
+    pub(crate) mod reclaim;
+    #[expect(dead_code, reason = "the models make no version deltas")]
+    pub(crate) mod versions;
+}
+
 #[path = "ordered_small_machines/moving.rs"]
 mod moving;
-#[path = "../src/ordered/page_table.rs"]
-mod page_table;
-#[expect(dead_code, reason = "the models take no memory from the space")]
-#[path = "../src/ordered/reclaim.rs"]
-mod reclaim;
-#[expect(dead_code, reason = "the models make no version deltas")]
-#[path = "../src/ordered/version.rs"]
-mod version;
 
 use std::time::{Duration, Instant};
 
-use epoch::{Epochs, Guard, Tag};
-use frame::Replaced;
-use garbage::{Garbage, GarbageList};
-use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseReading, LeaseStatistics, Leases};
-use lock::State;
-use page_table::PageTable;
-use reclaim::Reclaimer;
+use memory::frame_state::Replaced;
+use memory::page_table::PageTable;
+use node::lock::State;
 use space::Space;
 use sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
-use version::Versions;
+use version::epoch::{Epochs, Guard, Tag};
+use version::garbage::{Garbage, GarbageList};
+use version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseReading, LeaseStatistics, Leases};
+use version::reclaim::Reclaimer;
+use version::versions::Versions;
 
 /// Owner and secret of leases.
 const OWNER: u64 = 1;

@@ -3,10 +3,10 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::epoch::{Epochs, Tag};
-use super::lock::State;
-use super::page_table::PageTable;
+use super::memory::page_table::PageTable;
+use super::node::lock::State;
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use super::version::epoch::{Epochs, Tag};
 use super::{Bytes, NEW, OLD, REUSED, control, model};
 
 const THIRD: u32 = 2;

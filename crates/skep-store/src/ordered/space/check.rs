@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{BLOCK_GRANULES, CHUNK_GRANULES, GRANULES_UNUSED, Granules, Owner, Space};
+use super::super::memory::number::{CHUNK_GRANULES, GRANULES_UNUSED};
+use super::{BLOCK_GRANULES, Granules, Owner, Space};
 
 impl Space {
     /// Checks that each granule is free, or one frame's, or waits to be free; that these frames, by their first granules, are
     /// all that can be moved; and that chunks are counted and in the lists where they belong.
-    pub(in super::super) fn check(&self, frames: &HashMap<u32, (usize, Owner)>) {
+    pub(crate) fn check(&self, frames: &HashMap<u32, (usize, Owner)>) {
         let (mut owned, mut used, mut moved, mut touched, mut free_blocks) = (0, 0, 0, 0, 0);
         for (place, chunk) in (0_u32..).zip(&self.chunks) {
             let start = place * CHUNK_GRANULES;

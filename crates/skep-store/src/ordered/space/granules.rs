@@ -9,10 +9,8 @@
 //! first free run of its size begins takes granules of one free block at most: either the run begins with a block, or the
 //! granule before it is in use, and then the block that it begins in is not free.
 
-use super::super::frame::GRANULE_MAX;
+use super::super::memory::number::{CHUNK_GRANULES, GRANULE_MAX};
 
-/// Granules of a chunk.
-pub(in super::super) const CHUNK_GRANULES: u32 = 512;
 /// Granules of a block.
 pub(super) const BLOCK_GRANULES: u32 = GRANULE_MAX as u32;
 /// Blocks of a chunk.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::super::frame::{FreeFrame, GRANULE_MAX};
-use super::super::header::Lid;
-use super::{BLOCK_GRANULES, BLOCKS_FOR_DELETE, BLOCKS_FOR_NODES, CHUNK_GRANULES, Claim, Owner, Space};
+use super::super::memory::frame_state::FreeFrame;
+use super::super::memory::number::{CHUNK_GRANULES, GRANULE_MAX, Lid};
+use super::{BLOCK_GRANULES, BLOCKS_FOR_DELETE, BLOCKS_FOR_NODES, Claim, Owner, Space};
 use crate::naive::{SplitMix64, test_seeds};
 
 /// Frames of a space, as they would be a tree's: each has a LID of its own.

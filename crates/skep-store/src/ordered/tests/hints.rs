@@ -1,8 +1,8 @@
 //! Child hints: whatever they say, reads find what is there, and whoever comes by makes them right.
 
-use super::super::header::{FrameNumber, Lid};
-use super::super::interior;
-use super::super::window::Target;
+use super::super::key_head::Target;
+use super::super::memory::number::{FrameNumber, Lid};
+use super::super::node::interior;
 use super::super::{OrderedSettings, OrderedStore, Session};
 use skep_core::operation::{PutCondition, Reply};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::edit::Edits;
-use super::super::header::Lid;
-use super::super::segment::Segment;
-use super::super::shortcut::Shortcuts;
-use super::super::sorted::{Part, Sorted};
-use super::super::window::Target;
+use super::super::key_head::Target;
+use super::super::leaf::build::{Part, Sorted};
+use super::super::leaf::edit::Edits;
+use super::super::memory::number::Lid;
+use super::super::node::segment::Segment;
+use super::super::node::shortcut::Shortcuts;
 use super::super::{LogBlock, OrderedSettings, OrderedStore, Range, Session};
 use crate::naive::{SplitMix64, test_seeds};
 use skep_core::operation::{PutCondition, Reply};

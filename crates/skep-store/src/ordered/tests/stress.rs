@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::super::window::Target;
+use super::super::key_head::Target;
 use super::super::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use super::history::{History, Scan, Write};
 use crate::naive::{SplitMix64, test_seeds};
