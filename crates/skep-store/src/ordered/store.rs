@@ -1,8 +1,8 @@
-//! The tree: what all sessions share, and how a node is found in it (Honeycomb, sections 3.1 to 3.3).
+//! The tree: the state that all sessions share (Honeycomb, sections 3.1 and 3.2).
 
 use std::time::Duration;
 
-use super::key_head::encoding::Scale;
+use super::key_head::encoding::Encoding;
 use super::leaf::build::LeafPlan;
 use super::memory::frame_state::FreeFrame;
 use super::memory::number::{FrameNumber, Lid};
@@ -19,38 +19,38 @@ use crate::memory::RegionError;
 
 /// Most sessions at a time.
 pub const SESSION_COUNT_MAX: usize = 128;
-/// Most writes between taking a version and being readable.
+/// Most writes between allocating a version and being readable.
 const WRITES_IN_FLIGHT_MAX: usize = 1024;
-/// The part of the region that garbage may take while leases hold it.
+/// One in this many bytes of the region may be garbage that leases pin.
 const GARBAGE_PART: u64 = 8;
 
-/// How an ordered store is set up.
+/// The settings of an ordered store.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedSettings {
-    /// Bytes of its region. The page table comes on top: four bytes for each node.
+    /// Bytes of its region. The page table takes four more bytes for each node.
     pub memory: u64,
-    /// When a leaf's log is merged: less of it makes reads faster and writes slower.
+    /// The size of a leaf's log. A smaller log makes reads faster and writes slower.
     pub log_block: LogBlock,
-    /// Whether there are versions, which make scans and batches snapshots. Without them writers do not meet in two words
-    /// that all share, and every single get, put and delete is linearizable as before. But a scan or a batch is none of
-    /// one moment: each leaf is read as it was at some moment while the scan ran. Keys still come in order and each at most
-    /// once, a pair that was there all the while is shown, and a pair that was never there is not; of two writes to different
-    /// leaves, a scan may show the later without the earlier. Leases are refused as expired.
+    /// True for versions, which make scans and batches snapshots. Without versions writers do not share two words.
+    /// Single gets, puts and deletes are linearizable as before, but a scan or a batch shows no single moment: each
+    /// leaf is read as it was at some moment of the scan. Keys come in order, each at most once. A pair that existed
+    /// during the whole scan is shown; a pair that never existed is not. Of two writes to different leaves, a scan may
+    /// show only the later one. Leases are refused as expired.
     pub mvcc: bool,
-    /// How long a lease is kept without being read.
+    /// The time for which a lease is kept without being read.
     pub lease_time: Duration,
-    /// A secret that the numbers of leases are made of. Who does not know it cannot guess them.
+    /// A secret that the numbers of leases are made from, so that they cannot be guessed.
     pub lease_seed: u64,
 }
 
 impl OrderedSettings {
-    /// The paper's settings, with a region of this size.
+    /// Returns the paper's settings, with a region of this size.
     pub fn new(memory: u64) -> Self {
         OrderedSettings { memory, log_block: LogBlock::default(), mvcc: true, lease_time: LEASE_TIME, lease_seed: 0 }
     }
 }
 
-/// An ordered store, to be shared by reference. Threads work on it through [`Session`](super::Session)s.
+/// An ordered store, shared by reference. Each thread uses it through a [`Session`](super::Session).
 #[derive(Debug)]
 pub struct OrderedStore<T: Trace = Untraced> {
     pub(crate) frames: Frames<T>,
@@ -60,12 +60,12 @@ pub struct OrderedStore<T: Trace = Untraced> {
     pressure: Pressure,
 }
 
-/// Figures of an ordered store.
+/// Statistics of an ordered store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderedStatistics {
-    /// What frames and LIDs take.
+    /// Frames and LIDs.
     pub space: SpaceStatistics,
-    /// Bytes that wait for operations under way to end, as far as their writers have handed them over.
+    /// Bytes that wait for operations in flight to end, once their writers have handed them over.
     pub garbage_bytes: u64,
     /// Levels of the tree, leaves included.
     pub height: u32,
@@ -73,8 +73,8 @@ pub struct OrderedStatistics {
     pub leases: LeaseStatistics,
 }
 
-/// How the space was when a frame was last taken, for those who do not have its lock. On a line of its own: every write reads
-/// it, and the locks beside it change.
+/// The state of the space when a frame was last allocated, for threads without its lock. On a line of its own: every
+/// write reads it, and the locks next to it change.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Pressure {
@@ -84,7 +84,7 @@ struct Pressure {
 
 impl Pressure {
     fn note(&self, space: &Space) {
-        // Most of the time it stays as it is, and the line stays in the caches of all.
+        // It seldom changes, so the line stays in the caches of all cores.
         for (word, now) in [(&self.is_scarce, space.is_scarce()), (&self.has_values, space.has_values())] {
             if word.load(Ordering::Relaxed) != u32::from(now) {
                 word.store(u32::from(now), Ordering::Relaxed);
@@ -94,22 +94,22 @@ impl Pressure {
 }
 
 impl OrderedStore {
-    /// An empty store in a region of its own, reserved but not touched.
+    /// Creates an empty store in a region of its own, reserved but not touched.
     pub fn new(settings: &OrderedSettings) -> Result<Self, RegionError> {
         Self::with_trace(settings, Untraced)
     }
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// An empty store that tells what it reads.
+    /// Creates an empty store that reports its reads.
     pub fn with_trace(settings: &OrderedSettings, trace: T) -> Result<Self, RegionError> {
-        let granule_count = Space::granule_count(settings.memory)?;
-        let frames = Frames::new(granule_count, trace)?;
-        let mut space = Space::new(granule_count);
+        let unit_count = Space::unit_count(settings.memory)?;
+        let frames = Frames::new(unit_count, trace)?;
+        let mut space = Space::new(unit_count);
         let plan = LeafPlan::of_pairs(Vec::new(), settings.log_block).expect("no pairs fit a leaf");
-        let frame = space.allocate(plan.granules(), Claim::Growth).expect("a region has room for a leaf");
+        let frame = space.allocate(plan.units(), Claim::Growth).expect("a region has room for a leaf");
         space.give(frame.number(), Owner::Node(Lid::ROOT));
-        let root = plan.build(frames.build(frame), Lid::ROOT, Scale::between(None, None), (None, None), None);
+        let root = plan.build(frames.build(frame), Lid::ROOT, Encoding::between(None, None), (None, None), None);
         frames.publish(Lid::ROOT, &root);
         Ok(OrderedStore {
             frames,
@@ -125,18 +125,18 @@ impl<T: Trace> OrderedStore<T> {
         })
     }
 
-    /// Touches every page of its region at once, if the kernel can (Linux 5.14 and newer); else they are touched as it
-    /// fills.
+    /// Touches every page of its region at once, if the kernel can (Linux 5.14 and newer). Otherwise pages are touched
+    /// as it fills.
     pub fn prefault(&self) {
         self.frames.prefault();
     }
 
-    /// Who is told of what is read.
+    /// Returns the observer of its reads.
     pub fn trace(&self) -> &T {
         &self.frames.trace
     }
 
-    /// Number of pairs: exact while nobody writes.
+    /// Returns the number of pairs. It is exact while there are no writers.
     pub fn pair_count(&self) -> u64 {
         self.reclaimer.epochs.pair_count()
     }
@@ -146,7 +146,7 @@ impl<T: Trace> OrderedStore<T> {
         self.reclaimer.leases.end_of_owner(&self.reclaimer.epochs, owner);
     }
 
-    /// Returns figures of the store. Each is that of a moment while they are collected.
+    /// Returns statistics of the store. They are not collected at one moment.
     pub fn statistics(&self) -> OrderedStatistics {
         let height = self.reclaimer.epochs.join().map_or(0, |mut participant| {
             let guard = participant.enter();
@@ -164,10 +164,10 @@ impl<T: Trace> OrderedStore<T> {
         self.reclaimer.space()
     }
 
-    /// A frame in the place of that of a node, which is locked.
-    pub(crate) fn allocate_for(&self, node: Node<'_, T>, granules: usize, claim: Claim) -> Option<FreeFrame> {
+    /// Allocates a frame that replaces that of a node, which is locked.
+    pub(crate) fn allocate_for(&self, node: Node<'_, T>, units: usize, claim: Claim) -> Option<FreeFrame> {
         let mut space = self.space();
-        let frame = space.allocate(granules, claim);
+        let frame = space.allocate(units, claim);
         if let Some(frame) = &frame {
             space.give(frame.number(), Owner::Node(node.lid()));
             space.retire(node.number());
@@ -176,7 +176,7 @@ impl<T: Trace> OrderedStore<T> {
         frame
     }
 
-    /// Frames of these sizes for nodes, in the place of others, which are locked. Or none at all.
+    /// Allocates frames of these sizes for nodes, which replace others that are locked. Allocates all or none.
     pub(crate) fn allocate_nodes(
         &self,
         wanted: &[(Lid, usize)],
@@ -185,8 +185,8 @@ impl<T: Trace> OrderedStore<T> {
     ) -> Option<Vec<FreeFrame>> {
         let mut space = self.space();
         let mut frames = Vec::with_capacity(wanted.len());
-        for (_, granules) in wanted {
-            match space.allocate(*granules, claim) {
+        for (_, units) in wanted {
+            match space.allocate(*units, claim) {
                 Some(frame) => frames.push(frame),
                 None => break,
             }
@@ -203,27 +203,27 @@ impl<T: Trace> OrderedStore<T> {
         Some(frames)
     }
 
-    /// Frames of these sizes and LIDs for the parts of a value, or none at all.
-    pub(crate) fn allocate_value(&self, granules: &[usize], claim: Claim) -> Option<Vec<(Lid, FreeFrame)>> {
+    /// Allocates frames of these sizes and LIDs for the parts of a value, all or none.
+    pub(crate) fn allocate_value(&self, units: &[usize], claim: Claim) -> Option<Vec<(Lid, FreeFrame)>> {
         let mut space = self.space();
-        let parts = space.allocate_value(granules, claim);
+        let parts = space.allocate_value(units, claim);
         self.pressure.note(&space);
         parts
     }
 
-    /// Whether little was free when a frame was last taken.
+    /// Returns true if memory was scarce when a frame was last allocated.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         self.pressure.is_scarce.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether any value had frames of its own when a frame was last taken.
+    /// Returns true if there was an overflow value when a frame was last allocated.
     #[inline]
     pub(crate) fn has_values(&self) -> bool {
         self.pressure.has_values.load(Ordering::Relaxed) != 0
     }
 
-    /// The newest state of a node.
+    /// Returns the newest state of a node.
     #[inline]
     pub(crate) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Node<'g, T> {
         self.frames.latest(lid, guard).open()

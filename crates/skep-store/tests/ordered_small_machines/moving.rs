@@ -51,7 +51,7 @@ impl Movable {
         drop(guard);
     }
 
-    /// Uses a frame again when nobody can reach it: another node is built there.
+    /// Uses a frame again when it is unreachable: another node is built there.
     fn reuse(&self, frame: u32, tag: &Tag) {
         if self.epochs.is_past(tag) {
             self.frames[frame as usize].set(REUSED);
@@ -72,10 +72,10 @@ impl Movable {
     }
 
     /// Drops the reference, and frees the frame that the LID names.
-    fn retire_part(&self, is_settled_late: bool) {
+    fn retire_part(&self, is_committed_late: bool) {
         let early = self.table().frame(0);
         self.is_referred_to.store(0, Ordering::Release);
-        let frame = if is_settled_late {
+        let frame = if is_committed_late {
             early
         } else {
             let mut owned = self.owned.lock();

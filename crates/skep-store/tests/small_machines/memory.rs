@@ -6,10 +6,10 @@ pub(crate) mod page_table;
 /// What the store's files find under `memory::frame_state`: a frame is a number.
 pub(crate) mod frame_state {
     #[derive(Debug)]
-    pub(crate) struct Replaced(pub(crate) u32);
+    pub(crate) struct RetiredFrame(pub(crate) u32);
 
-    impl Replaced {
-        pub(crate) fn granules(&self) -> usize {
+    impl RetiredFrame {
+        pub(crate) fn units(&self) -> usize {
             1
         }
 
@@ -21,7 +21,7 @@ pub(crate) mod frame_state {
 
 /// What the store's files find under `memory::number`.
 pub(crate) mod number {
-    pub(crate) const GRANULE_SIZE: usize = 512;
+    pub(crate) const UNIT_512_SIZE: usize = 512;
 
     #[derive(Debug)]
     pub(crate) struct Lid;

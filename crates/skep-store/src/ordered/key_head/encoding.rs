@@ -1,64 +1,65 @@
-//! Scales: how the keys of a node become windows.
+//! Key-head encodings: how the keys of a node become key heads.
 //!
 //! ```text
-//! key       prefix │ 8 bytes: a number n │ ...       the prefix is what both fences of the node begin with
-//! window    (n >> shift) − (low fence's n >> shift) − 2¹⁵            the least shift for which 16 bits hold all
-//! bits      prefix size 10 │ shift 6                   an edge has its shift as base, and this one instead of it: 63
-//! edge      low fence's n 8 │ prefix 24: three numbers as n is one
+//! key        prefix │ 8 bytes: a number n │ ...       both fences of the node begin with the prefix
+//! key head   (n >> shift) − (low fence's n >> shift) − 2¹⁵            the least shift for which 16 bits hold all
+//! bits       prefix size 10 │ shift 6               with an outer bound: `offset` is the shift, these six bits are 63
+//! bound      low fence's n 8 │ prefix 24: three numbers like n
 //! ```
 //!
-//! What a short key lacks is zero. The windows of a node's keys are spread over half of all numbers at least, wherever its
-//! fences lie, so two separators seldom have the same one.
+//! A short key is filled up with zeros. The key heads of a node's keys are spread over at least half of all numbers, so
+//! two separators seldom have the same one.
 //!
-//! A node at an end of the tree lacks a fence. In an interior node whose separators begin alike the first or the last of them
-//! stands in for it: keys beyond have the lowest or the greatest window, and the [`Edge`] in line 0 tells which keys those
-//! are. So keys may all begin with `user:` and still differ at the root.
+//! A node at an end of the tree lacks a fence. If the separators of an interior node share a prefix, its first or last
+//! separator replaces the fence. Keys beyond it have the lowest or the greatest key head; the [`OuterBound`] in line 0
+//! identifies them. So keys that all begin with `user:` still differ at the root.
 
 use std::cmp::Ordering;
 
 use super::{Target, common_size};
 use skep_core::operation::KEY_SIZE_MAX;
 
-/// By how much numbers are shifted whose range is the largest.
+/// The shift of the largest range of numbers.
 const SHIFT_MAX: u16 = 48;
 /// Bits of a shift.
 const SHIFT_BITS: u32 = 6;
-/// In the place of a shift if there is an edge.
-const EDGE: u16 = (1 << SHIFT_BITS) - 1;
+/// The shift bits of an encoding with an outer bound.
+const OUTER_BOUND: u16 = (1 << SHIFT_BITS) - 1;
 /// Bytes of a number.
 const NUMBER_SIZE: usize = size_of::<u64>();
-/// Bytes of a prefix that an edge can hold.
-const EDGE_PREFIX_SIZE_MAX: usize = 24;
-/// Words of an edge.
-pub(crate) const EDGE_WORD_COUNT: usize = 4;
+/// Most bytes of a prefix that an outer bound can hold.
+const OUTER_BOUND_PREFIX_SIZE_MAX: usize = 24;
+/// Words of an outer bound.
+pub(crate) const OUTER_BOUND_WORD_COUNT: usize = 4;
 
-const _: () = assert!(SHIFT_MAX < EDGE && KEY_SIZE_MAX < 1 << (u16::BITS - SHIFT_BITS));
-const _: () = assert!(NUMBER_SIZE + EDGE_PREFIX_SIZE_MAX == EDGE_WORD_COUNT * NUMBER_SIZE);
+const _: () = assert!(SHIFT_MAX < OUTER_BOUND && KEY_SIZE_MAX < 1 << (u16::BITS - SHIFT_BITS));
+const _: () = assert!(NUMBER_SIZE + OUTER_BOUND_PREFIX_SIZE_MAX == OUTER_BOUND_WORD_COUNT * NUMBER_SIZE);
 
-/// What makes a window of a key of a node. Two numbers that fit registers.
+/// Makes the key heads of a node's keys. Two numbers that fit registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scale {
+pub(crate) struct Encoding {
     /// Prefix size and shift.
     pub(crate) bits: u16,
-    /// What is subtracted.
-    pub(crate) base: u16,
+    /// The number that is subtracted.
+    pub(crate) offset: u16,
 }
 
-impl Scale {
-    /// That of the keys between two fences, the fences included; none at the ends of the tree.
+impl Encoding {
+    /// Returns the encoding of the keys between two fences, the fences included. A fence is `None` at an end of the
+    /// tree.
     pub(crate) fn between(low: Option<&[u8]>, high: Option<&[u8]>) -> Self {
         let prefix_size = low.zip(high).map_or(0, |(low, high)| common_size(low, high));
         let low = low.map_or(0, |low| number_after(low, prefix_size));
         let shift = shift_between(low, high.map_or(u64::MAX, |high| number_after(high, prefix_size)));
-        // The window of the low fence is the lowest.
-        let base = ((low >> shift) as u16).wrapping_sub(i16::MIN.cast_unsigned());
-        Scale { bits: (prefix_size as u16) << SHIFT_BITS | shift, base }
+        // The key head of the low fence is the lowest.
+        let offset = ((low >> shift) as u16).wrapping_sub(i16::MIN.cast_unsigned());
+        Encoding { bits: (prefix_size as u16) << SHIFT_BITS | shift, offset }
     }
 
-    /// Whether a key may lie beyond, so that the edge is needed.
+    /// Returns true if a key may be beyond the fences, so that the outer bound is needed.
     #[inline(always)]
-    pub(crate) fn has_edge(self) -> bool {
-        self.bits % (1 << SHIFT_BITS) == EDGE
+    pub(crate) fn has_outer_bound(self) -> bool {
+        self.bits % (1 << SHIFT_BITS) == OUTER_BOUND
     }
 
     #[inline(always)]
@@ -66,35 +67,35 @@ impl Scale {
         usize::from(self.bits >> SHIFT_BITS)
     }
 
-    /// The window of a target. The right end of the tree lies behind all.
+    /// Returns the key head of a target. That of the right end of the tree is the greatest.
     #[inline(always)]
-    pub(crate) fn window_of(self, target: Target<'_>) -> i16 {
-        target.key().map_or(i16::MAX, |key| self.window(key))
+    pub(crate) fn key_head_of(self, target: Target<'_>) -> i16 {
+        target.key().map_or(i16::MAX, |key| self.key_head(key))
     }
 
-    /// The window of a key between the fences. With an edge it is anything.
+    /// Returns the key head of a key between the fences. With an outer bound the result is arbitrary.
     #[inline(always)]
-    pub(crate) fn window(self, key: &[u8]) -> i16 {
-        // Both are cut to 16 bits, so their difference is right where it has not more.
+    pub(crate) fn key_head(self, key: &[u8]) -> i16 {
+        // Both are cut to 16 bits, so their difference is right if it fits 16 bits.
         let number = number_after(key, self.prefix_size());
-        ((number >> (self.bits % (1 << SHIFT_BITS))) as u16).wrapping_sub(self.base).cast_signed()
+        ((number >> (self.bits % (1 << SHIFT_BITS))) as u16).wrapping_sub(self.offset).cast_signed()
     }
 }
 
-/// The least shift after which 16 bits hold the difference.
+/// Returns the least shift after which 16 bits hold the difference.
 fn shift_between(low: u64, high: u64) -> u16 {
     let fits = |shift: &u16| (high >> shift) - (low >> shift) <= u64::from(u16::MAX);
     (0..SHIFT_MAX).find(fits).unwrap_or(SHIFT_MAX)
 }
 
-/// The eight bytes of a key after `prefix_size` of them as a number.
+/// Returns the eight bytes of a key after `prefix_size` of them as a number.
 #[inline(always)]
 fn number_after(key: &[u8], prefix_size: usize) -> u64 {
     let bytes = key.get(prefix_size..).and_then(<[u8]>::first_chunk);
     bytes.map_or_else(|| number_of_last(key, prefix_size), |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The same if there are fewer.
+/// Does the same for a key that has fewer bytes.
 #[inline(never)]
 fn number_of_last(key: &[u8], prefix_size: usize) -> u64 {
     if let Some(last) = key.last_chunk() {
@@ -102,39 +103,39 @@ fn number_of_last(key: &[u8], prefix_size: usize) -> u64 {
         return u64::from_be_bytes(*last).checked_shl(lacking * u8::BITS).unwrap_or(0);
     }
     let bytes = key.get(prefix_size..).unwrap_or(&[]).iter();
-    bytes.zip(1..).map(|(byte, place)| u64::from(*byte) << (u64::BITS - place * u8::BITS)).sum()
+    bytes.zip(1..).map(|(byte, index)| u64::from(*byte) << (u64::BITS - index * u8::BITS)).sum()
 }
 
-/// The scale of an interior node that lacks a fence, and where its keys go beyond it.
+/// The encoding of an interior node that lacks a fence, and the bound beyond which keys may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
-    scale: Scale,
-    words: [u64; EDGE_WORD_COUNT],
+pub(crate) struct OuterBound {
+    encoding: Encoding,
+    words: [u64; OUTER_BOUND_WORD_COUNT],
 }
 
-impl Edge {
-    /// That of a node whose fences, or what stands in for them, are these.
+impl OuterBound {
+    /// Returns the encoding of a node between these fences or their replacements.
     fn between(low: &[u8], high: &[u8]) -> Self {
-        let prefix_size = common_size(low, high).min(EDGE_PREFIX_SIZE_MAX);
+        let prefix_size = common_size(low, high).min(OUTER_BOUND_PREFIX_SIZE_MAX);
         let number = number_after(low, prefix_size);
         let shift = shift_between(number, number_after(high, prefix_size));
-        let part = |place: usize| number_after(&low[..prefix_size], place * NUMBER_SIZE);
-        Edge {
-            scale: Scale { bits: (prefix_size as u16) << SHIFT_BITS | EDGE, base: shift },
+        let part = |index: usize| number_after(&low[..prefix_size], index * NUMBER_SIZE);
+        OuterBound {
+            encoding: Encoding { bits: (prefix_size as u16) << SHIFT_BITS | OUTER_BOUND, offset: shift },
             words: [number, part(0), part(1), part(2)],
         }
     }
 
     #[inline]
-    pub(crate) fn of_words(scale: Scale, words: [u64; EDGE_WORD_COUNT]) -> Self {
-        Edge { scale, words }
+    pub(crate) fn of_words(encoding: Encoding, words: [u64; OUTER_BOUND_WORD_COUNT]) -> Self {
+        OuterBound { encoding, words }
     }
 
-    /// The window of any key.
+    /// Returns the key head of any key.
     #[inline]
-    pub(crate) fn window(&self, key: &[u8]) -> i16 {
+    pub(crate) fn key_head(&self, key: &[u8]) -> i16 {
         let [low, prefix @ ..] = &self.words;
-        let (prefix_size, mut compared) = (self.scale.prefix_size(), 0);
+        let (prefix_size, mut compared) = (self.encoding.prefix_size(), 0);
         for part in prefix {
             if compared >= prefix_size {
                 break;
@@ -146,53 +147,55 @@ impl Edge {
                 Ordering::Equal => compared += NUMBER_SIZE,
             }
         }
-        let shift = self.scale.base;
+        let shift = self.encoding.offset;
         let above = (number_after(key, prefix_size).max(*low) >> shift) - (low >> shift);
         (above.min(u64::from(u16::MAX)) as u16).wrapping_add(i16::MIN.cast_unsigned()).cast_signed()
     }
 }
 
-/// What makes windows of the separators of an interior node.
+/// Makes the key heads of an interior node's separators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InteriorScale {
+pub(crate) enum InteriorEncoding {
     /// Between two fences, or over all keys.
-    Inner(Scale),
-    /// At an end of the tree, of keys that begin alike.
-    Outer(Edge),
+    Inner(Encoding),
+    /// At an end of the tree, for keys that share a prefix.
+    Outer(OuterBound),
 }
 
-impl InteriorScale {
-    /// That of a node between two fences, none at the ends of the tree, whose first and last separators are these.
+impl InteriorEncoding {
+    /// Returns the encoding of a node between two fences, `None` at the ends of the tree, with this first and last
+    /// separator.
     pub(crate) fn new(fences: (Option<&[u8]>, Option<&[u8]>), first: &[u8], last: &[u8]) -> Self {
         let (low, high) = (fences.0.unwrap_or(first), fences.1.unwrap_or(last));
         let is_inner = fences.0.is_some() && fences.1.is_some();
-        // Separators that differ in their first byte fill enough of all windows, and one alone is as soon compared itself.
+        // Separators that differ in their first byte use enough of all key heads. A single separator is compared itself
+        // as fast.
         if is_inner || common_size(low, high) == 0 || low == high {
-            InteriorScale::Inner(Scale::between(fences.0, fences.1))
+            InteriorEncoding::Inner(Encoding::between(fences.0, fences.1))
         } else {
-            InteriorScale::Outer(Edge::between(low, high))
+            InteriorEncoding::Outer(OuterBound::between(low, high))
         }
     }
 
-    pub(crate) fn scale(&self) -> Scale {
+    pub(crate) fn encoding(&self) -> Encoding {
         match self {
-            InteriorScale::Inner(scale) => *scale,
-            InteriorScale::Outer(edge) => edge.scale,
+            InteriorEncoding::Inner(encoding) => *encoding,
+            InteriorEncoding::Outer(outer_bound) => outer_bound.encoding,
         }
     }
 
-    pub(crate) fn window(&self, key: &[u8]) -> i16 {
+    pub(crate) fn key_head(&self, key: &[u8]) -> i16 {
         match self {
-            InteriorScale::Inner(scale) => scale.window(key),
-            InteriorScale::Outer(edge) => edge.window(key),
+            InteriorEncoding::Inner(encoding) => encoding.key_head(key),
+            InteriorEncoding::Outer(outer_bound) => outer_bound.key_head(key),
         }
     }
 
-    /// The words of the edge, zero if there is none.
-    pub(crate) fn edge_words(&self) -> [u64; EDGE_WORD_COUNT] {
+    /// Returns the words of the outer bound, zeros if there is none.
+    pub(crate) fn outer_bound_words(&self) -> [u64; OUTER_BOUND_WORD_COUNT] {
         match self {
-            InteriorScale::Inner(_) => [0; EDGE_WORD_COUNT],
-            InteriorScale::Outer(edge) => edge.words,
+            InteriorEncoding::Inner(_) => [0; OUTER_BOUND_WORD_COUNT],
+            InteriorEncoding::Outer(outer_bound) => outer_bound.words,
         }
     }
 }
@@ -204,38 +207,41 @@ mod tests {
 
     use super::*;
 
-    /// A window as a number from 0 on.
-    fn from_zero(window: i16) -> i32 {
-        i32::from(window) - i32::from(i16::MIN)
+    /// Returns a key head as a number from 0 on.
+    fn from_zero(key_head: i16) -> i32 {
+        i32::from(key_head) - i32::from(i16::MIN)
     }
 
     #[test]
     fn windows_are_drawn_from_the_bytes_behind_the_prefix() {
         let keys: [&[u8]; 7] = [b"p", b"p\0", b"p\0\0z", b"pa", b"pab", b"pb", b"p\xff\xff\xff"];
-        let windows = keys.map(|key| from_zero(Scale::between(None, None).window(key)));
-        assert_eq!(windows, [0x7000, 0x7000, 0x7000, 0x7061, 0x7061, 0x7062, 0x70ff]);
+        let key_heads = keys.map(|key| from_zero(Encoding::between(None, None).key_head(key)));
+        assert_eq!(key_heads, [0x7000, 0x7000, 0x7000, 0x7061, 0x7061, 0x7062, 0x70ff]);
         let keys = [&b"pa"[..], b"pa\0\0", b"pa\x01\0", b"pab", b"pb", b"pb\0zzzzzzzzz", b"pc"];
-        let windows = keys.map(|key| from_zero(Scale::between(Some(b"pa"), Some(b"pc")).window(key)));
-        assert_eq!(windows, [0, 0, 0x40, 0x1880, 0x4000, 0x401e, 0x8000]);
+        let key_heads = keys.map(|key| from_zero(Encoding::between(Some(b"pa"), Some(b"pc")).key_head(key)));
+        assert_eq!(key_heads, [0, 0, 0x40, 0x1880, 0x4000, 0x401e, 0x8000]);
     }
 
     #[test]
     fn scales_and_edges_lie_as_they_are_drawn() {
-        let scale = Scale::between(Some(b"pa"), Some(b"pc"));
-        assert_eq!((scale.bits, scale.base), (1 << 6 | 42, (0x61 << 14) as u16 ^ 0x8000));
-        let edge = InteriorScale::new((None, None), b"user:name:3", b"user:name:7");
-        assert_eq!((edge.scale().bits, edge.scale().base), (10 << 6 | 63, 43));
+        let encoding = Encoding::between(Some(b"pa"), Some(b"pc"));
+        assert_eq!((encoding.bits, encoding.offset), (1 << 6 | 42, (0x61 << 14) as u16 ^ 0x8000));
+        let outer_bound = InteriorEncoding::new((None, None), b"user:name:3", b"user:name:7");
+        assert_eq!((outer_bound.encoding().bits, outer_bound.encoding().offset), (10 << 6 | 63, 43));
         let number = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
-        assert_eq!(edge.edge_words(), [number(b"3\0\0\0\0\0\0\0"), number(b"user:nam"), number(b"e:\0\0\0\0\0\0"), 0]);
+        assert_eq!(
+            outer_bound.outer_bound_words(),
+            [number(b"3\0\0\0\0\0\0\0"), number(b"user:nam"), number(b"e:\0\0\0\0\0\0"), 0]
+        );
     }
 
     #[test]
     fn keys_beyond_an_edge_have_the_outermost_windows() {
-        let edge = InteriorScale::new((None, None), b"user:3", b"user:7");
-        assert!(edge.scale().has_edge());
+        let outer_bound = InteriorEncoding::new((None, None), b"user:3", b"user:7");
+        assert!(outer_bound.encoding().has_outer_bound());
         let keys = [&b""[..], b"use", b"user:", b"user:2", b"user:3", b"user:5", b"user:7", b"user:8", b"v", b"user;"];
-        let windows = keys.map(|key| from_zero(edge.window(key)));
-        assert_eq!(windows, [0, 0, 0, 0, 0, 0x4000, 0x8000, 0xa000, 0xffff, 0xffff]);
+        let key_heads = keys.map(|key| from_zero(outer_bound.key_head(key)));
+        assert_eq!(key_heads, [0, 0, 0, 0, 0, 0x4000, 0x8000, 0xa000, 0xffff, 0xffff]);
     }
 
     #[test]
@@ -244,27 +250,32 @@ mod tests {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         for round in 0..20_000 {
             let key = |random: &mut Xoshiro256PlusPlus| -> Vec<u8> {
-                let mut key =
-                    [&b""[..], b"p", b"a prefix longer than an edge can hold"][random.random_range(0..3)].to_vec();
+                let mut key = [&b""[..], b"p", b"a prefix longer than an outer bound can hold"]
+                    [random.random_range(0..3)]
+                .to_vec();
                 let size = random.random_range(1..14);
                 key.extend((0..size).map(|_| [0, 1, 0x7f, 0xff][random.random_range(0..4)]));
                 key
             };
             let mut keys: Vec<Vec<u8>> = (0..8).map(|_| key(&mut random)).collect();
             keys.sort();
-            let scale = Scale::between(Some(&keys[0]), Some(&keys[7]));
-            let windows: Vec<i16> = keys.iter().map(|key| scale.window(key)).collect();
+            let encoding = Encoding::between(Some(&keys[0]), Some(&keys[7]));
+            let key_heads: Vec<i16> = keys.iter().map(|key| encoding.key_head(key)).collect();
             let context = format!("seed {seed} round {round}: {keys:x?}");
-            assert!(windows.is_sorted(), "{context}: {scale:?} {windows:?}");
-            assert_eq!(windows[0], i16::MIN, "{context}: {scale:?}");
-            assert!(scale.bits.is_multiple_of(1 << SHIFT_BITS) || windows[7] >= 0, "{context}: {scale:?} {windows:?}");
+            assert!(key_heads.is_sorted(), "{context}: {encoding:?} {key_heads:?}");
+            assert_eq!(key_heads[0], i16::MIN, "{context}: {encoding:?}");
+            assert!(
+                encoding.bits.is_multiple_of(1 << SHIFT_BITS) || key_heads[7] >= 0,
+                "{context}: {encoding:?} {key_heads:?}"
+            );
 
             let fence =
-                |place: usize, random: &mut Xoshiro256PlusPlus| random.random_bool(0.5).then(|| keys[place].as_slice());
+                |index: usize, random: &mut Xoshiro256PlusPlus| random.random_bool(0.5).then(|| keys[index].as_slice());
             let fences = (fence(0, &mut random), fence(7, &mut random));
-            let scale = InteriorScale::new(fences, &keys[random.random_range(1..4)], &keys[random.random_range(4..7)]);
-            let windows: Vec<i16> = keys.iter().map(|key| scale.window(key)).collect();
-            assert!(windows.is_sorted(), "{context}: {fences:x?} {scale:?} {windows:?}");
+            let encoding =
+                InteriorEncoding::new(fences, &keys[random.random_range(1..4)], &keys[random.random_range(4..7)]);
+            let key_heads: Vec<i16> = keys.iter().map(|key| encoding.key_head(key)).collect();
+            assert!(key_heads.is_sorted(), "{context}: {fences:x?} {encoding:?} {key_heads:?}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Building a leaf: a sorted block, with room for a log block behind it (Honeycomb, section 3.4).
+//! Builds a leaf: a sorted block, followed by room for a log block (Honeycomb, section 3.4).
 //!
 //! ```text
-//! parts ─ plan ─▶ shortcut block │ segment │ segment ...     a part is a segment that is kept, perhaps edited, or items
-//! leaf, edits ──▶ the same sorted block, other values        all edits put values in the places of others of their sizes
+//! parts ─ plan ─▶ shortcut block │ segment │ segment ...     a part: a segment, kept or edited; or items
+//! leaf, edits ──▶ the same sorted block, other values        all edits replace values by others of the same sizes
 //! ```
 
 use std::ops::Range;
 
-use super::super::key_head::encoding::Scale;
+use super::super::key_head::encoding::Encoding;
 use super::super::memory::frame_state::SealedFrame;
-use super::super::memory::number::{FRAME_SIZE_MAX, GRANULE_MAX, GRANULE_SIZE};
+use super::super::memory::number::{FRAME_SIZE_MAX, FRAME_UNITS_MAX, UNIT_512_SIZE};
 use super::super::memory::number::{FrameNumber, Lid};
 use super::super::node::builder::FrameBuilder;
 use super::super::node::division::{Division, Measure};
@@ -24,18 +24,19 @@ use crate::memory::LINE_SIZE;
 use crate::short;
 
 const MEASURE: Measure = Measure { goal: SEGMENT_SIZE_GOAL, entry_count_max: ITEM_COUNT_MAX };
-/// Bytes of a sorted block, with header and shortcut block, below which a leaf is put together with a neighbour.
+/// Bytes of header, shortcut block and sorted block below which a leaf is joined with a neighbour.
 pub(crate) const LEAF_SIZE_LOW: usize = 2048;
-/// Bytes up to which two leaves become one.
+/// Most bytes of a leaf that two leaves are joined into.
 pub(crate) const LEAF_SIZE_MERGED_MAX: usize = 6144;
 const _: () = assert!(LEAF_SIZE_MERGED_MAX + LogBlock::SIZE_MAX <= FRAME_SIZE_MAX);
 
-/// What a segment is made of.
+/// The source of a segment.
 #[derive(Clone, Debug)]
 pub(crate) enum Part<'a> {
-    /// Segment `number` of the leaf before, its bytes and boundary key.
+    /// Segment `number` of the present leaf: its bytes and boundary key.
     Kept { number: usize, bytes: &'a [u8], first_key: &'a [u8] },
-    /// Some items of such a segment, and edits that make it of this size; `first_key` is that of the first of these items.
+    /// Some items of such a segment, and edits that give it this size. `first_key` is the key of the first of these
+    /// items.
     Edited {
         number: usize,
         bytes: &'a [u8],
@@ -48,7 +49,7 @@ pub(crate) enum Part<'a> {
     Written(Range<usize>),
 }
 
-/// What a sorted block is made of.
+/// The source of a sorted block.
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted<'a> {
     pub(crate) parts: Vec<Part<'a>>,
@@ -57,17 +58,17 @@ pub(crate) struct Sorted<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    /// Divides pairs into segments of similar size, or says that they do not fit one leaf.
+    /// Divides pairs into segments of similar size. Fails with the pairs if they do not fit one leaf.
     pub(crate) fn divided(items: Vec<Item<'a>>) -> Result<Self, Vec<Item<'a>>> {
-        let size = |place: usize| size_of_pair(&items[place]);
-        let Some(division) = Division::new(items.len(), MEASURE, size, |place| items[place].key.len()) else {
+        let size = |index: usize| size_of_pair(&items[index]);
+        let Some(division) = Division::new(items.len(), MEASURE, size, |index| items[index].key.len()) else {
             return Err(items);
         };
         let parts = (0..division.segment_count()).map(|segment| Part::Written(division.entries(segment))).collect();
         Ok(Sorted { parts, items, edits: &[] })
     }
 
-    /// The first key of a part that is not the leaf's first.
+    /// Returns the first key of a part that is not the leaf's first.
     fn first_key(&self, part: &Part<'a>) -> &'a [u8] {
         match part {
             Part::Kept { first_key, .. } | Part::Edited { first_key, .. } => first_key,
@@ -75,7 +76,7 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// Its bytes, behind other parts.
+    /// Returns the bytes of a part.
     pub(crate) fn size_of(&self, part: &Part<'_>, has_boundary: bool) -> usize {
         match part {
             Part::Kept { bytes, .. } => bytes.len(),
@@ -85,18 +86,18 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// How parts lie in a leaf.
+/// The layout of parts in a leaf.
 #[derive(Clone, Debug)]
 pub(crate) struct LeafPlan<'a> {
     sorted: Sorted<'a>,
     starts: [usize; SEGMENT_COUNT_MAX],
-    /// Where the log block begins.
+    /// The offset of the log block.
     end: usize,
     log_block: LogBlock,
 }
 
 impl<'a> LeafPlan<'a> {
-    /// Plans a leaf with room for a log block. Gives back what is too large for it.
+    /// Plans a leaf with room for a log block. Fails with the sorted block if it is too large.
     pub(crate) fn new(sorted: Sorted<'a>, log_block: LogBlock) -> Result<Self, Sorted<'a>> {
         let firsts = sorted.parts[1..].iter().map(|part| sorted.first_key(part));
         let mut end = shortcut::end_of_boundaries(firsts).expect("boundary keys fit");
@@ -112,24 +113,24 @@ impl<'a> LeafPlan<'a> {
         Ok(LeafPlan { sorted, starts, end, log_block })
     }
 
-    /// Plans a leaf of these pairs, in segments of similar size. Gives back what does not fit one.
+    /// Plans a leaf of these pairs, in segments of similar size. Fails with the pairs if they do not fit one leaf.
     pub(crate) fn of_pairs(items: Vec<Item<'a>>, log_block: LogBlock) -> Result<Self, Vec<Item<'a>>> {
         LeafPlan::new(Sorted::divided(items)?, log_block).map_err(|sorted| sorted.items)
     }
 
-    /// The pairs that it was planned of.
+    /// Returns the pairs of a plan that was made of pairs.
     pub(crate) fn pairs(&self) -> &[Item<'a>] {
         &self.sorted.items
     }
 
-    /// Bytes of header, shortcut block and sorted block.
+    /// Returns the bytes of header, shortcut block and sorted block.
     pub(crate) fn size(&self) -> usize {
         self.end
     }
 
-    /// Granules that the leaf takes.
-    pub(crate) fn granules(&self) -> usize {
-        granules(self.end, self.log_block)
+    /// Returns the units of the leaf's frame.
+    pub(crate) fn units(&self) -> usize {
+        units(self.end, self.log_block)
     }
 
     /// Writes the leaf.
@@ -137,7 +138,7 @@ impl<'a> LeafPlan<'a> {
         &self,
         mut frame: FrameBuilder<'_>,
         lid: Lid,
-        scale: Scale,
+        encoding: Encoding,
         siblings: (Option<Lid>, Option<Lid>),
         old: Option<FrameNumber>,
     ) -> SealedFrame {
@@ -147,28 +148,29 @@ impl<'a> LeafPlan<'a> {
         for (first, part) in firsts.iter_mut().zip(&sorted.parts[1..]) {
             *first = sorted.first_key(part);
         }
-        let window = |key: &[u8]| scale.window(key);
-        shortcut::write(frame.bytes(), scale, window, &firsts[..count - 1], &self.starts[..count]);
-        for (place, (part, start)) in sorted.parts.iter().zip(&self.starts).enumerate() {
+        let key_head = |key: &[u8]| encoding.key_head(key);
+        shortcut::write(frame.bytes(), encoding, key_head, &firsts[..count - 1], &self.starts[..count]);
+        for (index, (part, start)) in sorted.parts.iter().zip(&self.starts).enumerate() {
             let to = &mut frame.bytes()[*start..];
             match part {
-                Part::Written(items) => segment::write(to, &sorted.items[items.clone()], place > 0),
+                Part::Written(items) => segment::write(to, &sorted.items[items.clone()], index > 0),
                 Part::Kept { bytes, .. } => to[..bytes.len()].copy_from_slice(bytes),
                 Part::Edited { number, bytes, items, edits, .. } => {
                     edit::write(to, bytes, *number > 0, items.clone(), &sorted.edits[edits.clone()]);
                 }
             }
         }
-        frame.seal_leaf(lid, Extent::new(old, self.end, scale), siblings)
+        frame.seal_leaf(lid, Extent::new(old, self.end, encoding), siblings)
     }
 }
 
-/// Granules of a leaf whose sorted block ends here. One that has grown while memory was full may leave less for its log.
-pub(crate) fn granules(end: usize, log_block: LogBlock) -> usize {
-    (end + log_block.size()).div_ceil(GRANULE_SIZE).min(GRANULE_MAX)
+/// Returns the units of a leaf whose sorted block ends at `end`. A leaf that has grown while memory was full may have
+/// less room for its log.
+pub(crate) fn units(end: usize, log_block: LogBlock) -> usize {
+    (end + log_block.size()).div_ceil(UNIT_512_SIZE).min(FRAME_UNITS_MAX)
 }
 
-/// Writes a leaf as another is, but for values that take the places of others.
+/// Writes a copy of a leaf in which values are replaced by others of the same sizes.
 pub(crate) fn build_in_place<T: Trace>(
     mut frame: FrameBuilder<'_>,
     leaf: Node<'_, T>,
@@ -178,16 +180,16 @@ pub(crate) fn build_in_place<T: Trace>(
     let bytes = &mut frame.bytes()[..end];
     bytes[LINE_SIZE..].copy_from_slice(leaf.read(LINE_SIZE, end - LINE_SIZE));
     for edit in edits {
-        if let (Some(item), Some(place)) = (edit.item, edit.over) {
+        if let (Some(item), Some(index)) = (edit.item, edit.over) {
             let value = item.value.bytes;
-            short::overwrite(&mut bytes[usize::from(place)..][..value.len()], value);
+            short::overwrite(&mut bytes[usize::from(index)..][..value.len()], value);
         }
     }
-    let extent = Extent::new(Some(leaf.number()), end, Shortcuts::open(leaf).scale());
+    let extent = Extent::new(Some(leaf.number()), end, Shortcuts::open(leaf).encoding());
     frame.seal_leaf(leaf.lid(), extent, (leaf.left(), leaf.right()))
 }
 
-/// What a pair counts for when segments are divided.
+/// Returns the size of a pair for the division into segments.
 pub(crate) fn size_of_pair(item: &Item<'_>) -> usize {
     item.key.len() + item.value.bytes.len() + 1
 }

@@ -1,13 +1,14 @@
-//! The pairs of a leaf in order, as of a version: its sorted block and its log together (Honeycomb, sections 3.3 and 4.3).
+//! The pairs of a leaf in order, as of a version: its sorted block and its log merged (Honeycomb, sections 3.3 and
+//! 4.3).
 //!
 //! ```text
 //! items of a segment   ├ 0 ┼ 1 ┼ 2 ┼ 3 ┼ 4 ┼ 5 ┼ 6 ┤
-//! log entries          ▲           ▲       ▲                back pointers say before which item each stands
-//!                        └── run ──┘└ run ─┘└ run ─┘        in a run one pair lies behind the other
+//! log entries          ▲           ▲       ▲                a back pointer names the item that follows the entry
+//!                        └── run ──┘└ run ─┘└ run ─┘        the pairs of a run are contiguous
 //! ```
 //!
-//! What a cursor comes to is prefetched first, as far as pairs are wanted and a few segments at a time: their lines travel
-//! together.
+//! A cursor prefetches first what it will read, as far as pairs are wanted and a few segments at a time. So cache
+//! misses overlap.
 
 use super::super::key_head::fingerprint;
 use super::super::node::frame::Node;
@@ -24,11 +25,12 @@ use crate::short;
 pub(crate) struct LeafCursor<'g, T> {
     version: u64,
     order: LogOrder,
-    /// The next entry in that order, and the item of the segment before which it stands: none if it is in a later segment.
-    place: usize,
+    /// The position of the next log entry in key order, and the item that follows it: `NO_ITEM` if it is in a later
+    /// segment.
+    position: usize,
     entry_item: usize,
-    /// The next entry in order that was not prefetched.
-    place_prefetched: usize,
+    /// The position of the next entry that was not prefetched.
+    position_prefetched: usize,
     segment: Segment<'g, T>,
     segment_index: usize,
     /// The next segment that was not prefetched.
@@ -37,26 +39,26 @@ pub(crate) struct LeafCursor<'g, T> {
     item: usize,
 }
 
-/// In the place of an item that no segment has.
+/// The item of an entry that is not in the segment.
 const NO_ITEM: usize = usize::MAX;
-/// Bytes of pairs behind a segment that are prefetched at a time: many lines travel together, and all stay resident until
-/// they are visited.
+/// Bytes of further segments that are prefetched at a time. Many misses overlap, and the lines stay in the cache until
+/// they are read.
 const AHEAD_SIZE: usize = 2048;
 
 impl<'g, T: Trace> LeafCursor<'g, T> {
-    /// Says that a cursor will begin with this segment, with all of it or with its head, and go on as far as to an end. The
-    /// lines of header and shortcut index are resident.
+    /// Prefetches the beginning of a cursor: all of a segment or its head, the log directory, and the boundary key that
+    /// decides if the range ends here. The lines of header and shortcut index are resident.
     #[inline(always)]
-    pub(crate) fn prefetch(leaf: Node<'g, T>, segment: usize, is_whole: bool, end: End<'_>) {
+    pub(crate) fn prefetch(leaf: Node<'g, T>, segment: usize, is_entire: bool, end: End<'_>) {
         if leaf.state().log_count() > 0 {
             leaf.frame().prefetch_line(leaf.log_start());
         }
         let shortcuts = Shortcuts::open(leaf);
-        match is_whole {
+        match is_entire {
             true => shortcuts.prefetch_segment(segment),
             false => leaf.frame().prefetch_line(shortcuts.segment_start(segment)),
         }
-        // Whether the range ends before the next segment is asked before anything else of that is read.
+        // The next segment is prefetched only if the range does not end before it.
         if let Some(key) = end.key()
             && segment + 1 < shortcuts.segment_count()
         {
@@ -67,18 +69,18 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Begins with the first pair of a segment. The version is at or above the leaf's.
+    /// Begins with the first pair of a segment. The version is not below the leaf's.
     #[inline(always)]
     pub(crate) fn new(leaf: Node<'g, T>, segment_index: usize, version: u64) -> Self {
-        let (order, place) = LogOrder::read_from(leaf, segment_index);
+        let (order, position) = LogOrder::read_from(leaf, segment_index);
         let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(segment_index), segment_index);
-        let entry_item = entry_item(leaf, order, place, segment_index);
+        let entry_item = entry_item(leaf, order, position, segment_index);
         LeafCursor {
             version,
             order,
-            place,
+            position,
             entry_item,
-            place_prefetched: place,
+            position_prefetched: position,
             segment,
             segment_index,
             segment_prefetched: segment_index,
@@ -86,8 +88,8 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Says that so many pairs will be visited, before an end: prefetches them and the log entries among them. If the leaf does
-    /// not have as many, the leaf to the right is next.
+    /// Prefetches up to `pair_count` pairs before an end, and the log entries among them. If the leaf has fewer,
+    /// prefetches the right sibling.
     #[inline(always)]
     pub(crate) fn prefetch_ahead(&mut self, pair_count: usize, end: End<'_>) {
         let leaf = self.leaf();
@@ -102,7 +104,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             if self.item == 0 {
                 shortcuts.prefetch_segment(self.segment_index);
             } else if self.segment.is_uniform() {
-                leaf.frame().prefetch(self.segment.place(self.item).0, size.min(size_here));
+                leaf.frame().prefetch(self.segment.layout(self.item).0, size.min(size_here));
             }
         }
         let mut next = self.segment_prefetched;
@@ -116,7 +118,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             let start = std::mem::replace(&mut end_prefetched, shortcuts.segment_end(next));
             let pairs_size = end_prefetched - start - UNIFORM_HEAD_SIZE;
             leaf.frame().prefetch(start, UNIFORM_HEAD_SIZE + size.min(pairs_size));
-            // There lies the value of the boundary key.
+            // The value of the boundary key is there.
             leaf.frame().prefetch_line(end_prefetched - SEGMENT_ALIGNMENT);
             size = size.saturating_sub(pairs_size);
             next += 1;
@@ -124,31 +126,32 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         if size > 0 && next == segment_count {
             leaf.prefetch_right();
         }
-        // That of the segment resident is one of them if its first pair is wanted.
+        // The boundary key of the present segment is needed too if its first pair is.
         let first_boundary = (self.segment_prefetched - usize::from(self.item == 0)).max(1);
         if first_boundary < next {
             shortcuts.prefetch_boundaries(first_boundary..next, self.segment.key_size());
         }
-        while self.place_prefetched < self.order.count() && self.order.segment(leaf, self.place_prefetched) < next {
-            log::prefetch(leaf, self.order.entry(self.place_prefetched));
-            self.place_prefetched += 1;
+        while self.position_prefetched < self.order.count() && self.order.segment(leaf, self.position_prefetched) < next
+        {
+            log::prefetch(leaf, self.order.entry(self.position_prefetched));
+            self.position_prefetched += 1;
         }
         self.segment_prefetched = next;
     }
 
-    /// The leaf.
+    /// Returns the leaf.
     #[inline(always)]
     pub(crate) fn leaf(&self) -> Node<'g, T> {
         self.segment.node()
     }
 
-    /// Whether no segment of the leaf lies behind this one.
+    /// Returns true if this segment is the leaf's last.
     #[inline(always)]
     pub(crate) fn is_in_last_segment(&self) -> bool {
         self.segment_index + 1 == Shortcuts::open(self.leaf()).segment_count()
     }
 
-    /// The next pair of the leaf.
+    /// Returns the next pair of the leaf.
     pub(crate) fn next(&mut self) -> Option<Item<'g>> {
         loop {
             if let Some(item) = self.next_of_segment() {
@@ -161,7 +164,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Goes on to the next segment, if it was prefetched.
+    /// Goes to the next segment if it was prefetched. Returns true if it did.
     #[inline(always)]
     pub(crate) fn next_prefetched_segment(&mut self) -> bool {
         let is_prefetched = self.segment_index + 1 < self.segment_prefetched;
@@ -171,17 +174,17 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         is_prefetched
     }
 
-    /// Goes on to the next segment, which the leaf has.
+    /// Goes to the next segment. The leaf has one.
     #[inline(always)]
     fn pass_segment(&mut self) {
         let leaf = self.leaf();
         self.segment_index += 1;
         self.segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(self.segment_index), self.segment_index);
-        self.entry_item = entry_item(leaf, self.order, self.place, self.segment_index);
+        self.entry_item = entry_item(leaf, self.order, self.position, self.segment_index);
         self.item = 0;
     }
 
-    /// The next pair of the segment, with the log entries that belong there.
+    /// Returns the next pair of the segment and its log entries.
     pub(crate) fn next_of_segment(&mut self) -> Option<Item<'g>> {
         loop {
             if self.item == self.entry_item {
@@ -196,21 +199,17 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Shows the pairs of the segment that are left, with the log entries that belong there, but no more than `left`, which
-    /// counts down, and until `visit` answers false. Whether more are wanted. Between log entries the items of a uniform
-    /// segment are a run: one lies behind the other, and nothing is to be decided.
+    /// Calls `f` with the remaining pairs of the segment and its log entries, until `f` returns false or `left`, which
+    /// counts down, is zero. Returns true if more pairs are wanted. Between log entries the items of a uniform segment
+    /// are a contiguous run, which needs no decision for each item.
     #[inline(always)]
-    pub(crate) fn visit_segment(
-        &mut self,
-        left: &mut usize,
-        visit: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
-    ) -> bool {
+    pub(crate) fn with_segment(&mut self, left: &mut usize, f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool) -> bool {
         loop {
             let end = self.entry_item.min(self.segment.count()).min(self.item.saturating_add(*left));
             *left -= end - self.item;
             while self.item < end && !self.segment.is_run_from(self.item) {
                 let Item { key, value, .. } = self.pass_item();
-                if !visit(key, value) {
+                if !f(key, value) {
                     return false;
                 }
             }
@@ -220,7 +219,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
                 while let Some((pair, others)) = run.split_at_checked(pair_size) {
                     let (key, bytes) = pair.split_at(key_size);
                     run = others;
-                    if !visit(key, Value { bytes, is_outside: false }) {
+                    if !f(key, Value { bytes, is_overflow: false }) {
                         return false;
                     }
                 }
@@ -230,39 +229,40 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             }
             if let Some(item) = self.pass_entries() {
                 *left -= 1;
-                if !visit(item.key, item.value) || *left == 0 {
+                if !f(item.key, item.value) || *left == 0 {
                     return false;
                 }
             }
         }
     }
 
-    /// The same for those pairs whose keys are admitted, which come first. False as well when there are others.
+    /// Does the same for the pairs whose keys are admitted, which are the first ones. Also returns false at a pair that
+    /// is not.
     #[inline(never)]
-    pub(crate) fn visit_up_to(
+    pub(crate) fn with_pairs_up_to(
         &mut self,
         admits: impl Fn(&[u8]) -> bool,
         left: &mut usize,
-        visit: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
         while let Some(item) = self.next_of_segment() {
             *left -= 1;
-            if !(admits(item.key) && visit(item.key, item.value)) || *left == 0 {
+            if !(admits(item.key) && f(item.key, item.value)) || *left == 0 {
                 return false;
             }
         }
         true
     }
 
-    /// The first key of the next segment of the leaf, if there is one. No pair of this segment reaches it.
+    /// Returns the first key of the leaf's next segment, if there is one. All keys of this segment are below it.
     pub(crate) fn next_boundary(&self) -> Option<&'g [u8]> {
         let shortcuts = Shortcuts::open(self.leaf());
         let next = self.segment_index + 1;
         if next < shortcuts.segment_count() { shortcuts.first_key(next) } else { None }
     }
 
-    /// Goes to the item that may be the key's, as its fingerprint tells: in most scans it is there. If there is none, behind
-    /// all, and the whole segment is prefetched.
+    /// Goes to the item that has the key's fingerprint, which is the start in most scans. Without such an item, goes to
+    /// the end and prefetches the whole segment.
     #[inline(always)]
     pub(crate) fn guess_start(&mut self, key: &[u8]) {
         let candidates = if self.segment.is_uniform() { self.segment.matching(fingerprint(key)) } else { 0 };
@@ -272,7 +272,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         }
     }
 
-    /// Passes the pairs of the segment before a start, behind [`LeafCursor::guess_start`].
+    /// Skips the pairs of the segment before a start, after [`LeafCursor::guess_start`].
     #[inline(always)]
     pub(crate) fn find_start(&mut self, start: Start<'_>) {
         let (count, item) = (self.segment.count(), self.item);
@@ -283,29 +283,29 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             _ => item,
         };
         self.item = item;
-        // Of the entries that stand before that item, those before an earlier one have lower keys than that.
+        // Among the entries before that item, those that are also before an earlier item have lower keys.
         while self.entry_item <= item {
             let is_admitted = |word| start.admits(Entry::of_word(self.leaf(), word).key);
-            if self.entry_item == item && is_admitted(self.order.word(self.leaf(), self.place)) {
+            if self.entry_item == item && is_admitted(self.order.word(self.leaf(), self.position)) {
                 break;
             }
-            self.place += 1;
-            self.entry_item = entry_item(self.leaf(), self.order, self.place, self.segment_index);
+            self.position += 1;
+            self.entry_item = entry_item(self.leaf(), self.order, self.position, self.segment_index);
         }
     }
 
-    /// The first item at or behind a start.
+    /// Returns the first item at or after a start.
     #[inline(never)]
     fn search_start(&self, start: Start<'_>) -> usize {
         let first = usize::from(self.segment_index > 0);
         let low = find::first_not_below(&self.segment, first, start.key());
-        // The boundary key was left out.
+        // The boundary key was not compared.
         let low = if low == first { 0 } else { low };
         let is_before = |item: &usize| !start.admits(pair(&self.segment, self.segment_index, *item).0);
         low + (low..self.segment.count()).take_while(is_before).count()
     }
 
-    /// The last pair of the segment whose key is admitted, as are all before it.
+    /// Returns the last pair of the segment whose key is admitted. All keys before it are admitted too.
     pub(crate) fn last_in_segment(&mut self, admits: impl Fn(&[u8]) -> bool) -> Option<Item<'g>> {
         let mut last = None;
         while let Some(item) = self.next_of_segment().filter(|item| admits(item.key)) {
@@ -314,7 +314,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         last
     }
 
-    /// Passes the next item. Its pair.
+    /// Skips the next item and returns its pair.
     #[inline(always)]
     fn pass_item(&mut self) -> Item<'g> {
         let item = self.item;
@@ -323,25 +323,25 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         Item { key, value, fingerprint: self.segment.fingerprint(item) }
     }
 
-    /// Passes the entries of the next key, which stand before the next item. Its pair, if the newest of those that can be
-    /// seen is one.
+    /// Skips the entries of the next key, which are before the next item. Returns its pair if the newest readable entry
+    /// has one.
     #[inline(never)]
     fn pass_entries(&mut self) -> Option<Item<'g>> {
         let leaf = self.leaf();
         let mut newest = None;
         loop {
-            let word = self.order.word(leaf, self.place);
+            let word = self.order.word(leaf, self.position);
             if newest.is_none() && leaf.version() + read_delta(leaf, word) <= self.version {
-                newest = Some((self.order.entry(self.place), word));
+                newest = Some((self.order.entry(self.position), word));
             }
-            self.place += 1;
+            self.position += 1;
             if !word.flags.is_followed {
                 break;
             }
         }
-        self.entry_item = entry_item(leaf, self.order, self.place, self.segment_index);
+        self.entry_item = entry_item(leaf, self.order, self.position, self.segment_index);
         let (entry, word) = newest?;
-        // An entry with the item's key is the last one before the item, and stands for it.
+        // An entry with the item's key is the last before the item, and replaces it.
         self.item += usize::from(word.flags.is_exact);
         if word.flags.is_delete {
             return None;
@@ -351,12 +351,12 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     }
 }
 
-/// The item of a segment before which the log entry at a place in their order stands, if it stands in that segment.
+/// Returns the item that follows the log entry at this position, or `NO_ITEM` if it is not in the segment.
 #[inline(always)]
-fn entry_item<T: Trace>(leaf: Node<'_, T>, order: LogOrder, place: usize, segment_index: usize) -> usize {
-    if place == order.count() {
+fn entry_item<T: Trace>(leaf: Node<'_, T>, order: LogOrder, position: usize, segment_index: usize) -> usize {
+    if position == order.count() {
         return NO_ITEM;
     }
-    let BackPointer { segment, index } = order.word(leaf, place).back;
+    let BackPointer { segment, index } = order.word(leaf, position).back;
     if usize::from(segment) == segment_index { usize::from(index) } else { NO_ITEM }
 }

@@ -1,4 +1,4 @@
-//! Edits: what the log of a leaf and a write change of its sorted block, and how a segment of one size of pair takes them.
+//! Edits: the changes of the sorted block by a log and a write, and their application to a segment of one pair size.
 //!
 //! ```text
 //! log, in order    b 7 │ d 2 │ d 1 │ e −          of a key the newest, e is removed
@@ -18,7 +18,7 @@ use super::super::trace::Trace;
 use super::find;
 use crate::short;
 
-/// What a write puts into a leaf.
+/// The entry that a write puts into a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEntry<'a> {
     pub(crate) key: &'a [u8],
@@ -27,16 +27,16 @@ pub(crate) struct NewEntry<'a> {
     pub(crate) value: Option<Value<'a>>,
 }
 
-/// What becomes of one key.
+/// The change of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit<'a> {
     /// The first sorted item whose key is not below this one.
-    pub(crate) place: BackPointer,
-    /// Whether that item has the key.
+    pub(crate) position: BackPointer,
+    /// True if that item has the key.
     pub(crate) is_exact: bool,
     /// The newest pair; none if the key is removed.
     pub(crate) item: Option<Item<'a>>,
-    /// Where its value begins in the leaf, if it takes the place of another of the same kind and size.
+    /// The offset of its value in the leaf, if it replaces another of the same kind and size.
     pub(crate) over: Option<u16>,
 }
 
@@ -44,36 +44,36 @@ pub(crate) struct Edit<'a> {
 #[derive(Debug)]
 pub(crate) struct Edits<'a> {
     pub(crate) edits: Vec<Edit<'a>>,
-    /// References to values outside that nothing refers to behind them.
+    /// References to overflow values that are lost with these edits.
     pub(crate) dropped: Vec<&'a [u8]>,
 }
 
 impl<'a> Edits<'a> {
-    /// All that the log of a leaf changes, and another entry whose place in the sorted block is known.
+    /// Returns the changes by the log of a leaf, and by another entry whose position in the sorted block is known.
     pub(crate) fn of_log<T: Trace>(leaf: Node<'a, T>, new: Option<(&NewEntry<'a>, (BackPointer, bool))>) -> Self {
         let order = LogOrder::read(leaf);
         let fingerprints = leaf.log_fingerprints();
         let shortcuts = Shortcuts::open(leaf);
         let mut all = Edits { edits: Vec::with_capacity(LOG_COUNT_MAX + 1), dropped: Vec::new() };
-        let (new_place, is_followed) =
-            new.map_or((usize::MAX, false), |(new, (place, _))| find::log_rank(leaf, new.key, place));
+        let (new_position, is_followed) =
+            new.map_or((usize::MAX, false), |(new, (position, _))| find::log_rank(leaf, new.key, position));
         let mut is_older = false;
-        for place in 0..=order.count() {
-            if let (true, Some((new, (back, is_exact)))) = (place == new_place, new) {
+        for position in 0..=order.count() {
+            if let (true, Some((new, (back, is_exact)))) = (position == new_position, new) {
                 let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
-                all.add(leaf, shortcuts, Edit { place: back, is_exact, item, over: None });
+                all.add(leaf, shortcuts, Edit { position: back, is_exact, item, over: None });
                 is_older = is_followed;
             }
-            if place == order.count() {
+            if position == order.count() {
                 break;
             }
-            let number = order.entry(place);
+            let number = order.entry(position);
             let Entry { word, key, value, .. } = Entry::read(leaf, number);
             if is_older {
-                all.dropped.extend(value.is_outside.then_some(value.bytes));
+                all.dropped.extend(value.is_overflow.then_some(value.bytes));
             } else {
                 let item = (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[number] });
-                all.add(leaf, shortcuts, Edit { place: word.back, is_exact: word.flags.is_exact, item, over: None });
+                all.add(leaf, shortcuts, Edit { position: word.back, is_exact: word.flags.is_exact, item, over: None });
             }
             is_older = word.flags.is_followed;
         }
@@ -83,14 +83,15 @@ impl<'a> Edits<'a> {
     #[inline]
     fn add<T: Trace>(&mut self, leaf: Node<'a, T>, shortcuts: Shortcuts<'a, T>, mut edit: Edit<'a>) {
         if edit.is_exact {
-            let (number, index) = (usize::from(edit.place.segment), usize::from(edit.place.index));
+            let (number, index) = (usize::from(edit.position.segment), usize::from(edit.position.index));
             let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
-            let (offset, key_size, value_size) = segment.place(index);
-            let is_outside = segment.is_outside(index);
-            if is_outside {
+            let (offset, key_size, value_size) = segment.layout(index);
+            let is_overflow = segment.is_overflow(index);
+            if is_overflow {
                 self.dropped.push(segment.value(index).bytes);
             }
-            let is_alike = |item: Item<'_>| (item.value.bytes.len(), item.value.is_outside) == (value_size, is_outside);
+            let is_alike =
+                |item: Item<'_>| (item.value.bytes.len(), item.value.is_overflow) == (value_size, is_overflow);
             edit.over = edit.item.is_some_and(is_alike).then_some((offset + key_size) as u16);
         } else if edit.item.is_none() {
             return;
@@ -98,62 +99,64 @@ impl<'a> Edits<'a> {
         self.edits.push(edit);
     }
 
-    /// Whether all are new pairs above the sorted ones: a load in ascending order.
+    /// Returns true if all are new pairs above the sorted ones: a load in ascending order.
     pub(crate) fn are_ascending<T: Trace>(&self, leaf: Node<'_, T>) -> bool {
         let Some(first) = self.edits.first() else { return false };
         let shortcuts = Shortcuts::open(leaf);
         let last = shortcuts.segment_count() - 1;
-        let is_last = usize::from(first.place.segment) == last && !first.is_exact;
+        let is_last = usize::from(first.position.segment) == last && !first.is_exact;
         let item_count = || Segment::open(leaf, shortcuts.segment_start(last), last).count();
-        is_last && usize::from(first.place.index) == item_count()
+        is_last && usize::from(first.position.index) == item_count()
     }
 
-    /// Whether all values take the places of others: the sorted block keeps its form.
+    /// Returns true if all replace values in place, so that the sorted block keeps its layout.
     pub(crate) fn are_in_place(&self) -> bool {
         self.edits.iter().all(|edit| edit.over.is_some())
     }
 }
 
-/// How many items a segment has with these edits, if it can be edited, perhaps as two: all replace values by others of their
-/// sizes, or it has one size of pair and keeps it, and the key of its first item if that lies in the shortcut block.
+/// Counts the items of a segment after these edits. Returns `None` if it cannot be edited, also not as two. It can if
+/// all edits replace values by others of their sizes. It also can if it has one pair size and keeps it, and keeps its
+/// first item if the key of that is in the shortcut block.
 pub(crate) fn count_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) -> Option<usize> {
     let (mut inserted, mut removed) = (0, 0);
     for edit in edits {
         match edit.item {
             Some(_) if edit.is_exact => _ = edit.over?,
             Some(item) => {
-                let (_, key_size, value_size) = segment.is_uniform().then(|| segment.place(1))?;
+                let (_, key_size, value_size) = segment.is_uniform().then(|| segment.layout(1))?;
                 if (item.key.len(), item.value.bytes.len()) != (key_size, value_size) {
                     return None;
                 }
                 inserted += 1;
             }
-            None if segment.is_run_from(usize::from(edit.place.index)) => removed += 1,
+            None if segment.is_run_from(usize::from(edit.position.index)) => removed += 1,
             None => return None,
         }
     }
     let count = segment.count();
-    // While it is written there may be no more items than there are fingerprints.
+    // While a segment is edited it may not have more items than there are fingerprints.
     let fits = removed == 0 || removed < count && count + inserted <= ITEM_COUNT_MAX;
     fits.then_some(count + inserted - removed)
 }
 
-/// Where a segment that can be edited is divided in two.
+/// The point at which an edited segment is divided in two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Middle {
-    /// The item that becomes the first of the second.
+    /// The first item of the second segment.
     pub(crate) item: usize,
-    /// Edits of the first.
+    /// Number of edits of the first segment.
     pub(crate) edits: usize,
-    /// Items of the first when it is edited.
+    /// Number of items of the first segment after its edits.
     pub(crate) count: usize,
 }
 
-/// The middle of a segment that has so many items when it is edited. It is at an item that stays and is not the first.
+/// Returns the middle of a segment that has `count` items after its edits. It is at an item that stays and is not the
+/// first.
 pub(crate) fn middle_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>], count: usize) -> Option<Middle> {
     let mut middle = Middle { item: 0, edits: 0, count: 0 };
     while middle.item < segment.count() {
-        let at_item = |edit: &&Edit<'_>| usize::from(edit.place.index) == middle.item;
+        let at_item = |edit: &&Edit<'_>| usize::from(edit.position.index) == middle.item;
         let inserted = edits[middle.edits..].iter().take_while(|edit| at_item(edit) && !edit.is_exact).count();
         let own = edits.get(middle.edits + inserted).filter(at_item);
         let stays = own.is_none_or(|edit| edit.item.is_some());
@@ -169,37 +172,37 @@ pub(crate) fn middle_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]
     None
 }
 
-/// Writes some items of a segment that can be edited as one of its own to the start of `to`, with edits of them. If it is not
-/// divided they are all of its items. `had_boundary` says whether the key of its first item lies in the shortcut block.
+/// Writes a segment to the start of `to`: some items of a segment, or all, with their edits. `had_boundary` is true if
+/// the key of the segment's first item is in the shortcut block.
 pub(crate) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Range<usize>, edits: &[Edit<'_>]) {
     if segment[0] & UNIFORM == 0 {
         return write_replaced(to, segment, edits);
     }
-    let u16_at = |place: usize| usize::from(u16::from_le_bytes([segment[place], segment[place + 1]]));
+    let u16_at = |offset: usize| usize::from(u16::from_le_bytes([segment[offset], segment[offset + 1]]));
     let (key_size, value_size) = (u16_at(4), u16_at(6));
     let pair_size = key_size + value_size;
     let start_of = |item: usize| UNIFORM_HEAD_SIZE + (item - usize::from(had_boundary)) * pair_size;
-    let mut outside = u16_at(2) >> items.start;
+    let mut overflow_bits = u16_at(2) >> items.start;
     let fingerprints = u128::from_le_bytes(*segment[FINGERPRINTS_START..].first_chunk().expect("a head"));
     let mut fingerprints = fingerprints >> (8 * items.start);
-    // The first item's key is left out, and its value written last.
+    // The key of the first item is omitted, and its value written last.
     let has_boundary = had_boundary || items.start > 0;
     let first_value = match items.start {
         0 => start_of(usize::from(segment[0] & !UNIFORM)),
         item => start_of(item) + key_size,
     };
     let mut first_value = if has_boundary { &segment[first_value..][..value_size] } else { &[] };
-    // What of the segment was copied, and how far the new one is written.
+    // The end of the copied part of the segment, and the end of the new one.
     let (mut copied, mut end) = (start_of(items.start + usize::from(has_boundary)), UNIFORM_HEAD_SIZE);
     let (mut inserted, mut removed) = (0, 0);
     for edit in edits {
-        let index = usize::from(edit.place.index);
+        let index = usize::from(edit.position.index);
         if index == items.start && has_boundary {
             first_value = edit.item.map_or(first_value, |item| item.value.bytes);
             continue;
         }
-        let place = index - items.start + inserted - removed;
-        let (below, fingerprints_below) = ((1_usize << place) - 1, (1_u128 << (8 * place)) - 1);
+        let position = index - items.start + inserted - removed;
+        let (below, fingerprints_below) = ((1_usize << position) - 1, (1_u128 << (8 * position)) - 1);
         let start = start_of(index);
         let is_replaced = edit.is_exact && edit.item.is_some();
         let kept = &segment[copied..if is_replaced { start + key_size } else { start }];
@@ -207,16 +210,17 @@ pub(crate) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Ra
         end += kept.len();
         copied = if edit.is_exact { start + pair_size } else { start };
         let Some(item) = edit.item else {
-            outside = outside & below | outside >> 1 & !below;
+            overflow_bits = overflow_bits & below | overflow_bits >> 1 & !below;
             fingerprints = fingerprints & fingerprints_below | fingerprints >> 8 & !fingerprints_below;
             removed += 1;
             continue;
         };
         if !edit.is_exact {
-            outside = outside & below | (outside & !below) << 1 | usize::from(item.value.is_outside) << place;
+            overflow_bits =
+                overflow_bits & below | (overflow_bits & !below) << 1 | usize::from(item.value.is_overflow) << position;
             fingerprints = fingerprints & fingerprints_below
                 | (fingerprints & !fingerprints_below) << 8
-                | u128::from(item.fingerprint) << (8 * place);
+                | u128::from(item.fingerprint) << (8 * position);
             short::overwrite(&mut to[end..end + key_size], item.key);
             end += key_size;
             inserted += 1;
@@ -229,11 +233,11 @@ pub(crate) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Ra
     end += kept.len();
     short::overwrite(&mut to[end..end + first_value.len()], first_value);
     let count = items.len() + inserted - removed;
-    outside &= (1 << count) - 1;
+    overflow_bits &= (1 << count) - 1;
     fingerprints &= u128::MAX >> (8 * (ITEM_COUNT_MAX - count));
     to[0] = count as u8 | UNIFORM;
     to[1] = 0;
-    to[2..4].copy_from_slice(&(outside as u16).to_le_bytes());
+    to[2..4].copy_from_slice(&(overflow_bits as u16).to_le_bytes());
     to[4..FINGERPRINTS_START].copy_from_slice(&segment[4..FINGERPRINTS_START]);
     to[FINGERPRINTS_START..][..ITEM_COUNT_MAX].copy_from_slice(&fingerprints.to_le_bytes());
 }
@@ -243,7 +247,7 @@ fn write_replaced(to: &mut [u8], segment: &[u8], edits: &[Edit<'_>]) {
     to[..segment.len()].copy_from_slice(segment);
     for edit in edits {
         let item = edit.item.expect("nothing is removed");
-        let (index, value) = (usize::from(edit.place.index), item.value.bytes);
+        let (index, value) = (usize::from(edit.position.index), item.value.bytes);
         let end = FINGERPRINTS_START + usize::from(segment[0]) + 2 * index;
         let end = usize::from(u16::from_le_bytes([segment[end], segment[end + 1]]));
         short::overwrite(&mut to[end - value.len()..end], value);

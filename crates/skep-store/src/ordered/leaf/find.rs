@@ -1,4 +1,4 @@
-//! Reading a leaf: one key as of a version (Honeycomb, sections 3.3 and 4.3).
+//! Searches a leaf for one key, as of a version (Honeycomb, sections 3.3 and 4.3).
 
 use std::hint::select_unpredictable;
 
@@ -7,20 +7,20 @@ use super::super::key_head::lanes::equal;
 use super::super::node::frame::{Frame, Node};
 use super::super::node::log::{BackPointer, DirectoryWord, Entry, read_delta};
 use super::super::node::segment::SEGMENT_SIZE_GOAL;
-use super::super::node::segment::{Segment, Spot, Value};
-use super::super::node::shortcut::{SegmentPlace, Shortcuts};
+use super::super::node::segment::{ItemPosition, Segment, Value};
+use super::super::node::shortcut::{SegmentPosition, Shortcuts};
 use super::super::trace::Trace;
 use crate::memory::LINE_SIZE;
 use crate::short;
 
-/// The published entries of the log with this fingerprint, the oldest in bit 0.
+/// Returns a bit for each published log entry with this fingerprint, the oldest lowest.
 #[inline(always)]
 pub(crate) fn log_candidates<T: Trace>(leaf: Node<'_, T>, fingerprint: u8) -> u32 {
     let published = (1_u32 << leaf.state().log_count()) - 1;
     equal(&leaf.log_fingerprints(), fingerprint) & published
 }
 
-/// The newest entry of the log for a key, of those up to a version. `candidates` are those that are looked at.
+/// Returns the newest log entry of a key up to a version, among `candidates`.
 #[inline]
 pub(crate) fn find_in_log<'g, T: Trace>(
     leaf: Node<'g, T>,
@@ -30,9 +30,9 @@ pub(crate) fn find_in_log<'g, T: Trace>(
 ) -> Option<Entry<'g>> {
     // Entries were made in the order of their versions.
     while candidates != 0 {
-        let place = candidates.ilog2();
-        candidates &= !(1 << place);
-        let entry = Entry::read(leaf, place as usize);
+        let newest = candidates.ilog2();
+        candidates &= !(1 << newest);
+        let entry = Entry::read(leaf, newest as usize);
         if short::equal(entry.key, key) && leaf.version() + entry.delta <= version {
             return Some(entry);
         }
@@ -40,8 +40,8 @@ pub(crate) fn find_in_log<'g, T: Trace>(
     None
 }
 
-/// The same for a reader: the value, if an entry puts one. Given what fits registers, so that callers write nothing to memory
-/// for its sake.
+/// Does the same for a reader: returns the value, or `None` within `Some` for a delete. The arguments fit registers, so
+/// callers need not write to memory for this call.
 #[inline(never)]
 pub(crate) fn read_log<'g, T: Trace>(
     frame: Frame<'g, T>,
@@ -53,63 +53,67 @@ pub(crate) fn read_log<'g, T: Trace>(
     Some((!entry.word.flags.is_delete).then_some(entry.value))
 }
 
-/// The value of a key as of a version at or above the leaf's.
+/// Returns the value of a key as of a version that is not below the leaf's.
 #[inline(always)]
 pub(crate) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
-    let place = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
-    leaf.frame().prefetch_lines(usize::from(place.start), ANNOUNCED_LINES);
+    let position = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
+    leaf.frame().prefetch_lines(usize::from(position.start), PREFETCHED_LINES);
     let candidates = log_candidates(leaf, fingerprint);
     if candidates != 0
         && let Some(value) = read_log(leaf.frame(), key, candidates, version)
     {
         return value;
     }
-    read_sorted(leaf, place, first_spot(leaf, place, fingerprint), key, fingerprint)
+    read_sorted(leaf, position, first_item_position(leaf, position, fingerprint), key, fingerprint)
 }
 
-/// Lines of a segment that a single read prefetches, all of most segments: to look where it ends takes longer.
-const ANNOUNCED_LINES: usize = SEGMENT_SIZE_GOAL / LINE_SIZE + 2;
+/// Lines of a segment that a single read prefetches: all of most segments. To look up the segment's end takes longer.
+const PREFETCHED_LINES: usize = SEGMENT_SIZE_GOAL / LINE_SIZE + 2;
 
-/// Where the first item of a segment lies that may have a key.
+/// Returns the position of the first item of a segment that may have a key.
 #[inline(always)]
-pub(crate) fn first_spot<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, fingerprint: u8) -> Spot {
-    let segment = Segment::open(leaf, usize::from(place.start), usize::from(place.segment));
+pub(crate) fn first_item_position<T: Trace>(
+    leaf: Node<'_, T>,
+    position: SegmentPosition,
+    fingerprint: u8,
+) -> ItemPosition {
+    let segment = Segment::open(leaf, usize::from(position.start), usize::from(position.segment));
     match segment.matching(fingerprint) {
-        0 => Spot::NONE,
-        candidates => segment.spot(candidates.trailing_zeros() as usize),
+        0 => ItemPosition::NONE,
+        candidates => segment.item_position(candidates.trailing_zeros() as usize),
     }
 }
 
-/// The value of a key in a segment of the sorted block, whose first spot is known.
+/// Returns the value of a key in a segment. `first` is the position of the first candidate.
 #[inline(always)]
 pub(crate) fn read_sorted<'g, T: Trace>(
     leaf: Node<'g, T>,
-    place: SegmentPlace,
-    first: Spot,
+    position: SegmentPosition,
+    first: ItemPosition,
     key: &[u8],
     fingerprint: u8,
 ) -> Option<Value<'g>> {
-    if first == Spot::NONE {
+    if first == ItemPosition::NONE {
         return None;
     }
     let (found, value) = first.read(leaf);
     if short::equal(found, key) {
         return Some(value);
     }
-    // A boundary key, or another with this fingerprint.
-    search_segment(leaf.frame(), place, key, fingerprint)
+    // A boundary key, or another key with this fingerprint.
+    search_segment(leaf.frame(), position, key, fingerprint)
 }
 
-/// The same by all items that may have it. Given what fits registers, so that callers write nothing to memory for its sake.
+/// Does the same with all candidates. The arguments fit registers, so callers need not write to memory for this call.
 #[inline(never)]
 fn search_segment<'g, T: Trace>(
     frame: Frame<'g, T>,
-    place: SegmentPlace,
+    position: SegmentPosition,
     key: &[u8],
     fingerprint: u8,
 ) -> Option<Value<'g>> {
-    let index = usize::from(place.segment);
-    let segment = Segment::open(frame.open(), usize::from(place.start), index);
+    let index = usize::from(position.segment);
+    let segment = Segment::open(frame.open(), usize::from(position.start), index);
     let mut candidates = segment.matching(fingerprint);
     while candidates != 0 {
         let item = candidates.trailing_zeros() as usize;
@@ -122,33 +126,33 @@ fn search_segment<'g, T: Trace>(
     None
 }
 
-/// Says that the place of a key will be looked for in a segment whose head is resident: prefetches the item that may have it, or
-/// all of the segment.
+/// Prefetches the item that may have a key, or all of the segment. The segment's head is resident.
 #[inline]
-pub(crate) fn prefetch_place<T: Trace>(leaf: Node<'_, T>, place: SegmentPlace, fingerprint: u8) {
-    let (start, number) = (usize::from(place.start), usize::from(place.segment));
+pub(crate) fn prefetch_position<T: Trace>(leaf: Node<'_, T>, position: SegmentPosition, fingerprint: u8) {
+    let (start, number) = (usize::from(position.start), usize::from(position.segment));
     let segment = Segment::open(leaf, start, number);
     let candidates = segment.matching(fingerprint);
     if number > 0 && candidates & 1 == 1 {
         Shortcuts::open(leaf).prefetch_boundary(number, segment.key_size());
     } else if candidates != 0 {
-        let (offset, key_size, value_size) = segment.place(candidates.trailing_zeros() as usize);
+        let (offset, key_size, value_size) = segment.layout(candidates.trailing_zeros() as usize);
         leaf.frame().prefetch(offset, key_size + value_size);
     } else {
         Shortcuts::open(leaf).prefetch_segment(number);
     }
 }
 
-/// Where the sorted block has a key, or would have it, in the segment that was found for it.
+/// Returns the position of a key in the sorted block, or of the next greater one, in the segment that was found for it.
+/// The flag is true if it has the key.
 #[inline]
-pub(crate) fn sorted_place<T: Trace>(
+pub(crate) fn sorted_position<T: Trace>(
     leaf: Node<'_, T>,
-    place: SegmentPlace,
+    position: SegmentPosition,
     key: &[u8],
     fingerprint: u8,
 ) -> (BackPointer, bool) {
-    let index = usize::from(place.segment);
-    let segment = Segment::open(leaf, usize::from(place.start), index);
+    let index = usize::from(position.segment);
+    let segment = Segment::open(leaf, usize::from(position.start), index);
     let mut candidates = segment.matching(fingerprint);
     while candidates != 0 {
         let item = candidates.trailing_zeros() as usize;
@@ -157,7 +161,7 @@ pub(crate) fn sorted_place<T: Trace>(
             return (BackPointer { segment: index as u8, index: item as u8 }, true);
         }
     }
-    // The boundary key is at or below any key that is looked for here.
+    // The boundary key is at or below any key that is searched for in its segment.
     let first = usize::from(index > 0);
     if let Some((below, false)) = count_below(&segment, first, key) {
         return (BackPointer { segment: index as u8, index: (first + below) as u8 }, false);
@@ -166,11 +170,11 @@ pub(crate) fn sorted_place<T: Trace>(
     (BackPointer { segment: index as u8, index: item as u8 }, false)
 }
 
-/// The first item of a segment, from this one on, whose key is admitted, as are those of all behind it. The boundary key is
-/// not looked at.
+/// Returns the first item, from `first` on, whose key is admitted. All items after it are admitted too. The boundary
+/// key is not compared.
 #[inline(always)]
 fn first_admitted<T: Trace>(segment: &Segment<'_, T>, first: usize, admits: impl Fn(&[u8]) -> bool) -> usize {
-    let run = segment.is_run_from(first).then(|| segment.place(first));
+    let run = segment.is_run_from(first).then(|| segment.layout(first));
     let key_of = |item| match run {
         Some((start, key_size, value_size)) => {
             segment.node().read(start + (item - first) * (key_size + value_size), key_size)
@@ -187,8 +191,8 @@ fn first_admitted<T: Trace>(segment: &Segment<'_, T>, first: usize, admits: impl
     low
 }
 
-/// An item, `first` or one behind it: those from `first` up to there are below a key, and of those behind it only such can be
-/// as have the key's first eight bytes.
+/// Returns an item at or after `first`. The items before it are below a key; the items from it on are only below if
+/// they have the key's first eight bytes.
 #[inline(always)]
 pub(crate) fn first_not_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> usize {
     match count_below(segment, first, key) {
@@ -197,8 +201,9 @@ pub(crate) fn first_not_below<T: Trace>(segment: &Segment<'_, T>, first: usize, 
     }
 }
 
-/// How many items of a run from `first` on are below a key as far as their first eight bytes tell, if those do, and whether
-/// others have the same. All are looked at: that is quicker than to guess which half they are in.
+/// Counts the items of a run from `first` on that are below a key by their first eight bytes. The flag is true if
+/// others have the same eight bytes. Returns `None` if eight bytes do not exist. All items are compared, which is
+/// faster than guessing the half.
 #[inline]
 fn count_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> Option<(usize, bool)> {
     let own = u64::from_be_bytes(*key.first_chunk()?);
@@ -219,14 +224,15 @@ fn count_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> 
     Some((below, is_tied))
 }
 
-/// The value of the item at a place of the sorted block.
-pub(crate) fn sorted_value<T: Trace>(leaf: Node<'_, T>, place: BackPointer) -> Value<'_> {
-    let index = usize::from(place.segment);
+/// Returns the value of an item of the sorted block.
+pub(crate) fn sorted_value<T: Trace>(leaf: Node<'_, T>, position: BackPointer) -> Value<'_> {
+    let index = usize::from(position.segment);
     let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(index), index);
-    segment.value(usize::from(place.index))
+    segment.value(usize::from(position.index))
 }
 
-/// How many log entries have a lower key than one whose place in the sorted block is `back`, and whether one has the same.
+/// Counts the log entries with a lower key than one whose back pointer is `back`. The flag is true if an entry has the
+/// same key.
 #[inline]
 pub(crate) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointer) -> (usize, bool) {
     let (own, mut rank, mut tied) = (back.rank(), 0, 0_u32);
@@ -236,7 +242,7 @@ pub(crate) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointe
         tied |= u32::from(other == own) << entry;
     }
     let mut is_followed = false;
-    // Between two places of the sorted block lies one of its items, so other keys are ordered as their places.
+    // Different back pointers have an item of the sorted block between them, so their keys have the same order.
     while tied != 0 {
         let order = Entry::read(leaf, tied.trailing_zeros() as usize).key.cmp(key);
         tied &= tied - 1;
@@ -246,13 +252,13 @@ pub(crate) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointe
     (rank, is_followed)
 }
 
-/// The version of the last change of a leaf.
+/// Returns the version of the last change of a leaf.
 pub(crate) fn newest_version<T: Trace>(leaf: Node<'_, T>) -> u64 {
     let last = leaf.state().log_count().checked_sub(1);
     leaf.version() + last.map_or(0, |last| read_delta(leaf, DirectoryWord::from_bits(leaf.log_word(last))))
 }
 
-/// Key and value of an item, the boundary key from the shortcut block.
+/// Returns key and value of an item. The boundary key is read from the shortcut block.
 #[inline(always)]
 pub(crate) fn pair<'g, T: Trace>(segment: &Segment<'g, T>, segment_index: usize, item: usize) -> (&'g [u8], Value<'g>) {
     let (mut key, value) = segment.pair(item);

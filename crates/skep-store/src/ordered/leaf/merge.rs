@@ -1,15 +1,17 @@
-//! Merging log and sorted block (Honeycomb, section 3.4): of the sorted block as little as possible is made anew.
+//! Merges log and sorted block (Honeycomb, section 3.4), and rewrites as little of the sorted block as possible.
 //!
 //! ```text
 //! segments       │ a  │ b  │ c        │ d  │ e  │
 //! edits              1      2 3 4 5
-//! merged         │ a  │ b′   │ c₁    │ c₂   │ d  │ e  │     kept; edited; edited as two, since it got too large
+//! merged         │ a  │ b′   │ c₁    │ c₂   │ d  │ e  │     kept; edited; edited as two, since it was too large
 //! leaf too large │ a  │ b′   │ c₁    ┃ c₂   │ d  │ e  │     two leaves, cut between segments
 //! ```
 //!
-//! A segment without edits is copied. One that keeps one size of pair is copied and edited, as two if there are too many. Any
-//! other is written anew of its items. When there is no room for its boundary key, or little is left of a segment, all pairs
-//! of the leaf are divided evenly again.
+//! 1. A segment without edits is copied.
+//! 2. One that keeps one pair size is copied and edited, as two if it has too many items.
+//! 3. Any other is written from its items.
+//!
+//! All pairs of the leaf are divided evenly again if a boundary key has no room, or if little is left of a segment.
 
 use std::ops::Range;
 
@@ -29,17 +31,18 @@ const SEGMENT_SIZE_HIGH: usize = 2 * SEGMENT_SIZE_GOAL;
 /// Size of pairs below which a segment does not shrink.
 const SEGMENT_SIZE_LOW: usize = SEGMENT_SIZE_GOAL / 4;
 
-/// Two leaves in the place of one.
+/// Two leaves that replace one.
 #[derive(Debug)]
 pub(crate) struct Halves<'a> {
     pub(crate) left: LeafPlan<'a>,
     pub(crate) right: LeafPlan<'a>,
-    /// Between their keys.
+    /// The lowest key that belongs to the right one.
     pub(crate) separator: &'a [u8],
 }
 
 impl<'a> Sorted<'a> {
-    /// What a leaf becomes with these edits, as few segments changed as can be. None if its pairs have to be divided anew.
+    /// Returns the sorted block after these edits, with as few changed segments as possible. Returns `None` if its
+    /// pairs have to be divided again.
     pub(crate) fn edited<T: Trace>(leaf: Node<'a, T>, edits: &'a [Edit<'a>]) -> Option<Self> {
         let shortcuts = Shortcuts::open(leaf);
         let count = shortcuts.segment_count();
@@ -50,16 +53,16 @@ impl<'a> Sorted<'a> {
         let mut boundary_keys = shortcuts.boundary_keys();
         for number in 0..count {
             let first = next;
-            while edits.get(next).is_some_and(|edit| usize::from(edit.place.segment) == number) {
+            while edits.get(next).is_some_and(|edit| usize::from(edit.position.segment) == number) {
                 next += 1;
             }
             let own = first..next;
             let start = shortcuts.segment_start(number);
             let first_key = if number == 0 { &[] } else { boundary_keys.next().expect("one for each segment") };
             if own.is_empty() {
-                // As it lies there, with what fills it up to the next.
+                // With the bytes that fill it up to the next segment.
                 let size = match number + 1 {
-                    behind if behind < count => shortcuts.segment_start(behind) - start,
+                    next if next < count => shortcuts.segment_start(next) - start,
                     _ => Segment::open(leaf, start, number).size(),
                 };
                 sorted.parts.push(Part::Kept { number, bytes: leaf.read(start, size), first_key });
@@ -106,7 +109,7 @@ impl<'a> Sorted<'a> {
             if number > 0 {
                 boundary_room = (boundary_room + first_key.len()).checked_sub(items[0].key.len())?;
             }
-            let behind = first + items.len();
+            let end = first + items.len();
             if items.len() > ITEM_COUNT_MAX || items.len() > 1 && size > SEGMENT_SIZE_HIGH {
                 let middle = middle_of(sizes);
                 let boundary = END_SIZE + items[middle].key.len();
@@ -114,25 +117,26 @@ impl<'a> Sorted<'a> {
                     segment_room -= 1;
                     boundary_room -= boundary;
                     sorted.parts.push(Part::Written(first..first + middle));
-                    sorted.parts.push(Part::Written(first + middle..behind));
+                    sorted.parts.push(Part::Written(first + middle..end));
                     continue;
                 } else if items.len() > ITEM_COUNT_MAX {
                     return None;
                 }
             }
-            sorted.parts.push(Part::Written(first..behind));
+            sorted.parts.push(Part::Written(first..end));
         }
         Some(sorted)
     }
 
-    /// Divides what does not fit one leaf in two, between segments. None if its pairs have to be divided anew.
+    /// Divides a sorted block that does not fit one leaf in two, between segments. Returns `None` if its pairs have to
+    /// be divided again.
     pub(crate) fn halves<T: Trace>(mut self, leaf: Node<'a, T>, log_block: LogBlock) -> Option<Halves<'a>> {
         if self.parts.len() < 2 {
             return None;
         }
         let middle = middle_of(self.parts.iter().map(|part| self.size_of(part, true)));
         let mut right = Sorted { parts: self.parts.split_off(middle), items: self.items.clone(), edits: self.edits };
-        // The first segment of a leaf has the key of its first item.
+        // The first segment of a leaf contains the key of its first item.
         if !matches!(right.parts[0], Part::Written(_)) {
             let first = right.items.len();
             collect_part(leaf, &right.parts[0], right.edits, &mut right.items);
@@ -154,20 +158,20 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// All pairs of a leaf with these edits.
+/// Returns all pairs of a leaf after these edits.
 pub(crate) fn pairs_with<'a, T: Trace>(leaf: Node<'a, T>, edits: &[Edit<'a>]) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(256);
     let mut rest = edits;
     for number in 0..Shortcuts::open(leaf).segment_count() {
-        let own = rest.iter().take_while(|edit| usize::from(edit.place.segment) == number).count();
-        let (of_segment, behind) = rest.split_at(own);
+        let own = rest.iter().take_while(|edit| usize::from(edit.position.segment) == number).count();
+        let (of_segment, later) = rest.split_at(own);
         collect(leaf, number, 0..ITEM_COUNT_MAX, of_segment, &mut items);
-        rest = behind;
+        rest = later;
     }
     items
 }
 
-/// Appends the pairs of a part that is no items yet.
+/// Appends the pairs of a part that does not consist of items yet.
 fn collect_part<'a, T: Trace>(leaf: Node<'a, T>, part: &Part<'a>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
     match part {
         Part::Kept { number, .. } => collect(leaf, *number, 0..ITEM_COUNT_MAX, &[], items),
@@ -178,7 +182,7 @@ fn collect_part<'a, T: Trace>(leaf: Node<'a, T>, part: &Part<'a>, edits: &[Edit<
     }
 }
 
-/// Appends those of some items of a segment with their edits.
+/// Appends the pairs of some items of a segment after their edits.
 fn collect<'a, T: Trace>(
     leaf: Node<'a, T>,
     number: usize,
@@ -192,7 +196,7 @@ fn collect<'a, T: Trace>(
     items.reserve(2 * ITEM_COUNT_MAX);
     let mut next = range.start;
     for edit in edits {
-        let index = usize::from(edit.place.index);
+        let index = usize::from(edit.position.index);
         segment.collect(boundary_key, next..index, items);
         items.extend(edit.item);
         next = index + usize::from(edit.is_exact);

@@ -1,4 +1,4 @@
-//! One leaf: searching it, walking it, editing it, building it.
+//! One leaf: searching, walking, editing and building it.
 
 pub(super) mod build;
 pub(super) mod cursor;

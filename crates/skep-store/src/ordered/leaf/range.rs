@@ -1,21 +1,21 @@
-//! Ranges of keys: where a scan begins, where it ends, and how many pairs it shows.
+//! Ranges of keys: their start, their end, and the number of pairs that a scan shows.
 
 use super::super::key_head::Target;
 use crate::short::is_below;
 
-/// A range of keys, and how many of its pairs are wanted. No more than these are fetched from memory, so a limit is worth
-/// stating.
+/// A range of keys, and the number of its pairs that are wanted. A scan fetches no more from memory, so a limit makes
+/// it faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range<'k> {
-    /// Where it begins.
+    /// Its start.
     pub start: Start<'k>,
-    /// Where it ends.
+    /// Its end.
     pub end: End<'k>,
     /// Most pairs.
     pub limit: usize,
 }
 
-/// Where a range begins.
+/// The start of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start<'k> {
     /// At the lowest key.
@@ -28,7 +28,7 @@ pub enum Start<'k> {
     Floor(&'k [u8]),
 }
 
-/// Where a range ends.
+/// The end of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End<'k> {
     /// With the greatest key.
@@ -45,12 +45,12 @@ impl Range<'static> {
 }
 
 impl<'k> Range<'k> {
-    /// All pairs from one end to the other.
+    /// Returns the range of all pairs from `start` to `end`.
     pub const fn new(start: Start<'k>, end: End<'k>) -> Self {
         Range { start, end, limit: usize::MAX }
     }
 
-    /// So many of its pairs at most: the lowest, or backwards the greatest.
+    /// Limits the number of pairs: to the lowest, or in reverse order to the greatest.
     #[must_use]
     pub const fn limit(self, limit: usize) -> Self {
         Range { limit, ..self }
@@ -58,7 +58,7 @@ impl<'k> Range<'k> {
 }
 
 impl<'k> Start<'k> {
-    /// The key in whose segment the range begins.
+    /// Returns the key in whose segment the range begins.
     pub(crate) fn key(self) -> &'k [u8] {
         match self {
             Start::First => &[],
@@ -85,7 +85,7 @@ impl<'k> End<'k> {
         }
     }
 
-    /// The key that it ends with, or before.
+    /// Returns the key that it ends with, or before.
     #[inline]
     pub(crate) fn key(self) -> Option<&'k [u8]> {
         match self {

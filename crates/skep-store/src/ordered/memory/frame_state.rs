@@ -1,33 +1,33 @@
-//! Frames that no reader can find: free, complete but not yet published, replaced.
+//! Frames that no reader can find: free, sealed (complete but not yet published), retired.
 //!
 //! ```text
-//! FreeFrame ─ builder ─▶ SealedFrame ─ page table ─▶ a node ─ another frame for its LID ─▶ Replaced ─ epoch ─▶ FreeFrame
+//! FreeFrame ─ builder ─▶ SealedFrame ─ page table ─▶ node ─ replaced ─▶ RetiredFrame ─ epoch ─▶ FreeFrame
 //! ```
 
 use std::num::NonZeroU32;
 
 use super::number::FrameNumber;
 
-/// A frame that nobody knows. Not copied: it is in one hand.
+/// A frame that no other part of the store can use. Not copied, so one owner has it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FreeFrame {
     number: FrameNumber,
-    granules: u8,
+    units: u8,
 }
 
 impl FreeFrame {
-    /// For the allocator alone: granules that it has carved out of the region.
-    pub(crate) fn carved(number: u32, granules: usize) -> Self {
-        let number = FrameNumber::from_bits(NonZeroU32::new(number).expect("the first granules are not used"));
-        FreeFrame { number, granules: u8::try_from(granules).expect("frames are small") }
+    /// Returns the frame that begins at this unit. For the allocator, and for frames that stop being a node.
+    pub(crate) fn carved(number: u32, units: usize) -> Self {
+        let number = FrameNumber::from_bits(NonZeroU32::new(number).expect("the first units are not used"));
+        FreeFrame { number, units: u8::try_from(units).expect("frames are small") }
     }
 
     pub(crate) fn number(&self) -> FrameNumber {
         self.number
     }
 
-    pub(crate) fn granules(&self) -> usize {
-        usize::from(self.granules)
+    pub(crate) fn units(&self) -> usize {
+        usize::from(self.units)
     }
 }
 
@@ -36,7 +36,7 @@ impl FreeFrame {
 pub(crate) struct SealedFrame(FreeFrame);
 
 impl SealedFrame {
-    /// For the builder alone, which has written all of the frame.
+    /// Returns a sealed frame. For the builder alone, which has written all of it.
     pub(crate) fn new(frame: FreeFrame) -> Self {
         SealedFrame(frame)
     }
@@ -46,22 +46,22 @@ impl SealedFrame {
     }
 }
 
-/// A frame that no path leads to for operations that begin once the change is readable.
+/// A frame that is unreachable for operations that begin once the change is readable.
 #[derive(Debug)]
-pub(crate) struct Replaced(FreeFrame);
+pub(crate) struct RetiredFrame(FreeFrame);
 
-impl Replaced {
-    /// For the holder of what led to the frame: nothing leads there from now on.
+impl RetiredFrame {
+    /// Returns a retired frame. For the thread that has removed the last path to it.
     pub(crate) fn new(frame: FreeFrame) -> Self {
-        Replaced(frame)
+        RetiredFrame(frame)
     }
 
-    /// For the garbage list: all operations that were under way have ended.
+    /// Returns the frame for reuse. The caller has seen all operations end that were in flight when it was retired.
     pub(crate) fn reuse(self) -> FreeFrame {
         self.0
     }
 
-    pub(crate) fn granules(&self) -> usize {
-        self.0.granules()
+    pub(crate) fn units(&self) -> usize {
+        self.0.units()
     }
 }

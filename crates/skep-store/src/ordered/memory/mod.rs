@@ -1,4 +1,4 @@
-//! The memory of nodes: names and sizes, frames that no reader can find, the page table.
+//! The memory of nodes: numbers and sizes, frames that no reader can find, the page table.
 
 pub(super) mod frame_state;
 pub(super) mod number;

@@ -1,35 +1,35 @@
-//! Names and sizes in the memory of nodes: LIDs, frame numbers, and the units in which frames are measured.
+//! Numbers and sizes in the memory of nodes: LIDs, frame numbers, and the allocation unit in which frames are measured.
 
 use std::num::NonZeroU32;
 
-/// Bytes that frame numbers count in.
-pub(crate) const GRANULE_SIZE: usize = 512;
-/// Granules of the largest frame.
-pub(crate) const GRANULE_MAX: usize = 16;
-/// Bytes of the largest frame.
-pub(crate) const FRAME_SIZE_MAX: usize = GRANULE_MAX * GRANULE_SIZE;
-/// The region's first granules are never handed out, so that zero is no frame's number.
-pub(crate) const GRANULES_UNUSED: u32 = GRANULE_MAX as u32;
-/// Granules of a chunk.
-pub(crate) const CHUNK_GRANULES: u32 = 512;
+/// Bytes of an allocation unit. Frame numbers count these units.
+pub(crate) const UNIT_512_SIZE: usize = 512;
+/// Most units of a frame.
+pub(crate) const FRAME_UNITS_MAX: usize = 16;
+/// Most bytes of a frame.
+pub(crate) const FRAME_SIZE_MAX: usize = FRAME_UNITS_MAX * UNIT_512_SIZE;
+/// Number of units at the start of the region that are never allocated, so that no frame has the number zero.
+pub(crate) const UNITS_UNUSED: u32 = FRAME_UNITS_MAX as u32;
+/// Units of a chunk.
+pub(crate) const CHUNK_UNITS: u32 = 512;
 
-/// A logical id: the name of a node for as long as its range of keys is the same.
+/// A logical id: it identifies a node as long as its key range stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lid(u32);
 
 impl Lid {
-    /// Bytes of a LID in a node: the paper's six without two that are zero, since page tables end at 2³² nodes.
+    /// Bytes of a LID in a node. The paper has six; page tables end at 2³² nodes, so two would always be zero.
     pub(crate) const SIZE: usize = 4;
-    /// The root, whatever its frame and level.
+    /// The LID of the root, which never changes.
     pub(crate) const ROOT: Lid = Lid(0);
-    /// In the place of a sibling that does not exist.
+    /// The word of a sibling that does not exist.
     const NONE: u64 = (1 << 48) - 1;
 
     pub(crate) fn new(index: u32) -> Self {
         Lid(index)
     }
 
-    /// Its place in the page table.
+    /// Returns its index in the page table.
     #[inline]
     pub(crate) fn index(self) -> usize {
         self.0 as usize
@@ -48,7 +48,7 @@ impl Lid {
         Lid(u32::from_le_bytes(bytes))
     }
 
-    /// The word of a sibling.
+    /// Returns the word that stores a sibling.
     #[inline]
     pub(crate) fn to_word(sibling: Option<Lid>) -> u64 {
         sibling.map_or(Lid::NONE, |lid| u64::from(lid.0))
@@ -60,7 +60,7 @@ impl Lid {
     }
 }
 
-/// Where a frame begins, in granules.
+/// The offset of a frame in the region, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrameNumber(NonZeroU32);
 
@@ -70,7 +70,7 @@ impl FrameNumber {
         self.0.get()
     }
 
-    /// For what was written with [`FrameNumber::bits`].
+    /// Returns the number whose [`FrameNumber::bits`] are these.
     #[inline]
     pub(crate) fn from_bits(bits: NonZeroU32) -> Self {
         FrameNumber(bits)
@@ -78,6 +78,6 @@ impl FrameNumber {
 
     #[inline]
     pub(crate) fn byte_offset(self) -> usize {
-        self.0.get() as usize * GRANULE_SIZE
+        self.0.get() as usize * UNIT_512_SIZE
     }
 }

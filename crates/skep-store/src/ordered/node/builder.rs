@@ -1,6 +1,6 @@
-//! Writing a frame: the hand that a frame is in before anybody can reach it.
+//! Writes a frame before it is reachable.
 
-use super::super::key_head::encoding::EDGE_WORD_COUNT;
+use super::super::key_head::encoding::OUTER_BOUND_WORD_COUNT;
 use super::super::memory::frame_state::{FreeFrame, SealedFrame};
 use super::super::memory::number::Lid;
 use super::super::sync::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ impl<'r> FrameBuilder<'r> {
         FrameBuilder { bytes, frame }
     }
 
-    /// All bytes of the frame. What they hold is left from an earlier use.
+    /// Returns all bytes of the frame. They are left from an earlier use.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         self.bytes
     }
@@ -32,7 +32,7 @@ impl<'r> FrameBuilder<'r> {
 
     /// Completes a leaf: line 0 with an open lock and an empty log block. The version is set later.
     pub(crate) fn seal_leaf(mut self, lid: Lid, extent: Extent, siblings: (Option<Lid>, Option<Lid>)) -> SealedFrame {
-        assert!(usize::from(extent.log_start) + LINE_SIZE <= self.bytes.len(), "blocks lie within the frame");
+        assert!(usize::from(extent.log_start) + LINE_SIZE <= self.bytes.len(), "blocks are within the frame");
         self.set_word(word::LEFT, Lid::to_word(siblings.0));
         self.set_word(word::RIGHT, Lid::to_word(siblings.1));
         self.seal_node(lid, 0, extent)
@@ -44,16 +44,16 @@ impl<'r> FrameBuilder<'r> {
         lid: Lid,
         level: u8,
         extent: Extent,
-        edge: [u64; EDGE_WORD_COUNT],
+        outer_bound: [u64; OUTER_BOUND_WORD_COUNT],
     ) -> SealedFrame {
-        assert!(usize::from(extent.log_start) <= self.bytes.len(), "blocks lie within the frame");
-        edge.iter().enumerate().for_each(|(place, word)| self.set_word(word::EDGE + place, *word));
+        assert!(usize::from(extent.log_start) <= self.bytes.len(), "blocks are within the frame");
+        outer_bound.iter().enumerate().for_each(|(index, word)| self.set_word(word::OUTER_BOUND + index, *word));
         self.seal_node(lid, level, extent)
     }
 
     fn seal_node(mut self, lid: Lid, level: u8, extent: Extent) -> SealedFrame {
         assert!(usize::from(extent.log_start).is_multiple_of(LINE_SIZE), "the log directory is a line");
-        let identity = Identity { lid, level, granules: self.frame.granules() as u8 };
+        let identity = Identity { lid, level, units: self.frame.units() as u8 };
         self.set_word(word::STATE, State::NEW.bits());
         self.set_word(word::IDENTITY, identity.to_word());
         self.set_word(word::VERSION, 0);
@@ -71,7 +71,7 @@ impl<'r> FrameBuilder<'r> {
         SealedFrame::new(self.frame)
     }
 
-    /// Completes a part of a value.
+    /// Completes a part of an overflow value.
     pub(crate) fn seal_value(self) -> SealedFrame {
         SealedFrame::new(self.frame)
     }

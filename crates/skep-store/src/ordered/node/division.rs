@@ -1,8 +1,9 @@
-//! Where the segments of a node begin: similar sizes, few enough items, boundary keys that fit (Honeycomb, section 3.4).
+//! Divides a node into segments of similar size, with few enough items and boundary keys that fit (Honeycomb, section
+//! 3.4).
 
 use super::shortcut::{BOUNDARIES_SIZE_MAX, END_SIZE, SEGMENT_COUNT_MAX};
 
-/// The first entry of each segment; of the first segment it is entry 0.
+/// The first entry of each segment; that of the first segment is entry 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     firsts: [u16; SEGMENT_COUNT_MAX],
@@ -10,17 +11,17 @@ pub(crate) struct Division {
     entry_count: usize,
 }
 
-/// How a kind of node is divided.
+/// The limits of a kind of node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measure {
-    /// A segment's size, in the unit in which entries are measured, that is aimed at.
+    /// The size of a segment to aim at, in the unit in which entries are measured.
     pub(crate) goal: usize,
     /// Most entries of a segment.
     pub(crate) entry_count_max: usize,
 }
 
 impl Division {
-    /// Divides entries of these sizes and keys, or says that they do not fit one node.
+    /// Divides entries of these sizes and keys. Returns `None` if they do not fit one node.
     pub(crate) fn new(
         entry_count: usize,
         measure: Measure,
@@ -31,11 +32,11 @@ impl Division {
         let sizes = |entry| (entry_size(entry), key_size(entry));
         let add = |(size, key): (usize, usize), entry: (usize, usize)| (size + entry.0, key + entry.1);
         let (total, keys) = (0..entry_count).map(sizes).fold((0, 0), add);
-        // As many boundary keys as fit if they are of average size.
+        // As many boundary keys as fit if they have the average size.
         let boundary_count_max = BOUNDARIES_SIZE_MAX * entry_count / (keys + END_SIZE * entry_count).max(1);
         let wanted = (total / measure.goal).max(entry_count.div_ceil(measure.entry_count_max)).max(1);
         let segment_count = wanted.min(boundary_count_max + 1).min(SEGMENT_COUNT_MAX);
-        // Sizes are multiplied by the number of segments, so that nothing is divided.
+        // Sizes are multiplied by the number of segments, so that nothing has to be divided.
         let (mut size, mut boundaries, mut of_segment) = (0, 0, 0);
         for entry in 0..entry_count {
             let is_full = of_segment == measure.entry_count_max;
@@ -63,19 +64,19 @@ impl Division {
         self.segment_count
     }
 
-    /// The first entry of a segment.
+    /// Returns the first entry of a segment.
     pub(crate) fn first(&self, segment: usize) -> usize {
         usize::from(self.firsts[segment])
     }
 
-    /// The entries of a segment.
+    /// Returns the entries of a segment.
     pub(crate) fn entries(&self, segment: usize) -> std::ops::Range<usize> {
         let end = if segment + 1 < self.segment_count { self.first(segment + 1) } else { self.entry_count };
         self.first(segment)..end
     }
 }
 
-/// Where to divide entries of these sizes in two, neither empty.
+/// Returns the index at which to divide entries of these sizes in two, neither part empty.
 pub(crate) fn middle_of(sizes: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
     let (count, total) = (sizes.len(), sizes.clone().sum::<usize>());
     let mut size = 0;

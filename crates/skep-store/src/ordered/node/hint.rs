@@ -1,4 +1,4 @@
-//! Child hints: where the frame of a child was when somebody last came by, beside its LID in the parent.
+//! Child hints: a child's frame number, cached next to its LID in the parent.
 //!
 //! ```text
 //!           ┌ hint ─▶ first lines of a frame, prefetched ┐
@@ -6,16 +6,16 @@
 //!           └ LID ──▶ entry of the page table ──────────┘
 //! ```
 //!
-//! A hint decides nothing. The page table alone says which frame is the latest; the hint lets that frame travel while the
-//! entry does. So a hint may say anything, it is read and written in no order, and whoever finds it wrong mends it: a
-//! child has another frame after a merge, once in many writes.
+//! A hint is only used to prefetch: the frame is loaded at the same time as the page table's entry, which names the
+//! latest frame. So a hint may have any value, and its accesses need no ordering. A reader that finds a stale hint
+//! repairs it. A hint becomes stale when a merge gives the child another frame, which is once in many writes.
 
 use super::super::memory::number::FrameNumber;
 use super::super::sync::{AtomicU32, Ordering};
 
 /// Bytes of a hint.
 pub(crate) const HINT_SIZE: usize = size_of::<AtomicU32>();
-/// In the place of a hint that nobody can give yet.
+/// A hint that is not known yet.
 pub(crate) const NO_HINT: u32 = 0;
 
 /// The hint of a child.
@@ -28,16 +28,16 @@ impl<'g> Hint<'g> {
         Hint(word)
     }
 
-    /// The number of the frame that it names, if it is one.
+    /// Returns the number of the frame that it names. It may be stale.
     #[inline(always)]
     pub(crate) fn guess(self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Makes it right.
+    /// Stores the latest frame.
     #[inline(always)]
-    pub(crate) fn mend(self, frame: FrameNumber) {
-        // A line that is only read stays in the caches of all.
+    pub(crate) fn repair(self, frame: FrameNumber) {
+        // A line that is only read stays in the caches of all cores.
         if self.guess() != frame.bits() {
             self.0.store(frame.bits(), Ordering::Relaxed);
         }

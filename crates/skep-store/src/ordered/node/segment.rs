@@ -1,16 +1,17 @@
 //! A segment of a leaf's sorted block (Honeycomb, section 3.1).
 //!
 //! ```text
-//! offset    0            1   2          4           6             8
-//! uniform   count | 128  0   outside 2  key size 2  value size 2  fingerprints      to 32
+//! offset    0            1   2           4           6             8
+//! uniform   count | 128  0   overflow 2  key size 2  value size 2  fingerprints      to 32
 //!           then key and value of each item; of the boundary key the value only, last
-//! varied    count        0   outside 2  0           0             fingerprints, ends (2 B each), key sizes (2 B each)
+//! varied    count        0   overflow 2  0           0             fingerprints, ends (2 B each), key sizes (2 B each)
 //!           then key and value of each item; of the boundary key the value only, first
 //! ```
 //!
-//! `count` is at most 16, one comparison of fingerprints. A bit of `outside` is set where the value is a reference to frames
-//! of its own. Ends count from the start of the segment. Where all keys and all values have one size, as they mostly have,
-//! nothing but the fingerprints is stored beside them, and items of 16 + 16 bytes never straddle lines.
+//! `count` is at most 16, one comparison of fingerprints. A bit of `overflow` is set if the item's value is a reference
+//! to an overflow value. Ends count from the start of the segment. If all keys have one size and all values have one
+//! size, which is usual, the segment is uniform: it stores only fingerprints besides them, and items of 16 + 16 bytes
+//! never straddle lines.
 
 use super::super::key_head::FINGERPRINT_COUNT_MAX;
 use super::super::key_head::lanes::equal;
@@ -19,7 +20,7 @@ use super::frame::{Frame, Node};
 use super::shortcut::SEGMENT_ALIGNMENT;
 use crate::short;
 
-/// Segments of 256 bytes at least, as in the paper: the goal is above it, since they end with the item that reaches it.
+/// The size of a segment to aim at. The paper has at least 256 bytes; a segment ends with the item that reaches it.
 pub(crate) const SEGMENT_SIZE_GOAL: usize = 320;
 /// Most items of a segment.
 pub(crate) const ITEM_COUNT_MAX: usize = FINGERPRINT_COUNT_MAX;
@@ -39,34 +40,34 @@ pub(crate) struct Item<'n> {
     pub(crate) fingerprint: u8,
 }
 
-/// What a node holds of a value.
+/// The bytes of a value in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value<'n> {
-    /// The value, or the reference to it.
+    /// The value, or the reference to an overflow value.
     pub(crate) bytes: &'n [u8],
-    /// Whether it is a reference.
-    pub(crate) is_outside: bool,
+    /// True for a reference.
+    pub(crate) is_overflow: bool,
 }
 
-/// Where an item lies in its node.
+/// The position and sizes of an item in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct ItemPosition {
     pub(crate) offset: u16,
     pub(crate) key_size: u16,
     pub(crate) value_size: u16,
-    pub(crate) is_outside: bool,
+    pub(crate) is_overflow: bool,
 }
 
-impl Spot {
-    /// In the place of an item that a segment has not: line 0 holds none.
-    pub(crate) const NONE: Spot = Spot { offset: 0, key_size: 0, value_size: 0, is_outside: false };
+impl ItemPosition {
+    /// The position of an item that does not exist: line 0 contains no items.
+    pub(crate) const NONE: ItemPosition = ItemPosition { offset: 0, key_size: 0, value_size: 0, is_overflow: false };
 
-    /// The key, empty for the boundary key, and the value.
+    /// Reads the key (empty for the boundary key) and the value.
     #[inline(always)]
     pub(crate) fn read<T: Trace>(self, node: Node<'_, T>) -> (&[u8], Value<'_>) {
         let (key_size, value_size) = (usize::from(self.key_size), usize::from(self.value_size));
         let (key, bytes) = node.read(usize::from(self.offset), key_size + value_size).split_at(key_size);
-        (key, Value { bytes, is_outside: self.is_outside })
+        (key, Value { bytes, is_overflow: self.is_overflow })
     }
 }
 
@@ -76,12 +77,12 @@ pub(crate) struct Segment<'g, T> {
     node: Node<'g, T>,
     start: usize,
     head: &'g [u8; UNIFORM_HEAD_SIZE],
-    /// The key of item 0 if it is in the shortcut block.
+    /// True if the key of item 0 is in the shortcut block.
     has_boundary: bool,
 }
 
 impl<'g, T: Trace> Segment<'g, T> {
-    /// Reads the head of segment number `index`, which begins at `start`.
+    /// Reads the head of the segment with this index, which begins at `start`.
     #[inline]
     pub(crate) fn open(node: Node<'g, T>, start: usize, index: usize) -> Self {
         let head = node.read(start, UNIFORM_HEAD_SIZE).first_chunk().expect("32 bytes were read");
@@ -99,11 +100,11 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 
     #[inline]
-    fn head_u16(&self, place: usize) -> usize {
-        usize::from(u16::from_le_bytes([self.head[place], self.head[place + 1]]))
+    fn head_u16(&self, offset: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.head[offset], self.head[offset + 1]]))
     }
 
-    /// The items with this fingerprint, item 0 in bit 0.
+    /// Returns a bit for each item with this fingerprint, item 0 lowest.
     #[inline(always)]
     pub(crate) fn matching(&self, fingerprint: u8) -> u32 {
         let fingerprints = self.head[FINGERPRINTS_START..].first_chunk().expect("sixteen bytes of the head");
@@ -116,55 +117,56 @@ impl<'g, T: Trace> Segment<'g, T> {
         self.head[FINGERPRINTS_START + item % ITEM_COUNT_MAX]
     }
 
-    /// The node that it is of.
+    /// Returns the node.
     #[inline(always)]
     pub(crate) fn node(&self) -> Node<'g, T> {
         self.node
     }
 
-    /// Whether the items from this one on have one size and lie one behind the other, keys and values in full.
+    /// Returns true if the items from this one on have one size and are contiguous, with keys and values in full.
     #[inline(always)]
     pub(crate) fn is_run_from(&self, item: usize) -> bool {
-        self.is_uniform() && self.outside() == 0 && !(self.has_boundary && item == 0)
+        self.is_uniform() && self.overflow_bits() == 0 && !(self.has_boundary && item == 0)
     }
 
-    /// The items of a run from one to another, the size of each key, and that of each pair.
+    /// Returns the items of a run from `first` to `end`, the size of each key, and the size of each pair.
     #[inline(always)]
     pub(crate) fn run(&self, first: usize, end: usize) -> (&'g [u8], usize, usize) {
-        let (offset, key_size, value_size) = self.place(first);
+        let (offset, key_size, value_size) = self.layout(first);
         let pair_size = key_size + value_size;
         (self.node.read(offset, (end - first) * pair_size), key_size, pair_size)
     }
 
-    /// The size of its keys, if they have one; otherwise zero.
+    /// Returns the size of the keys if all have one size; otherwise zero.
     #[inline(always)]
     pub(crate) fn key_size(&self) -> usize {
         self.head_u16(4)
     }
 
-    /// The size of its pairs, if they have one; otherwise zero.
+    /// Returns the size of the pairs if all have one size; otherwise zero.
     #[inline]
     pub(crate) fn pair_size(&self) -> usize {
         self.head_u16(4) + self.head_u16(6)
     }
 
-    /// The size of its pairs, or what it is about. `end` is where the segment ends in its frame.
+    /// Returns the size of the pairs, or an estimate of their average. `end` is the offset in the frame at which the
+    /// segment ends.
     #[inline(always)]
     pub(crate) fn pair_size_mean(&self, end: usize) -> usize {
         let size = if self.is_uniform() { self.pair_size() } else { (end - self.start) / self.count() };
         size.max(1)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the segment.
     pub(crate) fn size(&self) -> usize {
         if self.is_uniform() {
             return self.size_with(self.count(), self.has_boundary);
         }
-        let (start, key_size, value_size) = self.place(self.count() - 1);
+        let (start, key_size, value_size) = self.layout(self.count() - 1);
         start + key_size + value_size - self.start
     }
 
-    /// Its bytes if it has one size of pair and so many items, or as many as it has.
+    /// Returns the bytes of the segment with `count` items if it is uniform; otherwise its present bytes.
     pub(crate) fn size_with(&self, count: usize, has_boundary: bool) -> usize {
         if !self.is_uniform() {
             return self.size();
@@ -173,22 +175,22 @@ impl<'g, T: Trace> Segment<'g, T> {
         UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary
     }
 
-    /// The items whose values are references, item 0 in bit 0.
+    /// Returns a bit for each item whose value is a reference, item 0 lowest.
     #[inline(always)]
-    pub(crate) fn outside(&self) -> usize {
+    pub(crate) fn overflow_bits(&self) -> usize {
         self.head_u16(2)
     }
 
     #[inline(always)]
-    pub(crate) fn is_outside(&self, item: usize) -> bool {
-        self.outside() >> item & 1 == 1
+    pub(crate) fn is_overflow(&self, item: usize) -> bool {
+        self.overflow_bits() >> item & 1 == 1
     }
 
-    /// Where key and value of an item lie in the frame: offset, key size, value size.
+    /// Returns the layout of an item: its offset in the frame, the key size, the value size.
     #[inline(always)]
-    pub(crate) fn place(&self, item: usize) -> (usize, usize, usize) {
+    pub(crate) fn layout(&self, item: usize) -> (usize, usize, usize) {
         if !self.is_uniform() {
-            return varied_place(self.node.frame(), self.start, item);
+            return varied_layout(self.node.frame(), self.start, item);
         }
         let (key_size, value_size) = (self.head_u16(4), self.head_u16(6));
         let items = self.start + UNIFORM_HEAD_SIZE;
@@ -201,20 +203,20 @@ impl<'g, T: Trace> Segment<'g, T> {
         }
     }
 
-    /// Where an item lies.
+    /// Returns the position of an item.
     #[inline(always)]
-    pub(crate) fn spot(&self, item: usize) -> Spot {
-        let (offset, key_size, value_size) = self.place(item);
-        let is_outside = self.is_outside(item);
-        Spot { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_outside }
+    pub(crate) fn item_position(&self, item: usize) -> ItemPosition {
+        let (offset, key_size, value_size) = self.layout(item);
+        let is_overflow = self.is_overflow(item);
+        ItemPosition { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_overflow }
     }
 
-    /// The key of an item, empty for the boundary key, and its value.
+    /// Returns the key of an item (empty for the boundary key) and its value.
     #[inline(always)]
     pub(crate) fn pair(&self, item: usize) -> (&'g [u8], Value<'g>) {
-        let (offset, key_size, value_size) = self.place(item);
+        let (offset, key_size, value_size) = self.layout(item);
         let (key, bytes) = self.node.read(offset, key_size + value_size).split_at(key_size);
-        (key, Value { bytes, is_outside: self.is_outside(item) })
+        (key, Value { bytes, is_overflow: self.is_overflow(item) })
     }
 
     #[inline]
@@ -224,7 +226,7 @@ impl<'g, T: Trace> Segment<'g, T> {
 }
 
 impl<'g, T: Trace> Segment<'g, T> {
-    /// Appends some of its items. `boundary_key` is that of item 0, if it is in the shortcut block.
+    /// Appends some of its items. `boundary_key` is the key of item 0, if it is in the shortcut block.
     pub(crate) fn collect(
         &self,
         boundary_key: Option<&'g [u8]>,
@@ -240,11 +242,11 @@ impl<'g, T: Trace> Segment<'g, T> {
             return;
         }
         let item = |number: usize, (key, bytes)| {
-            let value = Value { bytes, is_outside: self.is_outside(number) };
+            let value = Value { bytes, is_overflow: self.is_overflow(number) };
             Item { key, value, fingerprint: self.fingerprint(number) }
         };
         if self.is_run_from(next) {
-            let (offset, key_size, _) = self.place(next);
+            let (offset, key_size, _) = self.layout(next);
             let run = self.node.read(offset, (range.end - next) * self.pair_size());
             let pairs = run.chunks_exact(self.pair_size()).map(|pair| pair.split_at(key_size));
             to.extend((next..range.end).zip(pairs).map(|(number, pair)| item(number, pair)));
@@ -257,12 +259,13 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 }
 
-/// Where an item of a varied segment lies. Given what fits registers, so that callers write nothing to memory for its sake.
+/// Returns the layout of an item of a varied segment. The arguments fit registers, so callers need not write to memory
+/// for this call.
 #[inline(never)]
-fn varied_place<T: Trace>(frame: Frame<'_, T>, start: usize, item: usize) -> (usize, usize, usize) {
+fn varied_layout<T: Trace>(frame: Frame<'_, T>, start: usize, item: usize) -> (usize, usize, usize) {
     let node = frame.open();
-    let u16_at = |place: usize| {
-        let bytes = node.read(start + place, 2);
+    let u16_at = |offset: usize| {
+        let bytes = node.read(start + offset, 2);
         usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))
     };
     let count = usize::from(node.read(start, 1)[0]);
@@ -276,7 +279,7 @@ fn varied_place<T: Trace>(frame: Frame<'_, T>, start: usize, item: usize) -> (us
     (start + first, key_size, end - first - key_size)
 }
 
-/// Bytes of a segment of these items.
+/// Returns the bytes of a segment of these items.
 pub(crate) fn size(items: &[Item<'_>], has_boundary: bool) -> usize {
     let boundary = if has_boundary { items[0].key.len() } else { 0 };
     let pairs = match items.first() {
@@ -304,10 +307,11 @@ pub(crate) fn write(bytes: &mut [u8], items: &[Item<'_>], has_boundary: bool) {
     let count = items.len() as u8;
     bytes[..FINGERPRINTS_START].fill(0);
     bytes[0] = if uniform { count | UNIFORM } else { count };
-    let outside: u16 = items.iter().enumerate().map(|(place, item)| u16::from(item.value.is_outside) << place).sum();
-    bytes[2..4].copy_from_slice(&outside.to_le_bytes());
-    for (place, item) in items.iter().enumerate() {
-        bytes[FINGERPRINTS_START + place] = item.fingerprint;
+    let overflow_bits: u16 =
+        items.iter().enumerate().map(|(index, item)| u16::from(item.value.is_overflow) << index).sum();
+    bytes[2..4].copy_from_slice(&overflow_bits.to_le_bytes());
+    for (index, item) in items.iter().enumerate() {
+        bytes[FINGERPRINTS_START + index] = item.fingerprint;
     }
     if uniform {
         let Some(first) = items.first() else { return };
@@ -334,12 +338,12 @@ pub(crate) fn write(bytes: &mut [u8], items: &[Item<'_>], has_boundary: bool) {
     };
     let ends = FINGERPRINTS_START + items.len();
     let key_sizes = ends + 2 * items.len();
-    for (place, item) in items.iter().enumerate() {
-        let key = if has_boundary && place == 0 { &[] } else { item.key };
+    for (index, item) in items.iter().enumerate() {
+        let key = if has_boundary && index == 0 { &[] } else { item.key };
         put(bytes, key);
         let end = put(bytes, item.value.bytes);
-        bytes[ends + 2 * place..][..2].copy_from_slice(&(end as u16).to_le_bytes());
-        bytes[key_sizes + 2 * place..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes[ends + 2 * index..][..2].copy_from_slice(&(end as u16).to_le_bytes());
+        bytes[key_sizes + 2 * index..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
     }
 }
 

@@ -4,35 +4,35 @@ use super::super::key_head::Target;
 use super::super::memory::number::Lid;
 use super::super::node::frame::Node;
 use super::super::node::interior;
-use super::super::node::shortcut::SegmentPlace;
+use super::super::node::shortcut::SegmentPosition;
 use super::super::store::OrderedStore;
 use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 
-/// Where a key lies, or would.
+/// The position of a key, or the position at which it would be inserted.
 #[derive(Debug)]
-pub(crate) struct KeyPlace<'g, T> {
+pub(crate) struct KeyPosition<'g, T> {
     pub(crate) leaf: Node<'g, T>,
-    pub(crate) segment: SegmentPlace,
+    pub(crate) segment: SegmentPosition,
     pub(crate) fingerprint: u8,
 }
 
-impl<T> Clone for KeyPlace<'_, T> {
+impl<T> Clone for KeyPosition<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for KeyPlace<'_, T> {}
+impl<T> Copy for KeyPosition<'_, T> {}
 
 impl<T: Trace> OrderedStore<T> {
-    /// The state of a node as of a version, which was readable when the guard's operation began.
+    /// Returns the state of a node as of a version, which was readable when the guard's operation began.
     #[inline]
     pub(crate) fn as_of<'g>(&'g self, lid: Lid, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
         older_to(self.latest(lid, guard), version)
     }
 
-    /// The leaf in which a target lies, as of a version. Inlined, since callers know what kind of target it is.
+    /// Finds the leaf of a target as of a version. Inlined, since callers know the kind of target.
     #[inline(always)]
     pub(crate) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
@@ -44,7 +44,7 @@ impl<T: Trace> OrderedStore<T> {
         node
     }
 
-    /// The leaf in which a target lies, and the lowest key that it may hold if it is not the leftmost.
+    /// Finds the leaf of a target, and the lowest key that it may have. That is `None` for the leftmost leaf.
     pub(crate) fn find_leaf_and_low_fence<'g>(
         &'g self,
         target: Target<'_>,
@@ -54,15 +54,15 @@ impl<T: Trace> OrderedStore<T> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
         let mut low = None;
         while node.level() > 0 {
-            let place = interior::find(node, target);
-            low = interior::low_fence(node, place).or(low);
-            node = self.as_of(place.lid, version, guard);
+            let position = interior::find(node, target);
+            low = interior::low_fence(node, position).or(low);
+            node = self.as_of(position.lid, version, guard);
         }
         (node, low)
     }
 }
 
-/// Follows old-version pointers to a version.
+/// Follows old-version pointers down to a version.
 #[inline]
 pub(crate) fn older_to<T: Trace>(mut node: Node<'_, T>, version: u64) -> Node<'_, T> {
     while node.version() > version {

@@ -1,39 +1,39 @@
-//! Batches of gets: all of a group go through the tree in step, so that their cache misses overlap.
+//! Groups of gets: all gets of a group descend in lock step, so that their cache misses overlap.
 //!
 //! ```text
 //! level by level   page table entry, header and shortcut index ─▶ segment of children ─▶ next level
-//! leaf             page table entry, header and shortcut index ─▶ head of a segment ─▶ item ─▶ answer
+//! leaf             page table entry, header and shortcut index ─▶ head of a segment ─▶ item ─▶ value
 //!                                                       └ a tie ─▶ boundary keys ─┘
-//!                                                       └ log directory ─▶ entry ─▶ answer
+//!                                                       └ log directory ─▶ entry ─▶ value
 //! ```
 //!
-//! Each arrow is a loop over the group: it visits what the loop before has prefetched, and prefetches what the next one
-//! will visit. The stages are written out by hand over the same searches as a single get: as futures they would take
-//! about fifty nanoseconds more each. All gets of a batch are one operation and read one version. Scans in batches begin in
-//! the same way, and so do groups of writes.
+//! Each arrow is a loop over the group. It reads the lines that the previous loop has prefetched, and prefetches those
+//! of the next loop. The stages use the same searches as a single get, without futures, which would take about fifty
+//! nanoseconds more for each get. All gets of a batch are one operation and read one version. Groups of scans and of
+//! writes begin in the same way.
 
 use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::find;
 use super::super::memory::number::Lid;
 use super::super::node::frame::Node;
 use super::super::node::interior;
-use super::super::node::interior::ChildPlace;
+use super::super::node::interior::ChildPosition;
 use super::super::node::log;
-use super::super::node::segment::{Spot, Value};
+use super::super::node::segment::{ItemPosition, Value};
 use super::super::node::shortcut;
-use super::super::node::shortcut::{SegmentPlace, Shortcuts};
+use super::super::node::shortcut::{SegmentPosition, Shortcuts};
 use super::super::store::OrderedStore;
 use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
-use super::descent::{KeyPlace, older_to};
+use super::descent::{KeyPosition, older_to};
 use crate::memory::LINE_SIZE;
 
-/// Gets that are under way together: enough to keep all misses in flight that a core can have.
+/// Most gets in flight together: enough for all misses that a core can have in flight.
 pub(crate) const GROUP_SIZE: usize = 32;
 
 impl<T: Trace> OrderedStore<T> {
-    /// The leaves of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys: header and shortcut index are at
-    /// hand. Behind them is the root.
+    /// Finds the leaves of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys. Header and shortcut
+    /// index of each leaf are resident. The remaining nodes are the root.
     #[inline]
     pub(crate) fn find_leaves<'g>(
         &'g self,
@@ -44,16 +44,17 @@ impl<T: Trace> OrderedStore<T> {
         assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let root = self.as_of(Lid::ROOT, version, guard);
         let mut nodes = [root; GROUP_SIZE];
-        let mut places = [SegmentPlace::default(); GROUP_SIZE];
+        let mut positions = [SegmentPosition::default(); GROUP_SIZE];
         let mut children = [None; GROUP_SIZE];
-        // The root is hot; the levels below it are not.
+        // The root is in the cache; the levels below it are not.
         for _ in 0..root.level() {
-            for ((key, node), place) in keys.iter().zip(&nodes).zip(&mut places) {
-                *place = Shortcuts::open(*node).find(Target::AtOrBelow(key));
-                interior::prefetch_segment(*node, *place);
+            for ((key, node), position) in keys.iter().zip(&nodes).zip(&mut positions) {
+                *position = Shortcuts::open(*node).find(Target::AtOrBelow(key));
+                interior::prefetch_segment(*node, *position);
             }
-            for (((key, node), place), child) in keys.iter().zip(&nodes).zip(&places).zip(&mut children) {
-                let ChildPlace { lid, hint, .. } = interior::find_in_segment(*node, *place, Target::AtOrBelow(key));
+            for (((key, node), position), child) in keys.iter().zip(&nodes).zip(&positions).zip(&mut children) {
+                let ChildPosition { lid, hint, .. } =
+                    interior::find_in_segment(*node, *position, Target::AtOrBelow(key));
                 self.frames.prefetch_entry(lid);
                 self.frames.prefetch_hinted(hint);
                 *child = Some((lid, hint));
@@ -66,18 +67,18 @@ impl<T: Trace> OrderedStore<T> {
         nodes
     }
 
-    /// The values of up to [`GROUP_SIZE`] keys as of a version, shown in the order of the keys.
+    /// Calls `f` with the values of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys.
     pub(crate) fn get_group<'g>(
         &'g self,
         keys: &[&[u8]],
         version: u64,
         guard: &'g Guard<'_>,
-        mut show: impl FnMut(Option<Value<'g>>),
+        mut f: impl FnMut(Option<Value<'g>>),
     ) {
         assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let leaves = self.find_leaves(keys, version, guard);
         let mut fingerprints = [0_u8; GROUP_SIZE];
-        // Entries of the log in which each key may be.
+        // Log entries that may have the key.
         let mut in_log = [0_u16; GROUP_SIZE];
         for (number, key) in keys.iter().enumerate() {
             let leaf = leaves[number];
@@ -87,21 +88,23 @@ impl<T: Trace> OrderedStore<T> {
                 leaf.frame().prefetch_line(leaf.log_start());
             }
         }
-        let places = find_segments(&leaves, keys);
-        // The item that a key is compared with first.
-        let mut spots = [Spot::NONE; GROUP_SIZE];
+        let positions = find_segments(&leaves, keys);
+        // The item that the key is compared with first.
+        let mut item_positions = [ItemPosition::NONE; GROUP_SIZE];
         for number in 0..keys.len() {
-            let (leaf, place) = (leaves[number], places[number]);
+            let (leaf, position) = (leaves[number], positions[number]);
             if in_log[number] != 0 {
                 log::prefetch(leaf, in_log[number].ilog2() as usize);
             }
-            let spot = find::first_spot(leaf, place, fingerprints[number]);
-            if spot != Spot::NONE {
-                let (offset, size) =
-                    (usize::from(spot.offset), usize::from(spot.key_size) + usize::from(spot.value_size));
+            let item_position = find::first_item_position(leaf, position, fingerprints[number]);
+            if item_position != ItemPosition::NONE {
+                let (offset, size) = (
+                    usize::from(item_position.offset),
+                    usize::from(item_position.key_size) + usize::from(item_position.value_size),
+                );
                 leaf.frame().prefetch(offset, size);
             }
-            spots[number] = spot;
+            item_positions[number] = item_position;
         }
         for (number, key) in keys.iter().enumerate() {
             let leaf = leaves[number];
@@ -109,33 +112,34 @@ impl<T: Trace> OrderedStore<T> {
                 0 => None,
                 candidates => find::read_log(leaf.frame(), key, u32::from(candidates), version),
             };
-            let sorted = || find::read_sorted(leaf, places[number], spots[number], key, fingerprints[number]);
-            show(logged.unwrap_or_else(sorted));
+            let sorted =
+                || find::read_sorted(leaf, positions[number], item_positions[number], key, fingerprints[number]);
+            f(logged.unwrap_or_else(sorted));
         }
     }
 }
 
-/// Where the keys of a group lie, or would.
-pub(crate) struct KeyPlaces<'g, T> {
+/// The positions of the keys of a group.
+pub(crate) struct KeyPositions<'g, T> {
     leaves: [Node<'g, T>; GROUP_SIZE],
-    segments: [SegmentPlace; GROUP_SIZE],
+    segments: [SegmentPosition; GROUP_SIZE],
     fingerprints: [u8; GROUP_SIZE],
 }
 
-impl<'g, T: Trace> KeyPlaces<'g, T> {
-    /// That of one key.
+impl<'g, T: Trace> KeyPositions<'g, T> {
+    /// Returns the position of one key.
     #[inline]
-    pub(crate) fn of(&self, number: usize) -> KeyPlace<'g, T> {
+    pub(crate) fn of(&self, number: usize) -> KeyPosition<'g, T> {
         let (leaf, segment) = (self.leaves[number], self.segments[number]);
-        KeyPlace { leaf, segment, fingerprint: self.fingerprints[number] }
+        KeyPosition { leaf, segment, fingerprint: self.fingerprints[number] }
     }
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// The places of up to [`GROUP_SIZE`] keys that will be written. What a write begins with is prefetched: the item
-    /// that may have the key, or all of its segment, the log's directory and its end, and the entry that may have the key; of a
-    /// leaf that will be merged, all.
-    pub(crate) fn places_of_group<'g>(&'g self, keys: &[&[u8]], guard: &'g Guard<'_>) -> KeyPlaces<'g, T> {
+    /// Finds the positions of up to [`GROUP_SIZE`] keys that will be written. Prefetches the first lines that a write
+    /// reads: the item that may have the key, or all of its segment; the log's directory and end, and the log entry
+    /// that may have the key; all of a leaf that will be merged.
+    pub(crate) fn positions_of_group<'g>(&'g self, keys: &[&[u8]], guard: &'g Guard<'_>) -> KeyPositions<'g, T> {
         let leaves = self.find_leaves(keys, u64::MAX, guard);
         let segments = find_segments(&leaves, keys);
         let mut fingerprints = [0; GROUP_SIZE];
@@ -153,26 +157,26 @@ impl<T: Trace> OrderedStore<T> {
             if candidates != 0 {
                 log::prefetch(leaf, candidates.ilog2() as usize);
             }
-            find::prefetch_place(leaf, segments[number], *fingerprint);
+            find::prefetch_position(leaf, segments[number], *fingerprint);
         }
-        KeyPlaces { leaves, segments, fingerprints }
+        KeyPositions { leaves, segments, fingerprints }
     }
 }
 
-/// The segments of leaves in which keys lie, their first lines prefetched.
+/// Finds the segments of keys in their leaves, and prefetches their first lines.
 #[inline]
 pub(crate) fn find_segments<T: Trace>(
     leaves: &[Node<'_, T>; GROUP_SIZE],
     keys: &[&[u8]],
-) -> [SegmentPlace; GROUP_SIZE] {
-    let mut places = [SegmentPlace::default(); GROUP_SIZE];
+) -> [SegmentPosition; GROUP_SIZE] {
+    let mut positions = [SegmentPosition::default(); GROUP_SIZE];
     let mut tied = 0_u32;
     for (number, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
         let shortcuts = Shortcuts::open(*leaf);
         match shortcuts.find_untied(Target::AtOrBelow(key)) {
-            Ok(place) => {
-                places[number] = place;
-                leaf.frame().prefetch_line(usize::from(place.start));
+            Ok(position) => {
+                positions[number] = position;
+                leaf.frame().prefetch_line(usize::from(position.start));
             }
             Err(tie) => {
                 tied |= 1 << number;
@@ -183,8 +187,8 @@ pub(crate) fn find_segments<T: Trace>(
     while tied != 0 {
         let number = tied.trailing_zeros() as usize;
         tied &= tied - 1;
-        places[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
-        leaves[number].frame().prefetch_line(usize::from(places[number].start));
+        positions[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
+        leaves[number].frame().prefetch_line(usize::from(positions[number].start));
     }
-    places
+    positions
 }

@@ -1,21 +1,21 @@
 //! Scans: the pairs of a range in order, as of one version (Honeycomb, section 3.3).
 //!
 //! ```text
-//! header, shortcut index ─▶ head of a segment, log directory ─▶ pairs, boundary keys, log entries ─▶ shown
+//! header, shortcut index ─▶ head of a segment, log directory ─▶ pairs, boundary keys, log entries ─▶ `f`
 //!        ▲                                                      ▲                                     │
-//!        │                                                      └──── more than fit one step ◀────────┤
-//!        └────────────────────────────── leaf to the right ◀──────────────────────────────────────────┘
+//!        │                                                      └──── more than one step can hold ◀───┤
+//!        └────────────────────────────── right sibling ◀──────────────────────────────────────────────┘
 //! ```
 //!
-//! The fingerprints in the head tell where the start is, if it is a key that exists, so that no pair before it is fetched.
-//! No more is prefetched than the limit allows.
+//! Each arrow is a step of a scan: it reads the lines that the previous step has prefetched. Scans of a group take
+//! their steps in turn, then all of them prefetch: adjacent prefetches overlap their page walks.
 //!
-//! Each arrow is a step of a scan: it visits what was prefetched behind the step before. Of several scans each takes a step in
-//! turn, and then all prefetch: prefetches stand close together, so that their page walks overlap.
+//! If the start is a key that exists, the fingerprints in the segment's head usually find it, so no pair before it is
+//! fetched. No more is prefetched than the limit allows.
 //!
-//! Forwards, leaves are crossed by right siblings. Backwards, and for the floor of a key that the leaf resident does not
-//! have, the tree is descended again for what lies below the lowest key of the leaf: a left sibling may have been merged
-//! since, and an old-version pointer leads to the leftmost of the leaves that were replaced only.
+//! Forwards, a scan follows right siblings. Backwards, it descends again for the greatest key below the leaf, and so
+//! does the search for a floor that is not in the leaf. A left sibling may have been joined since, and `old` leads only
+//! to the leftmost of the leaves that were replaced.
 
 use super::super::key_head::Target;
 use super::super::leaf::cursor::LeafCursor;
@@ -29,18 +29,19 @@ use super::super::version::epoch::Guard;
 use super::group::{self, GROUP_SIZE};
 use crate::short::is_below;
 
-/// Most pairs of a segment, with those of the log that belong there.
+/// Most pairs of a segment with its log entries.
 const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
 
-/// A scan on its way.
+/// A scan in progress.
 struct Scan<'g, 'k, T> {
     stage: Stage<'g, T>,
-    /// The start, until the first segment is visited.
+    /// The start, until the first segment is read.
     start: Option<Start<'k>>,
     end: End<'k>,
-    /// How many pairs are still wanted: one at least.
+    /// Number of pairs that are still wanted, at least one.
     left: usize,
-    /// Whether nothing else is done while lines travel. Then more is prefetched at each segment.
+    /// True for a scan that is not in a group. It prefetches more at each segment, since no other work overlaps its
+    /// misses.
     is_alone: bool,
 }
 
@@ -52,14 +53,14 @@ enum Stage<'g, T> {
 }
 
 impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
-    /// In the leaf in which the start lies, at its segment. None if no pair is wanted.
+    /// Begins at the segment of the start. Returns `None` if no pair is wanted.
     fn new(leaf: Node<'g, T>, segment: usize, range: Range<'k>, is_alone: bool) -> Option<Self> {
         let start = (range.start != Start::First).then_some(range.start);
         let scan = Scan { stage: Stage::Leaf(leaf, segment), start, end: range.end, left: range.limit, is_alone };
         (range.limit > 0).then_some(scan)
     }
 
-    /// Prefetches what the next step will visit.
+    /// Prefetches the lines that the next step will read.
     #[inline(always)]
     fn prefetch(&mut self) {
         match &mut self.stage {
@@ -70,20 +71,20 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         }
     }
 
-    /// Goes on, through what was prefetched. Whether it has not ended.
+    /// Takes the next step, on lines that were prefetched. Returns true if the scan has not ended.
     #[inline(always)]
     fn step(
         &mut self,
         store: &'g OrderedStore<T>,
         version: u64,
         guard: &'g Guard<'_>,
-        visit: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
         match &mut self.stage {
             Stage::Leaf(leaf, segment) => {
                 let (leaf, segment) = (*leaf, *segment);
                 if let Some(Start::Floor(key)) = self.start
-                    && !self.pass_floor(leaf, segment, key, (store, version, guard), visit)
+                    && !self.pass_floor(leaf, segment, key, (store, version, guard), f)
                 {
                     return false;
                 }
@@ -101,10 +102,10 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
                 let end = self.end;
                 loop {
                     let is_wanted = match end {
-                        End::Last => cursor.visit_segment(&mut self.left, visit),
+                        End::Last => cursor.with_segment(&mut self.left, f),
                         _ => match cursor.next_boundary() {
-                            Some(key) if end.admits(key) => cursor.visit_segment(&mut self.left, visit),
-                            next => cursor.visit_up_to(|key| end.admits(key), &mut self.left, visit) && next.is_none(),
+                            Some(key) if end.admits(key) => cursor.with_segment(&mut self.left, f),
+                            next => cursor.with_pairs_up_to(|key| end.admits(key), &mut self.left, f) && next.is_none(),
                         },
                     };
                     if !is_wanted {
@@ -126,8 +127,8 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         }
     }
 
-    /// Sets the start to the floor of a key, or shows that floor if it lies before the segment. Whether the scan has not
-    /// ended.
+    /// Sets the start to the floor of a key, or calls `f` with the floor if it is before the segment. Returns true if
+    /// the scan has not ended.
     #[inline(never)]
     fn pass_floor(
         &mut self,
@@ -135,7 +136,7 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         segment: usize,
         key: &[u8],
         (store, version, guard): (&'g OrderedStore<T>, u64, &'g Guard<'_>),
-        visit: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
         let floor = LeafCursor::new(leaf, segment, version).last_in_segment(|other| other <= key);
         self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
@@ -144,37 +145,37 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         }
         let Some(floor) = store.find_last(Target::AtOrBelow(key), version, guard) else { return true };
         self.left -= 1;
-        self.end.admits(floor.key) && visit(floor.key, floor.value) && self.left > 0
+        self.end.admits(floor.key) && f(floor.key, floor.value) && self.left > 0
     }
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Shows the pairs of a range as of a version, until `visit` answers false.
+    /// Calls `f` with the pairs of a range as of a version, until it returns false.
     pub(crate) fn scan<'g: 'k, 'k>(
         &'g self,
         range: Range<'k>,
         version: u64,
         guard: &'g Guard<'_>,
-        mut visit: impl FnMut(&'g [u8], Value<'g>) -> bool,
+        mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) {
         let target = Target::AtOrBelow(range.start.key());
         let leaf = self.find_leaf(target, version, guard);
         let segment = Shortcuts::open(leaf).find(target).segment;
         let Some(mut scan) = Scan::new(leaf, usize::from(segment), range, true) else { return };
         scan.prefetch();
-        while scan.step(self, version, guard, &mut visit) {
+        while scan.step(self, version, guard, &mut f) {
             scan.prefetch();
         }
     }
 
-    /// Shows the pairs of up to [`GROUP_SIZE`] ranges as of a version, runs of different ranges in turn. `visit` gets the
-    /// number of the range too, and ends that scan by false.
+    /// Calls `f` with the pairs of up to [`GROUP_SIZE`] ranges as of a version, with runs of different ranges in turn.
+    /// `f` also gets the index of the range, and ends that scan by returning false.
     pub(crate) fn scan_group<'g: 'k, 'k>(
         &'g self,
         ranges: &[Range<'k>],
         version: u64,
         guard: &'g Guard<'_>,
-        mut visit: impl FnMut(usize, &'g [u8], Value<'g>) -> bool,
+        mut f: impl FnMut(usize, &'g [u8], Value<'g>) -> bool,
     ) {
         assert!(ranges.len() <= GROUP_SIZE, "a group has a limit");
         let mut keys = [&[][..]; GROUP_SIZE];
@@ -183,38 +184,38 @@ impl<T: Trace> OrderedStore<T> {
         }
         let keys = &keys[..ranges.len()];
         let leaves = self.find_leaves(keys, version, guard);
-        let places = group::find_segments(&leaves, keys);
+        let positions = group::find_segments(&leaves, keys);
         let mut scans: [Option<Scan<'g, 'k, T>>; GROUP_SIZE] = std::array::from_fn(|number| {
-            Scan::new(leaves[number], usize::from(places[number].segment), *ranges.get(number)?, false)
+            Scan::new(leaves[number], usize::from(positions[number].segment), *ranges.get(number)?, false)
         });
-        let mut is_under_way = true;
-        while is_under_way {
+        let mut is_in_flight = true;
+        while is_in_flight {
             scans.iter_mut().flatten().for_each(Scan::prefetch);
-            is_under_way = false;
+            is_in_flight = false;
             for (number, slot) in scans.iter_mut().enumerate() {
                 let Some(scan) = slot else { continue };
-                match scan.step(self, version, guard, &mut |key, value| visit(number, key, value)) {
-                    true => is_under_way = true,
+                match scan.step(self, version, guard, &mut |key, value| f(number, key, value)) {
+                    true => is_in_flight = true,
                     false => *slot = None,
                 }
             }
         }
     }
 
-    /// Shows the pairs of a range as of a version, the greatest key first, until `visit` answers false.
+    /// Calls `f` with the pairs of a range as of a version, the greatest key first, until it returns false.
     pub(crate) fn scan_reverse<'g>(
         &'g self,
         range: Range<'_>,
         version: u64,
         guard: &'g Guard<'_>,
-        mut visit: impl FnMut(&'g [u8], Value<'g>) -> bool,
+        mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) {
         let mut left = range.limit;
         if left == 0 {
             return;
         }
-        // A floor is the first pair that is not above its key: it is not looked for before, or it could be gone when the
-        // scan comes there without versions.
+        // The floor is the first pair that is not above its key. It is not searched for earlier: without versions it
+        // could be gone when the scan reaches it.
         let floor_of = match range.start {
             Start::Floor(key) => Some(key),
             _ => None,
@@ -233,7 +234,7 @@ impl<T: Trace> OrderedStore<T> {
                 left -= 1;
                 let is_floor = floor_of.is_some_and(|key| !is_below(key, item.key));
                 let is_in_range = if is_floor { range.end.admits(item.key) } else { range.start.admits(item.key) };
-                if !(is_in_range && visit(item.key, item.value)) || is_floor || left == 0 {
+                if !(is_in_range && f(item.key, item.value)) || is_floor || left == 0 {
                     return false;
                 }
             }
@@ -241,7 +242,7 @@ impl<T: Trace> OrderedStore<T> {
         });
     }
 
-    /// The greatest pair at the target or to the left of it.
+    /// Returns the greatest pair at the target or to the left of it.
     fn find_last<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Option<Item<'g>> {
         let mut last = None;
         self.segments_before(target, version, guard, |cursor, target| {
@@ -251,20 +252,21 @@ impl<T: Trace> OrderedStore<T> {
         last
     }
 
-    /// Shows segments from that of the target to the left, until `visit` answers false, each with the target that it holds
-    /// or lies to the left of. Without versions a segment may hold more: what was to the right of the leaf before.
+    /// Calls `f` with segments from that of the target to the left, until it returns false. Each segment comes with the
+    /// target that is in it or to the right of it. Without versions a segment may have more pairs: those that were to
+    /// the right of the previous leaf.
     fn segments_before<'g>(
         &'g self,
         target: Target<'_>,
         version: u64,
         guard: &'g Guard<'_>,
-        mut visit: impl FnMut(&mut LeafCursor<'g, T>, Target<'_>) -> bool,
+        mut f: impl FnMut(&mut LeafCursor<'g, T>, Target<'_>) -> bool,
     ) {
         let mut target = target;
         let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, version, guard);
         let mut segment = usize::from(Shortcuts::open(leaf).find(target).segment);
         loop {
-            if !visit(&mut LeafCursor::new(leaf, segment, version), target) {
+            if !f(&mut LeafCursor::new(leaf, segment, version), target) {
                 return;
             }
             if segment > 0 {

@@ -1,27 +1,28 @@
-//! The requests of a batch that were deferred because memory is short, for a write or for its own reply, and those that may
-//! not overtake them.
+//! The requests of a batch that were deferred because there is no memory for the write or for its reply, and the
+//! requests that may not overtake them.
 //!
-//! Later requests of the batch are carried out, since they may be those of other clients, and a delete may free memory. Not so
-//! requests of a key that was deferred: these are deferred too. A scan whose range has such a key would show the store
-//! without a write that came before it, so the batch ends with it. It also ends when as many requests were deferred as fit
-//! here: each has tried in vain, and the work of a batch is bounded.
+//! 1. Later requests of the batch are executed, since other clients may have sent them, and a delete may free memory.
+//! 2. Later requests on a deferred key are deferred too.
+//! 3. A scan whose range has such a key would miss a write that came before it, so the batch ends with it.
+//! 4. The batch also ends when [`COUNT_MAX`] requests are deferred: each was attempted, and the work of a batch is
+//!    bounded.
 
 use skep_core::operation::{Operation, Request, Scan, ScanEnd, ScanStart};
 
 /// Most requests of a batch that are deferred one by one.
 const COUNT_MAX: usize = 32;
 
-/// Places in the batch of requests that were deferred, at most one for each key.
+/// Indexes of the deferred requests in the batch, at most one for each key.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    places: [usize; COUNT_MAX],
+    indexes: [usize; COUNT_MAX],
     count: usize,
 }
 
 impl Deferred {
     /// Notes that the first request of its key was deferred.
-    pub(crate) fn push(&mut self, place: usize) {
-        self.places[self.count] = place;
+    pub(crate) fn push(&mut self, index: usize) {
+        self.indexes[self.count] = index;
         self.count += 1;
     }
 
@@ -45,11 +46,11 @@ impl Deferred {
     }
 
     fn keys<'r>(&self, requests: &[Request<'r>]) -> impl Iterator<Item = &'r [u8]> {
-        self.places[..self.count].iter().map(|place| requests[*place].key)
+        self.indexes[..self.count].iter().map(|index| requests[*index].key)
     }
 }
 
-/// Returns true unless a scan from a key cannot show the pair of another key.
+/// Returns false if a scan from a key cannot show the pair of another key.
 fn may_show(from: &[u8], scan: &Scan<'_>, key: &[u8]) -> bool {
     let (start, from) = scan.start_at(from);
     let is_before = match start {

@@ -1,26 +1,27 @@
-//! How long a write waits for memory.
+//! The time that a write waits for memory.
 //!
-//! A write that finds no memory is not refused while garbage waits to be freed, since what is freed may be all that it needs.
-//! It waits until one of these holds, and is refused if there is no memory for it even then:
+//! A write that finds no memory is not refused while garbage waits to be freed, which may be all that it needs. It
+//! waits until one of these holds, and is refused if there is still no memory:
 //!
-//! 1. As much garbage was freed as there was when memory ran short. Then memory is full of pairs, and waiting for the garbage
-//!    of later writes could go on without end.
-//! 2. No garbage was freed for a second. Then an operation under way does not end, such as a scan that is paused.
+//! 1. As much garbage was freed as there was when memory ran short. Then memory is full of pairs, and the write could
+//!    wait for the garbage of later writes for ever.
+//! 2. No garbage was freed for a second. Then an operation in flight does not end, such as a scan that is paused.
 //!
-//! A write that must not fail, see [`Claim`](super::super::space::Claim), is refused only if it has waited a second itself.
+//! A write that must not fail, see [`Claim`](super::super::space::Claim), is refused only if it has waited a second
+//! itself.
 //!
-//! In batches time is an argument, and the write is deferred: its thread does other work. A single call waits in its thread,
-//! in steps that are counted.
+//! In batches time is an argument, and the write is deferred: its thread does other work. A single call waits in its
+//! thread, in steps that are counted.
 
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use super::super::version::reclaim::GarbageCounts;
 
-/// How long writes wait while no garbage is freed at all.
+/// The time that writes wait while no garbage is freed.
 pub(crate) const MEMORY_WAIT: Duration = Duration::from_secs(1);
 
-/// Steps of waiting in which a thread lets others run, and steps in which it sleeps.
+/// Steps of waiting in which a thread yields, and steps in which it sleeps.
 const YIELD_COUNT: u32 = 64;
 const SLEEP: Duration = Duration::from_millis(1);
 const STEP_COUNT: u32 = YIELD_COUNT + (MEMORY_WAIT.as_millis() / SLEEP.as_millis()) as u32;
@@ -28,17 +29,17 @@ const STEP_COUNT: u32 = YIELD_COUNT + (MEMORY_WAIT.as_millis() / SLEEP.as_millis
 /// The shortage of memory that a session's batches are in.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage {
-    /// How many pieces of garbage will have been freed when the writes that wait are refused.
+    /// Pieces of garbage that have been freed when the waiting writes are refused.
     end: Option<u64>,
-    /// How many were freed when the session last saw garbage wait, and when it first saw that number.
+    /// Pieces that were freed when the session last saw garbage wait, and the time when it first saw that number.
     seen: Option<(u64, Instant)>,
-    /// Since when writes wait that must not fail.
+    /// The time since which writes wait that must not fail.
     must_succeed_since: Option<Instant>,
 }
 
 impl Shortage {
-    /// Returns true if a write is to be refused that has just found no memory. The counts were read before it tried. One that
-    /// must not fail waits on while no garbage is left: others are using what is kept back for it, and give it back.
+    /// Returns true if a write is to be refused that has just found no memory. `before` was read before the attempt. A
+    /// write that must not fail still waits when no garbage is left: other threads are using the reserve and return it.
     pub(crate) fn is_over(&mut self, before: GarbageCounts, must_succeed: bool, now: Instant) -> bool {
         if before.freed >= *self.end.get_or_insert(before.handed_over) && !must_succeed {
             return true;
@@ -48,18 +49,18 @@ impl Shortage {
             _ => now,
         };
         self.seen = Some((before.freed, since));
-        // It waits a second of its own, since others that were refused have not waited for it. Those that wait beside it are
-        // refused with it, or many would be refused one by one, each after a second.
+        // It waits a second of its own, since others that were refused have not waited for it. Writes that wait with it
+        // are refused with it; otherwise many would be refused one by one, each after a second.
         let since = if must_succeed { since.max(*self.must_succeed_since.get_or_insert(now)) } else { since };
         now.saturating_duration_since(since) >= MEMORY_WAIT
     }
 
-    /// Notes that a write that waits has added to the garbage that will be freed.
+    /// Notes that a waiting write has added to the garbage that will be freed.
     pub(crate) fn prolong(&mut self, handed_over: u64) {
         self.end = Some(handed_over);
     }
 
-    /// Notes that no write waits any more. Since when no garbage was freed is remembered.
+    /// Notes that no write waits any more. The time since which no garbage was freed is kept.
     pub(crate) fn end(&mut self) {
         self.end = None;
         self.must_succeed_since = None;

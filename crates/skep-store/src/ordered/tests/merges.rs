@@ -1,4 +1,4 @@
-//! Merges of log and sorted block: how little they write, and the places where segments meet.
+//! Merges of log and sorted block: how little they write, and the boundaries of segments.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ fn keys_at_the_borders_of_segments() {
 
 /// A reference has eight bytes, and so may values have beside it: nothing is lost, and every frame is given back.
 #[test]
-fn values_outside_go_where_they_are_replaced() {
+fn overflow_values_are_freed_when_they_are_replaced() {
     for log_block in [LogBlock::default(), LogBlock::new(LogBlock::SIZE_MIN, 0).unwrap()] {
         for seed in test_seeds() {
             println!("seed {seed}, {log_block:?}");
@@ -179,7 +179,7 @@ fn values_outside_go_where_they_are_replaced() {
             for key in map.clone().keys() {
                 delete(&mut session, &mut map, key);
             }
-            // Whatever the log still holds goes with the last merge.
+            // The last merge removes the rest of the log.
             let key = sixteen(0);
             for _ in 0..20 {
                 put(&mut session, &mut map, &key, &[1]);

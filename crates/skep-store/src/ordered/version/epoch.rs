@@ -1,34 +1,37 @@
-//! When what was replaced can be used again: epochs by vector timestamp (Honeycomb, section 3.2).
+//! Epochs by vector timestamp (Honeycomb, section 3.2): they tell when retired memory can be used again.
 //!
-//! Every thread has a slot with the number of its current operation. What a write replaced is tagged, once that write is
-//! readable, with the numbers of all threads that are under way; it is free when each of them has gone on.
+//! Every thread has a slot with the number of its current operation. When a write is readable, its retired frames are
+//! tagged with the numbers of all operations in flight. They are free when all of these operations have ended.
 //!
 //! ```text
 //! slot     0      1      2      3
-//! number   7 ▶    4 –    9 ▶    0 –        ▶ under way, – idle
+//! number   7 ▶    4 –    9 ▶    0 –        ▶ in flight, – idle
 //! tag      7             9                 waits until slot 0 has left 7 and slot 2 has left 9
 //! ```
 //!
-//! A reader stores its number, then passes a SeqCst fence, then reads where to begin. A tag is made after the change
-//! was released and after a SeqCst fence. Of the two fences one comes first: either the tag has the reader's number, or
-//! the reader begins after the change, from where no path leads to what was replaced.
+//! 1. A reader stores its number, passes a SeqCst fence, then loads the version that it reads.
+//! 2. A writer publishes its change, passes a SeqCst fence, then loads the numbers for the tag.
+//!
+//! Of the two fences one is first. Either the tag has the reader's number, or the reader begins after the change. Then
+//! no path leads it to the retired frames.
 
 use super::super::sync::{AtomicU64, Ordering, fence, store_then_fence};
 
-/// The slots of all threads, and behind them those of holds.
+/// The slots of all threads, followed by those of pins.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     slots: Box<[Slot]>,
     participant_max: usize,
 }
 
-/// What a thread tells the others, on lines that only its owner writes.
+/// The state that a thread shares. Only its owner writes these lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
-    /// The number of an operation, the lowest bit set while it is under way; [`Slot::FREE`] while nobody owns the slot.
+    /// The number of an operation; its lowest bit is set while the operation is in flight. [`Slot::FREE`] if the slot
+    /// has no owner.
     number: AtomicU64,
-    /// Pairs that its owners have inserted, less those that they have deleted, modulo 2⁶⁴.
+    /// Pairs that its owners have inserted, minus those that they have deleted, modulo 2⁶⁴.
     pairs: AtomicU64,
 }
 
@@ -40,49 +43,49 @@ impl Slot {
     }
 }
 
-const UNDER_WAY: u64 = 1;
+const IN_FLIGHT: u64 = 1;
 
-/// A thread's place among the slots.
+/// A thread's slot.
 #[derive(Debug)]
 pub(crate) struct Participant<'e> {
     epochs: &'e Epochs,
     slot: usize,
 }
 
-/// Proof that an operation is under way: what it can reach stays where it is.
+/// Proof that an operation is in flight: memory that it can reach is not reused.
 #[derive(Debug)]
 pub(crate) struct Guard<'p> {
     slot: &'p Slot,
     number: u64,
 }
 
-/// An operation that no thread is within: what it can reach stays where it is until it is let go.
+/// An operation without a thread: memory that it can reach is not reused until it is unpinned.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Pin {
     slot: usize,
     number: u64,
 }
 
-/// Names a hold. No other hold ever has the same name.
+/// Identifies a pin. No other pin ever has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldName {
+pub(crate) struct PinName {
     slot: usize,
     number: u64,
 }
 
-/// The operations that were under way when something was replaced.
+/// The operations that were in flight when memory was retired.
 #[derive(Debug, Default)]
 pub(crate) struct Tag(Vec<(usize, u64)>);
 
 impl Epochs {
-    /// Slots for so many participants and so many holds.
-    pub(crate) fn new(participant_max: usize, hold_max: usize) -> Self {
+    /// Creates slots for these numbers of participants and pins.
+    pub(crate) fn new(participant_max: usize, pin_max: usize) -> Self {
         let participants = (0..participant_max).map(|_| Slot::new(Slot::FREE));
-        let holds = (0..hold_max).map(|_| Slot::new(0));
-        Epochs { slots: participants.chain(holds).collect(), participant_max }
+        let pins = (0..pin_max).map(|_| Slot::new(0));
+        Epochs { slots: participants.chain(pins).collect(), participant_max }
     }
 
-    /// Gives the caller a slot, unless all are taken.
+    /// Gives the caller a free slot. Returns `None` if there is none.
     pub(crate) fn join(&self) -> Option<Participant<'_>> {
         let free =
             |slot: &Slot| slot.number.compare_exchange(Slot::FREE, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -90,72 +93,73 @@ impl Epochs {
         Some(Participant { epochs: self, slot })
     }
 
-    /// Begins an operation of its own, unless there are as many as can be.
-    pub(crate) fn hold(&self) -> Option<Hold> {
+    /// Begins an operation without a thread. Returns `None` if all slots of pins are in use.
+    pub(crate) fn pin(&self) -> Option<Pin> {
         for (slot, Slot { number: word, .. }) in self.slots.iter().enumerate().skip(self.participant_max) {
             let before = word.load(Ordering::Relaxed);
-            // Never the number of an earlier hold, or what waited for that one would wait for this one too.
-            let number = (before + 2) | UNDER_WAY;
-            if before & UNDER_WAY == 0
+            // The number of an earlier pin must not come again: a tag that waits for that pin would wait for this one
+            // too.
+            let number = (before + 2) | IN_FLIGHT;
+            if before & IN_FLIGHT == 0
                 && word.compare_exchange(before, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 fence(Ordering::SeqCst);
-                return Some(Hold { slot, number });
+                return Some(Pin { slot, number });
             }
         }
         None
     }
 
-    /// Ends the operation of a hold.
-    #[expect(clippy::needless_pass_by_value, reason = "a hold is let go once")]
-    pub(crate) fn let_go(&self, hold: Hold) {
-        self.slots[hold.slot].number.store(hold.number & !UNDER_WAY, Ordering::Release);
+    /// Ends the operation of a pin.
+    #[expect(clippy::needless_pass_by_value, reason = "a pin is unpinned once")]
+    pub(crate) fn unpin(&self, pin: Pin) {
+        self.slots[pin.slot].number.store(pin.number & !IN_FLIGHT, Ordering::Release);
     }
 
-    /// The operations that may still reach what was replaced before this call.
+    /// Returns the operations that may still reach memory that was retired before this call.
     pub(crate) fn tag(&self) -> Tag {
         fence(Ordering::SeqCst);
         let number = |(slot, word): (usize, &Slot)| {
-            // Acquire: of an operation that has ended, all reads lie before what is done with the replaced.
+            // Acquire: the reads of an operation that has ended happen before the memory is reused.
             let number = word.number.load(Ordering::Acquire);
-            (number & UNDER_WAY != 0).then_some((slot, number))
+            (number & IN_FLIGHT != 0).then_some((slot, number))
         };
         Tag(self.slots.iter().enumerate().filter_map(number).collect())
     }
 
-    /// Returns the holds that a tag waits for, if it waits for holds alone: none while an operation of a thread is among
-    /// those that have not ended, since letting holds go would free nothing.
-    pub(crate) fn holds_of(&self, tag: &Tag) -> Vec<HoldName> {
-        let is_under_way = |&&(slot, number): &&(usize, u64)| self.slots[slot].number.load(Ordering::Relaxed) == number;
-        let left = || tag.0.iter().filter(is_under_way);
+    /// Returns the pins that a tag waits for. Returns none while it also waits for the operation of a thread: then
+    /// unpinning would free nothing.
+    pub(crate) fn pins_of(&self, tag: &Tag) -> Vec<PinName> {
+        let is_in_flight = |&&(slot, number): &&(usize, u64)| self.slots[slot].number.load(Ordering::Relaxed) == number;
+        let left = || tag.0.iter().filter(is_in_flight);
         match left().any(|&(slot, _)| slot < self.participant_max) {
             true => Vec::new(),
-            false => left().map(|&(slot, number)| HoldName { slot, number }).collect(),
+            false => left().map(|&(slot, number)| PinName { slot, number }).collect(),
         }
     }
 
-    /// Whether all operations of a tag have ended. What they have read can then be overwritten.
+    /// Returns true if all operations of a tag have ended. The memory that they have read can then be overwritten.
     pub(crate) fn is_past(&self, tag: &Tag) -> bool {
         tag.0.iter().all(|&(slot, number)| self.slots[slot].number.load(Ordering::Acquire) != number)
     }
 
-    /// Pairs that all threads together have inserted and not deleted. Exact while nobody writes; one that is inserted
-    /// by one thread and deleted by another meanwhile may be missed, or missing.
+    /// Returns the number of pairs that all threads have inserted and not deleted. It is exact while there are no
+    /// writers. Otherwise a pair that one thread inserts and another deletes may be counted wrongly.
     pub(crate) fn pair_count(&self) -> u64 {
         let counts = self.slots.iter().map(|slot| slot.pairs.load(Ordering::Relaxed));
         u64::try_from(counts.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
     }
 }
 
-impl Hold {
-    /// Its place among the slots, which is nobody else's until it is let go.
+impl Pin {
+    /// Returns its slot, which is not used again until it is unpinned.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 
     /// Returns its name.
-    pub(crate) fn name(&self) -> HoldName {
-        HoldName { slot: self.slot, number: self.number }
+    pub(crate) fn name(&self) -> PinName {
+        PinName { slot: self.slot, number: self.number }
     }
 }
 
@@ -164,9 +168,9 @@ impl Participant<'_> {
     #[inline]
     pub(crate) fn enter(&mut self) -> Guard<'_> {
         let slot = &self.epochs.slots[self.slot];
-        // Only the owner writes its slot. One that changes hands counts from zero again: an old tag may then wait for an
-        // operation that it does not mean, but never miss one that it does.
-        let number = (slot.number.load(Ordering::Relaxed) + 2) | UNDER_WAY;
+        // Only the owner writes its slot. A new owner counts from zero: an old tag may then wait for an operation that
+        // it does not mean, but it never misses one.
+        let number = (slot.number.load(Ordering::Relaxed) + 2) | IN_FLIGHT;
         store_then_fence(&slot.number, number);
         Guard { slot, number }
     }
@@ -185,7 +189,7 @@ impl Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.number.store(self.number & !UNDER_WAY, Ordering::Release);
+        self.slot.number.store(self.number & !IN_FLIGHT, Ordering::Release);
     }
 }
 

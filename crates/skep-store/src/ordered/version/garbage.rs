@@ -1,38 +1,38 @@
-//! Replaced frames and LIDs that wait for an epoch to pass (Honeycomb, section 3.2).
+//! Retired frames and LIDs that wait for an epoch to pass (Honeycomb, section 3.2).
 //!
 //! ```text
-//! session: replaced, in order ──▶ batch, tagged once all of it is readable ──▶ list of all sessions ──▶ free, part by part
+//! session: retired, in order ──▶ batch, tagged once all is readable ──▶ list of all sessions ──▶ free, part by part
 //! ```
 //!
-//! A tag is a vector with a number for each thread under way, so it is made for a batch, not for each frame. That
-//! keeps garbage a little longer, never too short.
+//! A tag has a number for each operation in flight, so it is made for a batch, not for each frame. That keeps garbage a
+//! little longer, never too short.
 //!
-//! The list only says which garbage may be freed. Freeing it needs the space, and so happens after the list was unlocked
-//! (`reclaim`), in parts: a lease that ends may leave hundreds of thousands of frames.
+//! The list only decides which garbage may be freed. Freeing needs the lock of the space, so it happens after the list
+//! was unlocked (`reclaim`). It happens in parts: a lease that ends may leave hundreds of thousands of frames.
 
 use std::collections::VecDeque;
 
-use super::super::memory::frame_state::Replaced;
-use super::super::memory::number::{GRANULE_SIZE, Lid};
-use super::epoch::{Epochs, HoldName, Tag};
+use super::super::memory::frame_state::RetiredFrame;
+use super::super::memory::number::{Lid, UNIT_512_SIZE};
+use super::epoch::{Epochs, PinName, Tag};
 
 /// Pieces that a session collects before it tags them.
 pub(crate) const BATCH_SIZE: usize = 8;
 
-/// Something that operations under way may still reach.
+/// Memory that operations in flight may still reach.
 #[derive(Debug)]
 pub(crate) enum Garbage {
     /// A frame of a node or a value.
-    Frame(Replaced),
-    /// The name of a node that is no more.
+    Frame(RetiredFrame),
+    /// The LID of a node or a part that no longer exists.
     Lid(Lid),
 }
 
 impl Garbage {
-    /// Bytes of its frame.
+    /// Returns the bytes of its frame.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Garbage::Frame(frame) => (frame.granules() * GRANULE_SIZE) as u64,
+            Garbage::Frame(frame) => (frame.units() * UNIT_512_SIZE) as u64,
             Garbage::Lid(_) => 0,
         }
     }
@@ -50,10 +50,10 @@ impl GarbageList {
         self.batches.push_back((tag, pieces));
     }
 
-    /// Takes at most `count_max` pieces that no operation can reach any more, the oldest first.
+    /// Removes up to `count_max` pieces, the oldest first, that no operation can reach any more.
     pub(crate) fn take_past(&mut self, epochs: &Epochs, count_max: usize) -> Vec<Garbage> {
         let mut taken: Vec<Garbage> = Vec::new();
-        // In order: a batch that has to wait holds up later ones, which mostly wait for the same operation.
+        // A batch that has to wait delays later ones. Most of them wait for the same operation.
         while let Some((tag, pieces)) = self.batches.front_mut()
             && taken.len() < count_max
             && epochs.is_past(tag)
@@ -64,7 +64,7 @@ impl GarbageList {
                 break;
             }
             match taken.is_empty() {
-                // As a rule there is one batch, which needs no other memory.
+                // Usually there is one batch, which needs no other memory.
                 true => taken = std::mem::take(pieces),
                 false => taken.append(pieces),
             }
@@ -73,8 +73,8 @@ impl GarbageList {
         taken
     }
 
-    /// Returns the holds that the oldest garbage waits for, if it waits for holds alone.
-    pub(crate) fn holds_of_oldest(&self, epochs: &Epochs) -> Vec<HoldName> {
-        self.batches.front().map_or_else(Vec::new, |(tag, _)| epochs.holds_of(tag))
+    /// Returns the pins that the oldest garbage waits for, if it waits only for pins.
+    pub(crate) fn pins_of_oldest(&self, epochs: &Epochs) -> Vec<PinName> {
+        self.batches.front().map_or_else(Vec::new, |(tag, _)| epochs.pins_of(tag))
     }
 }

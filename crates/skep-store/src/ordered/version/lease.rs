@@ -1,46 +1,52 @@
 //! Leases: versions that are kept for the pages of a scan.
 //!
 //! ```text
-//! open ─▶ hold, then version ─▶ page, page, page ... ─▶ the page that nothing follows ─▶ hold let go
+//! open ─▶ pin, then version ─▶ page, page, page ... ─▶ the last page ─▶ unpin
 //!                                      └─ 5 s without a page, its memory is needed, too many leases ─▶ expired
 //! ```
 //!
-//! A lease is an operation under way that no thread is within: a [`Hold`]. Whatever is replaced while it lasts is garbage
-//! that waits for it, so a lease costs as much memory as is written. It expires when nobody has asked for its next page for
-//! five seconds, or as long as the settings say. If garbage goes beyond its budget, or a write finds no memory, leases expire
-//! for which the oldest garbage waits, and only these, the oldest first. The oldest of all expires when another is opened and
-//! there are as many as can be. While a page is read its lease cannot be pulled away: it expires after the page.
+//! A lease is an operation without a thread: a [`Pin`]. Frames that are retired while it lasts are garbage that waits
+//! for it, so a lease costs as much memory as is written. It ends with its last page. It expires earlier in these
+//! cases:
 //!
-//! A lease belongs to the owner that opened it, in a server a connection: with any other owner its number is unknown. Numbers
-//! are hashes of a secret and a counter, so they cannot be guessed either, and have 63 bits, so that signed integers hold them.
+//! 1. No page was requested for five seconds, or for the time in the settings.
+//! 2. Garbage exceeds its budget, or a write finds no memory. Then those leases expire that the oldest garbage waits
+//!    for, the oldest first.
+//! 3. Another lease is opened and all are in use. Then the oldest that is not being read expires.
 //!
-//! Opening a lease and going on with one take a lock for a moment, and so does a batch when a lease is due. Gets, and scans
-//! without a lease, do not come here.
+//! While a page is read its lease stays: it expires after the page.
+//!
+//! A lease belongs to the owner that opened it; in a server that is a connection. Another owner cannot use its number.
+//! A number is a hash of a secret and a counter, so it cannot be guessed. It has 63 bits, so signed integers can hold
+//! it.
+//!
+//! Opening and resuming a lease take a lock for a moment, and so does a batch when a lease is due. Gets, and scans
+//! without a lease, do not.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::super::sync::{AtomicU64, Mutex, Ordering};
-use super::epoch::{Epochs, Guard, Hold, HoldName};
+use super::epoch::{Epochs, Guard, Pin, PinName};
 use super::versions::Versions;
 
 /// Most leases at a time.
 pub const LEASE_COUNT_MAX: usize = 32;
-/// How long a lease is kept without being read, unless the settings say otherwise.
+/// The default time for which a lease is kept without being read.
 pub const LEASE_TIME: Duration = Duration::from_secs(5);
 
 /// All leases of a store.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// How long a lease is kept without being read.
+    /// The time for which a lease is kept without being read.
     time: Duration,
-    /// The secret that numbers are made of.
+    /// The secret that numbers are made from.
     seed: u64,
     table: Mutex<Table>,
-    /// When the first lease of all was opened.
+    /// The time when the first lease was opened.
     origin: OnceLock<Instant>,
-    /// When the next lease expires by time, in nanoseconds since `origin`; `NEVER` if none does.
+    /// The time when the next lease expires, in nanoseconds since `origin`; `NEVER` if none does.
     due: AtomicU64,
 }
 
@@ -50,7 +56,7 @@ const NEVER: u64 = u64::MAX;
 struct Table {
     /// In the order in which they were opened.
     leases: Vec<Lease>,
-    /// How many numbers were given.
+    /// Count of the numbers that were given.
     number_count: u64,
     expired: u64,
     ended_for_memory: u64,
@@ -58,19 +64,19 @@ struct Table {
 
 #[derive(Debug)]
 struct Lease {
-    hold: Hold,
+    pin: Pin,
     version: u64,
     owner: u64,
-    /// Zero while its first page is read.
+    /// Zero while the first page is read.
     number: u64,
     until: Instant,
-    /// Threads that read a page of it.
+    /// Threads that are reading a page of it.
     readers: u32,
-    /// Whether it goes when nobody reads it.
+    /// True if it ends when its last reader has finished.
     is_over: bool,
 }
 
-/// A page of a lease that is being read: the lease stays. What is read for the page borrows from this.
+/// A lease of which a page is being read: it stays pinned. References in the page borrow from this.
 #[derive(Debug)]
 pub(crate) struct LeaseReading<'l> {
     leases: &'l Leases,
@@ -79,26 +85,27 @@ pub(crate) struct LeaseReading<'l> {
     version: u64,
 }
 
-/// Figures of the leases of a store.
+/// Statistics of the leases of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStatistics {
     /// Leases that are open.
     pub open: u64,
     /// Leases that ended before their scan did.
     pub expired: u64,
-    /// Leases of these that ended because their memory was needed.
+    /// Leases among these that ended because their memory was needed.
     pub ended_for_memory: u64,
 }
 
 impl Leases {
-    /// No leases; those to come are kept so long without being read, and have numbers that only the seed tells.
+    /// Creates an empty table. Its leases are kept for this time without being read; their numbers follow from the
+    /// seed.
     pub(crate) fn new(time: Duration, seed: u64) -> Self {
         let leases = Vec::with_capacity(LEASE_COUNT_MAX);
         let table = Table { leases, number_count: 0, expired: 0, ended_for_memory: 0 };
         Leases { time, seed, table: Mutex::new(table), origin: OnceLock::new(), due: AtomicU64::new(NEVER) }
     }
 
-    /// Opens a lease on the newest version. None if as many as can be are being read at this moment.
+    /// Opens a lease on the newest version. Returns `None` if all leases are being read.
     pub(crate) fn open<'l>(
         &'l self,
         epochs: &'l Epochs,
@@ -110,18 +117,18 @@ impl Leases {
         if table.leases.len() == LEASE_COUNT_MAX {
             table.expire_oldest_unread(epochs);
         }
-        let hold = epochs.hold()?;
+        let pin = epochs.pin()?;
         self.origin.get_or_init(|| now);
-        let slot = hold.slot();
-        // The version is read behind the hold, as by any operation.
+        let slot = pin.slot();
+        // The version is read after pinning, as by any operation.
         let version = versions.read();
         let until = now + self.time;
-        table.leases.push(Lease { hold, version, owner, number: 0, until, readers: 1, is_over: false });
+        table.leases.push(Lease { pin, version, owner, number: 0, until, readers: 1, is_over: false });
         self.note_due(&table);
         Some(LeaseReading { leases: self, epochs, slot, version })
     }
 
-    /// Goes on with a lease of this owner, unless it has expired.
+    /// Resumes a lease of this owner. Returns `None` if it has expired.
     pub(crate) fn resume<'l>(
         &'l self,
         epochs: &'l Epochs,
@@ -136,46 +143,46 @@ impl Leases {
         let found = lease.map(|lease| {
             lease.readers += 1;
             lease.until = now + self.time;
-            LeaseReading { leases: self, epochs, slot: lease.hold.slot(), version: lease.version }
+            LeaseReading { leases: self, epochs, slot: lease.pin.slot(), version: lease.version }
         });
         self.note_due(&table);
         found
     }
 
-    /// Lets those expire whose time is over. Takes the lock only if there are any.
+    /// Ends the leases whose time is over. Takes the lock only if there are any.
     pub(crate) fn expire_due(&self, epochs: &Epochs, now: Instant) {
         let due = self.due.load(Ordering::Relaxed);
         if due == NEVER || self.nanoseconds(now) < due {
             return;
         }
-        // Whoever has the lock does this too, or will be followed by someone who does.
+        // If another thread has the lock, that thread or a later batch does this.
         if let Some(mut table) = self.table.try_lock() {
             table.expire_due(epochs, now);
             self.note_due(&table);
         }
     }
 
-    /// Ends the oldest lease that has one of these holds, because its memory is needed. Returns true if the hold was let go: a
-    /// lease that is being read ends after its page.
-    pub(crate) fn end_oldest_of(&self, epochs: &Epochs, holds: &[HoldName]) -> bool {
+    /// Ends the oldest lease that has one of these pins, because its memory is needed. Returns true if it was unpinned:
+    /// a lease that is being read ends after its page.
+    pub(crate) fn end_oldest_of(&self, epochs: &Epochs, pins: &[PinName]) -> bool {
         let mut table = self.table.lock();
-        let Some(oldest) = table.leases.iter_mut().find(|lease| holds.contains(&lease.hold.name())) else {
+        let Some(oldest) = table.leases.iter_mut().find(|lease| pins.contains(&lease.pin.name())) else {
             return false;
         };
-        let is_let_go = oldest.readers == 0;
+        let is_unpinned = oldest.readers == 0;
         let is_first = !std::mem::replace(&mut oldest.is_over, true);
         table.expired += u64::from(is_first);
         table.ended_for_memory += u64::from(is_first);
-        table.let_go(epochs);
+        table.unpin(epochs);
         self.note_due(&table);
-        is_let_go
+        is_unpinned
     }
 
-    /// Ends the leases of an owner, who is gone.
+    /// Ends the leases of an owner that has ended.
     pub(crate) fn end_of_owner(&self, epochs: &Epochs, owner: u64) {
         let mut table = self.table.lock();
         table.leases.iter_mut().filter(|lease| lease.owner == owner).for_each(|lease| lease.is_over = true);
-        table.let_go(epochs);
+        table.unpin(epochs);
         self.note_due(&table);
     }
 
@@ -185,7 +192,7 @@ impl Leases {
         LeaseStatistics { open: table.leases.len() as u64, expired, ended_for_memory }
     }
 
-    /// Notes when the next lease that nobody reads expires.
+    /// Stores when the next lease that is not being read expires.
     fn note_due(&self, table: &Table) {
         let unread = table.leases.iter().filter(|lease| lease.readers == 0);
         let due = unread.map(|lease| self.nanoseconds(lease.until)).min().unwrap_or(NEVER);
@@ -197,7 +204,7 @@ impl Leases {
         u64::try_from(since.as_nanos()).unwrap_or(NEVER - 1)
     }
 
-    /// The number of the n-th lease: SipHash in the standard library of today.
+    /// Returns the number of the n-th lease: SipHash in today's standard library.
     fn number(&self, count: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.seed);
@@ -214,38 +221,38 @@ impl Table {
                 self.expired += 1;
             }
         }
-        self.let_go(epochs);
+        self.unpin(epochs);
     }
 
     fn expire_oldest_unread(&mut self, epochs: &Epochs) {
         if let Some(oldest) = self.leases.iter_mut().find(|lease| lease.readers == 0) {
             oldest.is_over = true;
             self.expired += 1;
-            self.let_go(epochs);
+            self.unpin(epochs);
         }
     }
 
-    /// Lets go of all that are over and that nobody reads.
-    fn let_go(&mut self, epochs: &Epochs) {
+    /// Unpins all leases that are over and are not being read.
+    fn unpin(&mut self, epochs: &Epochs) {
         for lease in self.leases.extract_if(.., |lease| lease.is_over && lease.readers == 0) {
-            epochs.let_go(lease.hold);
+            epochs.unpin(lease.pin);
         }
     }
 }
 
 impl LeaseReading<'_> {
-    /// Returns the version that its pages show, and a guard for reading it. The guard is that of the operation that reads the
-    /// page; it is lent no longer than the reading lasts, so that nothing read under it outlives the lease's protection.
+    /// Returns the version that its pages show, and a guard for reading it. The guard is that of the operation that
+    /// reads the page. It is lent no longer than this borrow lasts, so references read under it do not outlive the pin.
     pub(crate) fn as_of<'r>(&'r self, guard: &'r Guard<'_>) -> (u64, &'r Guard<'r>) {
         (self.version, guard)
     }
 
-    /// Says how the page ended: if nothing follows, its lease is over. Returns the number to go on with, if more follows and
-    /// the lease has not expired meanwhile.
+    /// Ends the page; if no more pairs follow, its lease is over. Returns the number for the next page if more follow
+    /// and the lease has not expired.
     pub(crate) fn conclude(&self, more: bool) -> Option<u64> {
         let mut table = self.leases.table.lock();
         let Table { leases, number_count, .. } = &mut *table;
-        let lease = leases.iter_mut().find(|lease| lease.hold.slot() == self.slot)?;
+        let lease = leases.iter_mut().find(|lease| lease.pin.slot() == self.slot)?;
         if !more {
             lease.is_over = true;
         }
@@ -260,12 +267,12 @@ impl LeaseReading<'_> {
 impl Drop for LeaseReading<'_> {
     fn drop(&mut self) {
         let mut table = self.leases.table.lock();
-        if let Some(lease) = table.leases.iter_mut().find(|lease| lease.hold.slot() == self.slot) {
+        if let Some(lease) = table.leases.iter_mut().find(|lease| lease.pin.slot() == self.slot) {
             lease.readers -= 1;
-            // Of a first page that was not concluded nobody knows the number.
+            // The number of a lease is not known if its first page was not concluded.
             lease.is_over |= lease.number == 0;
         }
-        table.let_go(self.epochs);
+        table.unpin(self.epochs);
         self.leases.note_due(&table);
     }
 }

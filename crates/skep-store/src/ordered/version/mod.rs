@@ -1,4 +1,4 @@
-//! Versions, and when what was replaced can be used again (Honeycomb, section 3.2).
+//! Versions, and when retired memory can be used again (Honeycomb, section 3.2).
 
 pub(super) mod epoch;
 pub(super) mod garbage;

@@ -1,17 +1,17 @@
-//! Reclamation: how garbage becomes free memory again, at the expense of leases where it has to be.
+//! Reclamation: turns garbage into free memory, and ends leases if it has to.
 //!
 //! ```text
 //! hand_over ──▶ garbage ── past its epoch, at most 64 pieces ──▶ space
 //!                  └─ waits for leases alone, and is too much or needed ──▶ the oldest of these leases ends
 //! ```
 //!
-//! Space, garbage and leases have a lock each. No function here, and no other function of the store, holds two of them: what
-//! one lock gives is taken out from under it before the next one is taken. So the locks have no order. A part has at most 64
-//! pieces, so no thread waits longer for a lock than it takes to free so many.
+//! Space, garbage and leases have a lock each. No function of the store holds two of them: it removes data under one
+//! lock, unlocks it, then takes the next. So the locks have no order. A part has at most 64 pieces, which bounds the
+//! time that a thread waits for a lock.
 //!
-//! A thread may be between taking a part and freeing it. That part counts as waiting until it is in the space: whoever finds
-//! no memory and asks whether there is any to wait for must not overlook it. So the numbers of pieces that were handed over
-//! and freed are kept outside of the locks.
+//! A thread may be between removing a part from the list and freeing it. That part counts as waiting until it is in the
+//! space, so that a write that finds no memory waits for it. Therefore the numbers of pieces handed over and freed are
+//! kept beside the locks.
 
 use super::super::space::{Space, SpaceStatistics};
 use super::super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -22,7 +22,7 @@ use super::lease::Leases;
 /// Most pieces of garbage that are freed at a time.
 pub(crate) const PART_SIZE_MAX: usize = 64;
 
-/// The memory of a store that is free or waits to be.
+/// The memory of a store that is free or waits to be free.
 #[derive(Debug)]
 pub(crate) struct Reclaimer {
     pub(crate) epochs: Epochs,
@@ -34,22 +34,22 @@ pub(crate) struct Reclaimer {
     /// Pieces that were ever handed over, and their bytes.
     handed_over: AtomicU64,
     handed_over_bytes: AtomicU64,
-    /// Pieces of these that were freed, and their bytes.
+    /// Pieces among these that were freed, and their bytes.
     freed: AtomicU64,
     freed_bytes: AtomicU64,
 }
 
-/// How much garbage there has been until now.
+/// The numbers of pieces of garbage until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GarbageCounts {
     /// Pieces that were handed over.
     pub(crate) handed_over: u64,
-    /// Pieces of these that were freed.
+    /// Pieces among these that were freed.
     pub(crate) freed: u64,
 }
 
 impl Reclaimer {
-    /// No garbage, and a space of which parts may be in use.
+    /// Creates a reclaimer without garbage. Parts of the space may be in use.
     pub(crate) fn new(epochs: Epochs, leases: Leases, space: Space, garbage_budget: u64) -> Self {
         Reclaimer {
             epochs,
@@ -69,7 +69,7 @@ impl Reclaimer {
         self.space.lock()
     }
 
-    /// Returns the figures of the space.
+    /// Returns the statistics of the space.
     pub(crate) fn space_statistics(&self) -> SpaceStatistics {
         self.space.lock().statistics()
     }
@@ -80,14 +80,14 @@ impl Reclaimer {
         self.handed_over_bytes.load(Ordering::Acquire) - freed
     }
 
-    /// Returns how much garbage there has been. What is free by these counts is in the space.
+    /// Returns the counts of garbage. Pieces that are counted as freed are in the space.
     pub(crate) fn counts(&self) -> GarbageCounts {
-        // In this order, so that nothing is counted as freed that is not counted as handed over.
+        // In this order, so that no piece is counted as freed but not as handed over.
         let freed = self.freed.load(Ordering::Acquire);
         GarbageCounts { handed_over: self.handed_over.load(Ordering::Acquire), freed }
     }
 
-    /// Takes over garbage whose change is readable.
+    /// Adds garbage whose change is readable.
     pub(crate) fn hand_over(&self, pieces: Vec<Garbage>) {
         let (count, bytes) = (pieces.len() as u64, pieces.iter().map(Garbage::size).sum());
         let tag = self.epochs.tag();
@@ -96,8 +96,8 @@ impl Reclaimer {
         self.garbage.lock().push(tag, pieces);
     }
 
-    /// Frees a part of what no operation can reach any more. Ends leases if they alone keep more than the budget. Returns how
-    /// many pieces it has freed.
+    /// Frees a part of the garbage that no operation can reach. Ends leases if garbage exceeds the budget because of
+    /// them alone. Returns the number of pieces that it has freed.
     pub(crate) fn collect(&self) -> usize {
         let mut freed = self.free_part();
         while freed == 0 && self.garbage_bytes() > self.garbage_budget && self.end_oldest_lease() {
@@ -106,8 +106,8 @@ impl Reclaimer {
         freed
     }
 
-    /// Frees a part of the garbage for a thread that has found no memory. Ends leases if they alone keep the oldest garbage.
-    /// Returns how many pieces it has freed.
+    /// Frees a part of the garbage for a thread that has found no memory. Ends leases if the oldest garbage waits only
+    /// for them. Returns the number of pieces that it has freed.
     pub(crate) fn make_room(&self) -> usize {
         let mut freed = self.free_part();
         while freed == 0 && self.end_oldest_lease() {
@@ -135,10 +135,10 @@ impl Reclaimer {
         count
     }
 
-    /// Ends the oldest of the leases that the oldest garbage waits for, if it waits for leases alone. Returns true if its hold
-    /// was let go: a lease that is being read ends after its page.
+    /// Ends the oldest of the leases that the oldest garbage waits for, if it waits only for leases. Returns true if it
+    /// was unpinned: a lease that is being read ends after its page.
     fn end_oldest_lease(&self) -> bool {
-        let holds = self.garbage.lock().holds_of_oldest(&self.epochs);
-        !holds.is_empty() && self.leases.end_oldest_of(&self.epochs, &holds)
+        let pins = self.garbage.lock().pins_of_oldest(&self.epochs);
+        !pins.is_empty() && self.leases.end_oldest_of(&self.epochs, &pins)
     }
 }

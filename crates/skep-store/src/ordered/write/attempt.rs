@@ -1,26 +1,27 @@
-//! What the steps of a write share: how an attempt ends, and what a session keeps for it.
+//! The outcome of an attempt to write, and the state that a session keeps for its writes.
 
 use super::super::node::overflow::Part;
 use super::super::space::Claim;
 use super::super::version::garbage::Garbage;
-use super::change::Draft;
+use super::change::Scratch;
 use skep_core::operation::Reply;
 
-/// How an attempt to write ended.
+/// The outcome of an attempt to write.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// Done or refused, on the ground of data up to a version that has to be readable before the answer is given.
-    Settled { reply: Reply<'static>, version: u64 },
-    /// The leaf was split, or joined with another, and holds the same pairs as before: begin again when this version is
-    /// readable.
+    /// The write is done or refused. The reply may be given when this version is readable.
+    Committed { reply: Reply<'static>, version: u64 },
+    /// The leaf was split, or joined with another, and has the same pairs as before. The write begins again when this
+    /// version is readable.
     Restructured { version: u64 },
-    /// Another writer was in the way: begin again.
-    Again,
-    /// There was no frame or LID for this. Nothing has changed.
+    /// Another writer has changed or locked the leaf: the write begins again.
+    Conflict,
+    /// There was no frame or LID for this claim. The store is unchanged.
     NoMemory(Claim),
 }
 
-/// Ends the process if a writer panics between taking a version and releasing it: readers would never see later ones.
+/// Ends the process if a writer panics between allocating and publishing a version: readers could never pass that
+/// version.
 pub(crate) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -31,24 +32,24 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// What a session keeps from write to write.
+/// The state that a session keeps between writes.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     /// The values of the last write.
-    pub(crate) draft: Draft,
-    /// What was replaced and has not been tagged yet. All of it is readable.
-    pub(crate) replaced: Vec<Garbage>,
-    /// Whether the last write found no memory though it must not fail: others are using what is kept back for it.
+    pub(crate) scratch: Scratch,
+    /// Garbage that has not been tagged yet. All changes are readable.
+    pub(crate) retired: Vec<Garbage>,
+    /// True if the last write found no memory though it must not fail: others are using the reserve.
     pub(crate) must_succeed: bool,
     /// Refused attempts that have moved frames since memory ran short.
     pub(crate) moves_of_refused: u32,
 }
 
-/// What a merge takes of memory, and what it drops.
+/// The memory that a merge may use, and the values that it drops.
 #[derive(Debug)]
 pub(crate) struct Terms {
-    /// Whether it may use what is kept back.
+    /// Decides if it may use the reserve.
     pub(crate) claim: Claim,
-    /// Parts of values that nothing refers to after it.
+    /// Parts of values without a reference after the merge.
     pub(crate) dropped: Vec<Part>,
 }

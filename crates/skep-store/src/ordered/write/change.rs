@@ -1,24 +1,24 @@
-//! What a write makes of the value that it finds: conditions of puts, λ of updates, decimal numbers (KV-Direct, Table 1).
+//! The effect of a write on a value: conditions of puts, λ of updates, decimal numbers (KV-Direct, Table 1).
 //!
 //! ```text
-//! look at the leaf ─▶ decide ─▶ refuse │ set │ remove ─▶ only if the leaf is still as it was, else again
+//! find the value ─▶ decide ─▶ refuse │ set │ remove ─▶ change the leaf if it is unchanged, otherwise begin again
 //! ```
 //!
-//! A value that goes outside its node is written to its frames before the leaf is locked. While other writers are in the
-//! way these frames are kept, for as long as the value that they were computed from is there: under one guard the same
+//! An overflow value is written to its frames before the leaf is locked. If an attempt conflicts with another writer,
+//! these frames are kept while the value that they were computed from is still current: under one guard the same
 //! reference is the same value.
 
-use super::super::node::overflow::{self as outside, REFERENCE_SIZE, VALUE_INSIDE_SIZE_MAX};
+use super::super::node::overflow::{self, REFERENCE_SIZE, VALUE_IN_NODE_SIZE_MAX};
 use super::super::node::segment::Value;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
 use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
-use super::overflow::OutsideValue;
+use super::overflow::OverflowValue;
 use skep_core::function::{DecimalText, add_decimal, update};
 use skep_core::operation::{OperationError, PutCondition, Reply, Update};
 
-/// What is to be done with a key.
+/// The change of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<'a> {
     /// Sets its value.
@@ -31,70 +31,70 @@ pub(crate) enum Change<'a> {
     AddDecimal { delta: i64 },
 }
 
-/// What becomes of a key.
+/// The decision of a change for the value that was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Decision<'a> {
-    /// Nothing; the answer says why.
+    /// Changes nothing. The reply tells the reason.
     Refuse(Reply<'static>),
-    /// It has this value.
+    /// Sets this value.
     Set(Value<'a>),
-    /// It has none.
+    /// Removes the key.
     Remove,
-    /// There is no memory for its value, taken for this.
+    /// There is no memory for the value, by this claim.
     NoMemory(Claim),
 }
 
-/// The values of a write, while it tries to take place. Kept from write to write.
+/// The scratch buffers of a write, kept between writes.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
-    /// The value before.
+pub(crate) struct Scratch {
+    /// The value before the write.
     pub(crate) old: Vec<u8>,
-    /// The value behind.
+    /// The value after the write.
     pub(crate) new: Vec<u8>,
-    /// The value behind, in its frames.
-    outside: Option<(OutsideValue, Origin)>,
+    /// The value after the write, in its frames.
+    overflow: Option<(OverflowValue, Origin)>,
 }
 
-/// What an outside value was computed from.
+/// The value that an overflow value was computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// From nothing that the store holds.
+    /// No value of the store.
     Request,
-    /// From the value that this refers to.
-    Outside([u8; REFERENCE_SIZE]),
+    /// The overflow value with this reference.
+    Overflow([u8; REFERENCE_SIZE]),
 }
 
-impl Draft {
-    /// The reference is in a leaf: the frames are no longer ours.
-    pub(crate) fn settle(&mut self) {
-        self.outside = None;
+impl Scratch {
+    /// Commits the overflow value: a leaf has its reference, so its frames belong to the store.
+    pub(crate) fn commit(&mut self) {
+        self.overflow = None;
     }
 
-    /// Gives frames back that were written in vain.
+    /// Frees the frames of an overflow value that was not committed.
     #[inline]
     pub(crate) fn discard<T: Trace>(&mut self, store: &OrderedStore<T>) {
-        if self.outside.is_some() {
-            self.discard_outside(store);
+        if self.overflow.is_some() {
+            self.discard_overflow(store);
         }
     }
 
     #[cold]
-    fn discard_outside<T: Trace>(&mut self, store: &OrderedStore<T>) {
-        if let Some((outside, _)) = self.outside.take() {
-            store.discard_outside(&outside);
+    fn discard_overflow<T: Trace>(&mut self, store: &OrderedStore<T>) {
+        if let Some((overflow, _)) = self.overflow.take() {
+            store.discard_overflow(&overflow);
         }
     }
 }
 
 impl Change<'_> {
-    /// What becomes of a key with this value.
+    /// Decides the change for a key with this value.
     #[inline]
     pub(crate) fn decide<'d, 'g, T: Trace>(
         &'d self,
         store: &'g OrderedStore<T>,
         exists: bool,
         value: impl FnOnce() -> Option<Value<'g>>,
-        draft: &'d mut Draft,
+        scratch: &'d mut Scratch,
         guard: &'g Guard<'_>,
     ) -> Decision<'d> {
         match self {
@@ -102,16 +102,16 @@ impl Change<'_> {
             Change::Put { condition: PutCondition::IfPresent, .. } | Change::Delete if !exists => {
                 Decision::Refuse(Reply::NotFound)
             }
-            Change::Put { value, .. } if value.len() <= VALUE_INSIDE_SIZE_MAX => Decision::Set(inside(value)),
+            Change::Put { value, .. } if value.len() <= VALUE_IN_NODE_SIZE_MAX => Decision::Set(inside(value)),
             Change::Put { value: new, .. } => {
                 let claim = claim_of(value(), new.len());
-                set_outside(store, &mut draft.outside, (Origin::Request, claim), new)
+                set_overflow(store, &mut scratch.overflow, (Origin::Request, claim), new)
             }
             Change::Delete => Decision::Remove,
-            Change::Update(operation) => decide_update(operation, store, value(), draft, guard),
+            Change::Update(operation) => decide_update(operation, store, value(), scratch, guard),
             Change::AddDecimal { delta } => {
                 let text = match value() {
-                    Some(value) if value.is_outside => return refuse(OperationError::NotAnInteger),
+                    Some(value) if value.is_overflow => return refuse(OperationError::NotAnInteger),
                     Some(value) => value.bytes,
                     None => b"0",
                 };
@@ -119,9 +119,9 @@ impl Change<'_> {
                 match add_decimal(text, *delta, &mut sum) {
                     Err(error) => refuse(error),
                     Ok(()) => {
-                        draft.new.clear();
-                        draft.new.extend_from_slice(sum.as_bytes());
-                        Decision::Set(inside(&draft.new))
+                        scratch.new.clear();
+                        scratch.new.extend_from_slice(sum.as_bytes());
+                        Decision::Set(inside(&scratch.new))
                     }
                 }
             }
@@ -133,20 +133,20 @@ fn decide_update<'d, 'g, T: Trace>(
     operation: &'d Update<'_>,
     store: &'g OrderedStore<T>,
     found: Option<Value<'g>>,
-    draft: &'d mut Draft,
+    scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
-    let Draft { old, new, outside } = draft;
+    let Scratch { old, new, overflow } = scratch;
     let mut origin = Origin::Request;
-    if let Some(found) = found.filter(|found| found.is_outside) {
-        origin = Origin::Outside(*found.bytes.first_chunk().expect("a reference has eight bytes"));
+    if let Some(found) = found.filter(|found| found.is_overflow) {
+        origin = Origin::Overflow(*found.bytes.first_chunk().expect("a reference has eight bytes"));
     }
-    let is_written = matches!(outside, Some((_, from)) if *from == origin && origin != Origin::Request);
+    let is_written = matches!(overflow, Some((_, from)) if *from == origin && origin != Origin::Request);
     if !is_written {
         new.clear();
         match found {
-            Some(found) if found.is_outside => {
-                outside::visit(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
+            Some(found) if found.is_overflow => {
+                overflow::with_parts(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
             }
             Some(found) => new.extend_from_slice(found.bytes),
             None => match operation.initial {
@@ -162,41 +162,41 @@ fn decide_update<'d, 'g, T: Trace>(
         }
         update(operation.function, operation.element, operation.shape, operation.operand, new);
     }
-    if new.len() <= VALUE_INSIDE_SIZE_MAX {
+    if new.len() <= VALUE_IN_NODE_SIZE_MAX {
         return Decision::Set(inside(new));
     }
-    set_outside(store, outside, (origin, claim_of(found, new.len())), new)
+    set_overflow(store, overflow, (origin, claim_of(found, new.len())), new)
 }
 
-/// What the frames of a value of this size are taken for, which takes the place of another.
+/// Returns the claim for the frames of a value of this size that replaces another.
 fn claim_of(old: Option<Value<'_>>, size: usize) -> Claim {
     match old {
-        Some(Value { bytes, is_outside: true }) if outside::value_size(bytes) == size => Claim::Overwrite,
+        Some(Value { bytes, is_overflow: true }) if overflow::value_size(bytes) == size => Claim::Overwrite,
         _ => Claim::Growth,
     }
 }
 
-/// Writes a value to frames of its own, unless they hold it already.
-fn set_outside<'d, T: Trace>(
+/// Writes a value to frames of its own, unless they contain it already.
+fn set_overflow<'d, T: Trace>(
     store: &OrderedStore<T>,
-    outside: &'d mut Option<(OutsideValue, Origin)>,
+    overflow: &'d mut Option<(OverflowValue, Origin)>,
     (origin, claim): (Origin, Claim),
     value: &[u8],
 ) -> Decision<'d> {
-    if outside.as_ref().is_none_or(|(_, from)| *from != origin) {
-        if let Some((stale, _)) = outside.take() {
-            store.discard_outside(&stale);
+    if overflow.as_ref().is_none_or(|(_, from)| *from != origin) {
+        if let Some((stale, _)) = overflow.take() {
+            store.discard_overflow(&stale);
         }
-        *outside = store.write_outside(value, claim).map(|written| (written, origin));
+        *overflow = store.write_overflow(value, claim).map(|written| (written, origin));
     }
-    match outside {
-        Some((written, _)) => Decision::Set(Value { bytes: &written.reference, is_outside: true }),
+    match overflow {
+        Some((written, _)) => Decision::Set(Value { bytes: &written.reference, is_overflow: true }),
         None => Decision::NoMemory(claim),
     }
 }
 
 fn inside(bytes: &[u8]) -> Value<'_> {
-    Value { bytes, is_outside: false }
+    Value { bytes, is_overflow: false }
 }
 
 fn refuse(error: OperationError) -> Decision<'static> {

@@ -1,4 +1,4 @@
-//! Writing to the tree: appends, merges, splits and joins, and what they do about memory.
+//! Writing to the tree: appends, merges, splits and joins, and the memory for them.
 
 pub(super) mod attempt;
 pub(super) mod change;

@@ -1,23 +1,27 @@
-//! Splits and merges of nodes: a run of neighbouring children is replaced by another (Honeycomb, sections 3.4 and 3.5).
+//! Splits and joins of nodes: a run of neighbouring children is replaced by new nodes, its pieces (Honeycomb, sections
+//! 3.4 and 3.5).
 //!
 //! ```text
 //!            root of the split: keeps its LID, gets another frame
 //!           ╱        │         ╲
 //!        ...    run ▶ pieces    ...          at each level below: locked, replaced by pieces with new LIDs
 //!                    │
-//!   left ◀──▶ run of leaves ▶ pieces ◀──▶ right      the leaves beside are locked and linked to the pieces
+//!   left ◀──▶ run of leaves ▶ pieces ◀──▶ right      the leaves on both sides are locked and linked to the pieces
 //! ```
 //!
-//! A leaf that has no room is a run of one, replaced by two pieces; one that is nearly empty is a run with its neighbour,
-//! replaced by one. The pieces hold the same pairs as the run: the write that asked for them is carried out afterwards. A
-//! reader may reach a piece by the leaf on its left before the parent leads there; without versions it would otherwise read a
-//! write that readers from the root do not have yet. What that does to the parent decides about the next level: it takes the pieces, and is the root of
-//! the split, or it is divided or joined with its own neighbour in the same way. LID 0 is replaced at last by a node of
-//! another level if the root itself is divided, or has one child left.
+//! 1. A leaf without room is a run of one, replaced by two pieces. A leaf that is nearly empty is a run with its
+//!    neighbour, replaced by one piece.
+//! 2. The pieces have the same pairs as the run; the write itself begins again afterwards. A reader may reach a piece
+//!    by its left sibling before the parent leads to it. Without versions it would otherwise see a write that readers
+//!    from the root miss.
+//! 3. The parent takes the pieces and is the root of the split; or it is divided or joined with its own neighbour in
+//!    the same way.
+//! 4. If the root itself is divided, or has one child left, LID 0 gets a node of another level.
 //!
-//! Everything is locked and allocated before anything is changed. Each lock is tried once; if one fails all are let go.
+//! All nodes are locked and all memory is allocated before the first change. Each lock is tried once; if one fails, all
+//! are unlocked.
 
-use super::super::key_head::encoding::Scale;
+use super::super::key_head::encoding::Encoding;
 use super::super::key_head::separator;
 use super::super::leaf::build::{LEAF_SIZE_MERGED_MAX, LeafPlan, Sorted, size_of_pair};
 use super::super::leaf::edit::Edits;
@@ -37,16 +41,16 @@ use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::attempt::{AbortOnPanic, Attempt, Terms};
 
-/// An interior node on the way to a leaf.
+/// An interior node on the path to a leaf.
 struct Step<'g, T> {
     node: Node<'g, T>,
     children: Vec<Child<'g>>,
-    /// The child that is on the way.
+    /// The index of the child on the path.
     index: usize,
     fences: Fences<'g>,
 }
 
-/// The lowest key that a node may hold, and the lowest above that it may not; none at the ends of the tree.
+/// The lowest key of a node's range, and the lowest key above it. Each is `None` at an end of the tree.
 #[derive(Clone, Copy, Debug)]
 struct Fences<'a> {
     low: Option<&'a [u8]>,
@@ -54,7 +58,7 @@ struct Fences<'a> {
 }
 
 impl<'a> Fences<'a> {
-    /// Of a run of children of a node with these fences.
+    /// Returns the fences of a run of children of a node with these fences.
     fn of_run(self, children: &[Child<'a>], run: &std::ops::Range<usize>) -> Fences<'a> {
         let low = if run.start == 0 { self.low } else { Some(children[run.start].separator) };
         let high = children.get(run.end).map(|child| child.separator).or(self.high);
@@ -62,16 +66,16 @@ impl<'a> Fences<'a> {
     }
 }
 
-/// Neighbouring leaves of one parent that are replaced, and the way to it.
+/// Neighbouring leaves of one parent that are replaced, and the path to them.
 struct Run<'g, T: Trace> {
     path: Vec<Step<'g, T>>,
-    /// Their places in the parent.
+    /// Their indexes in the parent.
     children: std::ops::Range<usize>,
     leaves: Vec<LockedNode<'g, T>>,
 }
 
 impl<'g, T: Trace> Run<'g, T> {
-    /// A leaf alone.
+    /// Returns the run of a single leaf.
     fn of_leaf(path: Vec<Step<'g, T>>, leaf: LockedNode<'g, T>) -> Self {
         let children = path.last().map_or(0..1, |step| step.index..step.index + 1);
         Run { path, children, leaves: vec![leaf] }
@@ -88,7 +92,7 @@ struct Piece<'a> {
     lid: Lid,
     fences: Fences<'a>,
     content: Content<'a>,
-    /// The frame that readers of older versions find instead.
+    /// The frame for readers of older versions.
     old: Option<FrameNumber>,
 }
 
@@ -98,15 +102,15 @@ enum Content<'a> {
 }
 
 impl Content<'_> {
-    fn granules(&self) -> usize {
+    fn units(&self) -> usize {
         match self {
-            Content::Pairs(plan) => plan.granules(),
-            Content::Children(_, _, plan) => plan.granules(),
+            Content::Pairs(plan) => plan.units(),
+            Content::Children(_, _, plan) => plan.units(),
         }
     }
 }
 
-/// LIDs and frames taken from the space; what is not used goes back.
+/// Allocated LIDs. Those that are not used are freed.
 struct Reserved<'s, T: Trace> {
     store: &'s OrderedStore<T>,
     claim: Claim,
@@ -116,7 +120,7 @@ struct Reserved<'s, T: Trace> {
 impl<T: Trace> Reserved<'_, T> {
     fn lid(&mut self) -> Result<Lid, Attempt> {
         let lid = self.store.space().allocate_lid().ok_or(Attempt::NoMemory(self.claim))?;
-        // Until the node is published nothing is moved in its name.
+        // Until the node is published no frame is moved for this LID.
         self.store.frames.clear(lid);
         self.lids.push(lid);
         Ok(lid)
@@ -130,7 +134,7 @@ impl<T: Trace> Drop for Reserved<'_, T> {
     }
 }
 
-/// The node that is replaced in place, what it becomes, and all that changes below it.
+/// The node that is replaced in place, its replacement, and all changes below it.
 struct Rebuilt<'a, 'g, T: Trace> {
     top: LockedNode<'g, T>,
     top_piece: Piece<'a>,
@@ -139,19 +143,18 @@ struct Rebuilt<'a, 'g, T: Trace> {
 }
 
 impl<T: Trace> OrderedStore<T> {
-    /// Splits a leaf in two, by the pairs that it holds: in the middle, or above a full one if its pairs came in ascending
-    /// order. The write that has no room there is carried out afterwards, in one
-    /// of the two.
+    /// Splits a leaf in two by its pairs: in the middle, or after a full left leaf if its log is above all other pairs.
+    /// The write that has no room begins again afterwards.
     pub(crate) fn split_leaf<'g>(
         &'g self,
         leaf: LockedNode<'g, T>,
         key: &[u8],
         claim: Claim,
         guard: &'g Guard<'_>,
-        replaced: &mut Vec<Garbage>,
+        retired: &mut Vec<Garbage>,
     ) -> Attempt {
         let node = leaf.node();
-        let Some(path) = self.path(key, node.lid(), guard) else { return Attempt::Again };
+        let Some(path) = self.path(key, node.lid(), guard) else { return Attempt::Conflict };
         let run = Run::of_leaf(path, leaf);
         let fences = run.fences();
         let edits = Edits::of_log(node, None);
@@ -161,7 +164,7 @@ impl<T: Trace> OrderedStore<T> {
             let pairs = pairs_with(node, &edits.edits);
             let middle = self.most_that_fit(&pairs);
             divide_pairs_at(pairs, middle, fences, self.log_block, &mut pieces);
-            return self.replace_run(run, pieces, &terms, guard, replaced);
+            return self.replace_run(run, pieces, &terms, guard, retired);
         }
         let halves = Sorted::edited(node, &edits.edits).and_then(|sorted| sorted.halves(node, self.log_block));
         match halves {
@@ -172,18 +175,19 @@ impl<T: Trace> OrderedStore<T> {
             }
             None => halve_pairs(pairs_with(node, &edits.edits), fences, self.log_block, &mut pieces),
         }
-        self.replace_run(run, pieces, &terms, guard, replaced)
+        self.replace_run(run, pieces, &terms, guard, retired)
     }
 
-    /// How many of these pairs, all but one at most, one leaf can hold. Nearly all fit: they were in one leaf and its log.
+    /// Returns the largest number of these pairs, except for all of them, that one leaf can have. It is nearly all:
+    /// they were in one leaf and its log.
     fn most_that_fit(&self, pairs: &[Item<'_>]) -> usize {
         let fits = |count: &usize| LeafPlan::of_pairs(pairs[..*count].to_vec(), self.log_block).is_ok();
         (1..pairs.len()).rev().find(fits).expect("one pair fits a leaf")
     }
 
-    /// Joins a leaf that a write would leave too small with a neighbour of the same parent, by the pairs that both hold. The
-    /// write is carried out afterwards. If both are too large for one leaf, the leaf is replaced as `plan` says, the write
-    /// included; the `terms` say what that drops.
+    /// Joins a leaf that a write would leave too small with a neighbour of the same parent, by the pairs of both. The
+    /// write begins again afterwards. If both are too large for one leaf, the leaf is replaced as in `plan`, the write
+    /// included; `terms` has the values that this drops.
     pub(crate) fn join_leaf<'a, 'g: 'a>(
         &'g self,
         leaf: LockedNode<'g, T>,
@@ -191,15 +195,15 @@ impl<T: Trace> OrderedStore<T> {
         key: &[u8],
         terms: &Terms,
         guard: &'g Guard<'_>,
-        replaced: &mut Vec<Garbage>,
+        retired: &mut Vec<Garbage>,
     ) -> Attempt {
-        let Some(mut path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Again };
-        let Some(parent) = path.last_mut() else { return self.replace_leaf(leaf, plan, terms, replaced) };
+        let Some(mut path) = self.path(key, leaf.node().lid(), guard) else { return Attempt::Conflict };
+        let Some(parent) = path.last_mut() else { return self.replace_leaf(leaf, plan, terms, retired) };
         let is_last = parent.index + 1 == parent.children.len();
         let first = if is_last { parent.index - 1 } else { parent.index };
         let neighbour = if is_last { first } else { first + 1 };
         let node = self.latest(parent.children[neighbour].lid, guard);
-        let Some(neighbour) = node.try_lock() else { return Attempt::Again };
+        let Some(neighbour) = node.try_lock() else { return Attempt::Conflict };
         let of_neighbour = Edits::of_log(node, None);
         let others = pairs_with(node, &of_neighbour.edits);
         let others = others.as_slice();
@@ -209,10 +213,10 @@ impl<T: Trace> OrderedStore<T> {
         let own = pairs_with(leaf.node(), &of_leaf.edits);
         let pairs = joined(&own);
         let fits_one = LeafPlan::of_pairs(pairs.clone(), self.log_block).is_ok();
-        // A leaf that the write would leave empty takes pairs of the neighbour in any case. Others are joined only if one leaf
-        // holds all pairs: two leaves could be as small again, and the write would join them without end.
+        // A leaf that the write would leave empty takes pairs of the neighbour in any case. Others are joined only if
+        // one leaf can have all pairs: two leaves could be as small again, and the write would join them for ever.
         if !plan.pairs().is_empty() && (!fits_one || size.map_or(true, |size| size > LEAF_SIZE_MERGED_MAX)) {
-            return self.replace_leaf(leaf, plan, terms, replaced);
+            return self.replace_leaf(leaf, plan, terms, retired);
         }
         let dropped = [&of_leaf, &of_neighbour].iter().flat_map(|edits| self.parts_of(&edits.dropped, guard)).collect();
         let terms = Terms { claim: terms.claim, dropped };
@@ -222,34 +226,34 @@ impl<T: Trace> OrderedStore<T> {
         if fits_one {
             divide_pairs(pairs, run.fences(), self.log_block, &mut pieces);
         } else {
-            // One pair more, so that the write leaves it.
+            // One pair more, so that one is left after the write.
             let middle = if is_last { pairs.len() - own.len() - 1 } else { own.len() + 1 };
             divide_pairs_at(pairs, middle, run.fences(), self.log_block, &mut pieces);
         }
-        self.replace_run(run, pieces, &terms, guard, replaced)
+        self.replace_run(run, pieces, &terms, guard, retired)
     }
 
-    /// Puts pieces in the place of a run of leaves.
+    /// Replaces a run of leaves by pieces.
     fn replace_run<'a, 'g: 'a>(
         &'g self,
         run: Run<'g, T>,
         mut pieces: Vec<Piece<'a>>,
         terms: &Terms,
         guard: &'g Guard<'_>,
-        replaced: &mut Vec<Garbage>,
+        retired: &mut Vec<Garbage>,
     ) -> Attempt {
         let (first, last) = (run.leaves[0].node(), run.leaves[run.leaves.len() - 1].node());
-        for (place, piece) in pieces.iter_mut().enumerate() {
-            // Whoever comes by the left sibling finds the leftmost; nobody else comes to the others at an older version.
-            piece.old = Some(if place == 0 { first.number() } else { last.number() });
+        for (index, piece) in pieces.iter_mut().enumerate() {
+            // Readers of older versions reach only the leftmost piece, by its left sibling.
+            piece.old = Some(if index == 0 { first.number() } else { last.number() });
         }
-        let beside = [first.left(), last.right()];
-        let mut locked_beside = [None, None];
-        for (lid, locked) in beside.iter().zip(&mut locked_beside) {
+        let outer = [first.left(), last.right()];
+        let mut locked_outer = [None, None];
+        for (lid, locked) in outer.iter().zip(&mut locked_outer) {
             if let Some(lid) = lid {
                 *locked = self.latest(*lid, guard).try_lock();
                 if locked.is_none() {
-                    return Attempt::Again;
+                    return Attempt::Conflict;
                 }
             }
         }
@@ -258,43 +262,39 @@ impl<T: Trace> OrderedStore<T> {
             Ok(rebuilt) => rebuilt,
             Err(attempt) => return attempt,
         };
-        let wanted: Vec<(Lid, usize)> = rebuilt
-            .pieces
-            .iter()
-            .chain([&rebuilt.top_piece])
-            .map(|piece| (piece.lid, piece.content.granules()))
-            .collect();
+        let wanted: Vec<(Lid, usize)> =
+            rebuilt.pieces.iter().chain([&rebuilt.top_piece]).map(|piece| (piece.lid, piece.content.units())).collect();
         let before: Vec<FrameNumber> =
             rebuilt.dead.iter().chain([&rebuilt.top]).map(|node| node.node().number()).collect();
         let Some(frames) = self.allocate_nodes(&wanted, &before, terms.claim) else {
             return Attempt::NoMemory(terms.claim);
         };
         reserved.lids.clear();
-        let version = self.commit(rebuilt, frames, beside, &locked_beside, replaced);
-        self.retire_outside(&terms.dropped, replaced);
+        let version = self.commit(rebuilt, frames, outer, &locked_outer, retired);
+        self.retire_overflow(&terms.dropped, retired);
         Attempt::Restructured { version }
     }
 
-    /// Builds all pieces and puts them in the place of what was there.
+    /// Builds all pieces and publishes them.
     fn commit(
         &self,
         rebuilt: Rebuilt<'_, '_, T>,
         frames: Vec<FreeFrame>,
-        beside: [Option<Lid>; 2],
-        locked_beside: &[Option<LockedNode<'_, T>>; 2],
-        replaced: &mut Vec<Garbage>,
+        outer: [Option<Lid>; 2],
+        locked_outer: &[Option<LockedNode<'_, T>>; 2],
+        retired: &mut Vec<Garbage>,
     ) -> u64 {
         let Rebuilt { top, top_piece, pieces, dead } = rebuilt;
         let mut frames = frames.into_iter();
         let is_leaf = |piece: &Piece<'_>| matches!(piece.content, Content::Pairs(..));
         let leaf_lids: Vec<Lid> =
             pieces.iter().chain([&top_piece]).filter(|piece| is_leaf(piece)).map(|piece| piece.lid).collect();
-        let mut leaf_place = 0_usize;
+        let mut leaf_index = 0_usize;
         let mut build = |piece: &Piece<'_>| {
             let siblings = if is_leaf(piece) {
-                let left = leaf_place.checked_sub(1).map_or(beside[0], |left| Some(leaf_lids[left]));
-                leaf_place += 1;
-                (left, leaf_lids.get(leaf_place).copied().or(beside[1]))
+                let left = leaf_index.checked_sub(1).map_or(outer[0], |left| Some(leaf_lids[left]));
+                leaf_index += 1;
+                (left, leaf_lids.get(leaf_index).copied().or(outer[1]))
             } else {
                 (None, None)
             };
@@ -303,26 +303,26 @@ impl<T: Trace> OrderedStore<T> {
         let sealed: Vec<SealedFrame> = pieces.iter().map(&mut build).collect();
         let sealed_top = build(&top_piece);
         let _abort = AbortOnPanic;
-        let version = self.versions.take();
+        let version = self.versions.allocate();
         for (piece, frame) in pieces.iter().zip(&sealed) {
             self.frames.set_version(frame, version);
             self.frames.publish(piece.lid, frame);
         }
-        // Before the swap, from which on others write to the pieces: who comes from beside finds them as well as who
-        // comes from above.
-        if let Some(left) = &locked_beside[0] {
+        // Before the swap, from which on other threads write to the pieces: readers from the siblings find the same
+        // leaves as readers from the parent.
+        if let Some(left) = &locked_outer[0] {
             left.set_right(leaf_lids.first().copied());
         }
-        if let Some(right) = &locked_beside[1] {
+        if let Some(right) = &locked_outer[1] {
             right.set_left(leaf_lids.last().copied());
         }
         self.frames.set_version(&sealed_top, version);
         let old_top = self.frames.replace(top, &sealed_top);
-        self.versions.release(version);
-        replaced.push(Garbage::Frame(old_top));
+        self.versions.publish(version);
+        retired.push(Garbage::Frame(old_top));
         for node in dead {
-            replaced.push(Garbage::Lid(node.node().lid()));
-            replaced.push(Garbage::Frame(node.into_replaced()));
+            retired.push(Garbage::Lid(node.node().lid()));
+            retired.push(Garbage::Frame(node.into_retired()));
         }
         version
     }
@@ -331,16 +331,16 @@ impl<T: Trace> OrderedStore<T> {
         let builder = self.frames.build(frame);
         let Fences { low, high } = piece.fences;
         match &piece.content {
-            Content::Pairs(plan) => plan.build(builder, piece.lid, Scale::between(low, high), siblings, piece.old),
+            Content::Pairs(plan) => plan.build(builder, piece.lid, Encoding::between(low, high), siblings, piece.old),
             Content::Children(level, children, plan) => {
-                let scale = interior::scale_of(children, low, high);
-                plan.build(builder, piece.lid, *level, &scale, children, piece.old)
+                let encoding = interior::encoding_of(children, low, high);
+                plan.build(builder, piece.lid, *level, &encoding, children, piece.old)
             }
         }
     }
 
-    /// Goes up from a run of children and the pieces in their place to the node that is replaced as itself. Locks every
-    /// node on the way that changes.
+    /// Goes up from a run of children and its pieces to the node that keeps its LID. Locks every node on the path that
+    /// changes.
     fn rebuild<'a, 'g: 'a>(
         &'g self,
         run: Run<'g, T>,
@@ -354,7 +354,7 @@ impl<T: Trace> OrderedStore<T> {
         loop {
             level += 1;
             let Some(step) = path.pop() else {
-                // What is replaced is the root itself.
+                // The root itself is replaced.
                 let top = dead.pop().expect("the root is in the run");
                 let mut top_piece = if pieces.len() == 1 {
                     pieces.remove(0)
@@ -369,7 +369,7 @@ impl<T: Trace> OrderedStore<T> {
                 top_piece.old = Some(top.node().number());
                 return Ok(Rebuilt { top, top_piece, pieces: done, dead });
             };
-            let parent = step.node.try_lock().ok_or(Attempt::Again)?;
+            let parent = step.node.try_lock().ok_or(Attempt::Conflict)?;
             let is_root = path.is_empty();
             let count = step.children.len() - run.len() + pieces.len();
             if is_root && count == 1 {
@@ -400,7 +400,7 @@ impl<T: Trace> OrderedStore<T> {
                 let is_left = above.index + 1 == above.children.len();
                 let neighbour = if is_left { above.index - 1 } else { above.index + 1 };
                 let node = self.latest(above.children[neighbour].lid, guard);
-                let locked = node.try_lock().ok_or(Attempt::Again)?;
+                let locked = node.try_lock().ok_or(Attempt::Conflict)?;
                 let mut others = interior::children(node);
                 if is_left {
                     children[0].separator = above.children[above.index].separator;
@@ -420,7 +420,7 @@ impl<T: Trace> OrderedStore<T> {
         }
     }
 
-    /// The interior nodes from the root to a leaf, if the tree resident leads there.
+    /// Returns the interior nodes from the root to a leaf. Returns `None` if they do not lead there any more.
     fn path<'g>(&'g self, key: &[u8], leaf: Lid, guard: &'g Guard<'_>) -> Option<Vec<Step<'g, T>>> {
         let mut path = Vec::new();
         let mut fences = Fences { low: None, high: None };
@@ -447,15 +447,15 @@ fn name<T: Trace>(pieces: &mut [Piece<'_>], reserved: &mut Reserved<'_, T>) -> R
 }
 
 fn children_of<'a>(pieces: &[Piece<'a>]) -> Vec<Child<'a>> {
-    let child = |(place, piece): (usize, &Piece<'a>)| Child {
-        separator: if place == 0 { &[] } else { piece.fences.low.expect("a piece between others has a low fence") },
+    let child = |(index, piece): (usize, &Piece<'a>)| Child {
+        separator: if index == 0 { &[] } else { piece.fences.low.expect("a piece between others has a low fence") },
         lid: piece.lid,
         hint: NO_HINT,
     };
     pieces.iter().enumerate().map(child).collect()
 }
 
-/// Divides pairs into leaves that fit, of similar size.
+/// Divides pairs into leaves of similar size that fit.
 fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBlock, pieces: &mut Vec<Piece<'a>>) {
     let items = match LeafPlan::of_pairs(items, log_block) {
         Ok(plan) => return pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Pairs(plan), old: None }),
@@ -464,13 +464,13 @@ fn divide_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBloc
     halve_pairs(items, fences, log_block, pieces);
 }
 
-/// Divides pairs, two at least, into two leaves or more, of similar size.
+/// Divides at least two pairs into two leaves or more, of similar size.
 fn halve_pairs<'a>(items: Vec<Item<'a>>, fences: Fences<'a>, log_block: LogBlock, pieces: &mut Vec<Piece<'a>>) {
     let middle = middle_of(items.iter().map(size_of_pair));
     divide_pairs_at(items, middle, fences, log_block, pieces);
 }
 
-/// Divides pairs into the first ones, `middle` of them, and the others, each in one leaf or more.
+/// Divides pairs into the first `middle` ones and the others, each in one leaf or more.
 fn divide_pairs_at<'a>(
     items: Vec<Item<'a>>,
     middle: usize,
@@ -485,7 +485,7 @@ fn divide_pairs_at<'a>(
     divide_pairs(right, Fences { low: fence, ..fences }, log_block, pieces);
 }
 
-/// Divides children into interior nodes that fit, of similar size.
+/// Divides children into interior nodes of similar size that fit.
 fn divide_children<'a>(level: u8, children: Vec<Child<'a>>, fences: Fences<'a>, pieces: &mut Vec<Piece<'a>>) {
     if let Some(plan) = InteriorPlan::new(&children) {
         pieces.push(Piece { lid: Lid::ROOT, fences, content: Content::Children(level, children, plan), old: None });
