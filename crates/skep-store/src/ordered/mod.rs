@@ -31,9 +31,9 @@ mod trace;
 mod version;
 mod write;
 
-pub use leaf::range::{End, Range, Start};
 pub use node::log::LogBlock;
 pub use session::{Checked, OwnerRun, Session};
+pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;
 pub use store::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};
 pub use trace::{LinesTouched, Touched, Trace, Untraced};

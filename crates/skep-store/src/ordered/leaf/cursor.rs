@@ -17,8 +17,9 @@ use super::super::node::segment::{Item, Segment, UNIFORM_HEAD_SIZE, Value};
 use super::super::node::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
 use super::super::trace::Trace;
 use super::find::{self, pair};
-use super::range::{End, Start};
+use super::range::{is_at_or_after, is_at_or_before};
 use crate::short;
+use skep_core::operation::{ScanEnd, Start};
 
 /// The pairs of a leaf as of a version, in order.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     /// Prefetches the beginning of a cursor: all of a segment or its head, the log directory, and the boundary key that
     /// decides if the range ends here. The lines of header and shortcut index are resident.
     #[inline(always)]
-    pub(crate) fn prefetch(leaf: Node<'g, T>, segment: usize, is_entire: bool, end: End<'_>) {
+    pub(crate) fn prefetch(leaf: Node<'g, T>, segment: usize, is_entire: bool, end: ScanEnd<'_>) {
         if leaf.state().log_count() > 0 {
             leaf.frame().prefetch_line(leaf.log_start());
         }
@@ -59,10 +60,8 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
             false => leaf.frame().prefetch_line(shortcuts.segment_start(segment)),
         }
         // The next segment is prefetched only if the range does not end before it.
-        if let Some(key) = end.key()
-            && segment + 1 < shortcuts.segment_count()
-        {
-            shortcuts.prefetch_boundary(segment + 1, key.len());
+        if end != ScanEnd::Last && segment + 1 < shortcuts.segment_count() {
+            shortcuts.prefetch_boundary(segment + 1, end.bytes().len());
         }
         if leaf.log_start() - shortcuts.segment_end(segment) < AHEAD_SIZE {
             leaf.prefetch_right_entry();
@@ -91,7 +90,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
     /// Prefetches up to `pair_count` pairs before an end, and the log entries among them. If the leaf has fewer,
     /// prefetches the right sibling.
     #[inline(always)]
-    pub(crate) fn prefetch_ahead(&mut self, pair_count: usize, end: End<'_>) {
+    pub(crate) fn prefetch_ahead(&mut self, pair_count: usize, end: ScanEnd<'_>) {
         let leaf = self.leaf();
         let shortcuts = Shortcuts::open(leaf);
         let segment_count = shortcuts.segment_count();
@@ -110,8 +109,8 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         let mut next = self.segment_prefetched;
         let mut end_prefetched = shortcuts.segment_end(next - 1);
         let is_in_range = |segment| match end {
-            End::Last => true,
-            _ => shortcuts.first_key(segment).is_none_or(|key| end.admits(key)),
+            ScanEnd::Last => true,
+            _ => shortcuts.first_key(segment).is_none_or(|key| is_at_or_before(end, key)),
         };
         let mut size = size.saturating_sub(size_here + end_prefetched - end_here);
         while size > 0 && next < segment_count && end_prefetched - end_here < AHEAD_SIZE && is_in_range(next) {
@@ -285,7 +284,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         self.item = item;
         // Among the entries before that item, those that are also before an earlier item have lower keys.
         while self.entry_item <= item {
-            let is_admitted = |word| start.admits(Entry::of_word(self.leaf(), word).key);
+            let is_admitted = |word| is_at_or_after(start, Entry::of_word(self.leaf(), word).key);
             if self.entry_item == item && is_admitted(self.order.word(self.leaf(), self.position)) {
                 break;
             }
@@ -301,7 +300,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
         let low = find::first_not_below(&self.segment, first, start.key());
         // The boundary key was not compared.
         let low = if low == first { 0 } else { low };
-        let is_before = |item: &usize| !start.admits(pair(&self.segment, self.segment_index, *item).0);
+        let is_before = |item: &usize| !is_at_or_after(start, pair(&self.segment, self.segment_index, *item).0);
         low + (low..self.segment.count()).take_while(is_before).count()
     }
 

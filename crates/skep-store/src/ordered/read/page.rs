@@ -1,12 +1,11 @@
 //! Scans in pages: translates a request to a range, and writes the pairs of the range to a page.
 
-use super::super::leaf::range::{End, Range, Start};
 use super::super::node::overflow;
 use super::super::node::segment::Value;
 use super::super::store::OrderedStore;
 use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
-use skep_core::operation::{KEY_SIZE_MAX, PageWriter, Scan, ScanAnswer, ScanEnd, ScanStart};
+use skep_core::operation::{PageWriter, Scan, ScanAnswer};
 
 /// The end of a page.
 #[derive(Clone, Copy, Debug)]
@@ -27,19 +26,6 @@ impl<T: Trace> OrderedStore<T> {
         guard: &'g Guard<'_>,
         page: &mut PageWriter<'_>,
     ) -> PageEnd<'g> {
-        let mut successor = [0; KEY_SIZE_MAX];
-        let (start, key) = scan.start_at(key);
-        let start = match start {
-            ScanStart::AtOrAbove => Start::AtOrAbove(key),
-            ScanStart::Above => Start::Above(key),
-            ScanStart::Floor => Start::Floor(key),
-        };
-        let end = match scan.end {
-            ScanEnd::Last => End::Last,
-            ScanEnd::AtOrBelow(end) => End::AtOrBelow(end),
-            ScanEnd::Below(end) => End::Below(end),
-            ScanEnd::Prefix(prefix) => end_of_prefix(prefix, &mut successor),
-        };
         let mut reached = PageEnd { last_key: &[], more: false };
         let f = |key: &'g [u8], value: Value<'g>| {
             let is_shown = scan.answer == ScanAnswer::Pairs;
@@ -60,20 +46,11 @@ impl<T: Trace> OrderedStore<T> {
             true
         };
         // One pair more tells if more pairs follow.
-        let range = Range::new(start, end).limit(scan.limit as usize + 1);
+        let range = scan.range(key).limit(scan.limit as usize + 1);
         match scan.reverse {
             true => self.scan_reverse(range, version, guard, f),
             false => self.scan(range, version, guard, f),
         }
         reached
     }
-}
-
-/// Returns the end of the keys that begin with a prefix: below the prefix with its last byte incremented, without
-/// trailing bytes that cannot be.
-fn end_of_prefix<'s>(prefix: &[u8], successor: &'s mut [u8; KEY_SIZE_MAX]) -> End<'s> {
-    let Some(last) = prefix.iter().rposition(|byte| *byte != u8::MAX) else { return End::Last };
-    successor[..=last].copy_from_slice(&prefix[..=last]);
-    successor[last] += 1;
-    End::Below(&successor[..=last])
 }

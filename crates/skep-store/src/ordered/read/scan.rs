@@ -19,7 +19,7 @@
 
 use super::super::key_head::Target;
 use super::super::leaf::cursor::LeafCursor;
-use super::super::leaf::range::{End, Range, Start};
+use super::super::leaf::range::{is_at_or_after, is_at_or_before, target_of};
 use super::super::node::frame::{LOG_COUNT_MAX, Node};
 use super::super::node::segment::{ITEM_COUNT_MAX, Item, Value};
 use super::super::node::shortcut::Shortcuts;
@@ -28,6 +28,7 @@ use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::group::{self, GROUP_SIZE};
 use crate::short::is_below;
+use skep_core::operation::{Range, ScanEnd, Start};
 
 /// Most pairs of a segment with its log entries.
 const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
@@ -37,7 +38,7 @@ struct Scan<'g, 'k, T> {
     stage: Stage<'g, T>,
     /// The start, until the first segment is read.
     start: Option<Start<'k>>,
-    end: End<'k>,
+    end: ScanEnd<'k>,
     /// Number of pairs that are still wanted, at least one.
     left: usize,
     /// True for a scan that is not in a group. It prefetches more at each segment, since no other work overlaps its
@@ -102,10 +103,13 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
                 let end = self.end;
                 loop {
                     let is_wanted = match end {
-                        End::Last => cursor.with_segment(&mut self.left, f),
+                        ScanEnd::Last => cursor.with_segment(&mut self.left, f),
                         _ => match cursor.next_boundary() {
-                            Some(key) if end.admits(key) => cursor.with_segment(&mut self.left, f),
-                            next => cursor.with_pairs_up_to(|key| end.admits(key), &mut self.left, f) && next.is_none(),
+                            Some(key) if is_at_or_before(end, key) => cursor.with_segment(&mut self.left, f),
+                            next => {
+                                cursor.with_pairs_up_to(|key| is_at_or_before(end, key), &mut self.left, f)
+                                    && next.is_none()
+                            }
                         },
                     };
                     if !is_wanted {
@@ -145,7 +149,7 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
         }
         let Some(floor) = store.find_last(Target::AtOrBelow(key), version, guard) else { return true };
         self.left -= 1;
-        self.end.admits(floor.key) && f(floor.key, floor.value) && self.left > 0
+        is_at_or_before(self.end, floor.key) && f(floor.key, floor.value) && self.left > 0
     }
 }
 
@@ -158,6 +162,7 @@ impl<T: Trace> OrderedStore<T> {
         guard: &'g Guard<'_>,
         mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) {
+        let range = range.with_prefix_as_start();
         let target = Target::AtOrBelow(range.start.key());
         let leaf = self.find_leaf(target, version, guard);
         let segment = Shortcuts::open(leaf).find(target).segment;
@@ -180,13 +185,18 @@ impl<T: Trace> OrderedStore<T> {
         assert!(ranges.len() <= GROUP_SIZE, "a group has a limit");
         let mut keys = [&[][..]; GROUP_SIZE];
         for (key, range) in keys.iter_mut().zip(ranges) {
-            *key = range.start.key();
+            *key = range.with_prefix_as_start().start.key();
         }
         let keys = &keys[..ranges.len()];
         let leaves = self.find_leaves(keys, version, guard);
         let positions = group::find_segments(&leaves, keys);
         let mut scans: [Option<Scan<'g, 'k, T>>; GROUP_SIZE] = std::array::from_fn(|number| {
-            Scan::new(leaves[number], usize::from(positions[number].segment), *ranges.get(number)?, false)
+            Scan::new(
+                leaves[number],
+                usize::from(positions[number].segment),
+                ranges.get(number)?.with_prefix_as_start(),
+                false,
+            )
         });
         let mut is_in_flight = true;
         while is_in_flight {
@@ -216,11 +226,14 @@ impl<T: Trace> OrderedStore<T> {
         }
         // The floor is the first pair that is not above its key. It is not searched for earlier: without versions it
         // could be gone when the scan reaches it.
+        let range = range.with_prefix_as_start();
+        let mut successor = None;
         let floor_of = match range.start {
             Start::Floor(key) => Some(key),
             _ => None,
         };
-        let target = floor_of.filter(|key| !range.end.admits(key)).map_or(range.end.target(), Target::AtOrBelow);
+        let end = target_of(range.end, &mut successor);
+        let target = floor_of.filter(|key| !is_at_or_before(range.end, key)).map_or(end, Target::AtOrBelow);
         // A segment is merged with its log entries forwards.
         let mut items = [None; SEGMENT_PAIRS_MAX];
         self.segments_before(target, version, guard, |cursor, target| {
@@ -233,7 +246,8 @@ impl<T: Trace> OrderedStore<T> {
             for item in in_range {
                 left -= 1;
                 let is_floor = floor_of.is_some_and(|key| !is_below(key, item.key));
-                let is_in_range = if is_floor { range.end.admits(item.key) } else { range.start.admits(item.key) };
+                let is_in_range =
+                    if is_floor { is_at_or_before(range.end, item.key) } else { is_at_or_after(range.start, item.key) };
                 if !(is_in_range && f(item.key, item.value)) || is_floor || left == 0 {
                     return false;
                 }

@@ -13,7 +13,6 @@ use shortage::{Shortage, pause};
 
 use super::key_head::{Target, fingerprint};
 use super::leaf::find;
-use super::leaf::range::Range;
 use super::node::overflow;
 use super::read::group::GROUP_SIZE;
 use super::store::OrderedStore;
@@ -23,7 +22,7 @@ use super::version::garbage::BATCH_SIZE;
 use super::version::reclaim::PART_SIZE_MAX;
 use super::write::attempt::Writer;
 use super::write::change::Change;
-use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, OperationError, PutCondition, Range, Reply, Request};
 
 /// Executes operations on a store, one at a time. Sessions of several threads run concurrently.
 #[derive(Debug)]
