@@ -8,9 +8,11 @@
 //! counters are decimal text. [`Scan`] is for stores whose keys have an order.
 
 mod page;
+mod range;
 mod scan;
 
 pub use page::{PAGE_COUNT_MAX, PAGE_SIZE_GOAL, PAGE_SIZE_MAX, Page, PagePairs, PageWriter};
+pub use range::{Range, Start};
 pub use scan::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use crate::function::{Element, Fold, Predicate, UpdateFunction};

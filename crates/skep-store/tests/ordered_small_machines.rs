@@ -9,46 +9,46 @@ use loom::thread;
 
 #[path = "small_machines/memory.rs"]
 mod memory;
+#[path = "small_machines/space.rs"]
+mod space;
 #[path = "small_machines/sync.rs"]
 mod sync;
 
-use memory::{frame, header, space};
+#[path = "../src/ordered/node"]
+mod node {
+    #[expect(dead_code, reason = "the models have no log bytes")]
+    pub(crate) mod lock;
+}
 
-#[expect(dead_code, reason = "the models count no pairs")]
-#[path = "../src/ordered/epoch.rs"]
-mod epoch;
-#[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
-#[path = "../src/ordered/garbage.rs"]
-mod garbage;
-#[expect(unreachable_pub, reason = "the store exports limits and figures")]
-#[path = "../src/ordered/lease.rs"]
-mod lease;
-#[expect(dead_code, reason = "the models have no log bytes")]
-#[path = "../src/ordered/lock.rs"]
-mod lock;
+#[path = "../src/ordered/version"]
+mod version {
+    #[expect(dead_code, reason = "the models count no pairs")]
+    pub(crate) mod epoch;
+    #[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
+    pub(crate) mod garbage;
+    #[expect(unreachable_pub, reason = "the store exports limits and statistics")]
+    pub(crate) mod lease;
+    #[expect(dead_code, reason = "the models take no memory from the space")]
+    pub(crate) mod reclaim;
+    #[expect(dead_code, reason = "the models make no version deltas")]
+    pub(crate) mod versions;
+}
+
 #[path = "ordered_small_machines/moving.rs"]
 mod moving;
-#[path = "../src/ordered/page_table.rs"]
-mod page_table;
-#[expect(dead_code, reason = "the models take no memory from the space")]
-#[path = "../src/ordered/reclaim.rs"]
-mod reclaim;
-#[expect(dead_code, reason = "the models make no version deltas")]
-#[path = "../src/ordered/version.rs"]
-mod version;
 
 use std::time::{Duration, Instant};
 
-use epoch::{Epochs, Guard, Tag};
-use frame::Replaced;
-use garbage::{Garbage, GarbageList};
-use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseReading, LeaseStatistics, Leases};
-use lock::State;
-use page_table::PageTable;
-use reclaim::Reclaimer;
+use memory::frame_state::RetiredFrame;
+use memory::page_table::PageTable;
+use node::lock::State;
 use space::Space;
 use sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
-use version::Versions;
+use version::epoch::{Epochs, Guard, Tag};
+use version::garbage::{Garbage, GarbageList};
+use version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseReading, LeaseStatistics, Leases};
+use version::reclaim::Reclaimer;
+use version::versions::Versions;
 
 /// Owner and secret of leases.
 const OWNER: u64 = 1;
@@ -177,13 +177,13 @@ fn control_a_lock_that_does_not_compare_the_sequence() {
     });
 }
 
-/// Two writers release versions; what is readable was written.
-fn versions_in_order(release: impl Fn(&Versions, u64) + Copy + Send + Sync + 'static) {
+/// Two writers publish versions; what is readable was written.
+fn versions_in_order(publish: impl Fn(&Versions, u64) + Copy + Send + Sync + 'static) {
     let shared = Arc::new((Versions::new(2), [Bytes::default(), Bytes::default()]));
     let write = move |(versions, data): &(Versions, [Bytes; 2])| {
-        let version = versions.take();
+        let version = versions.allocate();
         data[version as usize - 1].set(version);
-        release(versions, version);
+        publish(versions, version);
         versions.wait_until_readable(version);
     };
     let writers = [(), ()].map(|()| {
@@ -200,17 +200,17 @@ fn versions_in_order(release: impl Fn(&Versions, u64) + Copy + Send + Sync + 'st
 }
 
 #[test]
-fn versions_are_released_in_order() {
-    model(|| versions_in_order(Versions::release));
+fn versions_are_published_in_order() {
+    model(|| versions_in_order(Versions::publish));
 }
 
 #[test]
-fn control_a_version_released_before_the_one_below() {
+fn control_a_version_published_before_the_one_below() {
     control(|| {
         versions_in_order(|versions, version| {
             // Releases the other version as well, which may not be written yet.
-            versions.release(3 - version);
-            versions.release(version);
+            versions.publish(3 - version);
+            versions.publish(version);
         });
     });
 }
@@ -256,13 +256,13 @@ impl Node {
         }
     }
 
-    /// Replaces the frame, and uses it again if nobody can reach it.
+    /// Replaces the frame, and uses it again if it is unreachable.
     fn replace(&self, tag: impl Fn(&Self) -> Tag, early: bool) {
-        let version = self.versions.take();
+        let version = self.versions.allocate();
         self.frames[NEW as usize].set(version);
         let early = early.then(|| tag(self));
         PageTable::new(&self.table).replace(0, NEW);
-        self.versions.release(version);
+        self.versions.publish(version);
         let tag = early.unwrap_or_else(|| tag(self));
         if self.epochs.is_past(&tag) {
             self.frames[OLD as usize].set(REUSED);
@@ -289,7 +289,7 @@ fn a_replaced_frame_is_used_again_when_no_reader_can_reach_it() {
 }
 
 #[test]
-fn control_a_tag_made_before_the_version_is_released() {
+fn control_a_tag_made_before_the_version_is_published() {
     control(|| reader_and_writer(|node| node.epochs.tag(), true));
 }
 
@@ -346,7 +346,7 @@ fn lease_and_writer(is_ended_early: bool) {
     node.replace(
         |node| {
             let tag = node.epochs.tag();
-            leases.end_oldest_of(&node.epochs, &node.epochs.holds_of(&tag));
+            leases.end_oldest_of(&node.epochs, &node.epochs.pins_of(&tag));
             tag
         },
         false,
@@ -364,19 +364,19 @@ fn control_a_lease_that_is_ended_while_it_is_read() {
     control(|| lease_and_writer(true));
 }
 
-/// A later hold in the same slot is not taken for the one before.
+/// A later pin in the same slot is not taken for the one before.
 #[test]
-fn a_tag_waits_for_one_hold() {
+fn a_tag_waits_for_one_pin() {
     model(|| {
         let epochs = Epochs::new(1, 1);
-        let hold = epochs.hold().unwrap();
-        assert!(epochs.hold().is_none(), "there is one slot");
+        let pin = epochs.pin().unwrap();
+        assert!(epochs.pin().is_none(), "there is one slot");
         let tag = epochs.tag();
-        assert!(epochs.holds_of(&tag) == [hold.name()] && !epochs.is_past(&tag));
-        epochs.let_go(hold);
-        let later = epochs.hold().unwrap();
-        assert!(epochs.holds_of(&tag).is_empty() && epochs.is_past(&tag));
-        epochs.let_go(later);
+        assert!(epochs.pins_of(&tag) == [pin.name()] && !epochs.is_past(&tag));
+        epochs.unpin(pin);
+        let later = epochs.pin().unwrap();
+        assert!(epochs.pins_of(&tag).is_empty() && epochs.is_past(&tag));
+        epochs.unpin(later);
     });
 }
 
@@ -406,9 +406,9 @@ fn a_lease_that_is_read_is_not_pulled_away() {
         let reading = leases.open(&epochs, &versions, OWNER, now).unwrap();
         let tag = epochs.tag();
         leases.expire_due(&epochs, now + 2 * LEASE_TIME);
-        assert!(!leases.end_oldest_of(&epochs, &epochs.holds_of(&tag)), "it is being read");
-        assert!(!epochs.holds_of(&tag).is_empty());
-        let number = end(reading, true).expect("whoever asks for the next page is told");
+        assert!(!leases.end_oldest_of(&epochs, &epochs.pins_of(&tag)), "it is being read");
+        assert!(!epochs.pins_of(&tag).is_empty());
+        let number = end(reading, true).expect("the reader of the next page is told");
         assert!(epochs.is_past(&tag), "it was let go behind the page");
         assert!(leases.resume(&epochs, number, OWNER, now).is_none());
         assert_eq!(leases.statistics(), LeaseStatistics { open: 0, expired: 1, ended_for_memory: 1 });
@@ -424,7 +424,7 @@ fn two_readers_of_one_lease() {
         let first = leases.resume(&epochs, number, OWNER, now).unwrap();
         let second = leases.resume(&epochs, number, OWNER, now).unwrap();
         assert_eq!(end(first, false), None, "the scan is at its end");
-        assert!(!epochs.holds_of(&tag).is_empty(), "the other is not");
+        assert!(!epochs.pins_of(&tag).is_empty(), "the other is not");
         assert!(leases.resume(&epochs, number, OWNER, now).is_none());
         end(second, true);
         assert!(epochs.is_past(&tag));
@@ -456,7 +456,7 @@ fn the_oldest_makes_room() {
         let numbers: Vec<u64> = (0..LEASE_COUNT_MAX).map(|_| end(open().unwrap(), true).unwrap()).collect();
         let read = leases.resume(&epochs, numbers[0], OWNER, now).unwrap();
         let newest = end(open().unwrap(), true).unwrap();
-        assert!(leases.resume(&epochs, numbers[1], OWNER, now).is_none(), "the oldest that nobody read");
+        assert!(leases.resume(&epochs, numbers[1], OWNER, now).is_none(), "the oldest that was not being read");
         assert_eq!(end(read, true), Some(numbers[0]));
         let readings: Vec<_> =
             numbers.iter().chain([&newest]).filter_map(|number| leases.resume(&epochs, *number, OWNER, now)).collect();
@@ -490,7 +490,7 @@ fn statistics_beside_collection(figures: impl Fn(&Reclaimer) -> u32 + Send + 'st
     let now = Instant::now();
     let Reclaimer { leases, epochs, .. } = &*reclaimer;
     end(leases.open(epochs, &versions, OWNER, now).unwrap(), true);
-    reclaimer.hand_over(vec![Garbage::Frame(Replaced(1))]);
+    reclaimer.hand_over(vec![Garbage::Frame(RetiredFrame(1))]);
     let (statistics, batch) = (reclaimer.clone(), reclaimer.clone());
     let statistics = thread::spawn(move || figures(&statistics));
     let batch = thread::spawn(move || batch.leases.expire_due(&batch.epochs, now + LEASE_TIME));
@@ -537,13 +537,13 @@ fn control_locks_that_are_nested_both_ways() {
     let run = || {
         let epochs = Epochs::new(1, 1);
         let mut garbage = GarbageList::default();
-        garbage.push(epochs.tag(), vec![Garbage::Frame(Replaced(1))]);
+        garbage.push(epochs.tag(), vec![Garbage::Frame(RetiredFrame(1))]);
         let shared = Arc::new((Mutex::new(Space::default()), Mutex::new(garbage)));
         let statistics = shared.clone();
         let statistics = thread::spawn(move || {
             let (space, garbage) = &*statistics;
             let space = space.lock();
-            let _ = garbage.lock().holds_of_oldest(&Epochs::new(1, 1));
+            let _ = garbage.lock().pins_of_oldest(&Epochs::new(1, 1));
             space.statistics().free
         });
         let (space, garbage) = &*shared;

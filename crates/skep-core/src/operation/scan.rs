@@ -5,7 +5,7 @@
 //! [`Request::after_page`] returns the request for the next page. All pages of one [lease](ScanLease) show the store as
 //! it was when the first page was read.
 
-use super::{KEY_SIZE_MAX, Operation, OperationError, Page, Request};
+use super::{KEY_SIZE_MAX, Operation, OperationError, Page, Range, Request, Start};
 
 /// The pairs that a scan shows, their order, and the version of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,12 +115,28 @@ impl<'a> Scan<'a> {
         if is_reversed { Err(OperationError::RangeReversed) } else { Ok(()) }
     }
 
+    /// Returns the range of the scan from this key.
+    pub fn range<'k>(&self, key: &'k [u8]) -> Range<'k>
+    where
+        'a: 'k,
+    {
+        let start = match self.start {
+            ScanStart::AtOrAbove => Start::AtOrAbove(key),
+            ScanStart::Above => Start::Above(key),
+            ScanStart::Floor => Start::Floor(key),
+        };
+        Range { start, end: self.end, limit: self.limit as usize }.with_prefix_as_start()
+    }
+
     /// Returns where the range begins, given the request's key and the prefix of all keys.
-    pub fn start_at(&self, key: &'a [u8]) -> (ScanStart, &'a [u8]) {
-        match self.end {
-            ScanEnd::Prefix(prefix) if !key.starts_with(prefix) => (ScanStart::AtOrAbove, prefix),
-            ScanEnd::Prefix(_) if self.start == ScanStart::Floor => (ScanStart::AtOrAbove, key),
-            _ => (self.start, key),
+    pub fn start_at<'k>(&self, key: &'k [u8]) -> (ScanStart, &'k [u8])
+    where
+        'a: 'k,
+    {
+        match self.range(key).start {
+            Start::Above(key) => (ScanStart::Above, key),
+            Start::Floor(key) => (ScanStart::Floor, key),
+            start => (ScanStart::AtOrAbove, start.key()),
         }
     }
 }

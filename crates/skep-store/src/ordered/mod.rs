@@ -4,69 +4,37 @@
 //!
 //! | module | what it is | Honeycomb |
 //! |---|---|---|
-//! | `frame`, `header`, `page_table`, `hint` | memory of nodes, and where they are | section 3.1 |
-//! | `lock`, `version`, `epoch` | the small machines that threads meet in | section 3.2 |
-//! | `space`, `garbage`, `reclaim` | free frames and LIDs, those that wait to be free, how they are freed | section 3.2 |
-//! | `lanes`, `window`, `shortcut`, `division`, `segment`, `interior`, `sorted`, `log`, `outside` | what lies in a node | section 3.1 |
-//! | `leaf`, `cursor`, `range`, `scan`, `batch` | reading | sections 3.3, 4.3 |
-//! | `change`, `edit`, `merge`, `write`, `restructure` | writing | sections 3.4, 3.5 |
-//! | `tight`, `evacuate` | writing when memory is nearly full, moving frames | |
-//! | `lease` | versions that are kept for scans in pages | |
-//! | `execute`, `pages` | every operation, in batches; scans in pages | |
-//! | `deferred`, `shortage` | operations that wait for memory | |
-//! | `check` | what always holds of a tree | |
+//! | `sync`, `trace` | atomics and locks; lines that are read | |
+//! | `memory` | LIDs, frames, the page table | section 3.1 |
+//! | `space` | free frames and LIDs | section 3.2 |
+//! | `version` | versions, epochs, garbage, leases | section 3.2 |
+//! | `key_head` | what a search compares instead of keys | section 3.1 |
+//! | `node` | what lies in a node | section 3.1 |
+//! | `leaf` | searching, walking, editing and building a leaf | sections 3.3, 3.4 |
+//! | `store` | what all sessions share | |
+//! | `read` | descents, groups of gets, scans | sections 3.3, 4.3 |
+//! | `write` | appends, merges, splits and joins | sections 3.4, 3.5 |
+//! | `session` | every operation, alone and in batches | |
 
-mod batch;
-mod change;
-mod check;
-mod cursor;
-mod deferred;
-mod division;
-mod edit;
-mod epoch;
-mod evacuate;
-mod execute;
-mod frame;
-mod garbage;
-mod header;
-mod hint;
-mod interior;
-mod lanes;
+mod key_head;
 mod leaf;
-mod lease;
-mod lock;
-mod log;
-mod merge;
-mod outside;
-mod page_table;
-mod pages;
-mod range;
-mod reclaim;
-mod restructure;
-mod scale;
-mod scan;
-mod segment;
+mod memory;
+mod node;
+mod read;
 mod session;
-mod shortage;
-mod shortcut;
-mod sorted;
 mod space;
+mod store;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod tight;
 mod trace;
-mod tree;
 mod version;
-mod window;
 mod write;
 
-pub use check::Checked;
-pub use execute::OwnerRun;
-pub use lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics};
-pub use log::LogBlock;
-pub use range::{End, Range, Start};
-pub use session::Session;
+pub use node::log::LogBlock;
+pub use session::{Checked, OwnerRun, Session};
+pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;
+pub use store::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};
 pub use trace::{LinesTouched, Touched, Trace, Untraced};
-pub use tree::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};
+pub use version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics};

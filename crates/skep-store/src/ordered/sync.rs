@@ -1,8 +1,8 @@
-//! The seam to atomics and locks: the parts of this store in which threads meet (lock word, versions, epochs, page table,
-//! leases, reclamation) name them by this module, so that a model checker can put its own in their place.
+//! Atomics and locks. Those parts of the store in which threads meet import them from this module, so that a model
+//! checker can replace it: lock word, versions, epochs, page table, leases, reclamation.
 //!
-//! The store has three locks: of the space, of the garbage and of the leases. A thread holds at most one of them at a time, so
-//! there is no order that two threads could disagree on. Debug builds and tests check it: taking a second lock panics.
+//! The store has three locks: of the space, of the garbage and of the leases. A thread holds at most one of them at a
+//! time, so deadlock is impossible. Debug builds and tests check it: taking a second lock panics.
 
 pub(crate) use std::hint::spin_loop;
 use std::ops::{Deref, DerefMut};
@@ -24,14 +24,14 @@ pub(crate) struct MutexGuard<'m, T> {
 }
 
 impl<T> Mutex<T> {
-    /// Puts a value behind a lock.
+    /// Protects a value by a lock.
     pub(crate) fn new(value: T) -> Self {
         Mutex(std::sync::Mutex::new(value))
     }
 
     /// Takes the lock. Waits while another thread holds it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // Checked first: a second lock panics, where waiting for it could last for ever.
+        // Checked first: a second lock panics instead of waiting for ever.
         let held = Held::begin();
         MutexGuard { value: self.0.lock().expect(PANIC_FREE), _held: held }
     }
@@ -63,7 +63,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Proof that this thread holds one lock of the store. Empty; only debug builds and tests check it.
+/// Proof that this thread holds one lock of the store. Only debug builds and tests check it.
 #[derive(Debug)]
 struct Held;
 
@@ -91,7 +91,7 @@ impl Drop for Held {
     }
 }
 
-/// Returns how many locks this thread has taken so far, those that it did not get included.
+/// Returns the number of times that this thread has tried to take a lock.
 #[cfg(test)]
 pub(crate) fn lock_count() -> u64 {
     LOCK_COUNT.get()
@@ -101,8 +101,8 @@ pub(crate) fn lock_count() -> u64 {
 #[inline(always)]
 pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
     if cfg!(target_arch = "x86_64") {
-        // An exchange is a full fence of that processor, and takes an eighth of the time of the fence's own instruction. The
-        // language promises less, so the compiler is kept from moving anything across.
+        // On x86-64 an exchange is a full fence, and takes an eighth of the time of the fence instruction. The language
+        // promises less, so the compiler fence keeps accesses from being moved across.
         word.swap(value, Ordering::SeqCst);
         compiler_fence(Ordering::SeqCst);
     } else {

@@ -1,13 +1,13 @@
-//! Counting of lines: what a read of the tree touches, told to whoever wants to know.
+//! Counting of lines: what a read of the tree touches, reported to an observer.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
 use crate::memory::LINE_SIZE;
 
-/// Is told of everything that is read of frames and page table.
+/// Observes all reads of frames and page table.
 pub trait Trace: Sync {
-    /// Bytes of the region were read, by their offset from its start. The page table lies behind the frames.
+    /// Bytes of the region were read, by their offset from its start. The page table follows the frames.
     fn touch(&self, offset: usize, size: usize);
 
     /// Is called by a writer each time before it changes the page table, where a test can stop it.
@@ -15,7 +15,7 @@ pub trait Trace: Sync {
     fn before_publish(&self) {}
 }
 
-/// Nobody wants to know: costs nothing.
+/// No observer: costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untraced;
 
@@ -28,7 +28,7 @@ impl Trace for Untraced {
 #[derive(Debug, Default)]
 pub struct LinesTouched(Mutex<HashSet<usize>>);
 
-/// How much was touched.
+/// Counts of touched lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     /// Different lines.
@@ -38,7 +38,7 @@ pub struct Touched {
 }
 
 impl LinesTouched {
-    /// What was touched since the last call.
+    /// Returns the lines that were touched since the last call.
     ///
     /// # Panics
     /// If a thread that was counting has panicked.

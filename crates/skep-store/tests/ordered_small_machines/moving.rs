@@ -3,10 +3,10 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::epoch::{Epochs, Tag};
-use super::lock::State;
-use super::page_table::PageTable;
+use super::memory::page_table::PageTable;
+use super::node::lock::State;
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use super::version::epoch::{Epochs, Tag};
 use super::{Bytes, NEW, OLD, REUSED, control, model};
 
 const THIRD: u32 = 2;
@@ -51,7 +51,7 @@ impl Movable {
         drop(guard);
     }
 
-    /// Uses a frame again when nobody can reach it: another node is built there.
+    /// Uses a frame again when it is unreachable: another node is built there.
     fn reuse(&self, frame: u32, tag: &Tag) {
         if self.epochs.is_past(tag) {
             self.frames[frame as usize].set(REUSED);
@@ -72,10 +72,10 @@ impl Movable {
     }
 
     /// Drops the reference, and frees the frame that the LID names.
-    fn retire_part(&self, is_settled_late: bool) {
+    fn retire_part(&self, is_committed_late: bool) {
         let early = self.table().frame(0);
         self.is_referred_to.store(0, Ordering::Release);
-        let frame = if is_settled_late {
+        let frame = if is_committed_late {
             early
         } else {
             let mut owned = self.owned.lock();

@@ -1,14 +1,15 @@
-//! The memory that reclamation gives back, as the models have it: frames are numbers, and a space counts those that are free.
+//! The memory that reclamation gives back, as the models have it: frames are numbers. The page table is the store's.
 
-/// What the store's files find under `super::frame`: a frame is a number, and how often it is in use.
-pub(crate) mod frame {
-    pub(crate) const GRANULE_SIZE: usize = 512;
+#[path = "../../src/ordered/memory/page_table.rs"]
+pub(crate) mod page_table;
 
+/// What the store's files find under `memory::frame_state`: a frame is a number.
+pub(crate) mod frame_state {
     #[derive(Debug)]
-    pub(crate) struct Replaced(pub(crate) u32);
+    pub(crate) struct RetiredFrame(pub(crate) u32);
 
-    impl Replaced {
-        pub(crate) fn granules(&self) -> usize {
+    impl RetiredFrame {
+        pub(crate) fn units(&self) -> usize {
             1
         }
 
@@ -18,31 +19,10 @@ pub(crate) mod frame {
     }
 }
 
-/// What the store's files find under `super::header`.
-pub(crate) mod header {
+/// What the store's files find under `memory::number`.
+pub(crate) mod number {
+    pub(crate) const UNIT_512_SIZE: usize = 512;
+
     #[derive(Debug)]
     pub(crate) struct Lid;
-}
-
-/// What the store's files find under `super::space`: it only counts.
-pub(crate) mod space {
-    #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub(crate) struct SpaceStatistics {
-        pub(crate) free: u32,
-    }
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Space(SpaceStatistics);
-
-    impl Space {
-        pub(crate) fn free(&mut self, _: u32) {
-            self.0.free += 1;
-        }
-
-        pub(crate) fn free_lid(&mut self, _: super::header::Lid) {}
-
-        pub(crate) fn statistics(&self) -> SpaceStatistics {
-            self.0
-        }
-    }
 }

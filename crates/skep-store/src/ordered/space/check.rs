@@ -1,24 +1,25 @@
-//! What always holds of the space: checked granule by granule.
+//! Checks the invariants of the space, unit by unit.
 
 use std::collections::HashMap;
 
-use super::{BLOCK_GRANULES, CHUNK_GRANULES, GRANULES_UNUSED, Granules, Owner, Space};
+use super::super::memory::number::{CHUNK_UNITS, UNITS_UNUSED};
+use super::{BLOCK_UNITS, Owner, Space, UnitMap};
 
 impl Space {
-    /// Checks that each granule is free, or one frame's, or waits to be free; that these frames, by their first granules, are
-    /// all that can be moved; and that chunks are counted and in the lists where they belong.
-    pub(in super::super) fn check(&self, frames: &HashMap<u32, (usize, Owner)>) {
+    /// Checks that each unit is free, or part of one frame, or waits to be free. Checks that these frames, by their
+    /// first units, are all that can be moved. Checks that chunks are counted and in the right lists.
+    pub(crate) fn check(&self, frames: &HashMap<u32, (usize, Owner)>) {
         let (mut owned, mut used, mut moved, mut touched, mut free_blocks) = (0, 0, 0, 0, 0);
-        for (place, chunk) in (0_u32..).zip(&self.chunks) {
-            let start = place * CHUNK_GRANULES;
-            let unused = if place == 0 { GRANULES_UNUSED } else { 0 };
-            let mut granules = Granules::FREE;
-            granules.flip(0, unused);
+        for (chunk_index, chunk) in (0_u32..).zip(&self.chunks) {
+            let start = chunk_index * CHUNK_UNITS;
+            let unused = if chunk_index == 0 { UNITS_UNUSED } else { 0 };
+            let mut units = UnitMap::FREE;
+            units.flip(0, unused);
             let mut next = start + unused;
-            while next < start + CHUNK_GRANULES {
-                let count = self.frame_granules(next);
+            while next < start + CHUNK_UNITS {
+                let count = self.units_of_frame_at(next);
                 if count == 0 {
-                    assert_eq!(self.owners[next as usize], Owner::FREE, "granule {next} goes on without a frame");
+                    assert_eq!(self.owners[next as usize], Owner::FREE, "unit {next} is not free, but in no frame");
                     next += 1;
                     continue;
                 }
@@ -28,27 +29,31 @@ impl Space {
                 } else if self.owners[next as usize] == Owner::MOVED {
                     moved += count;
                 }
-                granules.flip(next - start, count);
+                units.flip(next - start, count);
                 used += u64::from(count);
                 next += count;
             }
-            assert_eq!(next, start + CHUNK_GRANULES, "frames lie within their chunk");
-            assert_eq!(granules, chunk.granules, "chunk {place} knows its granules");
-            assert_eq!(u32::from(chunk.used), granules.used() - unused);
+            assert_eq!(next, start + CHUNK_UNITS, "frames are within their chunk");
+            assert_eq!(units, chunk.units, "chunk {chunk_index} knows its units");
+            assert_eq!(u32::from(chunk.used), units.used() - unused);
             assert!(chunk.touched >= chunk.used);
-            assert_eq!(u32::from(chunk.free_blocks), granules.free_blocks());
-            let list = chunk.list().map(|list| (usize::from(chunk.home), list));
-            assert_eq!(self.by_run.list_of(place), list, "chunk {place} is in the list of its runs");
-            assert_eq!(self.chunks_free.contains(&place), chunk.used == 0, "chunk {place} is free if nothing is in it");
+            assert_eq!(u32::from(chunk.free_blocks), units.free_blocks());
+            let list = chunk.list().map(|list| (usize::from(chunk.frame_units), list));
+            assert_eq!(self.by_run.list_of(chunk_index), list, "chunk {chunk_index} is in the list of its runs");
+            assert_eq!(
+                self.chunks_free.contains(&chunk_index),
+                chunk.used == 0,
+                "chunk {chunk_index} is free if it has no frame"
+            );
             touched += u64::from(chunk.touched);
-            free_blocks += granules.free_blocks();
+            free_blocks += units.free_blocks();
         }
         assert_eq!(owned, frames.len(), "every frame of the tree has its owner");
-        let untouched = (self.chunk_count - self.chunks.len() as u32) * CHUNK_GRANULES;
-        let unused = if self.chunks.is_empty() { GRANULES_UNUSED } else { 0 };
-        assert_eq!(self.free_blocks, free_blocks + (untouched - unused) / BLOCK_GRANULES, "free blocks are counted");
-        assert_eq!((self.used_granules, self.moved_granules), (used, moved), "granules are counted");
-        // `touched` counts from the start of the chunk, the granules that are never used included.
-        assert!(self.touched_granules <= touched);
+        let untouched = (self.chunk_count - self.chunks.len() as u32) * CHUNK_UNITS;
+        let unused = if self.chunks.is_empty() { UNITS_UNUSED } else { 0 };
+        assert_eq!(self.free_blocks, free_blocks + (untouched - unused) / BLOCK_UNITS, "free blocks are counted");
+        assert_eq!((self.used_units, self.moved_units), (used, moved), "units are counted");
+        // `touched` counts from the start of the chunk, with the units that are never used.
+        assert!(self.touched_units <= touched);
     }
 }

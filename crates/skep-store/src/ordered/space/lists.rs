@@ -1,19 +1,19 @@
-//! Chunks in lists by what they have: each chunk is in one list at most, and is put and taken in a few steps.
+//! Lists of chunks. A chunk is in one list at most; it is inserted and removed in a few steps.
 //!
 //! ```text
-//! group 0   list 0 ─▶ chunk 7 ─▶ chunk 3        filled: the lists of a group that have a chunk, one bit for each
+//! group 0   list 0 ─▶ chunk 7 ─▶ chunk 3        filled: one bit for each list of a group that has a chunk
 //!           list 1
 //!           list 2 ─▶ chunk 5
 //! ```
 //!
-//! A chunk joins at either end of its list; the first of a list is used next.
+//! A chunk is inserted at either end of its list; the first of a list is used next.
 
 /// Lists of a group.
 pub(super) const LISTS: usize = 32;
 
 const NONE: u32 = u32::MAX;
 
-/// The lists of some groups.
+/// The lists of all groups.
 #[derive(Debug)]
 pub(super) struct Lists {
     ends: Vec<Ends>,
@@ -29,14 +29,14 @@ struct Ends {
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// The list that the chunk is in, over all groups.
+    /// The list that the chunk is in, counted over all groups.
     list: u32,
     before: u32,
     after: u32,
 }
 
 impl Lists {
-    /// Empty lists for chunks that are still to be added.
+    /// Creates empty lists for chunks that are added later.
     pub(super) fn new(group_count: usize, chunk_count: usize) -> Self {
         Lists {
             ends: vec![Ends { first: NONE, last: NONE }; group_count * LISTS],
@@ -45,12 +45,12 @@ impl Lists {
         }
     }
 
-    /// Adds a chunk, which is in no list yet. They are numbered as they are added.
+    /// Adds a chunk, which is in no list yet. Chunks are numbered in the order in which they are added.
     pub(super) fn add(&mut self) {
         self.links.push(Link { list: NONE, before: NONE, after: NONE });
     }
 
-    /// Puts a chunk into a list of a group, or takes it out of all. It stays where it is in a list that it is in.
+    /// Moves a chunk to a list of a group, or removes it from all. It keeps its position if it is in this list already.
     pub(super) fn put(&mut self, chunk: u32, list: Option<(usize, usize)>, is_last: bool) {
         let list = list.map_or(NONE, |(group, list)| (group * LISTS + list) as u32);
         let link = self.links[chunk as usize];
@@ -78,30 +78,30 @@ impl Lists {
         self.links[chunk as usize] = Link { list, before, after };
     }
 
-    /// The lowest list of a group from `low` on that has a chunk.
+    /// Returns the lowest list of a group, from `low` on, that has a chunk.
     pub(super) fn lowest(&self, group: usize, low: usize) -> Option<usize> {
         let filled = self.filled[group] & u32::MAX.checked_shl(low as u32).unwrap_or(0);
         (filled != 0).then(|| filled.trailing_zeros() as usize)
     }
 
-    /// The highest list of a group that has a chunk.
+    /// Returns the highest list of a group that has a chunk.
     pub(super) fn highest(&self, group: usize) -> Option<usize> {
         self.filled[group].checked_ilog2().map(|list| list as usize)
     }
 
-    /// The first chunk of a list.
+    /// Returns the first chunk of a list.
     pub(super) fn first(&self, group: usize, list: usize) -> Option<u32> {
         let first = self.ends[group * LISTS + list].first;
         (first != NONE).then_some(first)
     }
 
-    /// The chunk after this one in its list.
+    /// Returns the next chunk of its list.
     pub(super) fn after(&self, chunk: u32) -> Option<u32> {
         let after = self.links[chunk as usize].after;
         (after != NONE).then_some(after)
     }
 
-    /// The list that a chunk is in.
+    /// Returns the list that a chunk is in.
     pub(super) fn list_of(&self, chunk: u32) -> Option<(usize, usize)> {
         let list = self.links[chunk as usize].list;
         (list != NONE).then_some((list as usize / LISTS, list as usize % LISTS))

@@ -1,10 +1,10 @@
 //! Loads in ascending order: leaves are split above their pairs, not in the middle, so that they stay full.
 
-use super::super::edit::Edits;
-use super::super::header::Lid;
-use super::super::interior;
-use super::super::merge::pairs_with;
-use super::super::sorted::LeafPlan;
+use super::super::leaf::build::LeafPlan;
+use super::super::leaf::edit::Edits;
+use super::super::leaf::merge::pairs_with;
+use super::super::memory::number::Lid;
+use super::super::node::interior;
 use super::super::{OrderedSettings, OrderedStore, Session};
 use skep_core::operation::{PutCondition, Reply};
 

@@ -1,8 +1,8 @@
-//! Child hints: whatever they say, reads find what is there, and whoever comes by makes them right.
+//! Child hints: with any hints reads find the right nodes, and readers repair stale hints.
 
-use super::super::header::{FrameNumber, Lid};
-use super::super::interior;
-use super::super::window::Target;
+use super::super::key_head::Target;
+use super::super::memory::number::{FrameNumber, Lid};
+use super::super::node::interior;
 use super::super::{OrderedSettings, OrderedStore, Session};
 use skep_core::operation::{PutCondition, Reply};
 
@@ -37,8 +37,8 @@ fn get_all_in_batches(session: &mut Session<'_>, round: u64) {
     });
 }
 
-/// How many hints are right and how many wrong. If `spoiled` is given, all say that from now on.
-fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usize) {
+/// Counts the right hints and the stale ones. If `invalid` is given, sets all hints to it.
+fn hints(session: &mut Session<'_>, invalid: Option<FrameNumber>) -> (usize, usize) {
     let (store, guard) = session.enter();
     let (mut right, mut wrong) = (0, 0);
     let mut nodes = vec![(store.latest(Lid::ROOT, &guard), &[][..])];
@@ -48,16 +48,16 @@ fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usi
         }
         for child in interior::children(node) {
             let low_fence = if child.separator.is_empty() { low_fence } else { child.separator };
-            let place = interior::find(node, Target::AtOrBelow(low_fence));
-            assert_eq!(place.lid, child.lid);
+            let position = interior::find(node, Target::AtOrBelow(low_fence));
+            assert_eq!(position.lid, child.lid);
             let node = store.latest(child.lid, &guard);
-            if place.hint.guess() == node.number().bits() {
+            if position.hint.guess() == node.number().bits() {
                 right += 1;
             } else {
                 wrong += 1;
             }
-            if let Some(number) = spoiled {
-                place.hint.mend(number);
+            if let Some(number) = invalid {
+                position.hint.repair(number);
             }
             nodes.push((node, low_fence));
         }
@@ -66,7 +66,7 @@ fn hints(session: &mut Session<'_>, spoiled: Option<FrameNumber>) -> (usize, usi
 }
 
 #[test]
-fn hints_are_mended_and_decide_nothing() {
+fn hints_are_repaired_and_only_prefetch() {
     let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
     let mut session = store.session().unwrap();
     let session = &mut session;
@@ -74,18 +74,21 @@ fn hints_are_mended_and_decide_nothing() {
         let (store, guard) = session.enter();
         store.latest(Lid::ROOT, &guard).number()
     };
-    let nowhere = FrameNumber::from_bits(std::num::NonZeroU32::MAX);
+    let missing_frame = FrameNumber::from_bits(std::num::NonZeroU32::MAX);
     put_all(session, 0);
     get_all(session, 0);
     let (all, wrong) = hints(session, Some(frame_of_root));
     assert!(all > 200 && wrong == 0, "{all} hints are right, {wrong} wrong");
     get_all(session, 0);
-    assert_eq!(hints(session, Some(nowhere)), (all, 0), "gets mend");
+    assert_eq!(hints(session, Some(missing_frame)), (all, 0), "gets repair");
     get_all_in_batches(session, 0);
-    assert_eq!(hints(session, Some(nowhere)), (all, 0), "batches mend");
+    assert_eq!(hints(session, Some(missing_frame)), (all, 0), "batches repair");
     put_all(session, 1);
     let (right, wrong) = hints(session, None);
-    assert!(right > wrong, "writes mend on their way and leave another frame: {right} are right, {wrong} wrong");
+    assert!(
+        right > wrong,
+        "writes repair during the descent and leave another frame: {right} are right, {wrong} wrong"
+    );
     get_all_in_batches(session, 1);
     assert_eq!(hints(session, None).1, 0);
     session.check();

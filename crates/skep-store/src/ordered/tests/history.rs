@@ -1,7 +1,7 @@
 //! Whether a history of writes, deletes and scans is linearizable, checked after the run, exactly.
 //!
-//! Each key has one writer, so the order of its writes is known, and a value says which write it is of. Then a history is
-//! linearizable if and only if these orders together have no cycle:
+//! Each key has one writer, so the order of its writes is known, and a value says which write it is of. Then a history
+//! is linearizable if and only if these orders together have no cycle:
 //!
 //! ```text
 //! time            ▶ T1 ▶ T2 ▶ T3 ▶ ...        an operation lies between the moments of its begin and its end
@@ -9,8 +9,8 @@
 //! scan            write that it saw ▶ scan ▶ next write of that key     for each key of its range
 //! ```
 //!
-//! A scan does not say which of several deletes it saw. If more than one can be meant, it only lies between the first and
-//! the last of them: the check may then be too kind, never too strict.
+//! A scan does not say which of several deletes it saw. If more than one can be meant, it only lies between the first
+//! and the last of them: the check may then be too kind, never too strict.
 
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ impl Graph {
 }
 
 impl History {
-    /// Whether all operations can have taken place one after the other, each between its begin and its end.
+    /// Whether all operations can have taken effect one after the other, each between its begin and its end.
     pub(super) fn is_linearizable(&self, key_count: usize) -> bool {
         let ends = self.writes.iter().map(|write| write.end).chain(self.scans.iter().map(|scan| scan.end));
         let moments = ends.max().unwrap_or(0) as usize + 1;
@@ -84,17 +84,17 @@ impl History {
         let mut graph = Graph { edges: Vec::new(), node_count };
         (1..moments).for_each(|moment| graph.edge(moment - 1, moment));
         let mut of_key: Vec<Vec<usize>> = vec![Vec::new(); key_count];
-        for (place, write) in self.writes.iter().enumerate() {
-            let node = moments + place;
+        for (index, write) in self.writes.iter().enumerate() {
+            let node = moments + index;
             graph.edge(write.begin as usize, node);
             graph.edge(node, write.end as usize);
             if let Some(before) = of_key[write.key].last() {
                 graph.edge(moments + before, node);
             }
-            of_key[write.key].push(place);
+            of_key[write.key].push(index);
         }
-        for (place, scan) in self.scans.iter().enumerate() {
-            let node = moments + self.writes.len() + place;
+        for (index, scan) in self.scans.iter().enumerate() {
+            let node = moments + self.writes.len() + index;
             graph.edge(scan.begin as usize, node);
             graph.edge(node, scan.end as usize);
             for (key, &seen) in scan.keys.clone().zip(&scan.seen) {
@@ -114,7 +114,7 @@ impl History {
         graph.is_acyclic()
     }
 
-    /// The same history with a get of each key in the place of every scan.
+    /// The same history with a get of each key instead of every scan.
     #[allow(dead_code, reason = "this file is shared, and not all use it")]
     pub(super) fn key_by_key(&self) -> History {
         let gets = |scan: &Scan| {

@@ -1,13 +1,13 @@
-//! Merges of log and sorted block: how little they write, and the places where segments meet.
+//! Merges of log and sorted block: how little they write, and the boundaries of segments.
 
 use std::collections::BTreeMap;
 
-use super::super::edit::Edits;
-use super::super::header::Lid;
-use super::super::segment::Segment;
-use super::super::shortcut::Shortcuts;
-use super::super::sorted::{Part, Sorted};
-use super::super::window::Target;
+use super::super::key_head::Target;
+use super::super::leaf::build::{Part, Sorted};
+use super::super::leaf::edit::Edits;
+use super::super::memory::number::Lid;
+use super::super::node::segment::Segment;
+use super::super::node::shortcut::Shortcuts;
 use super::super::{LogBlock, OrderedSettings, OrderedStore, Range, Session};
 use crate::naive::{SplitMix64, test_seeds};
 use skep_core::operation::{PutCondition, Reply};
@@ -158,7 +158,7 @@ fn keys_at_the_borders_of_segments() {
 
 /// A reference has eight bytes, and so may values have beside it: nothing is lost, and every frame is given back.
 #[test]
-fn values_outside_go_where_they_are_replaced() {
+fn overflow_values_are_freed_when_they_are_replaced() {
     for log_block in [LogBlock::default(), LogBlock::new(LogBlock::SIZE_MIN, 0).unwrap()] {
         for seed in test_seeds() {
             println!("seed {seed}, {log_block:?}");
@@ -179,7 +179,7 @@ fn values_outside_go_where_they_are_replaced() {
             for key in map.clone().keys() {
                 delete(&mut session, &mut map, key);
             }
-            // Whatever the log still holds goes with the last merge.
+            // The last merge removes the rest of the log.
             let key = sixteen(0);
             for _ in 0..20 {
                 put(&mut session, &mut map, &key, &[1]);

@@ -96,8 +96,8 @@ fn run(case: &Case, mvcc: bool, seed: u64) -> (usize, u64, u32) {
             let value = vec![operation as u8; random.choose(case.value_sizes)];
             after.insert(key.clone(), value.clone());
             let mut keys = store.trace().keys.lock().unwrap();
-            if let Err(place) = keys.binary_search(&key) {
-                keys.insert(place, key.clone());
+            if let Err(index) = keys.binary_search(&key) {
+                keys.insert(index, key.clone());
             }
             drop(keys);
             session.put(&key, &value, PutCondition::Always)
@@ -111,8 +111,8 @@ fn run(case: &Case, mvcc: bool, seed: u64) -> (usize, u64, u32) {
         stops += seen.len() / 6;
         seen.extend(read_all(&mut session, &store.trace().keys.lock().unwrap()));
         let mut is_after = false;
-        for (place, (way, map)) in seen.iter().enumerate() {
-            let context = || format!("seed {seed}, versions {mvcc}, operation {operation}, stop {}, {way}", place / 6);
+        for (index, (way, map)) in seen.iter().enumerate() {
+            let context = || format!("seed {seed}, versions {mvcc}, operation {operation}, stop {}, {way}", index / 6);
             assert!(*map == before || *map == after, "{}: neither before the write nor after it", context());
             assert!(!is_after || *map == after, "{}: a write that was seen has disappeared", context());
             is_after |= before != after && *map == after;

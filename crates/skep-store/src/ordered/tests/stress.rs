@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::super::window::Target;
+use super::super::key_head::Target;
 use super::super::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use super::history::{History, Scan, Write};
 use crate::naive::{SplitMix64, test_seeds};
@@ -31,7 +31,7 @@ fn value_of(write: usize) -> Vec<u8> {
 
 fn write_of(value: &[u8]) -> usize {
     let first = &value[..4];
-    assert!(value.len() == VALUE_SIZE && value.chunks(4).all(|part| part == first), "a value is whole");
+    assert!(value.len() == VALUE_SIZE && value.chunks(4).all(|part| part == first), "a value is not torn");
     u32::from_le_bytes(first.try_into().unwrap()) as usize
 }
 
@@ -42,26 +42,26 @@ fn store(memory: u64) -> OrderedStore {
 /// What a scanning thread does instead of a scan.
 pub(super) type ScanWith = fn(&mut Session<'_>, Range<'_>, &mut dyn FnMut(&[u8], &[u8]));
 
-pub(super) fn scan_as_it_is(session: &mut Session<'_>, range: Range<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+pub(super) fn scan_as_it_is(session: &mut Session<'_>, range: Range<'_>, f: &mut dyn FnMut(&[u8], &[u8])) {
     session.scan(range, |key, value| {
-        visit(key, value);
+        f(key, value);
         true
     });
 }
 
-pub(super) fn scan_backwards(session: &mut Session<'_>, range: Range<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+pub(super) fn scan_backwards(session: &mut Session<'_>, range: Range<'_>, f: &mut dyn FnMut(&[u8], &[u8])) {
     session.scan_reverse(range, |key, value| {
-        visit(key, value);
+        f(key, value);
         true
     });
 }
 
-/// Broken: takes whatever is newest in each leaf, as a tree without versions does. It makes room for writers now and then,
+/// Broken: reads the newest state of each leaf, as a tree without versions does. It makes room for writers now and then,
 /// also where cores are few.
-fn scan_without_versions(session: &mut Session<'_>, range: Range<'_>, visit: &mut dyn FnMut(&[u8], &[u8])) {
+fn scan_without_versions(session: &mut Session<'_>, range: Range<'_>, f: &mut dyn FnMut(&[u8], &[u8])) {
     let (store, guard) = session.enter();
     store.scan(range, u64::MAX, &guard, |key, value| {
-        visit(key, value.bytes);
+        f(key, value.bytes);
         if number_of(key).is_multiple_of(8) {
             thread::yield_now();
         }
@@ -112,9 +112,9 @@ pub(super) fn run_history(settings: &OrderedSettings, seed: u64, write_count: us
             let begin = now();
             let range = Range::new(Start::AtOrAbove(&low), End::AtOrBelow(&high));
             scan_with(&mut session, range, &mut |key, value| {
-                let place = &mut seen[number_of(key) - first];
-                assert_eq!(*place, 0, "a key is shown once");
-                *place = write_of(value);
+                let shown = &mut seen[number_of(key) - first];
+                assert_eq!(*shown, 0, "a key is shown once");
+                *shown = write_of(value);
             });
             scans.push(Scan { keys: first..last + 1, seen, begin, end: now() });
         }
@@ -226,7 +226,7 @@ fn nothing_is_lost_between_threads() {
         assert!(left == expected, "seed {seed}: {} pairs of {}", left.len(), expected.len());
         let checked = session.check();
         let figures = store.statistics();
-        assert_eq!(figures.garbage_bytes, 0, "nothing is under way");
+        assert_eq!(figures.garbage_bytes, 0, "no operation is in flight");
         assert_eq!(figures.space.lids_used, checked.leaves + checked.interior_nodes, "LIDs are in the tree");
     }
 }
@@ -269,7 +269,7 @@ fn a_stopped_writer_delays_no_reader() {
         .filter_map(|number| store.find_leaf(Target::AtOrBelow(&key_of(number)), u64::MAX, &guard).try_lock())
         .collect();
     assert!(locked.len() > 100, "leaves are locked");
-    let version = store.versions.take();
+    let version = store.versions.allocate();
     let read_all = || {
         let mut session = store.session().unwrap();
         for number in 0..2_000 {
@@ -284,7 +284,7 @@ fn a_stopped_writer_delays_no_reader() {
         count
     };
     assert_eq!(thread::scope(|scope| scope.spawn(read_all).join().unwrap()), 2_000);
-    store.versions.release(version);
+    store.versions.publish(version);
     drop(locked);
     drop(guard);
     session.check();

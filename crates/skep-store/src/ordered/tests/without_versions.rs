@@ -69,14 +69,14 @@ fn pairs_that_stay_are_shown_once() {
             let mut scans = 0;
             while !done.load(Ordering::Relaxed) {
                 let mut keys: Vec<u64> = Vec::new();
-                let mut visit = |key: &[u8], _: &[u8]| {
+                let mut f = |key: &[u8], _: &[u8]| {
                     keys.push(u64::from_be_bytes(key.try_into().unwrap()));
                     true
                 };
                 match scans % 2 {
-                    0 => session.scan(Range::ALL, &mut visit),
+                    0 => session.scan(Range::ALL, &mut f),
                     _ => {
-                        session.scan_reverse(Range::ALL, &mut visit);
+                        session.scan_reverse(Range::ALL, &mut f);
                         keys.reverse();
                     }
                 }
@@ -100,7 +100,7 @@ fn pairs_that_stay_are_shown_once() {
     }
 }
 
-/// Deletes a key when so many reads of lines are done.
+/// Deletes a key when a number of lines have been read.
 #[derive(Debug, Default)]
 struct DeleteWhileReading {
     store: OnceLock<Weak<OrderedStore<DeleteWhileReading>>>,
@@ -137,13 +137,13 @@ fn a_scan_shows_a_floor_while_that_key_is_deleted() {
             store.trace().reads_left.store(reads, Ordering::Relaxed);
             let mut keys = Vec::new();
             let range = Range::new(Start::Floor(b"key-000035"), End::AtOrBelow(b"key-000900"));
-            let mut visit = |key: &[u8], _: &[u8]| {
+            let mut f = |key: &[u8], _: &[u8]| {
                 keys.push(key.to_vec());
                 true
             };
             match reverse {
-                false => session.scan(range, &mut visit),
-                true => session.scan_reverse(range, &mut visit),
+                false => session.scan(range, &mut f),
+                true => session.scan_reverse(range, &mut f),
             }
             keys.sort();
             assert!([FLOOR, b"key-000020"].contains(&&keys[0][..]), "reverse {reverse}, after {reads} reads: {keys:?}");

@@ -1,0 +1,8 @@
+//! One leaf: searching, walking, editing and building it.
+
+pub(super) mod build;
+pub(super) mod cursor;
+pub(super) mod edit;
+pub(super) mod find;
+pub(super) mod merge;
+pub(super) mod range;

@@ -1,0 +1,317 @@
+//! The log block of a leaf: recent changes, in the order in which they were made (Honeycomb, sections 3.1, 3.5, 4.3).
+//!
+//! ```text
+//! directory word   0          8            12      16          24      32
+//!                  offset / 4 │ order hint │ flags │ segment │ index          back pointer: 16 bits
+//! entry            0                5            7              9
+//!                  version delta 5 │ key size 2 │ value size 2 │ key │ value │ to a multiple of 4
+//! ```
+//!
+//! - **Back pointer**: segment and index of the first sorted item whose key is not below the entry's. The segment is
+//!   always the one that would hold the key; the index may be the segment's count. Flag `exact`: that item has the same
+//!   key.
+//! - **Order hint**: number of entries with a lower key when the entry was made. So the newest entry of a key comes
+//!   first. Flag `followed`: the next entry in this order has the same key.
+//!
+//! With these, entries are put in order and merged with the sorted block without comparing keys.
+
+use super::super::trace::Trace;
+use super::frame::{LOG_COUNT_MAX, Node};
+use super::segment::Value;
+use crate::memory::LINE_SIZE;
+use crate::short;
+
+/// The size of a leaf's log block: when it is full, a write merges it with the sorted block (Honeycomb, section 6.4,
+/// Figure 17). The default is the paper's 512 bytes, plus the rest of the last allocation unit of the leaf's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogBlock {
+    /// The size that every leaf has room for.
+    size: u16,
+    /// The most that a log block uses if the frame has room.
+    size_max: u16,
+    entry_count_max: u8,
+}
+
+impl LogBlock {
+    /// Bytes of the smallest log block: only its directory. Every write merges.
+    pub const SIZE_MIN: usize = LINE_SIZE;
+    /// Bytes of the largest log block: offsets in the directory reach no further.
+    pub const SIZE_MAX: usize = LINE_SIZE + (OFFSET_UNIT << 8);
+    /// Most entries of any log block: an order hint has four bits.
+    pub const ENTRY_COUNT_MAX: usize = LOG_COUNT_MAX;
+
+    /// The log block of a leaf without room for more: its directory, and the rest of the last unit.
+    pub(crate) const LEAST: LogBlock =
+        LogBlock { size: Self::SIZE_MIN as u16, size_max: Self::SIZE_MAX as u16, entry_count_max: LOG_COUNT_MAX as u8 };
+
+    /// Returns a log block of exactly `size` bytes, its directory of 64 bytes included, with at most this many entries.
+    /// Returns `None` if a number exceeds the constants.
+    pub fn new(size: usize, entry_count_max: usize) -> Option<Self> {
+        let exists = (Self::SIZE_MIN..=Self::SIZE_MAX).contains(&size) && entry_count_max <= Self::ENTRY_COUNT_MAX;
+        exists.then_some(LogBlock { size: size as u16, size_max: size as u16, entry_count_max: entry_count_max as u8 })
+    }
+
+    /// Returns the bytes that a leaf is built with room for, the directory included.
+    pub(crate) fn size(self) -> usize {
+        usize::from(self.size)
+    }
+
+    /// Returns the bytes that the log block of a leaf may use.
+    #[inline]
+    pub(crate) fn room<T: Trace>(self, leaf: Node<'_, T>) -> usize {
+        usize::from(self.size_max).min(leaf.frame_size() - leaf.log_start())
+    }
+
+    /// Returns the most entries.
+    pub(crate) fn entry_count_max(self) -> usize {
+        usize::from(self.entry_count_max)
+    }
+
+    /// Returns true if a leaf has room for another entry of this size.
+    #[inline]
+    pub(crate) fn has_room<T: Trace>(self, leaf: Node<'_, T>, entry_size: usize) -> bool {
+        let state = leaf.state();
+        state.log_count() < self.entry_count_max() && LINE_SIZE + state.log_size() + entry_size <= self.room(leaf)
+    }
+
+    /// Returns true if a log block can hold entries of this number and total size, if the frame has room.
+    pub(crate) fn may_hold(self, entry_count: usize, log_size: usize) -> bool {
+        entry_count <= self.entry_count_max() && LINE_SIZE + log_size <= usize::from(self.size_max)
+    }
+
+    /// Returns true if a leaf has no room for another entry of the average size of its entries.
+    pub(crate) fn is_full<T: Trace>(self, leaf: Node<'_, T>) -> bool {
+        let (count, size) = (leaf.state().log_count(), leaf.state().log_size());
+        !self.has_room(leaf, size.checked_div(count).unwrap_or(0))
+    }
+}
+
+impl Default for LogBlock {
+    fn default() -> Self {
+        LogBlock { size: 512, size_max: Self::SIZE_MAX as u16, entry_count_max: LOG_COUNT_MAX as u8 }
+    }
+}
+
+/// The largest version delta, which has five bytes: a larger one forces a merge.
+pub(crate) const DELTA_MAX: u64 = (1 << (8 * DELTA_SIZE)) - 1;
+
+const DELTA_SIZE: usize = 5;
+const KEY_SIZE_OFFSET: usize = DELTA_SIZE;
+const VALUE_SIZE_OFFSET: usize = KEY_SIZE_OFFSET + 2;
+const HEAD_SIZE: usize = VALUE_SIZE_OFFSET + 2;
+const OFFSET_UNIT: usize = 4;
+const _: () = assert!(LOG_COUNT_MAX <= 1 << 4);
+
+/// Bytes of an entry that are prefetched before the sizes of its key and value are known.
+const PREFETCHED_SIZE: usize = HEAD_SIZE + 32;
+
+const HINT_SHIFT: u32 = 8;
+const FLAGS_SHIFT: u32 = HINT_SHIFT + 4;
+const BACK_SHIFT: u32 = FLAGS_SHIFT + 4;
+
+/// The position of an item in the sorted block. Back pointers have the order of the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BackPointer {
+    pub(crate) segment: u8,
+    pub(crate) index: u8,
+}
+
+impl BackPointer {
+    /// Returns a number with the same order.
+    #[inline]
+    pub(crate) fn rank(self) -> u16 {
+        u16::from_be_bytes([self.segment, self.index])
+    }
+
+    /// Returns the rank of the back pointer in a directory word.
+    #[inline]
+    pub(crate) fn rank_of(word: u32) -> u16 {
+        ((word >> BACK_SHIFT) as u16).swap_bytes()
+    }
+}
+
+/// The flags of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Flags {
+    /// It removes the key; it has no value.
+    pub(crate) is_delete: bool,
+    /// The back pointer names an item with the same key.
+    pub(crate) is_exact: bool,
+    /// The next entry in order has the same key, and is older.
+    pub(crate) is_followed: bool,
+    /// The value is a reference to an overflow value.
+    pub(crate) is_overflow: bool,
+}
+
+/// A word of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryWord {
+    /// Bytes from the first entry to this one.
+    pub(crate) offset: usize,
+    pub(crate) hint: usize,
+    pub(crate) flags: Flags,
+    pub(crate) back: BackPointer,
+}
+
+impl DirectoryWord {
+    pub(crate) fn to_bits(self) -> u32 {
+        let Flags { is_delete, is_exact, is_followed, is_overflow } = self.flags;
+        let flags = [is_delete, is_exact, is_followed, is_overflow];
+        let flags: u32 = flags.iter().enumerate().map(|(bit, flag)| u32::from(*flag) << bit).sum();
+        (self.offset / OFFSET_UNIT) as u32
+            | (self.hint as u32) << HINT_SHIFT
+            | flags << FLAGS_SHIFT
+            | u32::from(self.back.index) << (BACK_SHIFT + 8)
+            | u32::from(self.back.segment) << BACK_SHIFT
+    }
+
+    #[inline]
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        let flag = |bit: u32| bits >> (FLAGS_SHIFT + bit) & 1 == 1;
+        DirectoryWord {
+            offset: usize::from(bits as u8) * OFFSET_UNIT,
+            hint: (bits >> HINT_SHIFT & 0xf) as usize,
+            flags: Flags { is_delete: flag(0), is_exact: flag(1), is_followed: flag(2), is_overflow: flag(3) },
+            back: BackPointer { segment: (bits >> BACK_SHIFT) as u8, index: (bits >> (BACK_SHIFT + 8)) as u8 },
+        }
+    }
+}
+
+/// A published entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'g> {
+    pub(crate) word: DirectoryWord,
+    pub(crate) delta: u64,
+    pub(crate) key: &'g [u8],
+    pub(crate) value: Value<'g>,
+}
+
+impl<'g> Entry<'g> {
+    #[inline]
+    pub(crate) fn read<T: Trace>(node: Node<'g, T>, entry: usize) -> Self {
+        Entry::of_word(node, DirectoryWord::from_bits(node.log_word(entry)))
+    }
+
+    /// Reads the entry of this directory word.
+    #[inline]
+    pub(crate) fn of_word<T: Trace>(node: Node<'g, T>, word: DirectoryWord) -> Self {
+        let head = node.log_bytes(word.offset, HEAD_SIZE);
+        let u16_at = |offset: usize| usize::from(u16::from_le_bytes([head[offset], head[offset + 1]]));
+        let (key_size, value_size) = (u16_at(KEY_SIZE_OFFSET), u16_at(VALUE_SIZE_OFFSET));
+        let key = node.log_bytes(word.offset + HEAD_SIZE, key_size);
+        let value = node.log_bytes(word.offset + HEAD_SIZE + key_size, value_size);
+        let value = Value { bytes: value, is_overflow: word.flags.is_overflow };
+        Entry { word, delta: delta(head), key, value }
+    }
+}
+
+/// Prefetches a published entry. Its directory word is resident.
+#[inline(always)]
+pub(crate) fn prefetch<T: Trace>(node: Node<'_, T>, entry: usize) {
+    let word = DirectoryWord::from_bits(node.log_word(entry));
+    node.frame().prefetch(node.log_start() + LINE_SIZE + word.offset, PREFETCHED_SIZE);
+}
+
+/// Prefetches the bytes of the next entry for writing.
+#[inline(always)]
+pub(crate) fn prefetch_end<T: Trace>(leaf: Node<'_, T>) {
+    leaf.frame().prefetch_line(leaf.log_start());
+    leaf.frame().prefetch(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), PREFETCHED_SIZE);
+}
+
+/// Reads the version of an entry, relative to the node's.
+#[inline]
+pub(crate) fn read_delta<T: Trace>(node: Node<'_, T>, word: DirectoryWord) -> u64 {
+    delta(node.log_bytes(word.offset, DELTA_SIZE))
+}
+
+#[inline]
+fn delta(head: &[u8]) -> u64 {
+    let [a, b, c, d, e] = *head.first_chunk().expect("an entry begins with its delta");
+    u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+}
+
+/// Returns the bytes of an entry.
+pub(crate) fn entry_size(key: &[u8], value: &[u8]) -> usize {
+    (HEAD_SIZE + key.len() + value.len()).next_multiple_of(OFFSET_UNIT)
+}
+
+/// Writes an entry except for its delta.
+pub(crate) fn write_entry(room: &mut [u8], key: &[u8], value: &[u8]) {
+    room[KEY_SIZE_OFFSET..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    room[VALUE_SIZE_OFFSET..][..2].copy_from_slice(&(value.len() as u16).to_le_bytes());
+    short::overwrite(&mut room[HEAD_SIZE..][..key.len()], key);
+    short::overwrite(&mut room[HEAD_SIZE + key.len()..][..value.len()], value);
+}
+
+/// Writes the delta of an entry.
+pub(crate) fn write_delta(room: &mut [u8], delta: u64) {
+    assert!(delta <= DELTA_MAX, "a larger delta would have forced a merge");
+    room[..DELTA_SIZE].copy_from_slice(&delta.to_le_bytes()[..DELTA_SIZE]);
+}
+
+/// The entries of a log in the order of their keys, four bits each (Figures 7 and 8 of the paper).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogOrder {
+    entries: u64,
+    count: usize,
+}
+
+impl LogOrder {
+    /// Puts the published entries in order.
+    #[inline]
+    pub(crate) fn read<T: Trace>(node: Node<'_, T>) -> Self {
+        LogOrder::read_from(node, 0).0
+    }
+
+    /// Does the same, and counts the entries whose segments are before this one.
+    #[inline(always)]
+    pub(crate) fn read_from<T: Trace>(node: Node<'_, T>, segment: usize) -> (Self, usize) {
+        let (mut entries, mut before) = (0_u64, 0);
+        for (entry, word) in (0_u64..).zip(node.log_words()) {
+            let shift = 4 * (word >> HINT_SHIFT & 0xf);
+            let lower = (1_u64 << shift) - 1;
+            entries = entries & lower | entry << shift | (entries & !lower) << 4;
+            before += usize::from((word >> BACK_SHIFT & 0xff) < segment as u32);
+        }
+        (LogOrder { entries, count: node.state().log_count() }, before)
+    }
+
+    #[inline]
+    pub(crate) fn count(self) -> usize {
+        self.count
+    }
+
+    /// Returns the index of the entry at this position.
+    #[inline]
+    pub(crate) fn entry(self, position: usize) -> usize {
+        (self.entries >> (4 * position) & 0xf) as usize
+    }
+
+    /// Returns its directory word.
+    #[inline]
+    pub(crate) fn word<T: Trace>(self, node: Node<'_, T>, position: usize) -> DirectoryWord {
+        DirectoryWord::from_bits(node.log_word(self.entry(position)))
+    }
+
+    /// Returns the segment that its back pointer names.
+    #[inline]
+    pub(crate) fn segment<T: Trace>(self, node: Node<'_, T>, position: usize) -> usize {
+        (node.log_word(self.entry(position)) >> BACK_SHIFT & 0xff) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        for bits in (0..=u32::MAX).step_by(65_537) {
+            let word = DirectoryWord::from_bits(bits);
+            assert_eq!((word.to_bits(), word.back.rank()), (bits, BackPointer::rank_of(bits)));
+        }
+        let low = BackPointer { segment: 1, index: 9 };
+        assert!(low < BackPointer { segment: 2, index: 0 } && low < BackPointer { segment: 1, index: 10 });
+    }
+}

@@ -1,0 +1,296 @@
+//! Scans: the pairs of a range in order, as of one version (Honeycomb, section 3.3).
+//!
+//! ```text
+//! header, shortcut index ─▶ head of a segment, log directory ─▶ pairs, boundary keys, log entries ─▶ `f`
+//!        ▲                                                      ▲                                     │
+//!        │                                                      └──── more than one step can hold ◀───┤
+//!        └────────────────────────────── right sibling ◀──────────────────────────────────────────────┘
+//! ```
+//!
+//! Each arrow is a step of a scan: it reads the lines that the previous step has prefetched. Scans of a group take
+//! their steps in turn, then all of them prefetch: adjacent prefetches overlap their page walks.
+//!
+//! If the start is a key that exists, the fingerprints in the segment's head usually find it, so no pair before it is
+//! fetched. No more is prefetched than the limit allows.
+//!
+//! Forwards, a scan follows right siblings. Backwards, it descends again for the greatest key below the leaf, and so
+//! does the search for a floor that is not in the leaf. A left sibling may have been joined since, and `old` leads only
+//! to the leftmost of the leaves that were replaced.
+
+use super::super::key_head::Target;
+use super::super::leaf::cursor::LeafCursor;
+use super::super::leaf::range::{is_at_or_after, is_at_or_before, target_of};
+use super::super::node::frame::{LOG_COUNT_MAX, Node};
+use super::super::node::segment::{ITEM_COUNT_MAX, Item, Value};
+use super::super::node::shortcut::Shortcuts;
+use super::super::store::OrderedStore;
+use super::super::trace::Trace;
+use super::super::version::epoch::Guard;
+use super::group::{self, GROUP_SIZE};
+use crate::short::is_below;
+use skep_core::operation::{Range, ScanEnd, Start};
+
+/// Most pairs of a segment with its log entries.
+const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
+
+/// A scan in progress.
+struct Scan<'g, 'k, T> {
+    stage: Stage<'g, T>,
+    /// The start, until the first segment is read.
+    start: Option<Start<'k>>,
+    end: ScanEnd<'k>,
+    /// Number of pairs that are still wanted, at least one.
+    left: usize,
+    /// True for a scan that is not in a group. It prefetches more at each segment, since no other work overlaps its
+    /// misses.
+    is_alone: bool,
+}
+
+enum Stage<'g, T> {
+    /// At a segment of a leaf whose first lines are resident.
+    Leaf(Node<'g, T>, usize),
+    /// Within a leaf.
+    Pairs(LeafCursor<'g, T>),
+}
+
+impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
+    /// Begins at the segment of the start. Returns `None` if no pair is wanted.
+    fn new(leaf: Node<'g, T>, segment: usize, range: Range<'k>, is_alone: bool) -> Option<Self> {
+        let start = (range.start != Start::First).then_some(range.start);
+        let scan = Scan { stage: Stage::Leaf(leaf, segment), start, end: range.end, left: range.limit, is_alone };
+        (range.limit > 0).then_some(scan)
+    }
+
+    /// Prefetches the lines that the next step will read.
+    #[inline(always)]
+    fn prefetch(&mut self) {
+        match &mut self.stage {
+            Stage::Leaf(leaf, segment) => {
+                LeafCursor::prefetch(*leaf, *segment, self.start.is_none() || self.is_alone, self.end);
+            }
+            Stage::Pairs(cursor) => cursor.prefetch_ahead(self.left, self.end),
+        }
+    }
+
+    /// Takes the next step, on lines that were prefetched. Returns true if the scan has not ended.
+    #[inline(always)]
+    fn step(
+        &mut self,
+        store: &'g OrderedStore<T>,
+        version: u64,
+        guard: &'g Guard<'_>,
+        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+    ) -> bool {
+        match &mut self.stage {
+            Stage::Leaf(leaf, segment) => {
+                let (leaf, segment) = (*leaf, *segment);
+                if let Some(Start::Floor(key)) = self.start
+                    && !self.pass_floor(leaf, segment, key, (store, version, guard), f)
+                {
+                    return false;
+                }
+                let mut cursor = LeafCursor::new(leaf, segment, version);
+                if let Some(start) = self.start {
+                    cursor.guess_start(start.key());
+                }
+                self.stage = Stage::Pairs(cursor);
+                true
+            }
+            Stage::Pairs(cursor) => {
+                if let Some(start) = self.start.take() {
+                    cursor.find_start(start);
+                }
+                let end = self.end;
+                loop {
+                    let is_wanted = match end {
+                        ScanEnd::Last => cursor.with_segment(&mut self.left, f),
+                        _ => match cursor.next_boundary() {
+                            Some(key) if is_at_or_before(end, key) => cursor.with_segment(&mut self.left, f),
+                            next => {
+                                cursor.with_pairs_up_to(|key| is_at_or_before(end, key), &mut self.left, f)
+                                    && next.is_none()
+                            }
+                        },
+                    };
+                    if !is_wanted {
+                        return false;
+                    }
+                    if !cursor.next_prefetched_segment() {
+                        break;
+                    }
+                    if self.is_alone {
+                        cursor.prefetch_ahead(self.left, end);
+                    }
+                }
+                if cursor.is_in_last_segment() {
+                    let Some(right) = cursor.leaf().right() else { return false };
+                    self.stage = Stage::Leaf(store.as_of(right, version, guard), 0);
+                }
+                true
+            }
+        }
+    }
+
+    /// Sets the start to the floor of a key, or calls `f` with the floor if it is before the segment. Returns true if
+    /// the scan has not ended.
+    #[inline(never)]
+    fn pass_floor(
+        &mut self,
+        leaf: Node<'g, T>,
+        segment: usize,
+        key: &[u8],
+        (store, version, guard): (&'g OrderedStore<T>, u64, &'g Guard<'_>),
+        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+    ) -> bool {
+        let floor = LeafCursor::new(leaf, segment, version).last_in_segment(|other| other <= key);
+        self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
+        if floor.is_some() {
+            return true;
+        }
+        let Some(floor) = store.find_last(Target::AtOrBelow(key), version, guard) else { return true };
+        self.left -= 1;
+        is_at_or_before(self.end, floor.key) && f(floor.key, floor.value) && self.left > 0
+    }
+}
+
+impl<T: Trace> OrderedStore<T> {
+    /// Calls `f` with the pairs of a range as of a version, until it returns false.
+    pub(crate) fn scan<'g: 'k, 'k>(
+        &'g self,
+        range: Range<'k>,
+        version: u64,
+        guard: &'g Guard<'_>,
+        mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
+    ) {
+        let range = range.with_prefix_as_start();
+        let target = Target::AtOrBelow(range.start.key());
+        let leaf = self.find_leaf(target, version, guard);
+        let segment = Shortcuts::open(leaf).find(target).segment;
+        let Some(mut scan) = Scan::new(leaf, usize::from(segment), range, true) else { return };
+        scan.prefetch();
+        while scan.step(self, version, guard, &mut f) {
+            scan.prefetch();
+        }
+    }
+
+    /// Calls `f` with the pairs of up to [`GROUP_SIZE`] ranges as of a version, with runs of different ranges in turn.
+    /// `f` also gets the index of the range, and ends that scan by returning false.
+    pub(crate) fn scan_group<'g: 'k, 'k>(
+        &'g self,
+        ranges: &[Range<'k>],
+        version: u64,
+        guard: &'g Guard<'_>,
+        mut f: impl FnMut(usize, &'g [u8], Value<'g>) -> bool,
+    ) {
+        assert!(ranges.len() <= GROUP_SIZE, "a group has a limit");
+        let mut keys = [&[][..]; GROUP_SIZE];
+        for (key, range) in keys.iter_mut().zip(ranges) {
+            *key = range.with_prefix_as_start().start.key();
+        }
+        let keys = &keys[..ranges.len()];
+        let leaves = self.find_leaves(keys, version, guard);
+        let positions = group::find_segments(&leaves, keys);
+        let mut scans: [Option<Scan<'g, 'k, T>>; GROUP_SIZE] = std::array::from_fn(|number| {
+            Scan::new(
+                leaves[number],
+                usize::from(positions[number].segment),
+                ranges.get(number)?.with_prefix_as_start(),
+                false,
+            )
+        });
+        let mut is_in_flight = true;
+        while is_in_flight {
+            scans.iter_mut().flatten().for_each(Scan::prefetch);
+            is_in_flight = false;
+            for (number, slot) in scans.iter_mut().enumerate() {
+                let Some(scan) = slot else { continue };
+                match scan.step(self, version, guard, &mut |key, value| f(number, key, value)) {
+                    true => is_in_flight = true,
+                    false => *slot = None,
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with the pairs of a range as of a version, the greatest key first, until it returns false.
+    pub(crate) fn scan_reverse<'g>(
+        &'g self,
+        range: Range<'_>,
+        version: u64,
+        guard: &'g Guard<'_>,
+        mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
+    ) {
+        let mut left = range.limit;
+        if left == 0 {
+            return;
+        }
+        // The floor is the first pair that is not above its key. It is not searched for earlier: without versions it
+        // could be gone when the scan reaches it.
+        let range = range.with_prefix_as_start();
+        let mut successor = None;
+        let floor_of = match range.start {
+            Start::Floor(key) => Some(key),
+            _ => None,
+        };
+        let end = target_of(range.end, &mut successor);
+        let target = floor_of.filter(|key| !is_at_or_before(range.end, key)).map_or(end, Target::AtOrBelow);
+        // A segment is merged with its log entries forwards.
+        let mut items = [None; SEGMENT_PAIRS_MAX];
+        self.segments_before(target, version, guard, |cursor, target| {
+            let mut count = 0;
+            while let Some(item) = cursor.next_of_segment() {
+                items[count] = Some(item);
+                count += 1;
+            }
+            let in_range = items[..count].iter().rev().flatten().filter(|item| target.is_right_of(item.key));
+            for item in in_range {
+                left -= 1;
+                let is_floor = floor_of.is_some_and(|key| !is_below(key, item.key));
+                let is_in_range =
+                    if is_floor { is_at_or_before(range.end, item.key) } else { is_at_or_after(range.start, item.key) };
+                if !(is_in_range && f(item.key, item.value)) || is_floor || left == 0 {
+                    return false;
+                }
+            }
+            true
+        });
+    }
+
+    /// Returns the greatest pair at the target or to the left of it.
+    fn find_last<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Option<Item<'g>> {
+        let mut last = None;
+        self.segments_before(target, version, guard, |cursor, target| {
+            last = cursor.last_in_segment(|key| target.is_right_of(key));
+            last.is_none()
+        });
+        last
+    }
+
+    /// Calls `f` with segments from that of the target to the left, until it returns false. Each segment comes with the
+    /// target that is in it or to the right of it. Without versions a segment may have more pairs: those that were to
+    /// the right of the previous leaf.
+    fn segments_before<'g>(
+        &'g self,
+        target: Target<'_>,
+        version: u64,
+        guard: &'g Guard<'_>,
+        mut f: impl FnMut(&mut LeafCursor<'g, T>, Target<'_>) -> bool,
+    ) {
+        let mut target = target;
+        let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, version, guard);
+        let mut segment = usize::from(Shortcuts::open(leaf).find(target).segment);
+        loop {
+            if !f(&mut LeafCursor::new(leaf, segment, version), target) {
+                return;
+            }
+            if segment > 0 {
+                segment -= 1;
+                continue;
+            }
+            let Some(fence) = low else { return };
+            target = Target::Below(fence);
+            (leaf, low) = self.find_leaf_and_low_fence(target, version, guard);
+            segment = usize::from(Shortcuts::open(leaf).find(target).segment);
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Batches of all operations on an ordered store.
+//!
+//! ```text
+//! requests   get a │ get b │ put c │ get d │ put b │ get c │ scan
+//! executed                   put c   a b d   put b   get c   scan        the reads of a group descend in lock step
+//! ```
+//!
+//! 1. Reads wait until a group of them is complete, or until a write to one of their keys follows.
+//! 2. Writes and scans take effect in the order of the requests; a group of them descends in lock step.
+//! 3. A write returns when its version is readable.
+//! 4. A write that finds no memory while garbage waits is deferred, and later requests may overtake it (`deferred`).
+
+use std::ops::Range;
+use std::time::Instant;
+
+use super::super::node::overflow;
+use super::super::node::segment::Value;
+use super::super::read::descent::KeyPosition;
+use super::super::read::group::GROUP_SIZE;
+use super::super::store::OrderedStore;
+use super::super::trace::Trace;
+use super::super::version::epoch::Guard;
+use super::super::version::reclaim::Reclaimer;
+use super::super::write::attempt::Writer;
+use super::super::write::change::{Change, Scratch};
+use super::deferred::Deferred;
+use super::{Outcome, Session};
+use crate::processor::{Grant, Replies, answer_filter, answer_reduce};
+use skep_core::operation::{
+    Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
+};
+
+/// Bytes that each pair of a scan adds to the work of a batch, besides its reply: a line.
+const PAIR_WORK: usize = crate::memory::LINE_SIZE;
+
+/// The progress of a group of requests.
+enum Progress {
+    Done,
+    /// There was no memory for the request at this index.
+    NoMemory(usize),
+    /// The rest is for a later batch.
+    Deferred,
+}
+
+/// Requests of a batch that one owner has submitted. Leases that they open belong to that owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerRun {
+    /// The index after the last of these requests.
+    pub end: usize,
+    /// The owner. Only the owner of a lease can use it.
+    pub owner: u64,
+}
+
+/// The context of the requests of a batch.
+#[derive(Clone, Copy)]
+struct Context<'c> {
+    owners: &'c [OwnerRun],
+    now: Instant,
+}
+
+impl Context<'_> {
+    /// Returns the owner of the request at this index.
+    fn owner_of(self, index: usize) -> u64 {
+        let run = self.owners.partition_point(|run| run.end <= index);
+        self.owners.get(run).map_or(0, |run| run.owner)
+    }
+}
+
+/// Returns the bytes that the reply to a write or a scan may have, besides those of a value in a node.
+fn reply_size_max(operation: &Operation<'_>) -> usize {
+    match operation {
+        Operation::Scan(_) => PAGE_SIZE_GOAL,
+        Operation::Update(update) if update.return_old => match update.shape {
+            Shape::ScalarToScalar => 0,
+            Shape::ScalarToVector => VALUE_SIZE_MAX,
+            Shape::VectorToVector => update.operand.len(),
+        },
+        _ => 0,
+    }
+}
+
+/// Defers a request whose reply was not granted. Returns false if the batch has to end with it.
+fn defer_reply(grant: Grant, index: usize, deferred: &mut Deferred, replies: &mut Replies) -> bool {
+    if grant == Grant::NoRoom {
+        replies.defer_for_room(index);
+    }
+    let has_place = !deferred.is_full();
+    if has_place {
+        deferred.push(index);
+    }
+    has_place
+}
+
+/// Reads that wait for their group, as indexes in the batch.
+struct Reads {
+    indexes: [usize; GROUP_SIZE],
+    count: usize,
+}
+
+impl<T: Trace> Session<'_, T> {
+    /// Executes all requests for one owner of leases, as [`Session::execute_for`] does.
+    pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
+        self.execute_for(&[], requests, replies, now);
+    }
+
+    /// Executes all requests. Requests on one key take effect in their order, and so do writes and scans; other reads
+    /// in any order. `replies` is overwritten with the replies, in the order of the requests. `owners` are the owners
+    /// of the requests, `now` is the time for leases and for waiting.
+    ///
+    /// Requests may be deferred: their reply is [`Reply::Deferred`]. Then all later requests on the same key are
+    /// deferred too, except scans that begin above it. This happens when the reply budget is used up, when overflow
+    /// values exceed the work of a batch, or when a write finds no memory while garbage is being freed. A deferred
+    /// write is submitted again until it is executed, or refused because no garbage was freed for a second. Writes to
+    /// other keys may overtake it.
+    pub fn execute_for(&mut self, owners: &[OwnerRun], requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
+        self.store.reclaimer.leases.expire_due(&self.store.reclaimer.epochs, now);
+        replies.reset(requests.len());
+        let context = Context { owners, now };
+        let mut reads = Reads { indexes: [0; GROUP_SIZE], count: 0 };
+        let (mut deferred, mut is_memory_short) = (Deferred::default(), false);
+        let mut next = 0;
+        while next < requests.len() && !deferred.is_full() {
+            let group = next..requests.len().min(next + GROUP_SIZE);
+            next = match self.execute_group(requests, group.clone(), &mut reads, &mut deferred, replies, context) {
+                Progress::Done => group.end,
+                Progress::NoMemory(index) => {
+                    if !self.execute_with_memory(&requests[index], index, replies, context) {
+                        is_memory_short = true;
+                        if deferred.is_full() {
+                            break;
+                        }
+                        deferred.push(index);
+                    }
+                    index + 1
+                }
+                Progress::Deferred => break,
+            };
+            self.collect_batch();
+        }
+        if !is_memory_short {
+            self.end_shortage();
+        }
+        let Session { store, participant, scratch, .. } = self;
+        store.read_group(requests, &mut reads, &mut deferred, replies, scratch, &participant.enter());
+    }
+
+    /// Executes requests as one operation. Its writes and scans descend in lock step. Reads may be left to wait for
+    /// their group.
+    fn execute_group(
+        &mut self,
+        requests: &[Request<'_>],
+        group: Range<usize>,
+        reads: &mut Reads,
+        deferred: &mut Deferred,
+        replies: &mut Replies,
+        context: Context<'_>,
+    ) -> Progress {
+        let Session { store, participant, writer, scratch, .. } = self;
+        let guard = participant.enter();
+        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
+        let alone = requests[group.clone()].iter().filter(|request| !is_read(&request.operation));
+        let alone_count = keys.iter_mut().zip(alone).map(|(key, request)| *key = request.key).count();
+        let positions = (alone_count > 1).then(|| store.positions_of_group(&keys[..alone_count], &guard));
+        let mut numbers = 0..alone_count;
+        for (index, request) in group.clone().zip(&requests[group]) {
+            let is_read = is_read(&request.operation);
+            let number = if is_read { None } else { numbers.next() };
+            let known = number.and_then(|number| Some(positions.as_ref()?.of(number)));
+            if let Err(error) = request.validate() {
+                replies.set(index, Reply::Failed(error));
+                continue;
+            }
+            let waits_for_it = |read: &usize| requests[*read].key == request.key;
+            let is_waited_for = !is_read && reads.indexes[..reads.count].iter().any(waits_for_it);
+            if is_waited_for && !store.read_group(requests, reads, deferred, replies, scratch, &guard) {
+                return Progress::Deferred;
+            }
+            if !deferred.is_empty() && deferred.have_key_of(request, requests) {
+                if matches!(request.operation, Operation::Scan(_)) {
+                    return Progress::Deferred;
+                }
+                continue;
+            }
+            if is_read {
+                reads.indexes[reads.count] = index;
+                reads.count += 1;
+                if reads.count == GROUP_SIZE && !store.read_group(requests, reads, deferred, replies, scratch, &guard) {
+                    return Progress::Deferred;
+                }
+                continue;
+            }
+            let replies_with_value = matches!(request.operation, Operation::Update(update) if update.return_old);
+            let may_go_on = if replies_with_value { replies.may_touch_large(true) } else { replies.may_go_on() };
+            if !may_go_on {
+                return Progress::Deferred;
+            }
+            if !replies.has_room(reply_size_max(&request.operation)) {
+                let is_scan = matches!(request.operation, Operation::Scan(_));
+                if !defer_reply(Grant::NoRoom, index, deferred, replies) || is_scan {
+                    return Progress::Deferred;
+                }
+                continue;
+            }
+            if !store.execute_alone(request, index, known, writer, replies, context, &guard) {
+                return Progress::NoMemory(index);
+            }
+        }
+        Progress::Done
+    }
+
+    /// Executes a write for which there was no memory, if memory can be freed. Refuses it otherwise. Returns false if
+    /// it is to be deferred.
+    #[cold]
+    fn execute_with_memory(
+        &mut self,
+        request: &Request<'_>,
+        index: usize,
+        replies: &mut Replies,
+        context: Context<'_>,
+    ) -> bool {
+        let outcome = self.free_and_try(context.now, |session| {
+            let Session { store, participant, writer, .. } = session;
+            store.execute_alone(request, index, None, writer, replies, context, &participant.enter())
+        });
+        if matches!(outcome, Outcome::Refused) {
+            replies.set(index, Reply::Failed(OperationError::NodesFull));
+        }
+        !matches!(outcome, Outcome::Waits)
+    }
+}
+
+impl<T: Trace> OrderedStore<T> {
+    /// Executes the reads that wait, all as of one version. Returns true if all were within the budget.
+    fn read_group(
+        &self,
+        requests: &[Request<'_>],
+        reads: &mut Reads,
+        deferred: &mut Deferred,
+        replies: &mut Replies,
+        scratch: &mut Vec<u8>,
+        guard: &Guard<'_>,
+    ) -> bool {
+        let indexes = &reads.indexes[..std::mem::take(&mut reads.count)];
+        if !replies.may_go_on() {
+            return indexes.is_empty();
+        }
+        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
+        for (key, index) in keys.iter_mut().zip(indexes) {
+            *key = requests[*index].key;
+        }
+        let version = self.versions.read();
+        let mut next = indexes.iter();
+        let mut is_within_budget = true;
+        self.get_group(&keys[..indexes.len()], version, guard, |value| {
+            let index = *next.next().expect("as many values as keys");
+            let operation = &requests[index].operation;
+            let is_after_deferred = || !deferred.is_empty() && deferred.have_key_of(&requests[index], requests);
+            match value {
+                // Left for later, like all requests after it, which may have its key.
+                _ if !is_within_budget || is_after_deferred() => {}
+                None => replies.set(index, Reply::NotFound),
+                Some(Value { bytes, is_overflow: false }) => answer_read(operation, bytes, index, replies),
+                Some(_) if matches!(operation, Operation::Contains) => replies.set(index, Reply::Done),
+                Some(_) if !replies.may_touch_large(!matches!(operation, Operation::Reduce(_))) => {
+                    is_within_budget = false;
+                }
+                Some(Value { bytes: reference, .. }) => {
+                    let value_size = overflow::value_size(reference);
+                    let reply_size = if matches!(operation, Operation::Reduce(_)) { 0 } else { value_size };
+                    let grant = replies.grant(reply_size);
+                    if grant != Grant::Granted {
+                        is_within_budget = defer_reply(grant, index, deferred, replies);
+                        return;
+                    }
+                    replies.touch_large(value_size);
+                    scratch.clear();
+                    overflow::with_parts(&self.frames, reference, guard, |_, part| scratch.extend_from_slice(part));
+                    answer_read(operation, scratch, index, replies);
+                }
+            }
+        });
+        is_within_budget
+    }
+
+    /// Executes a write, whose position may be known, or a scan. Returns false if there is no memory for it.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a session, except its participant")]
+    fn execute_alone(
+        &self,
+        request: &Request<'_>,
+        index: usize,
+        known: Option<KeyPosition<'_, T>>,
+        writer: &mut Writer,
+        replies: &mut Replies,
+        context: Context<'_>,
+        guard: &Guard<'_>,
+    ) -> bool {
+        let change = match &request.operation {
+            Operation::Put { value, condition } => Change::Put { value, condition: *condition },
+            Operation::Delete => Change::Delete,
+            Operation::Update(update) => Change::Update(update),
+            Operation::AddDecimal { delta } => Change::AddDecimal { delta: *delta },
+            Operation::Scan(scan) => {
+                let start = replies.bytes_mut().len();
+                match self.scan_page(
+                    request.key,
+                    scan,
+                    (context.owner_of(index), context.now),
+                    guard,
+                    replies.bytes_mut(),
+                ) {
+                    Ok(count) => {
+                        let size = replies.bytes_mut().len() - start;
+                        replies.finish_value(index, start);
+                        replies.use_room(size);
+                        replies.touch_large(size + count as usize * PAIR_WORK);
+                    }
+                    Err(error) => replies.set(index, Reply::Failed(error)),
+                }
+                return true;
+            }
+            Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_) => {
+                unreachable!("reads go in groups")
+            }
+        };
+        let Some(reply) = self.write(request.key, &change, known, writer, guard) else { return false };
+        let Scratch { old, new, .. } = &writer.scratch;
+        let (reply, written_size) = match (&change, reply) {
+            (Change::Put { value, .. }, reply) => (reply, value.len()),
+            (Change::Update(update), Reply::Done) if update.return_old => (Reply::Value(old), new.len()),
+            (Change::Update(_), reply) => (reply, new.len()),
+            (Change::AddDecimal { .. }, Reply::Done) => (Reply::Value(new), 0),
+            (_, reply) => (reply, 0),
+        };
+        if written_size > overflow::VALUE_IN_NODE_SIZE_MAX {
+            replies.touch_large(written_size);
+        }
+        if let Reply::Value(value) = reply {
+            replies.use_room(value.len());
+        }
+        replies.set(index, reply);
+        true
+    }
+
+    /// Appends a page of a valid scan of an owner. Returns the number of its pairs.
+    fn scan_page(
+        &self,
+        key: &[u8],
+        scan: &Scan<'_>,
+        (owner, now): (u64, Instant),
+        guard: &Guard<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, OperationError> {
+        let Reclaimer { leases, epochs, .. } = &self.reclaimer;
+        let reading = match scan.lease {
+            ScanLease::None => None,
+            // Without versions there is no state that pages could share.
+            _ if !self.versions.are_on() => return Err(OperationError::LeaseExpired),
+            ScanLease::Open => Some(leases.open(epochs, &self.versions, owner, now)),
+            ScanLease::Continue(number) => Some(leases.resume(epochs, number, owner, now)),
+        };
+        let reading = reading.map(|reading| reading.ok_or(OperationError::LeaseExpired)).transpose()?;
+        let (version, guard) = match &reading {
+            Some(reading) => reading.as_of(guard),
+            None => (self.versions.read(), guard),
+        };
+        let mut page = PageWriter::new(out, scan.answer);
+        let end = self.fill_page(key, scan, version, guard, &mut page);
+        let count = page.count();
+        let lease = reading.as_ref().and_then(|reading| reading.conclude(end.more));
+        // The last key is in a frame that the reading pins, and borrows from it.
+        page.finish(end.last_key, end.more, lease);
+        Ok(count)
+    }
+}
+
+/// Returns true if the operation reads one key.
+fn is_read(operation: &Operation<'_>) -> bool {
+    matches!(operation, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
+}
+
+/// Sets the reply to a read of this value.
+fn answer_read(operation: &Operation<'_>, value: &[u8], index: usize, replies: &mut Replies) {
+    match operation {
+        Operation::Contains => replies.set(index, Reply::Done),
+        Operation::Reduce(operation) => answer_reduce(operation, value, index, replies),
+        Operation::Filter(operation) => answer_filter(operation, value, index, replies),
+        _ => replies.set_value(index, value),
+    }
+}

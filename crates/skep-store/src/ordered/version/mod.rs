@@ -1,0 +1,7 @@
+//! Versions, and when retired memory can be used again (Honeycomb, section 3.2).
+
+pub(super) mod epoch;
+pub(super) mod garbage;
+pub(super) mod lease;
+pub(super) mod reclaim;
+pub(super) mod versions;

@@ -1,0 +1,303 @@
+//! Writes to one leaf: append to its log, or merge log and sorted block (Honeycomb, sections 3.4 and 3.5).
+
+use std::cmp::Ordering;
+
+use super::super::key_head::{Target, fingerprint};
+use super::super::leaf::build::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
+use super::super::leaf::cursor::LeafCursor;
+use super::super::leaf::edit::Edits;
+use super::super::leaf::edit::NewEntry;
+use super::super::leaf::find;
+use super::super::leaf::merge::pairs_with;
+use super::super::memory::frame_state::{FreeFrame, SealedFrame};
+use super::super::node::frame::{LockedNode, Node};
+use super::super::node::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
+use super::super::node::overflow::{self, Part};
+use super::super::node::segment::Value;
+use super::super::node::shortcut::Shortcuts;
+use super::super::read::descent::KeyPosition;
+use super::super::space::Claim;
+use super::super::store::OrderedStore;
+use super::super::trace::Trace;
+use super::super::version::epoch::Guard;
+use super::super::version::garbage::Garbage;
+use super::super::version::versions::wait;
+use super::attempt::{AbortOnPanic, Attempt, Terms, Writer};
+use super::change::{Change, Decision};
+use crate::memory::LINE_SIZE;
+use skep_core::operation::Reply;
+
+/// Most refused attempts that move frames while memory is short. Frames could be moved for ever, and a write must not
+/// wait for that.
+const MOVES_OF_REFUSED_MAX: u32 = 64;
+
+/// Tells if the merge of a write may make a leaf larger when only the reserve is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// No, nor may it use the reserve: the write adds bytes, and may fail.
+    IfUnreserved,
+    /// No: its value is smaller than the one before. A leaf of pairs of several sizes may need more memory than one of
+    /// pairs of one size, so puts of smaller values could use up the memory that deletes need.
+    No,
+    /// Yes: it is a delete or has a value of the same size, and must not fail. It seldom needs more than the leaf has.
+    AsNeeded,
+}
+
+impl<T: Trace> OrderedStore<T> {
+    /// Attempts a write until it is done or refused, and the data that decided it is readable. Returns `None` if there
+    /// is no memory for it. The position of its key may be known.
+    pub(crate) fn write(
+        &self,
+        key: &[u8],
+        change: &Change<'_>,
+        known: Option<KeyPosition<'_, T>>,
+        writer: &mut Writer,
+        guard: &Guard<'_>,
+    ) -> Option<Reply<'static>> {
+        let mut rounds = 0;
+        let (retired_before, mut has_overflow) = (writer.retired.len(), false);
+        let outcome = loop {
+            match self.attempt(key, change, known, writer, &mut has_overflow, guard) {
+                Attempt::Committed { reply, version } => break Ok((reply, version)),
+                Attempt::Restructured { version } => self.versions.wait_until_readable(version),
+                Attempt::Conflict => wait(&mut rounds),
+                Attempt::NoMemory(claim) => break Err(claim),
+            }
+        };
+        writer.scratch.discard(self);
+        writer.must_succeed = outcome.as_ref().is_err_and(|claim| *claim != Claim::Growth);
+        let may_move = match outcome {
+            Ok(_) => has_overflow || writer.retired.len() > retired_before,
+            Err(_) => {
+                writer.moves_of_refused = (writer.moves_of_refused + 1).min(MOVES_OF_REFUSED_MAX + 1);
+                writer.moves_of_refused <= MOVES_OF_REFUSED_MAX
+            }
+        };
+        if may_move && self.is_scarce() {
+            self.evacuate(&mut writer.retired, guard);
+        }
+        let (reply, version) = outcome.ok()?;
+        self.versions.wait_until_readable(version);
+        Some(reply)
+    }
+
+    /// Attempts a write once: finds the value, decides, and changes the leaf if it is unchanged.
+    #[inline]
+    fn attempt(
+        &self,
+        key: &[u8],
+        change: &Change<'_>,
+        known: Option<KeyPosition<'_, T>>,
+        Writer { scratch, retired, .. }: &mut Writer,
+        has_written_overflow: &mut bool,
+        guard: &Guard<'_>,
+    ) -> Attempt {
+        // In its present state.
+        let known = known.map(|known| KeyPosition { leaf: known.leaf.frame().open(), ..known });
+        // A replaced leaf stays locked, so an unlocked one still has the key's range.
+        let position =
+            known.filter(|known| !known.leaf.state().is_locked()).unwrap_or_else(|| self.position_of(key, guard));
+        let KeyPosition { leaf, segment, fingerprint } = position;
+        if leaf.state().is_locked() {
+            return Attempt::Conflict;
+        }
+        let (back, is_exact) = find::sorted_position(leaf, segment, key, fingerprint);
+        let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX);
+        let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
+        let found = || exists.then(|| logged.map_or_else(|| find::sorted_value(leaf, back), |entry| entry.value));
+        let value = match change.decide(self, exists, found, scratch, guard) {
+            Decision::Set(value) => Some(value),
+            Decision::Remove => None,
+            Decision::Refuse(reply) => return Attempt::Committed { reply, version: find::newest_version(leaf) },
+            Decision::NoMemory(claim) => return Attempt::NoMemory(claim),
+        };
+        let (is_overflow, stays) = (value.is_some_and(|value| value.is_overflow), value.is_some());
+        let new = NewEntry { key, fingerprint, value };
+        let attempt = self.change_leaf(leaf, &new, (back, is_exact), found, guard, retired);
+        if matches!(attempt, Attempt::Committed { .. }) {
+            if is_overflow {
+                scratch.commit();
+                *has_written_overflow = true;
+            }
+            if exists != stays {
+                guard.count_pairs(if stays { 1 } else { -1 });
+            }
+        }
+        attempt
+    }
+
+    /// Descends to a key and prefetches its position.
+    fn position_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPosition<'g, T> {
+        let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
+        log::prefetch_end(leaf);
+        let shortcuts = Shortcuts::open(leaf);
+        let segment = shortcuts.find(Target::AtOrBelow(key));
+        shortcuts.prefetch_segment(usize::from(segment.segment));
+        KeyPosition { leaf, segment, fingerprint: fingerprint(key) }
+    }
+
+    /// Puts an entry into a leaf if it is unchanged. `old` returns the value before, if there is one.
+    #[inline]
+    fn change_leaf<'g>(
+        &'g self,
+        leaf: Node<'g, T>,
+        entry: &NewEntry<'_>,
+        (back, is_exact): (BackPointer, bool),
+        old: impl Fn() -> Option<Value<'g>>,
+        guard: &'g Guard<'_>,
+        retired: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let value = entry.value;
+        let size = log::entry_size(entry.key, value.map_or(&[], |value| value.bytes));
+        let has_room = self.log_block.has_room(leaf, size);
+        // Half of the largest delta, so that the writers in flight cannot allocate the versions in between. The leaf's
+        // own version may not be readable yet.
+        let delta_fits = self.versions.read().saturating_sub(leaf.version()) < DELTA_MAX / 2;
+        // A leaf must keep a pair: it might never be written again.
+        let has_others = || {
+            let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
+            cursor.next().is_some() && cursor.next().is_some()
+        };
+        // The merge that drops an overflow value frees it. The write merges at once if that frees much, or if memory is
+        // scarce.
+        let frees = |old: Value<'_>| old.is_overflow && (self.is_scarce() || overflow::is_large(old.bytes));
+        let must_free = || self.has_values() && old().is_some_and(frees);
+        let can_append = has_room && delta_fits && (value.is_some() || has_others());
+        if can_append && !must_free() {
+            return self.append(leaf, entry, back, is_exact);
+        }
+        let growth = match value.map(|value| old().map(|old| overflow::size_of(value).cmp(&overflow::size_of(old)))) {
+            None | Some(Some(Ordering::Equal)) => Growth::AsNeeded,
+            Some(Some(Ordering::Less)) => Growth::No,
+            Some(_) => Growth::IfUnreserved,
+        };
+        match self.merge(leaf, entry, (back, is_exact), growth, guard, retired) {
+            Attempt::NoMemory(_) if can_append => self.append(leaf, entry, back, is_exact),
+            attempt => attempt,
+        }
+    }
+
+    /// Appends to the log block.
+    fn append(&self, leaf: Node<'_, T>, new: &NewEntry<'_>, back: BackPointer, is_exact: bool) -> Attempt {
+        let (hint, is_followed) = find::log_rank(leaf, new.key, back);
+        let value = new.value.map_or(&[][..], |value| value.bytes);
+        let is_overflow = new.value.is_some_and(|value| value.is_overflow);
+        let flags = Flags { is_delete: new.value.is_none(), is_exact, is_followed, is_overflow };
+        let word = DirectoryWord { offset: leaf.state().log_size(), hint, flags, back };
+        let Some(mut locked) = leaf.try_lock() else { return Attempt::Conflict };
+        log::write_entry(locked.log_room(), new.key, value);
+        let _abort = AbortOnPanic;
+        let version = self.versions.allocate();
+        log::write_delta(locked.log_room(), version - leaf.version());
+        locked.publish_entry(log::entry_size(new.key, value), word.to_bits(), new.fingerprint);
+        self.versions.publish(version);
+        Attempt::Committed { reply: Reply::Done, version }
+    }
+
+    /// Merges log, sorted block and new entry into another frame. If they need two leaves, or too small a part of one,
+    /// splits the leaf or joins it with another, without the new entry.
+    fn merge(
+        &self,
+        leaf: Node<'_, T>,
+        new: &NewEntry<'_>,
+        position: (BackPointer, bool),
+        growth: Growth,
+        guard: &Guard<'_>,
+        retired: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let attempt = self.merge_with(leaf, new, position, Claim::Growth, guard, retired);
+        if !matches!(attempt, Attempt::NoMemory(_)) || growth == Growth::IfUnreserved {
+            return attempt;
+        }
+        let in_its_size = self.merge_in_its_size(leaf, new, position, guard, retired);
+        in_its_size.unwrap_or_else(|| match growth {
+            Growth::AsNeeded => self.merge_with(leaf, new, position, Claim::Upkeep, guard, retired),
+            Growth::No | Growth::IfUnreserved => attempt,
+        })
+    }
+
+    fn merge_with(
+        &self,
+        leaf: Node<'_, T>,
+        new: &NewEntry<'_>,
+        position: (BackPointer, bool),
+        claim: Claim,
+        guard: &Guard<'_>,
+        retired: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let Some(locked) = leaf.try_lock() else { return Attempt::Conflict };
+        leaf.frame().prefetch(leaf.log_start(), LINE_SIZE + leaf.state().log_size());
+        leaf.frame().prefetch(LINE_SIZE, leaf.log_start() - LINE_SIZE);
+        let edits = Edits::of_log(leaf, Some((new, position)));
+        let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
+        // A small leaf that grows is not joined: a load in ascending order splits off small leaves and fills them.
+        let is_alone = leaf.left().is_none() && leaf.right().is_none();
+        let is_large = |size: usize| size >= LEAF_SIZE_LOW.min(leaf.log_start()) || is_alone;
+        if edits.are_in_place() && is_large(leaf.log_start()) {
+            let build = |frame| build::build_in_place(self.frames.build(frame), leaf, &edits.edits);
+            let units = build::units(leaf.log_start(), self.log_block);
+            return self.replace_frame(locked, units, build, &terms, retired);
+        }
+        if let Some(sorted) = Sorted::edited(leaf, &edits.edits) {
+            match LeafPlan::new(sorted, self.log_block) {
+                Ok(plan) if is_large(plan.size()) => return self.replace_leaf(locked, &plan, &terms, retired),
+                Ok(_) => {}
+                // A load in ascending order leaves segments half full: the pairs may fit one leaf if they are divided
+                // evenly.
+                Err(sorted) if sorted.parts.len() > 1 && !edits.are_ascending(leaf) => {
+                    return self.split_leaf(locked, new.key, claim, guard, retired);
+                }
+                Err(_) => {}
+            }
+        }
+        match LeafPlan::of_pairs(pairs_with(leaf, &edits.edits), self.log_block) {
+            Ok(plan) if is_alone || is_large(plan.size()) && !plan.pairs().is_empty() => {
+                self.replace_leaf(locked, &plan, &terms, retired)
+            }
+            Ok(plan) => self.join_leaf(locked, &plan, new.key, &terms, guard, retired),
+            Err(_) => self.split_leaf(locked, new.key, claim, guard, retired),
+        }
+    }
+
+    /// Gives a leaf a frame that is built as planned.
+    pub(crate) fn replace_leaf(
+        &self,
+        locked: LockedNode<'_, T>,
+        plan: &LeafPlan<'_>,
+        terms: &Terms,
+        retired: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let leaf = locked.node();
+        let encoding = Shortcuts::open(leaf).encoding();
+        let siblings = (leaf.left(), leaf.right());
+        let build = |frame| plan.build(self.frames.build(frame), leaf.lid(), encoding, siblings, Some(leaf.number()));
+        self.replace_frame(locked, plan.units(), build, terms, retired)
+    }
+
+    /// Gives a leaf a frame of this size that `build` writes.
+    pub(crate) fn replace_frame(
+        &self,
+        locked: LockedNode<'_, T>,
+        units: usize,
+        build: impl FnOnce(FreeFrame) -> SealedFrame,
+        terms: &Terms,
+        retired: &mut Vec<Garbage>,
+    ) -> Attempt {
+        let frame = self.allocate_for(locked.node(), units, terms.claim);
+        let Some(frame) = frame else { return Attempt::NoMemory(terms.claim) };
+        let sealed = build(frame);
+        let _abort = AbortOnPanic;
+        let version = self.versions.allocate();
+        self.frames.set_version(&sealed, version);
+        let old = self.frames.replace(locked, &sealed);
+        self.versions.publish(version);
+        retired.push(Garbage::Frame(old));
+        self.retire_overflow(&terms.dropped, retired);
+        Attempt::Committed { reply: Reply::Done, version }
+    }
+
+    /// Returns the parts of the values of these references.
+    pub(crate) fn parts_of(&self, references: &[&[u8]], guard: &Guard<'_>) -> Vec<Part> {
+        references.iter().flat_map(|reference| overflow::parts(&self.frames, reference, guard)).collect()
+    }
+}
