@@ -15,10 +15,7 @@
 use skep_core::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
 use skep_wire::native::{Response, WireError};
 
-/// Bytes, and entries, that a batch or its answers keep the memory of between journeys. A shard keeps
-/// up to eight for each other shard.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-const KEPT_ENTRIES_MAX: usize = 1024;
+use crate::limits::{POOLED_ENTRIES_MAX, POOLED_SIZE_MAX};
 
 /// Requests that own their bytes.
 #[derive(Debug, Default)]
@@ -52,9 +49,9 @@ impl RequestBatch {
     /// Forgets the requests.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.bytes.shrink_to(POOLED_SIZE_MAX);
         self.entries.clear();
-        self.entries.shrink_to(KEPT_ENTRIES_MAX);
+        self.entries.shrink_to(POOLED_ENTRIES_MAX);
     }
 
     /// Copies a request to the end.
@@ -184,9 +181,9 @@ impl Answers {
     /// Forgets the answers.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.bytes.shrink_to(POOLED_SIZE_MAX);
         self.entries.clear();
-        self.entries.shrink_to(KEPT_ENTRIES_MAX);
+        self.entries.shrink_to(POOLED_ENTRIES_MAX);
     }
 
     /// Copies an answer to the end.
@@ -224,7 +221,7 @@ mod tests {
         ScanStart, Shape, Update,
     };
 
-    use super::{Answers, KEPT_BYTES_MAX, KEPT_ENTRIES_MAX, RequestBatch};
+    use super::{Answers, POOLED_ENTRIES_MAX, POOLED_SIZE_MAX, RequestBatch};
 
     #[test]
     fn requests_come_back_as_they_went_in() {
@@ -285,8 +282,8 @@ mod tests {
         }
         batch.clear();
         answers.clear();
-        assert!(batch.bytes.capacity() <= KEPT_BYTES_MAX && batch.entries.capacity() <= KEPT_ENTRIES_MAX);
-        assert!(answers.bytes.capacity() <= KEPT_BYTES_MAX && answers.entries.capacity() <= KEPT_ENTRIES_MAX);
+        assert!(batch.bytes.capacity() <= POOLED_SIZE_MAX && batch.entries.capacity() <= POOLED_ENTRIES_MAX);
+        assert!(answers.bytes.capacity() <= POOLED_SIZE_MAX && answers.entries.capacity() <= POOLED_ENTRIES_MAX);
     }
 
     #[test]

@@ -12,17 +12,9 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
 
-/// Room that a read is given if the buffer may grow, and least room for which a buffer is compacted.
-const ROOM_MIN: usize = 16 << 10;
-/// An input buffer grows by its size, but by no more than this.
-const GROWTH_MAX: usize = 1 << 20;
-/// Bytes that an empty buffer keeps.
-const KEPT_SIZE_MAX: usize = 64 << 10;
-/// Bytes that a nearly empty buffer keeps: enough for a stream of the largest values.
-const SPARE_SIZE_MAX: usize = 4 << 20;
-/// Smallest and largest block of an output, unless more is appended at once.
-const BLOCK_MIN: usize = 1 << 10;
-const BLOCK_MAX: usize = 256 << 10;
+use crate::limits::{
+    EMPTY_INPUT_SIZE_MAX, INPUT_GROWTH_MAX, INPUT_ROOM_MIN, OUTPUT_BLOCK_MAX, OUTPUT_BLOCK_MIN, SPARE_INPUT_SIZE_MAX,
+};
 
 /// What reading or writing came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +55,8 @@ impl Input {
         debug_assert!(self.start <= self.end);
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            self.buffer.truncate(KEPT_SIZE_MAX);
-            self.buffer.shrink_to(KEPT_SIZE_MAX);
+            self.buffer.truncate(EMPTY_INPUT_SIZE_MAX);
+            self.buffer.shrink_to(EMPTY_INPUT_SIZE_MAX);
         }
     }
 
@@ -75,8 +67,8 @@ impl Input {
 
     /// By how much a read of `size_max` bytes may make the buffer grow.
     pub(crate) fn growth_max(&self, size_max: usize) -> usize {
-        let needed = self.bytes().len() + size_max + ROOM_MIN;
-        if needed > self.buffer.capacity() { needed.clamp(ROOM_MIN, 2 * self.end + GROWTH_MAX) } else { 0 }
+        let needed = self.bytes().len() + size_max + INPUT_ROOM_MIN;
+        if needed > self.buffer.capacity() { needed.clamp(INPUT_ROOM_MIN, 2 * self.end + INPUT_GROWTH_MAX) } else { 0 }
     }
 
     /// Returns all memory if no bytes wait.
@@ -116,21 +108,21 @@ impl Input {
         Ok(Moved { size, more: true, ended: false, full: false })
     }
 
-    /// Leaves [`ROOM_MIN`] after the bytes, or what `capacity_max` allows: by moving them to the front, else by growing
+    /// Leaves [`INPUT_ROOM_MIN`] after the bytes, or what `capacity_max` allows: by moving them to the front, else by growing
     /// the buffer.
     fn make_room(&mut self, capacity_max: usize) {
-        if self.buffer.len() - self.end >= ROOM_MIN {
+        if self.buffer.len() - self.end >= INPUT_ROOM_MIN {
             return;
         }
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        if self.buffer.len() > SPARE_SIZE_MAX && self.end < KEPT_SIZE_MAX {
-            self.buffer.truncate(SPARE_SIZE_MAX);
-            self.buffer.shrink_to(SPARE_SIZE_MAX);
+        if self.buffer.len() > SPARE_INPUT_SIZE_MAX && self.end < EMPTY_INPUT_SIZE_MAX {
+            self.buffer.truncate(SPARE_INPUT_SIZE_MAX);
+            self.buffer.shrink_to(SPARE_INPUT_SIZE_MAX);
         }
-        if self.buffer.len() - self.end < ROOM_MIN {
-            let size = (self.end + self.end.clamp(ROOM_MIN, GROWTH_MAX)).min(capacity_max);
+        if self.buffer.len() - self.end < INPUT_ROOM_MIN {
+            let size = (self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX)).min(capacity_max);
             if size > self.buffer.len() {
                 self.buffer.reserve_exact(size - self.buffer.len());
                 self.buffer.resize(size, 0);
@@ -172,7 +164,7 @@ impl Output {
         }
         while !bytes.is_empty() {
             // As much as waits, so that small parts do not become many blocks.
-            let size = bytes.len().max(self.waiting - bytes.len()).clamp(BLOCK_MIN, BLOCK_MAX);
+            let size = bytes.len().max(self.waiting - bytes.len()).clamp(OUTPUT_BLOCK_MIN, OUTPUT_BLOCK_MAX);
             let (fitting, rest) = bytes.split_at(bytes.len().min(size));
             let mut block = Vec::with_capacity(size);
             block.extend_from_slice(fitting);
@@ -225,7 +217,7 @@ fn write_all(bytes: &[u8], sink: &mut impl Write, moved: &mut Moved) -> Result<u
 mod tests {
     use std::io::{ErrorKind, Read, Result, Write};
 
-    use super::{BLOCK_MAX, Input, KEPT_SIZE_MAX, Output, ROOM_MIN};
+    use super::{EMPTY_INPUT_SIZE_MAX, INPUT_ROOM_MIN, Input, OUTPUT_BLOCK_MAX, Output};
 
     const READ_MAX: usize = 256 << 10;
 
@@ -272,15 +264,15 @@ mod tests {
         let mut input = Input::default();
         let moved = input.read(socket(100, 1), READ_MAX, usize::MAX).unwrap();
         assert_eq!((moved.size, moved.more, input.bytes().len()), (100, false, 100));
-        assert!(input.capacity() <= ROOM_MIN);
+        assert!(input.capacity() <= INPUT_ROOM_MIN);
         let moved = input.read(socket(1 << 20, 100), READ_MAX, usize::MAX).unwrap();
         assert_eq!((moved.more, moved.size), (true, READ_MAX));
-        assert!(input.capacity() <= 2 * (input.bytes().len() + ROOM_MIN));
+        assert!(input.capacity() <= 2 * (input.bytes().len() + INPUT_ROOM_MIN));
         assert!(input.bytes().iter().all(|&byte| byte == 7));
         input.consume(input.bytes().len() - 1);
         assert_eq!(input.bytes(), [7]);
         input.consume(1);
-        assert!(input.bytes().is_empty() && input.capacity() <= KEPT_SIZE_MAX);
+        assert!(input.bytes().is_empty() && input.capacity() <= EMPTY_INPUT_SIZE_MAX);
     }
 
     #[test]
@@ -320,12 +312,12 @@ mod tests {
         for size in [1, 10, 1000, 100_000, 1_000_000] {
             for _ in 0..50 {
                 output.append(&vec![7; size]);
-                assert!(output.capacity() <= 2 * output.waiting() + BLOCK_MAX.min(2 * output.waiting()) + 4096);
+                assert!(output.capacity() <= 2 * output.waiting() + OUTPUT_BLOCK_MAX.min(2 * output.waiting()) + 4096);
             }
         }
         while output.waiting() > 0 {
             output.write(&[], socket(100_000, 1)).unwrap();
-            assert!(output.capacity() <= 2 * output.waiting() + 2 * BLOCK_MAX + 4096);
+            assert!(output.capacity() <= 2 * output.waiting() + 2 * OUTPUT_BLOCK_MAX + 4096);
         }
         assert_eq!(output.capacity(), 0);
     }

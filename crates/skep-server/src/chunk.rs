@@ -12,11 +12,6 @@ use crate::resp_command::Context;
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies};
 
-/// A chunk has no more operations than this and those of its last request.
-pub(crate) const CHUNK_OPERATIONS_MAX: usize = 1024;
-/// A chunk has no more bytes than this and those of its last request.
-pub(crate) const CHUNK_SIZE_MAX: usize = 256 << 10;
-
 /// What the bytes of a connection are, and the requests among them that are worked on.
 pub(crate) enum Chunk {
     /// A native connection that has not said hello.

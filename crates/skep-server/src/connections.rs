@@ -1,6 +1,7 @@
 //! The connections of a shard, each with a token that is never used for another one.
 
 use crate::connection::Connection;
+use crate::endpoint::Endpoint;
 
 /// Names a connection of a shard. A token outlives its connection without harm: it then names nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,57 +32,67 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct Place {
     generation: u32,
-    connection: Option<Box<Connection>>,
+    endpoint: Option<Box<Endpoint>>,
 }
 
 impl Connections {
     /// Adds a connection.
-    pub(crate) fn insert(&mut self, connection: Box<Connection>) -> Token {
+    pub(crate) fn insert(&mut self, endpoint: Box<Endpoint>) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).expect("file descriptors are fewer")
         });
         let place = &mut self.places[index as usize];
-        place.connection = Some(connection);
+        place.endpoint = Some(endpoint);
         Token { index, generation: place.generation }
     }
 
     /// Takes a connection out.
-    pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Endpoint>> {
         let place = self.places.get_mut(token.index as usize)?;
         if place.generation != token.generation {
             return None;
         }
-        let connection = place.connection.take()?;
+        let endpoint = place.endpoint.take()?;
         // The largest generations are left to the tokens of what is no connection.
         place.generation = (place.generation + 1) % (u32::MAX / 2);
         self.free.push(token.index);
-        Some(connection)
+        Some(endpoint)
     }
 
     /// The connection, if it still exists.
-    pub(crate) fn get(&self, token: Token) -> Option<&Connection> {
+    pub(crate) fn get(&self, token: Token) -> Option<&Endpoint> {
         let place = self.places.get(token.index as usize)?;
-        if place.generation == token.generation { place.connection.as_deref() } else { None }
+        if place.generation == token.generation { place.endpoint.as_deref() } else { None }
     }
 
     /// The connection, if it still exists.
-    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Endpoint> {
         let place = self.places.get_mut(token.index as usize)?;
-        if place.generation == token.generation { place.connection.as_deref_mut() } else { None }
+        if place.generation == token.generation { place.endpoint.as_deref_mut() } else { None }
+    }
+
+    /// Returns the connection without its transport, if it still exists.
+    pub(crate) fn connection(&self, token: Token) -> Option<&Connection> {
+        Some(&self.get(token)?.connection)
+    }
+
+    /// Returns the connection without its transport, if it still exists.
+    pub(crate) fn connection_mut(&mut self, token: Token) -> Option<&mut Connection> {
+        Some(&mut self.get_mut(token)?.connection)
     }
 
     /// All connections with their tokens.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut Connection)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut Endpoint)> {
         (0_u32..).zip(&mut self.places).filter_map(|(index, place)| {
             let token = Token { index, generation: place.generation };
-            Some((token, place.connection.as_deref_mut()?))
+            Some((token, place.endpoint.as_deref_mut()?))
         })
     }
 
     /// The tokens of all connections.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
-        self.places.iter().enumerate().filter(|(_, place)| place.connection.is_some()).map(|(index, place)| Token {
+        self.places.iter().enumerate().filter(|(_, place)| place.endpoint.is_some()).map(|(index, place)| Token {
             index: u32::try_from(index).expect("indexes are made from 32 bits"),
             generation: place.generation,
         })

@@ -4,9 +4,9 @@
 //! with one producer and one consumer:
 //!
 //! ```text
-//!             requests ──▶ PARCELS_MAX places
+//!             requests ──▶ FORWARDED_BATCHES_MAX places
 //!   shard A                                      shard B          and the same from B to A
-//!             ◀── answers  PARCELS_MAX places
+//!             ◀── answers  FORWARDED_BATCHES_MAX places
 //! ```
 //!
 //! A shard that has no memory for what a parcel asks for does not keep it: that would close the path to others. It is
@@ -16,7 +16,7 @@
 //! What travels is a [`Parcel`]: the requests of one round of one connection for one owner, and room for their
 //! answers. It comes back as a whole, so its memory serves again.
 //!
-//! Invariant: A has at most PARCELS_MAX parcels at B. So neither ring is ever full when something is put into it:
+//! Invariant: A has at most FORWARDED_BATCHES_MAX parcels at B. So neither ring is ever full when something is put into it:
 //! the place of the answer is reserved before the request leaves. A shard without a free place keeps the request,
 //! reads no more from that connection, and goes on with everything else; nobody ever waits for a ring.
 
@@ -29,17 +29,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{Answers, RequestBatch};
 use crate::connections::Token;
+use crate::limits::{FORWARDED_BATCHES_MAX, FORWARDED_POOL_MAX, FORWARDED_RETRIES_MAX};
 use crate::settings::StartError;
 use crate::start::Steps;
-
-/// Most parcels that one shard has at another.
-const PARCELS_MAX: usize = 32;
-
-/// Most of them that are sent again after they were returned.
-const RETRIES_MAX: usize = PARCELS_MAX / 2;
-
-/// Most parcels that a shard keeps for another one when they have come back, with their memory.
-const SPARES_MAX: usize = 8;
 
 /// Why nothing of a parcel was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +130,7 @@ impl Peer {
     /// An empty parcel, if there is a place for it and for its answers. `is_retry` says that the last parcels of its
     /// connection were returned.
     pub(crate) fn parcel(&mut self, is_retry: bool) -> Option<Parcel> {
-        let has_place = self.places > 0 && !(is_retry && self.retries >= RETRIES_MAX);
+        let has_place = self.places > 0 && !(is_retry && self.retries >= FORWARDED_RETRIES_MAX);
         has_place.then(|| Parcel { is_retry, ..self.spare.pop().unwrap_or_default() })
     }
 
@@ -165,7 +157,7 @@ impl Peer {
         parcel.shortage = None;
         self.places += 1;
         self.retries -= usize::from(parcel.is_retry);
-        if self.spare.len() < SPARES_MAX {
+        if self.spare.len() < FORWARDED_POOL_MAX {
             self.spare.push(parcel);
         }
     }
@@ -196,16 +188,16 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
         wakers.iter().map(|waker| (waker.clone(), (0..shard_count).map(|_| None).collect())).collect();
     for one in 0..shard_count {
         for other in 0..one {
-            let (requests_to_other, requests_from_one) = sync_channel(PARCELS_MAX);
-            let (answers_to_one, answers_from_other) = sync_channel(PARCELS_MAX);
-            let (requests_to_one, requests_from_other) = sync_channel(PARCELS_MAX);
-            let (answers_to_other, answers_from_one) = sync_channel(PARCELS_MAX);
+            let (requests_to_other, requests_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
+            let (answers_to_one, answers_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
+            let (requests_to_one, requests_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
+            let (answers_to_other, answers_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
             shards[one].1[other] = Some(Peer {
                 requests_out: requests_to_other,
                 answers_in: answers_from_other,
                 requests_in: requests_from_other,
                 answers_out: answers_to_other,
-                places: PARCELS_MAX,
+                places: FORWARDED_BATCHES_MAX,
                 retries: 0,
                 spare: Vec::new(),
                 waker: wakers[other].clone(),
@@ -215,7 +207,7 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
                 answers_in: answers_from_one,
                 requests_in: requests_from_one,
                 answers_out: answers_to_one,
-                places: PARCELS_MAX,
+                places: FORWARDED_BATCHES_MAX,
                 retries: 0,
                 spare: Vec::new(),
                 waker: wakers[one].clone(),
@@ -229,7 +221,7 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
 mod tests {
     use skep_core::operation::{Operation, Reply, Request};
 
-    use super::{PARCELS_MAX, connect_shards};
+    use super::{FORWARDED_BATCHES_MAX, connect_shards};
     use crate::connections::Token;
     use crate::start::Steps;
 
@@ -238,7 +230,7 @@ mod tests {
         let mut shards = connect_shards(2, &mut Steps::default()).unwrap();
         let mut first = shards.swap_remove(0).1.swap_remove(1).unwrap();
         drop(shards);
-        for _ in 0..PARCELS_MAX {
+        for _ in 0..FORWARDED_BATCHES_MAX {
             let parcel = first.parcel(false).expect("a place");
             first.send_requests(parcel);
         }
@@ -251,7 +243,7 @@ mod tests {
         let mut second = shards.pop().unwrap().1.swap_remove(0).unwrap();
         let mut first = shards.pop().unwrap().1.swap_remove(1).unwrap();
         for round in 0..3 {
-            for index in 0..PARCELS_MAX {
+            for index in 0..FORWARDED_BATCHES_MAX {
                 let mut parcel = first.parcel(false).expect("a place");
                 parcel.connection = Token { index: index as u32, generation: round };
                 parcel.requests.push(&Request { key: b"k", operation: Operation::Get });
@@ -263,7 +255,7 @@ mod tests {
                 parcel.answers.push(Reply::NotFound);
                 second.send_answers(parcel);
             }
-            for index in 0..PARCELS_MAX {
+            for index in 0..FORWARDED_BATCHES_MAX {
                 let parcel = first.receive_answers().expect("an answer");
                 assert_eq!(parcel.connection, Token { index: index as u32, generation: round });
                 assert_eq!(parcel.answers.iter().count(), 1);

@@ -33,34 +33,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that each connection may always hold.
-pub(crate) const SHARE: usize = 8 << 10;
-/// Bytes of a share that are left to buffered replies and the output: requests that are decoded take no more than the rest.
-pub(crate) const SHARE_FOR_REPLIES: usize = 3 << 10;
-/// Bytes that the replies of one turn of a shard may take beyond the budget: of both spaces, a mebibyte, a value of the
-/// largest size and a wave of small ones, each in a buffer that has doubled.
-pub(crate) const SHARD_RESERVE: usize = 8 << 20;
-/// The smallest budget: half of it holds the largest value twice.
-pub(crate) const BUDGET_MIN: usize = 8 << 20;
-/// A shard takes this many bytes at a time, or less where the budget is small.
-const PIECE: usize = 64 << 10;
-/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. What is more is covered by the reserve.
-const TURN_MAX: usize = 2 << 20;
-/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free. A client
-/// that takes a reply of a mebibyte gets the next one before clients that take none have used up what it returned.
-const ROOM_PART: usize = 2;
-/// While the reserve is in use, they may take this part of what is left of its first half, and at most so many bytes.
-const RESERVE_PART: usize = 64;
-const RESERVE_ROOM_MAX: usize = 64 << 10;
+use crate::limits::{
+    KEPT_PART, PIECE, PIECES_KEPT, RESERVE_PART, RESERVE_ROOM_MAX, ROOM_PART, SHARD_RESERVE, SHARE, SHARE_FOR_REPLIES,
+    SMALL_LOAN_MAX, TURN_REPLIES_MAX,
+};
+
 /// Words that are no connection's number: there is no senior, and there may be a next one.
 const NOBODY: u64 = 0;
 const NEXT: u64 = u64::MAX;
-/// Bytes that a connection may borrow while another one is the senior, or while little is free.
-const JUNIOR_MAX: usize = 64 << 10;
-/// This part of the common part is lent only in sums of [`JUNIOR_MAX`], and for replies: those who hold much leave it to others.
-const KEPT_PART: usize = 16;
-/// Pieces that a shard keeps when nothing is lent; less where the budget is small for the number of shards.
-const PIECES_KEPT: usize = 4;
 
 /// The common part of the budget.
 #[derive(Debug)]
@@ -221,7 +201,7 @@ impl Ledger {
 
 /// Bytes that the large replies of a turn take as a rule, of a common part of this size: less where the budget is small.
 fn turn_max(common: usize) -> usize {
-    TURN_MAX.min(common / 8)
+    TURN_REPLIES_MAX.min(common / 8)
 }
 
 /// Bytes of a common part of this size that are lent only in small sums, and for replies.
@@ -331,7 +311,7 @@ impl Purse {
         }
         let left = (SHARD_RESERVE / 2).saturating_sub(self.overdraft());
         if left > 0 && self.ledger.has_few_outputs() {
-            return TURN_MAX;
+            return TURN_REPLIES_MAX;
         }
         if is_overdrawn { (left / RESERVE_PART).clamp(SHARE_FOR_REPLIES, RESERVE_ROOM_MAX) } else { free / ROOM_PART }
     }
@@ -345,7 +325,7 @@ impl Purse {
     pub(crate) fn room(&self, held: usize, is_senior: bool) -> usize {
         let lent = held.saturating_sub(SHARE);
         let free = (self.ledger.free() + self.spare().max(0)).max(0).cast_unsigned();
-        let little = JUNIOR_MAX.saturating_sub(lent).min(free.saturating_sub(turn_max(self.ledger.common)) / 2);
+        let little = SMALL_LOAN_MAX.saturating_sub(lent).min(free.saturating_sub(turn_max(self.ledger.common)) / 2);
         let free = free.saturating_sub(kept(self.ledger.common));
         let borrowed = match self.ledger.senior.load(Ordering::Relaxed) {
             NOBODY => (2 * free).saturating_sub(lent) / 3,
@@ -436,7 +416,7 @@ impl Purse {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Ledger, PIECE, PIECES_KEPT, Purse, ROOM_PART, SHARD_RESERVE, SHARE, TURN_MAX, kept, turn_max};
+    use super::{Ledger, PIECE, PIECES_KEPT, Purse, ROOM_PART, SHARD_RESERVE, SHARE, TURN_REPLIES_MAX, kept, turn_max};
 
     const BUDGET: usize = 64 << 20;
 
@@ -503,12 +483,12 @@ mod tests {
             grow(&mut purse, &mut vec![0; connections], 1000);
             let left = purse.ledger.free() + purse.spare();
             assert!(left >= turn_max.cast_signed() && !purse.is_short(), "{left} of {turn_max}");
-            assert!(purse.reply_room() >= TURN_MAX, "no client has to take a reply first");
+            assert!(purse.reply_room() >= TURN_REPLIES_MAX, "no client has to take a reply first");
             purse.settle_output(0, turn_max);
             let room_max = if purse.ledger.is_tight() { left.unsigned_abs() / ROOM_PART } else { usize::MAX };
             assert!(purse.reply_room() <= room_max, "a part is left for clients that ask for less");
             purse.settle_output(turn_max, 0);
-            assert!(purse.reply_room() >= TURN_MAX);
+            assert!(purse.reply_room() >= TURN_REPLIES_MAX);
         }
     }
 

@@ -20,8 +20,10 @@ mod connection;
 mod connections;
 mod cores;
 mod delays;
+mod endpoint;
 mod exchange;
 mod ledger;
+mod limits;
 mod listen;
 mod memory_available;
 mod metrics;
@@ -32,9 +34,12 @@ mod round;
 mod settings;
 mod shard;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod spaces;
 mod start;
 mod threads;
+mod transport;
 mod window;
 
 pub use settings::{ServerSettings, StartError};
@@ -44,6 +49,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
+use std::time::Instant;
 
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
@@ -122,7 +128,7 @@ impl Server {
                 adopted,
                 handovers: handovers.clone(),
             };
-            let shard = Shard::new(parts, &processor.statistics(), &mut steps)?;
+            let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
             let (shared, prepared) = (shared.clone(), prepared.clone());
             let work = move || {
                 if shared.settings.prefault {

@@ -4,25 +4,17 @@
 //! moves there with whatever else has arrived.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
 
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG, KEEPALIVE, KEEPALIVE_INTERVAL};
 use crate::settings::StartError;
 use crate::start::Steps;
-
-/// Connections that the kernel completes before we accept them.
-const BACKLOG: i32 = 1024;
-/// Connections accepted in one turn.
-const ACCEPT_MAX: usize = 64;
-/// How long a connection is silent before the kernel asks whether the peer is still there, and how often it asks
-/// then: a machine that was switched off says no goodbye, and would hold its connections' places for ever.
-const KEEPALIVE: Duration = Duration::from_secs(300);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
-/// How long nothing is accepted after the system refused, for want of file descriptors as a rule.
-const PAUSE: Duration = Duration::from_millis(100);
+use crate::transport::poller::{Poller, Source};
+use crate::transport::tcp::Tcp;
 
 /// A door of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +44,16 @@ impl Listeners {
         Ok(Listeners { native: listen("native", native, steps)?, resp, paused_until: None })
     }
 
-    /// Asks `poll` to tell when connections arrive, with the word that `word` gives each door.
-    pub(crate) fn register(&self, poll: impl std::os::fd::AsFd, word: impl Fn(Door) -> u64) -> rustix::io::Result<()> {
-        for (door, listener) in self.doors() {
-            epoll::add(&poll, listener, epoll::EventData::new_u64(word(door)), epoll::EventFlags::IN)?;
-        }
-        Ok(())
+    /// Lets the poller report when connections arrive.
+    pub(crate) fn register(&self, poller: &Poller) -> rustix::io::Result<()> {
+        self.doors().try_for_each(|(door, listener)| poller.add(listener, Source::Listener(door), EventFlags::IN))
     }
 
-    /// Accepts what has arrived at a door.
-    pub(crate) fn accept(&mut self, poll: impl std::os::fd::AsFd, door: Door, mut adopt: impl FnMut(TcpStream)) {
+    /// Accepts the connections that have arrived at a door. If the system refuses one, accepts none for a while from `now` on.
+    pub(crate) fn accept(&mut self, poller: &Poller, door: Door, now: Instant, mut f: impl FnMut(Tcp)) {
         let Some((_, listener)) = self.doors().find(|(other, _)| *other == door) else { return };
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
-        for _ in 0..ACCEPT_MAX {
+        for _ in 0..ACCEPTED_IN_TURN_MAX {
             match listener.accept() {
                 Ok((stream, _)) => {
                     // A socket that refuses these is one that is gone already.
@@ -72,18 +61,15 @@ impl Listeners {
                         && stream.set_nodelay(true).is_ok()
                         && SockRef::from(&stream).set_tcp_keepalive(&keepalive).is_ok()
                     {
-                        adopt(stream);
+                        f(Tcp::new(stream));
                     }
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
                         tracing::warn!(%error, "cannot accept connections");
-                        for (_, listener) in self.doors() {
-                            // The only failure is a listener that is not registered.
-                            let _ = epoll::delete(&poll, listener);
-                        }
-                        self.paused_until = Some(Instant::now() + PAUSE);
+                        self.doors().for_each(|(_, listener)| poller.remove(listener));
+                        self.paused_until = Some(now + ACCEPT_PAUSE);
                     }
                     return;
                 }
@@ -97,14 +83,9 @@ impl Listeners {
     }
 
     /// Listens again when a pause is over.
-    pub(crate) fn resume(
-        &mut self,
-        poll: impl std::os::fd::AsFd,
-        now: Instant,
-        word: impl Fn(Door) -> u64,
-    ) -> rustix::io::Result<()> {
+    pub(crate) fn resume(&mut self, poller: &Poller, now: Instant) -> rustix::io::Result<()> {
         if self.paused_until.is_some_and(|until| now >= until) {
-            self.register(poll, word)?;
+            self.register(poller)?;
             self.paused_until = None;
         }
         Ok(())
@@ -139,25 +120,25 @@ fn listen(door: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Re
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, TcpStream};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use rustix::event::epoll;
     use socket2::SockRef;
 
     use super::{Door, Listeners};
     use crate::start::Steps;
+    use crate::transport::poller::Poller;
 
     #[test]
     fn peers_that_are_gone_are_noticed() {
         let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut listeners = Listeners::bind(&mut address, &mut None, &mut Steps::default()).unwrap();
         let _peer = TcpStream::connect(address).unwrap();
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let mut streams = Vec::new();
-        while streams.is_empty() {
-            listeners.accept(&poll, Door::Native, |stream| streams.push(stream));
+        let poller = Poller::new().unwrap();
+        let mut accepted = Vec::new();
+        while accepted.is_empty() {
+            listeners.accept(&poller, Door::Native, Instant::now(), |tcp| accepted.push(tcp));
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(SockRef::from(&streams[0]).keepalive().unwrap());
+        assert!(SockRef::from(accepted[0].stream()).keepalive().unwrap());
     }
 }

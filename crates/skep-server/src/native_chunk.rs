@@ -11,7 +11,7 @@ use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX};
+use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
@@ -54,7 +54,7 @@ impl NativeChunk {
     /// operations, and whether no more frames are complete.
     pub(crate) fn decode(&mut self, input: &[u8], memory_max: usize) -> Result<(usize, bool), ProtocolError> {
         let mut operation_count = 0;
-        while operation_count < CHUNK_OPERATIONS_MAX && self.size < CHUNK_SIZE_MAX {
+        while operation_count < PARSED_OPERATIONS_MAX && self.size < PARSED_SIZE_MAX {
             match RequestFrame::decode(&input[self.size..]) {
                 Ok(Some((frame, size))) => {
                     if !make_room(&mut self.frames, 0, memory_max) {
@@ -97,7 +97,7 @@ impl NativeChunk {
     /// Forgets the frames; answers how many bytes of the input they took.
     pub(crate) fn finish(&mut self) -> usize {
         self.frames.clear();
-        self.frames.shrink_to(CHUNK_OPERATIONS_MAX);
+        self.frames.shrink_to(PARSED_OPERATIONS_MAX);
         (self.frame, self.operation) = (0, 0);
         self.visited.take();
         std::mem::take(&mut self.size)

@@ -11,20 +11,14 @@
 use skep_core::operation::Request;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
-use crate::chunk::{CHUNK_OPERATIONS_MAX, CHUNK_SIZE_MAX, Decoded, Part};
+use crate::chunk::{Decoded, Part};
+use crate::limits::{
+    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
+};
 use crate::native_chunk::make_room;
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
-
-/// Arguments of a request that a share always covers.
-const FREE_ARGUMENTS_MAX: usize = 64;
-/// Bytes that an argument which is a number may take.
-const ELEMENT_SIZE_MAX: usize = 8;
-/// A command of more arguments is alone in its chunk, and its operands are made binary in parts.
-const LONG_COMMAND: usize = 1024;
-/// Numbers that are made binary at a time.
-const OPERANDS_PART: usize = 16 << 10;
 
 /// Commands that are worked on, and what is known of the one that is arriving.
 pub(crate) struct RespChunk {
@@ -124,8 +118,8 @@ impl RespChunk {
 
     /// Whether the chunk has enough commands.
     fn is_full(&self) -> bool {
-        self.operations_left + self.commands.len() >= 2 * CHUNK_OPERATIONS_MAX
-            || self.size >= CHUNK_SIZE_MAX
+        self.operations_left + self.commands.len() >= 2 * PARSED_OPERATIONS_MAX
+            || self.size >= PARSED_SIZE_MAX
             || self.ended
     }
 
@@ -256,16 +250,16 @@ impl RespChunk {
 
     /// Operations of the next round.
     pub(crate) fn round_size(&self) -> usize {
-        self.operations_left.min(CHUNK_OPERATIONS_MAX)
+        self.operations_left.min(PARSED_OPERATIONS_MAX)
     }
 
     /// Forgets the commands; answers how many bytes of the input they took.
     pub(crate) fn finish(&mut self) -> usize {
         self.commands.clear();
-        self.commands.shrink_to(CHUNK_OPERATIONS_MAX);
+        self.commands.shrink_to(PARSED_OPERATIONS_MAX);
         self.arguments.clear();
-        self.arguments.shrink_to(8 * CHUNK_OPERATIONS_MAX);
-        self.operands.clear(CHUNK_SIZE_MAX);
+        self.arguments.shrink_to(8 * PARSED_OPERATIONS_MAX);
+        self.operands.clear(PARSED_SIZE_MAX);
         self.message_bytes = 0;
         self.command = 0;
         std::mem::take(&mut self.size)

@@ -17,14 +17,8 @@ use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
 use crate::batch::{Answer, Answers};
+use crate::limits::{BUFFERED_SIZE_MAX, IDLE_QUEUE_SIZE_MAX, IDLE_RANGES_MAX};
 use crate::spaces::{Place, SpaceReplies};
-
-/// Bytes of answers that a round keeps before it becomes careful.
-const KEPT_BYTES_MAX: usize = 1 << 20;
-
-/// Bytes of answers, and runs, that a finished round keeps the memory of: a connection may be idle for hours after it.
-const IDLE_BYTES_MAX: usize = 64 << 10;
-const IDLE_RUNS_MAX: usize = 1024;
 
 /// Where an operation of the round stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,11 +128,11 @@ impl Round {
 
     fn clear(&mut self) {
         self.runs.clear();
-        self.runs.shrink_to(IDLE_RUNS_MAX);
-        self.spare.shrink_to(IDLE_RUNS_MAX);
+        self.runs.shrink_to(IDLE_RANGES_MAX);
+        self.spare.shrink_to(IDLE_RANGES_MAX);
         self.first = 0;
         self.bytes.clear();
-        self.bytes.shrink_to(IDLE_BYTES_MAX);
+        self.bytes.shrink_to(IDLE_QUEUE_SIZE_MAX);
     }
 
     /// Bytes of memory held.
@@ -166,7 +160,7 @@ impl Round {
     /// How many of the unanswered operations may be submitted: when many bytes already wait for an answer that
     /// stands before them, that one only.
     pub(crate) fn submission_max(&self) -> usize {
-        if self.bytes.len() > KEPT_BYTES_MAX { 1 } else { usize::MAX }
+        if self.bytes.len() > BUFFERED_SIZE_MAX { 1 } else { usize::MAX }
     }
 
     /// Whether answers are under way.
@@ -313,8 +307,8 @@ impl Round {
         if !self.bytes.is_empty() && !self.runs().iter().any(is_needed) {
             // They are in the output. An operation before the others may be deferred for long.
             self.bytes.clear();
-            self.bytes.shrink_to(IDLE_BYTES_MAX);
-        } else if self.bytes.len() > KEPT_BYTES_MAX {
+            self.bytes.shrink_to(IDLE_QUEUE_SIZE_MAX);
+        } else if self.bytes.len() > BUFFERED_SIZE_MAX {
             self.forget_encoded();
         }
     }
@@ -362,7 +356,7 @@ mod tests {
     use skep_store::hash::Settings;
     use skep_store::processor::Processor;
 
-    use super::{IDLE_BYTES_MAX, IDLE_RUNS_MAX, KEPT_BYTES_MAX, Round, Run, Slot, push_run};
+    use super::{BUFFERED_SIZE_MAX, IDLE_QUEUE_SIZE_MAX, IDLE_RANGES_MAX, Round, Run, Slot, push_run};
     use crate::batch::{Answer, Answers};
     use crate::spaces::{Space, SpaceReplies, SpaceRequests, Stores};
 
@@ -468,15 +462,15 @@ mod tests {
         let replies = SpaceReplies::new();
         let mut round = Round::default();
         let mut answers = Answers::default();
-        answers.push(Reply::Value(&[1; KEPT_BYTES_MAX / 2]));
+        answers.push(Reply::Value(&[1; BUFFERED_SIZE_MAX / 2]));
         round.begin(65_535);
         round.place(&vec![Run::one(Slot::Kept(Answer::Done)); 65_534], 0, &replies);
         round.place(&[Run::one(Slot::Forwarded(1))], 1, &replies);
         round.receive(1, &answers);
         assert_eq!(encode(&mut round, &replies).len(), 65_535);
         round.keep(&replies);
-        assert!(round.runs.capacity() <= IDLE_RUNS_MAX && round.spare.capacity() <= IDLE_RUNS_MAX);
-        assert!(round.bytes.capacity() <= IDLE_BYTES_MAX);
+        assert!(round.runs.capacity() <= IDLE_RANGES_MAX && round.spare.capacity() <= IDLE_RANGES_MAX);
+        assert!(round.bytes.capacity() <= IDLE_QUEUE_SIZE_MAX);
     }
 
     #[test]
@@ -485,14 +479,14 @@ mod tests {
         let mut round = Round::default();
         round.begin(100);
         let mut answers = Answers::default();
-        answers.push(Reply::Value(&[1; KEPT_BYTES_MAX]));
+        answers.push(Reply::Value(&[1; BUFFERED_SIZE_MAX]));
         for index in 0..100 {
             assert_eq!(round.submission_max(), usize::MAX);
             round.place(&[Run::one(Slot::Forwarded(1))], 1, &replies);
             round.receive(1, &answers);
             assert_eq!(encode(&mut round, &replies).len(), 1, "{index}");
             round.keep(&replies);
-            assert!(round.bytes.len() <= KEPT_BYTES_MAX);
+            assert!(round.bytes.len() <= BUFFERED_SIZE_MAX);
         }
         round.begin(3);
         round.place(&[Slot::Forwarded(1), Slot::Forwarded(2)].map(Run::one), 2, &replies);

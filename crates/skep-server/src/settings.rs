@@ -6,25 +6,13 @@ use std::time::Duration;
 
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
-use skep_store::ordered::{LEASE_TIME, OrderedSettings, SESSION_COUNT_MAX};
+use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 
-use crate::ledger::{BUDGET_MIN, SHARD_RESERVE, SHARE};
+use crate::limits::{
+    BUDGET_MIN, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARD_MEMORY,
+    SHARDS_MAX, SHARE,
+};
 use crate::memory_available::memory_available;
-
-/// Most shards of a server. Each pair of them has rings, so their number is kept within reason.
-const SHARDS_MAX: u16 = 256;
-/// Most shards of a server with an ordered space: a session for each, and one for `INFO`.
-const ORDERED_SHARDS_MAX: u16 = SESSION_COUNT_MAX as u16 - 1;
-/// Bounds of the delay. A batch of the smallest window takes a part of a millisecond.
-const DELAY_MAX_MIN: Duration = Duration::from_millis(1);
-const DELAY_MAX_MAX: Duration = Duration::from_secs(60);
-/// Bounds of the time that a lease is kept.
-const LEASE_TIME_MIN: Duration = Duration::from_millis(1);
-const LEASE_TIME_MAX: Duration = Duration::from_secs(3600);
-
-/// What a shard needs to serve its connections, beside what these hold: the reserve for replies, and the buffers in which
-/// they are made.
-const SHARD_MEMORY: u64 = 2 * SHARD_RESERVE as u64;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -97,7 +85,7 @@ pub enum StartError {
     )]
     OrderedShards(u16),
     /// A bound of the delay that cannot be kept, or that is none.
-    #[error("a delay of at most {0:?}: choose one from {DELAY_MAX_MIN:?} to {DELAY_MAX_MAX:?}")]
+    #[error("a delay of at most {0:?}: choose one from {DELAY_BOUND_MIN:?} to {DELAY_BOUND_MAX:?}")]
     Delay(Duration),
     /// A lease that is over before it can be used, or that is kept without end.
     #[error("leases that are kept for {0:?}: choose a time from {LEASE_TIME_MIN:?} to {LEASE_TIME_MAX:?}")]
@@ -223,7 +211,7 @@ impl ServerSettings {
         if self.ordered_memory > 0 && self.shards > ORDERED_SHARDS_MAX {
             return Err(StartError::OrderedShards(self.shards));
         }
-        if let Some(delay) = self.delay_max.filter(|delay| !(DELAY_MAX_MIN..=DELAY_MAX_MAX).contains(delay)) {
+        if let Some(delay) = self.delay_max.filter(|delay| !(DELAY_BOUND_MIN..=DELAY_BOUND_MAX).contains(delay)) {
             return Err(StartError::Delay(delay));
         }
         if !(LEASE_TIME_MIN..=LEASE_TIME_MAX).contains(&self.lease_time) {

@@ -15,6 +15,8 @@
 //! The requests of a batch borrow from the input buffers of all connections that take part and from the parcels of
 //! other shards, so nothing of these changes between `gather` and the end of `execute`.
 
+#[cfg(test)]
+pub(crate) mod driven;
 mod intake;
 mod memory;
 #[cfg(test)]
@@ -22,54 +24,38 @@ mod tests;
 mod turn;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
-use crate::connection::{Connection, Next};
+use crate::connection::Next;
 use crate::connections::{Connections, Token};
+use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
 use crate::ledger::Purse;
-use crate::listen::{Door, Listeners};
+use crate::limits::{FLUSH_TIME, NAP, SPIN_TIME, TICK};
+use crate::listen::Listeners;
 use crate::metrics::Metrics;
 use crate::round::Run;
 use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
+use crate::transport::Event;
+use crate::transport::poller::{Poller, Source};
 use crate::window::Window;
 use turn::{Arrival, Outgoing, Submission};
-
-/// How long a shard looks for work before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
-/// How long a shard sleeps when all that it has to do was deferred.
-const NAP: Duration = Duration::from_micros(200);
-/// How often a shard looks at the clock while connections linger or it cannot accept more.
-const TICK: Duration = Duration::from_millis(50);
-/// How long a stopping server waits for peers to take their last replies.
-const FLUSH: Duration = Duration::from_secs(2);
-/// Bytes that the buffer of encoded replies keeps from turn to turn.
-const ENCODED_KEPT_MAX: usize = 1 << 20;
-/// Events taken from epoll at a time.
-const EVENTS_MAX: usize = 256;
-
-/// Words in epoll that are no connection; tokens never have these generations.
-const WAKER_WORD: u64 = u64::MAX;
-const NATIVE_WORD: u64 = u64::MAX - 1;
-const RESP_WORD: u64 = u64::MAX - 2;
 
 /// How a shard is given a connection.
 #[derive(Clone)]
 pub(crate) struct Handover {
     /// Where the connection goes. Their number is bounded by that of all connections.
-    pub(crate) sender: Sender<Box<Connection>>,
+    pub(crate) sender: Sender<Box<Endpoint>>,
     /// Wakes the shard.
     pub(crate) waker: Arc<Waker>,
 }
@@ -83,7 +69,7 @@ pub(crate) struct Parts {
     pub(crate) listeners: Option<Listeners>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) peers: Vec<Option<Peer>>,
-    pub(crate) adopted: Receiver<Box<Connection>>,
+    pub(crate) adopted: Receiver<Box<Endpoint>>,
     /// To all shards, this one too.
     pub(crate) handovers: Vec<Handover>,
 }
@@ -91,7 +77,7 @@ pub(crate) struct Parts {
 /// A shard.
 pub(crate) struct Shard {
     parts: Parts,
-    epoll: OwnedFd,
+    poller: Poller,
     connections: Connections,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
@@ -146,24 +132,29 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// A shard that has not begun to work; its part of the hash store has these figures.
-    pub(crate) fn new(parts: Parts, statistics: &Statistics, steps: &mut Steps) -> Result<Shard, StartError> {
-        let epoll = steps.open(format!("the events of shard {}", parts.index), || {
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            epoll::add(&epoll, &parts.waker, EventData::new_u64(WAKER_WORD), EventFlags::IN | EventFlags::ET)?;
+    pub(crate) fn new(
+        parts: Parts,
+        statistics: &Statistics,
+        now: Instant,
+        steps: &mut Steps,
+    ) -> Result<Shard, StartError> {
+        let poller = steps.open(format!("the events of shard {}", parts.index), || {
+            let poller = Poller::new()?;
+            poller.add(&parts.waker, Source::Waker, EventFlags::IN | EventFlags::ET)?;
             if let Some(listeners) = &parts.listeners {
-                listeners.register(&epoll, door_word)?;
+                listeners.register(&poller)?;
             }
-            Ok::<_, rustix::io::Errno>(epoll)
+            Ok::<_, rustix::io::Errno>(poller)
         })?;
         let peer_count = parts.peers.len();
-        let window = Window::new(parts.shared.settings.delay_max, Instant::now());
+        let window = Window::new(parts.shared.settings.delay_max, now);
         let purse = Purse::new(parts.shared.ledger.clone());
         let metrics = parts.shared.metrics(usize::from(parts.index));
         metrics.publish(statistics);
         metrics.publish_window(&window);
         Ok(Shard {
             parts,
-            epoll,
+            poller,
             connections: Connections::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
@@ -171,11 +162,11 @@ impl Shard {
             resumed: 0,
             first_ready: 0,
             returned: VecDeque::new(),
-            next_retry: Instant::now(),
+            next_retry: now,
             window,
             purse,
             starved: Vec::new(),
-            next_memory_scan: Instant::now(),
+            next_memory_scan: now,
             encoded: Vec::new(),
             lingering: Vec::new(),
             inbox: VecDeque::new(),
@@ -190,7 +181,7 @@ impl Shard {
             others_wait: false,
             executed: 0,
             answered: Vec::new(),
-            next_tick: Instant::now(),
+            next_tick: now,
             stop_until: None,
             finished: false,
         })
@@ -200,34 +191,33 @@ impl Shard {
     pub(crate) fn run(mut self, processor: Processor) {
         let shared = self.parts.shared.clone();
         let mut stores = Stores::new(processor, shared.ordered.as_ref());
-        let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {
             self.tick(now);
-            let worked = self.turn(&mut stores, &mut events, now);
+            let worked = self.turn(&mut stores, now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
             }
             if worked && !self.is_stuck() {
-                spin_until = now + SPIN;
+                spin_until = now + SPIN_TIME;
             } else if now < spin_until {
                 // Whoever else wants this core, perhaps the client, has it.
                 std::thread::yield_now();
             } else if !stores.rest() {
-                self.sleep(&mut events);
+                self.sleep(now);
                 now = Instant::now();
                 // Another turn at once, and another while only if that one finds something.
-                spin_until = if self.is_stuck() { now } else { now + SPIN };
+                spin_until = if self.is_stuck() { now } else { now + SPIN_TIME };
             }
         }
     }
 
     /// Does everything that can be done at once; answers whether that was anything.
-    fn turn(&mut self, stores: &mut Stores<'_>, events: &mut Vec<epoll::Event>, now: Instant) -> bool {
-        self.poll(events, Some(Duration::ZERO));
-        self.adopt();
+    fn turn(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
+        self.poll(now);
+        self.adopt(now);
         self.receive();
         let worked = self.has_work() || self.may_retry(now);
         if worked {
@@ -255,47 +245,43 @@ impl Shard {
         !can_go_on && !self.has_more_answers && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 
-    /// Asks epoll what has happened, and waits for it no longer than `timeout`.
-    fn poll(&mut self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
-        let timeout =
-            timeout.map(|time| Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() });
-        events.clear();
-        // An interrupted wait is one in which nothing has happened.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref());
-        for event in events.iter() {
-            let (word, flags) = (event.data.u64(), event.flags);
-            match word {
-                WAKER_WORD => {}
-                NATIVE_WORD => self.accept(Door::Native),
-                RESP_WORD => self.accept(Door::Resp),
-                word => {
-                    let token = Token::from_u64(word);
-                    let Some(connection) = self.connections.get_mut(token) else { continue };
-                    let over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-                    let finished = flags.contains(EventFlags::RDHUP) || over;
-                    let readable = flags.contains(EventFlags::IN) || finished;
-                    connection.notice(readable, flags.contains(EventFlags::OUT) || over, finished, over);
-                    self.queue(token);
-                }
+    /// Takes what has happened since the last call.
+    fn poll(&mut self, now: Instant) {
+        if !self.poller.has_events() {
+            self.poller.wait(Some(Duration::ZERO));
+        }
+        while let Some((source, event)) = self.poller.next_event() {
+            match source {
+                Source::Waker => {}
+                Source::Listener(door) => self.accept(door, now),
+                Source::Connection(token) => self.on_event(token, event),
             }
+        }
+    }
+
+    /// Tells a connection what has become possible at its transport.
+    fn on_event(&mut self, token: Token, event: Event) {
+        if let Some(connection) = self.connections.connection_mut(token) {
+            connection.on_event(event);
+            self.queue(token);
         }
     }
 
     /// Drops a connection.
     fn close(&mut self, token: Token) {
-        if let Some(mut connection) = self.connections.remove(token) {
-            connection.leave(&mut self.purse);
-            self.parts.shared.leave(connection.number);
+        if let Some(mut endpoint) = self.connections.remove(token) {
+            endpoint.connection.leave(&mut self.purse);
+            self.parts.shared.leave(endpoint.connection.number);
         }
     }
 
     /// Puts a connection into the queue, once.
     fn queue(&mut self, token: Token) {
-        if let Some(connection) = self.connections.get_mut(token)
-            && !connection.queued
+        if let Some(endpoint) = self.connections.get_mut(token)
+            && !endpoint.is_queued
         {
-            connection.queued = true;
-            connection.waits_since.get_or_insert(self.turns);
+            endpoint.is_queued = true;
+            endpoint.waits_since.get_or_insert(self.turns);
             self.ready.push_back(token);
         }
     }
@@ -307,15 +293,15 @@ impl Shard {
             for token in std::mem::take(&mut self.lingering) {
                 let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
                 let next = match self.connections.get_mut(token) {
-                    Some(connection) => connection.write(&[], true, metrics, now, &mut self.purse),
+                    Some(endpoint) => endpoint.flush(metrics, now, &mut self.purse),
                     None => continue,
                 };
-                if let Next::Linger(_) = next { self.lingering.push(token) } else { self.close(token) }
+                if next == Next::Drain { self.lingering.push(token) } else { self.close(token) }
             }
             self.scan_memory(now);
         }
         if let Some(listeners) = &mut self.parts.listeners
-            && let Err(error) = listeners.resume(&self.epoll, now, door_word)
+            && let Err(error) = listeners.resume(&self.poller, now)
         {
             tracing::warn!(%error, "cannot listen again");
         }
@@ -328,13 +314,13 @@ impl Shard {
     /// much time has passed, the end of all connections.
     fn stop(&mut self, now: Instant) {
         let Some(until) = self.stop_until else {
-            self.stop_until = Some(now + FLUSH);
+            self.stop_until = Some(now + FLUSH_TIME);
             self.parts.listeners = None;
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
-                if let Some(connection) = self.connections.get_mut(token) {
+                if let Some(endpoint) = self.connections.get_mut(token) {
                     let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-                    connection.end_input(metrics, now, &mut self.purse);
+                    endpoint.end_input(metrics, now, &mut self.purse);
                 }
                 self.queue(token);
             }
@@ -361,31 +347,24 @@ impl Shard {
         self.finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
     }
 
-    /// Sleeps until something happens.
-    fn sleep(&mut self, events: &mut Vec<epoll::Event>) {
+    /// Sleeps until something happens. The next turn takes it.
+    fn sleep(&mut self, now: Instant) {
         self.parts.waker.will_sleep();
-        self.adopt();
+        self.adopt(now);
         self.receive();
         self.metrics().publish_memory(&self.purse);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {
-            self.poll(events, Some(NAP));
+            self.poller.wait(Some(NAP));
         } else if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.lingering.is_empty() || self.watches_memory();
-            self.poll(events, ticking.then_some(TICK));
+            self.poller.wait(ticking.then_some(TICK));
         }
         self.parts.waker.awake();
     }
 
     fn metrics(&self) -> &Metrics {
         self.parts.shared.metrics(usize::from(self.parts.index))
-    }
-}
-
-fn door_word(door: Door) -> u64 {
-    match door {
-        Door::Native => NATIVE_WORD,
-        Door::Resp => RESP_WORD,
     }
 }

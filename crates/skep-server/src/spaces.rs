@@ -16,8 +16,7 @@ use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-/// Bytes of large values that the answers of a space to a batch may take, and one value more.
-const REPLY_BUDGET: usize = 1 << 20;
+use crate::limits::REPLY_BUDGET;
 
 /// The store that an operation is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +139,9 @@ pub(crate) struct SpaceReplies {
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
     deferred_puts: Vec<bool>,
+    /// Each two replies of the hash space are swapped: a test must find that.
+    #[cfg(test)]
+    are_swapped: bool,
 }
 
 impl SpaceReplies {
@@ -153,6 +155,8 @@ impl SpaceReplies {
             ordered_deferred: 0,
             #[cfg(test)]
             deferred_puts: Vec::new(),
+            #[cfg(test)]
+            are_swapped: false,
         }
     }
 
@@ -175,10 +179,22 @@ impl SpaceReplies {
     #[inline]
     pub(crate) fn get(&self, place: Place) -> Reply<'_> {
         let index = place.index as usize;
+        #[cfg(test)]
+        if self.are_swapped && place.space == Space::Hash {
+            return self.swapped(index);
+        }
         match place.space {
             Space::Hash => self.hash.get(index),
             Space::Ordered => self.ordered.get(index),
         }
+    }
+
+    /// Returns the reply to the operation of the hash space after or before this one, if both are done.
+    #[cfg(test)]
+    fn swapped(&self, index: usize) -> Reply<'_> {
+        let other = index ^ 1;
+        let is_done = |index| index < self.hash.len() && !self.hash.is_deferred(index);
+        self.hash.get(if is_done(index) && is_done(other) { other } else { index })
     }
 
     /// Whether operations of this place's space are to be submitted again.
@@ -213,6 +229,9 @@ pub(crate) struct Stores<'s> {
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
     #[cfg(test)]
     pub(crate) defers_puts: bool,
+    /// Swaps replies, for the control of the simulation.
+    #[cfg(test)]
+    pub(crate) swaps_replies: bool,
 }
 
 impl<'s> Stores<'s> {
@@ -225,6 +244,8 @@ impl<'s> Stores<'s> {
             holds_garbage: false,
             #[cfg(test)]
             defers_puts: false,
+            #[cfg(test)]
+            swaps_replies: false,
         }
     }
 
@@ -238,11 +259,13 @@ impl<'s> Stores<'s> {
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
         let mut done = 0;
         #[cfg(test)]
-        if self.defers_puts {
-            return self.execute_without_puts(batch, replies);
+        {
+            replies.are_swapped = self.swaps_replies;
+            if self.defers_puts {
+                return self.execute_without_puts(batch, replies);
+            }
+            replies.deferred_puts.clear();
         }
-        #[cfg(test)]
-        replies.deferred_puts.clear();
         if !batch.hash.is_empty() {
             self.hash.execute(&batch.hash, &mut replies.hash);
             replies.hash_deferred = replies.hash.deferred_count();

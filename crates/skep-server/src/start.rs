@@ -21,6 +21,12 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
+    /// Refuses a step, the first one by 1.
+    #[cfg(test)]
+    pub(crate) fn refusing(step: usize) -> Steps {
+        Steps { taken: 0, refused: Some(step) }
+    }
+
     /// Takes a step; `refusal` makes the error of the start from that of the system.
     pub(crate) fn take<T, E: Into<io::Error>>(
         &mut self,
@@ -123,7 +129,7 @@ mod tests {
         };
         let mut refusals = Vec::new();
         let server = loop {
-            let steps = Steps { refused: Some(refusals.len() + 1), ..Steps::default() };
+            let steps = Steps::refusing(refusals.len() + 1);
             match Server::start_in_steps(settings, steps) {
                 Ok(server) => break server,
                 Err(error) => refusals.push(error.to_string()),

@@ -7,9 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::cores::pin_to;
-
-/// File descriptors that are no connections.
-const OTHER_DESCRIPTORS: usize = 100;
+use crate::limits::OTHER_DESCRIPTORS;
 
 /// Ends the process when its thread panics: a shard that is gone would leave its clients, and the other shards,
 /// waiting for ever.

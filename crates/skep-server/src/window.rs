@@ -30,20 +30,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The smallest window: what a processor has under way at a time. Below it, batches lose what they are for.
-pub(crate) const LIMIT_MIN: usize = 256;
-/// The largest window. More would not make batches faster.
-const LIMIT_MAX: usize = 4096;
-/// A connection has this part of the window at most.
-const SHARE: usize = 4;
-/// The window changes by this part of it at a time.
-const STEP: usize = 8;
-/// The running average takes over this part of what is new.
-const GAIN: u32 = 4;
-/// What the delays are judged by when there is no bound.
-const GOAL: Duration = Duration::from_millis(100);
-/// Turns whose median prices an operation.
-const COST_COUNT: usize = 15;
+use crate::limits::{COST_COUNT, DELAY_GAIN, DELAY_GOAL, WINDOW_MAX, WINDOW_MIN, WINDOW_PART, WINDOW_STEP};
 
 /// The window of a shard.
 #[derive(Debug)]
@@ -72,8 +59,8 @@ impl Window {
     pub(crate) fn new(bound: Option<Duration>, now: Instant) -> Window {
         Window {
             bound,
-            goal: bound.unwrap_or(GOAL),
-            limit: LIMIT_MAX,
+            goal: bound.unwrap_or(DELAY_GOAL),
+            limit: WINDOW_MAX,
             in_flight: 0,
             delay: None,
             delay_min: Duration::MAX,
@@ -111,12 +98,12 @@ impl Window {
             return;
         }
         let mean = self.delay_sum.div_f64(self.answered as f64);
-        let delay = self.delay.map_or(mean, |delay| delay - delay / GAIN + mean / GAIN);
+        let delay = self.delay.map_or(mean, |delay| delay - delay / DELAY_GAIN + mean / DELAY_GAIN);
         let queueing = delay.saturating_sub(self.delay_min);
         if queueing < self.goal / 32 {
-            self.limit = (self.limit + self.limit / STEP).min(LIMIT_MAX);
+            self.limit = (self.limit + self.limit / WINDOW_STEP).min(WINDOW_MAX);
         } else if queueing > self.goal / 16 {
-            self.limit = (self.limit - self.limit / STEP).max(LIMIT_MIN);
+            self.limit = (self.limit - self.limit / WINDOW_STEP).max(WINDOW_MIN);
         }
         self.delay = Some(delay);
         (self.since, self.answered, self.delay_sum) = (now, 0, Duration::ZERO);
@@ -139,7 +126,7 @@ impl Window {
 
     /// What one connection may read at a time, and may submit in a turn, in operations.
     pub(crate) fn share(&self) -> usize {
-        self.limit / SHARE
+        self.limit / WINDOW_PART
     }
 
     /// A turn that carried out so many operations took so long.
@@ -180,7 +167,7 @@ impl Window {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{LIMIT_MAX, LIMIT_MIN, Window};
+    use super::{WINDOW_MAX, WINDOW_MIN, Window};
 
     const BOUND: Duration = Duration::from_millis(100);
 
@@ -198,7 +185,7 @@ mod tests {
             window.answered(count as u64, read_at, *now);
             window.adjust(*now);
             window.returned(count);
-            assert!((LIMIT_MIN..=LIMIT_MAX).contains(&window.limit()));
+            assert!((WINDOW_MIN..=WINDOW_MAX).contains(&window.limit()));
         }
         delay
     }
@@ -232,15 +219,15 @@ mod tests {
         let mut now = Instant::now();
         let mut window = Window::new(Some(BOUND), now);
         overload(&mut window, &mut now, 100, Duration::from_nanos(100));
-        assert_eq!(window.limit(), LIMIT_MAX, "cheap operations are not held back");
+        assert_eq!(window.limit(), WINDOW_MAX, "cheap operations are not held back");
         let dear = Duration::from_micros(20);
         let begun = now;
         while overload(&mut window, &mut now, 1, dear) > BOUND / 16 {}
         assert!(now - begun < Duration::from_secs(1), "{:?}", now - begun);
         overload(&mut window, &mut now, 100, Duration::from_millis(1));
-        assert_eq!(window.limit(), LIMIT_MIN);
+        assert_eq!(window.limit(), WINDOW_MIN);
         idle(&mut window, &mut now, 100);
-        assert_eq!(window.limit(), LIMIT_MAX, "it grows when nothing queues");
+        assert_eq!(window.limit(), WINDOW_MAX, "it grows when nothing queues");
     }
 
     #[test]

@@ -5,12 +5,8 @@ use std::fmt::Write;
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, excerpt, unknown_subcommand, wrong_argument_count};
+use crate::limits::{CLIENT_LIST_SIZE_MAX, CLIENTS_COPIED_MAX};
 use crate::shared::{Client, Shared};
-
-/// Most bytes of a list of connections: a request of a few bytes must not take much memory.
-const LIST_SIZE_MAX: usize = 256 << 10;
-/// Connections that are copied while the lock is held.
-const LISTED_AT_ONCE: usize = 32;
 
 const HELP: [&str; 9] = [
     "CLIENT <subcommand> [<arg> ...]. Subcommands are:",
@@ -81,18 +77,18 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
     Ok(())
 }
 
-/// Describes the connections, the oldest first, in whole lines of at most [`LIST_SIZE_MAX`] bytes together. Other threads
+/// Describes the connections, the oldest first, in whole lines of at most [`CLIENT_LIST_SIZE_MAX`] bytes together. Other threads
 /// that connect or close wait for a few copies only: the text is made while the lock is not held.
 fn list(shared: &Shared) -> String {
     let mut text = String::new();
     let mut next = 0;
     loop {
-        let clients = shared.clients_from(next, LISTED_AT_ONCE);
+        let clients = shared.clients_from(next, CLIENTS_COPIED_MAX);
         let Some((last, _)) = clients.last() else { return text };
         next = last + 1;
         for (number, client) in &clients {
             let line = describe(*number, client);
-            if text.len() + line.len() > LIST_SIZE_MAX {
+            if text.len() + line.len() > CLIENT_LIST_SIZE_MAX {
                 return text;
             }
             text += &line;

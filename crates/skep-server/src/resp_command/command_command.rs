@@ -4,9 +4,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::table::{COMMANDS, CommandInfo, CommandName};
 use super::{Arguments, unknown_subcommand, wrong_argument_count};
-
-/// Most commands that are described at a time: a description is far longer than a name.
-const NAMES_MAX: usize = 1000;
+use crate::limits::COMMAND_NAMES_MAX;
 
 /// Runs a subcommand; without one, describes all commands.
 pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Result<(), String> {
@@ -32,7 +30,7 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Res
                 writer.bulk(info.name.as_bytes());
             }
         }
-        "info" | "docs" if arguments.count() > 2 + NAMES_MAX => {
+        "info" | "docs" if arguments.count() > 2 + COMMAND_NAMES_MAX => {
             return Err(wrong_argument_count(&format!("command|{subcommand}")));
         }
         "info" => {

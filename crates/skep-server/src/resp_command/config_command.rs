@@ -3,11 +3,8 @@
 use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 
 use super::{Arguments, unknown_subcommand, wrong_argument_count};
+use crate::limits::{PATTERN_SIZE_MAX, PATTERNS_MAX};
 use crate::shared::Shared;
-
-/// Longer patterns match nothing, and more are refused: no client needs them, and the time that they take grows with both.
-const PATTERN_SIZE_MAX: usize = 64;
-const PATTERNS_MAX: usize = 32;
 
 /// Runs a subcommand.
 pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared: &Shared) -> Result<(), String> {

@@ -27,6 +27,7 @@ use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
+use crate::limits::{COSTLY_REPLY_SIZE, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX, SMALL_REPLIES_SIZE_MAX};
 use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
 use key_command::KeyCommand;
@@ -35,15 +36,6 @@ use table::CommandName;
 
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
-
-/// Bytes of small replies of the server that a connection may encode in a turn whose room is used up.
-const SMALL_REPLIES_SIZE_MAX: usize = 1 << 10;
-/// A costly reply counts as this many bytes more than it has, for each argument: it takes time to make.
-const COSTLY_REPLY_SIZE: usize = 1 << 10;
-/// Most arguments of a command that the server replies to itself: its time grows with them, and it is done in one turn.
-const SERVER_ARGUMENTS_MAX: usize = 1024;
-/// Arguments of more bytes than this are costly to return.
-const SMALL_ARGUMENT_SIZE_MAX: usize = 256;
 
 /// What commands that the server answers may look at and change.
 pub(crate) struct Context<'a> {

@@ -14,9 +14,7 @@ use std::ops::Range;
 use skep_core::function::{Element, ParseError};
 
 use super::Arguments;
-
-/// What a number counts for beside its text, in bytes: the framing of an argument, and the work of converting it.
-const NUMBER_SIZE: usize = 16;
+use crate::limits::OPERAND_WORK;
 
 /// The operands of the commands of a chunk.
 #[derive(Debug, Default)]
@@ -76,7 +74,7 @@ impl Operands {
         {
             let part = range.start..range.end.min(range.start + left);
             for index in part.clone() {
-                size += arguments.get(index).len() + NUMBER_SIZE;
+                size += arguments.get(index).len() + OPERAND_WORK;
                 if let Err(error) = element.parse(&arguments.text(index), &mut self.bytes) {
                     let hint = if error == ParseError::NotANumber { hint } else { "" };
                     let text = super::excerpt(arguments.get(index), 128);

@@ -1,111 +1,111 @@
 //! How a connection comes to its shard.
 //!
 //! ```text
-//!   listener ─▶ accept ─▶ hand over ─▶ adopt ─▶ take: epoll knows it, it stands in the queue
+//!   listener ─▶ accept ─▶ hand over ─▶ adopt ─▶ take: the poller knows it, and it is in the queue
 //!   hello ────▶ greet ───────┘
 //! ```
 //!
-//! The first shard accepts for all. A RESP connection goes to each shard in turn; a native one goes where its hello
-//! says, with what has arrived behind it.
+//! The first shard accepts for all. RESP connections go to the shards in rotation. A native one goes where its hello says,
+//! with the bytes that arrived after it.
 
-use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
 
 use super::Shard;
 use crate::chunk::Chunk;
-use crate::connection::{Connection, addresses};
+use crate::connection::Connection;
 use crate::connections::Token;
+use crate::endpoint::Endpoint;
 use crate::listen::Door;
 use crate::resp_chunk::RespChunk;
+use crate::transport::Transport;
+use crate::transport::poller::Source;
+use crate::transport::tcp::Tcp;
 
 impl Shard {
     /// Accepts connections.
-    pub(super) fn accept(&mut self, door: Door) {
+    pub(super) fn accept(&mut self, door: Door, now: Instant) {
         let Some(mut listeners) = self.parts.listeners.take() else { return };
-        let mut streams = Vec::new();
-        listeners.accept(&self.epoll, door, |stream| streams.push(stream));
+        let mut accepted = Vec::new();
+        listeners.accept(&self.poller, door, now, |tcp| accepted.push(tcp));
         self.parts.listeners = Some(listeners);
-        for stream in streams {
-            self.welcome_stream(stream, door);
+        for tcp in accepted {
+            self.welcome_socket(tcp, door, now);
         }
     }
 
     /// Gives an accepted connection to the shard where it begins.
-    fn welcome_stream(&mut self, stream: TcpStream, door: Door) {
+    fn welcome_socket(&mut self, tcp: Tcp, door: Door, now: Instant) {
         let shared = &self.parts.shared;
         if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
             if door == Door::Resp {
                 // The socket is new: this fits, or the peer is gone.
-                let _ = std::io::Write::write(&mut &stream, b"-ERR max number of clients reached\r\n");
+                let _ = tcp.write(b"-ERR max number of clients reached\r\n");
             }
             return;
         }
-        let Ok((address, local_address)) = addresses(&stream) else { return };
+        let Ok((address, local_address)) = tcp.addresses() else { return };
         let (protocol, chunk, shard) = match door {
             Door::Native => (0, Chunk::Hello, self.parts.index),
             Door::Resp => (2, Chunk::Resp(RespChunk::new(shared.spaces())), shared.any_shard()),
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);
-        self.hand_over(Box::new(Connection::new(stream, number, chunk)), shard);
+        let endpoint = Endpoint::new(Connection::new(number, chunk, now), Transport::Tcp(tcp));
+        self.hand_over(Box::new(endpoint), shard, now);
     }
 
     /// Gives a connection to a shard.
-    fn hand_over(&mut self, connection: Box<Connection>, shard: u16) {
+    fn hand_over(&mut self, mut endpoint: Box<Endpoint>, shard: u16, now: Instant) {
         if shard == self.parts.index {
-            self.take(connection);
+            self.take(endpoint, now);
             return;
         }
-        let mut connection = connection;
-        connection.leave(&mut self.purse);
+        endpoint.connection.leave(&mut self.purse);
         let handover = &self.parts.handovers[usize::from(shard)];
-        match handover.sender.send(connection) {
+        match handover.sender.send(endpoint) {
             Ok(()) => handover.waker.wake(),
-            Err(refused) => self.parts.shared.leave(refused.0.number),
+            Err(refused) => self.parts.shared.leave(refused.0.connection.number),
         }
     }
 
     /// Takes the connections that other shards hand over.
-    pub(super) fn adopt(&mut self) {
-        while let Ok(connection) = self.parts.adopted.try_recv() {
-            self.take(connection);
+    pub(super) fn adopt(&mut self, now: Instant) {
+        while let Ok(endpoint) = self.parts.adopted.try_recv() {
+            self.take(endpoint, now);
         }
     }
 
     /// Makes a connection one of this shard's.
-    fn take(&mut self, connection: Box<Connection>) {
-        let number = connection.number;
-        let token = self.connections.insert(connection);
-        let Some(connection) = self.connections.get_mut(token) else { return };
+    fn take(&mut self, mut endpoint: Box<Endpoint>, now: Instant) {
+        let number = endpoint.connection.number;
         // It may have waited in another shard, which counts turns of its own.
-        connection.waits_since = None;
-        connection.waits_for_memory = false;
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        if epoll::add(&self.epoll, connection.stream(), EventData::new_u64(token.to_u64()), flags).is_err() {
+        (endpoint.is_queued, endpoint.waits_since, endpoint.waits_for_memory) = (false, None, false);
+        let token = self.connections.insert(endpoint);
+        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        if endpoint.transport.register(&self.poller, Source::Connection(token)).is_err() {
             self.connections.remove(token);
             self.parts.shared.leave(number);
             return;
         }
-        connection.settle(&mut self.purse);
+        endpoint.connection.settle(&mut self.purse);
         if self.stop_until.is_some() {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-            connection.end_input(metrics, Instant::now(), &mut self.purse);
+            endpoint.end_input(metrics, now, &mut self.purse);
         }
         self.queue(token);
     }
 
-    /// Answers the hello of a native connection; answers whether that moved it to another shard.
-    pub(super) fn greet(&mut self, token: Token, hello: &Hello) -> bool {
+    /// Replies to the hello of a native connection. Returns true if that moved it to another shard.
+    pub(super) fn greet(&mut self, token: Token, hello: &Hello, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard_count = shared.settings.shards;
         let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
-        let Some(connection) = self.connections.get_mut(token) else { return true };
-        connection.welcome(
+        let Some(endpoint) = self.connections.get_mut(token) else { return true };
+        endpoint.connection.welcome(
             &Welcome {
                 shard_count,
                 shard,
@@ -118,10 +118,9 @@ impl Shard {
             // The next turn decodes what came with the hello.
             return false;
         }
-        // The only failure is a socket that is not registered.
-        let _ = epoll::delete(&self.epoll, connection.stream());
-        if let Some(connection) = self.connections.remove(token) {
-            self.hand_over(connection, shard);
+        endpoint.transport.deregister(&self.poller);
+        if let Some(endpoint) = self.connections.remove(token) {
+            self.hand_over(endpoint, shard, now);
         }
         true
     }

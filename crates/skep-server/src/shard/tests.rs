@@ -4,25 +4,25 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
-use skep_store::processor::Processor;
 use skep_wire::native::{ReplyFrame, RequestFrameWriter, WireError};
 use skep_wire::partition::Partition;
 
-use super::{EVENTS_MAX, Handover, Parts, Shard, TICK};
+use super::driven::{Driven, driven_shards};
 use crate::chunk::Chunk;
 use crate::connection::Connection;
 use crate::delays::DelayCounts;
-use crate::exchange::connect_shards;
+use crate::endpoint::Endpoint;
+use crate::limits::TICK;
 use crate::native_chunk::NativeChunk;
 use crate::resp_chunk::RespChunk;
 use crate::settings::ServerSettings;
 use crate::shared::Shared;
-use crate::spaces::Stores;
 use crate::start::Steps;
+use crate::transport::Transport;
+use crate::transport::tcp::Tcp;
 
 mod memory;
 mod parcels;
@@ -30,17 +30,10 @@ mod server_replies;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// A shard and what it takes to drive it.
-struct Driven {
-    shard: Shard,
-    stores: Stores<'static>,
-    events: Vec<rustix::event::epoll::Event>,
-}
-
 /// Shards without threads, a clock and a listener for their clients.
 struct Bench {
     shared: Arc<Shared>,
-    shards: Vec<Driven>,
+    shards: Vec<Driven<'static>>,
     listener: TcpListener,
     now: Instant,
     /// What a turn takes, and what it takes more for each operation.
@@ -52,35 +45,12 @@ impl Bench {
     fn new(shards: u16, settings: &ServerSettings) -> Bench {
         let settings =
             ServerSettings { shards, ordered_memory: 0, memory: u64::from(shards) * (32 << 20), ..settings.clone() };
-        let shared = Arc::new(Shared::new(settings, None, 1, 2));
-        let rings = connect_shards(usize::from(shards), &mut Steps::default()).unwrap();
-        let (handovers, adopted): (Vec<_>, Vec<_>) = rings
-            .iter()
-            .map(|(waker, _)| {
-                let (sender, receiver) = channel();
-                (Handover { sender, waker: waker.clone() }, receiver)
-            })
-            .unzip();
-        let shards = (0..shards)
-            .zip(rings.into_iter().zip(adopted))
-            .map(|(index, ((waker, peers), adopted))| {
-                let processor = Processor::new(&shared.settings.store(u64::from(index))).unwrap();
-                let parts = Parts {
-                    index,
-                    shared: shared.clone(),
-                    partition: Partition::new(shared.partition_seed, shared.settings.shards),
-                    listeners: None,
-                    waker,
-                    peers,
-                    adopted,
-                    handovers: handovers.clone(),
-                };
-                let shard = Shard::new(parts, &processor.statistics(), &mut Steps::default()).unwrap();
-                Driven { shard, stores: Stores::new(processor, None), events: Vec::with_capacity(EVENTS_MAX) }
-            })
-            .collect();
+        // For the shards, which borrow from it: they live as long as the process of the test.
+        let shared: &'static Arc<Shared> = Box::leak(Box::new(Arc::new(Shared::new(settings, None, 1, 2))));
+        let now = Instant::now();
+        let shards = driven_shards(shared, now, &mut Steps::default()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Bench { shared, shards, listener, now: Instant::now(), turn_cost: MICROSECOND, cost: MICROSECOND }
+        Bench { shared: shared.clone(), shards, listener, now, turn_cost: MICROSECOND, cost: MICROSECOND }
     }
 
     fn connect(&mut self, shard: usize, chunk: Chunk) -> Client {
@@ -91,8 +61,8 @@ impl Bench {
         accepted.set_nonblocking(true).unwrap();
         accepted.set_nodelay(true).unwrap();
         let number = self.shared.enter(address, address, 2);
-        let handover = self.shards[shard].shard.parts.handovers[shard].clone();
-        handover.sender.send(Box::new(Connection::new(accepted, number, chunk))).unwrap();
+        let endpoint = Endpoint::new(Connection::new(number, chunk, self.now), Transport::Tcp(Tcp::new(accepted)));
+        self.shards[shard].hand_over(endpoint);
         Client { stream, received: Vec::new() }
     }
 
@@ -108,14 +78,14 @@ impl Bench {
 
     /// Lets a shard make a turn, which takes its time. Returns false if the shard found nothing to do.
     fn turn(&mut self, shard: usize) -> bool {
-        let Driven { shard, stores, events } = &mut self.shards[shard];
-        let worked = shard.turn(stores, events, self.now);
-        if worked {
-            let spent = self.turn_cost + self.cost * u32::try_from(shard.executed).unwrap();
+        let driven = &mut self.shards[shard];
+        let executed = driven.turn(self.now);
+        if let Some(executed) = executed {
+            let spent = self.turn_cost + self.cost * u32::try_from(executed).unwrap();
             self.now += spent;
-            shard.measure(self.now, spent);
+            driven.measure(self.now, spent);
         }
-        worked
+        executed.is_some()
     }
 
     /// Lets all shards make a turn. If none has anything to do, the next tick comes.
@@ -123,7 +93,7 @@ impl Bench {
         let worked: Vec<bool> = (0..self.shards.len()).map(|shard| self.turn(shard)).collect();
         if !worked.contains(&true) {
             self.now += TICK;
-            self.shards.iter_mut().for_each(|driven| driven.shard.tick(self.now));
+            self.shards.iter_mut().for_each(|driven| driven.tick(self.now));
         }
     }
 
@@ -402,10 +372,10 @@ fn operations_without_memory_leave_the_turns_to_others() {
         let mut reader = bench.resp(0);
         for _ in 0..20 {
             (0..5).for_each(|_| _ = bench.turn(0));
-            let Driven { shard, events, .. } = &mut bench.shards[0];
+            let Driven { shard, .. } = &mut bench.shards[0];
             assert!(shard.is_stuck());
             // Nothing wakes it.
-            shard.sleep(events);
+            shard.sleep(bench.now);
             bench.send(&mut reader, &command(&[b"GET", b"missing"]));
             let turns = bench.turns_until(&mut reader, 5, 1000);
             assert!(turns <= 2, "{turns} turns beside {count}");

@@ -33,29 +33,18 @@ use std::time::{Duration, Instant};
 use skep_core::operation::{KEY_SIZE_MAX, Reply};
 use skep_wire::native::WireError;
 
-use super::{ENCODED_KEPT_MAX, NAP, Parts, Shard};
+use super::{Parts, Shard};
 use crate::batch::Answer;
 use crate::connection::Next;
 use crate::connections::Token;
+use crate::endpoint::Endpoint;
 use crate::exchange::{Parcel, Peer, Shortage};
+use crate::limits::{
+    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_SIZE_MAX,
+};
 use crate::resp_command::Context;
 use crate::round::{Run, Slot, push_run};
 use crate::spaces::{Place, Space, SpaceRequests, Stores};
-use crate::window::LIMIT_MIN;
-
-/// Bytes that a turn reads and decodes, submits, and writes, before it leaves the rest to the next one.
-pub(super) const TURN_SIZE_MAX: usize = 2 << 20;
-
-/// Operations of a connection in a batch while nearly nothing is free. The reply of one is not kept after a deferred one.
-const SHORT_OPERATIONS_MAX: usize = 1;
-
-/// Postponed connections that are tried in a turn, and returned ones; the part of a turn's operations that postponed ones
-/// may have besides, and of its bytes that both may use up before connections from the queue.
-const RESUMED_MAX: usize = 64;
-const RESUMED_PART: usize = 4;
-
-/// Stuck connections that are tried in a turn.
-const STUCK_MAX: usize = LIMIT_MIN;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -130,11 +119,11 @@ impl Shard {
         self.purse.ledger().settle_batch(parcel.counted, 0);
         let (token, shortage) = (parcel.connection, parcel.shortage);
         let mut waits_for_store = false;
-        if let Some(connection) = self.connections.get_mut(token) {
+        if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &parcel.answers);
             connection.settle(&mut self.purse);
-            waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !connection.queued;
-            connection.queued |= waits_for_store;
+            waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !*is_queued;
+            *is_queued |= waits_for_store;
         }
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.put_back(parcel);
@@ -190,20 +179,20 @@ impl Shard {
     fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        let Some(connection) = self.connections.get_mut(token) else { return (0, 0) };
-        connection.queued = false;
-        connection.retry(&self.purse);
+        let Some(endpoint) = self.connections.get_mut(token) else { return (0, 0) };
+        endpoint.is_queued = false;
+        endpoint.connection.retry(&self.purse);
         if self.purse.is_exhausted() {
             // Without empty buffers its share may cover what it does next.
-            connection.release(&mut self.purse);
+            endpoint.connection.release(&mut self.purse);
         }
-        connection.read(metrics, share, now, &mut self.purse);
-        if let Some(hello) = connection.decode(metrics, &mut self.purse)
-            && self.greet(token, &hello)
+        endpoint.read(metrics, share, now, &mut self.purse);
+        if let Some(hello) = endpoint.connection.decode(metrics, &mut self.purse)
+            && self.greet(token, &hello, now)
         {
             return (1, 0);
         }
-        let Some(connection) = self.connections.get_mut(token) else { return (1, 0) };
+        let Some(connection) = self.connections.connection_mut(token) else { return (1, 0) };
         connection.settle(&mut self.purse);
         let is_waiting = connection.wants_submission();
         self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_waiting, goes_on: false });
@@ -248,7 +237,7 @@ impl Shard {
         // Also if another shard's reserve is in use, and not this one's.
         let is_low = purse.is_low();
         for arrival in inbox.iter_mut() {
-            arrival.is_refused = is_low && arrival.parcel.requests.len() > SHORT_OPERATIONS_MAX;
+            arrival.is_refused = is_low && arrival.parcel.requests.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
         }
         let mut arrivals = inbox.iter_mut().filter(|arrival| !arrival.is_refused);
         let mut requests = std::mem::take(&mut self.requests).recycle();
@@ -259,7 +248,7 @@ impl Shard {
         let share = window.share();
         let mut size = 0;
         for (place, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
-            let Some(connection) = connections.get(submission.token) else { continue };
+            let Some(connection) = connections.connection(submission.token) else { continue };
             let size_max = if place < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
             if size >= size_max || connection.is_held_back(purse) {
                 // It is the first of the next turn.
@@ -269,8 +258,8 @@ impl Shard {
             let start = places.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
-            let count_max = connection.submission_max(if is_low { SHORT_OPERATIONS_MAX } else { share });
-            size += connection.visit(count_max, size_max - size, is_late, |space, operation| {
+            let count_max = connection.submission_max(if is_low { OPERATIONS_WITHOUT_MEMORY_MAX } else { share });
+            size += connection.for_each_operation(count_max, size_max - size, is_late, |space, operation| {
                 let request = match operation {
                     Ok(request) => request,
                     Err(error) => {
@@ -393,7 +382,8 @@ impl Shard {
             }
             let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
             let places = places.clone();
-            let Some(connection) = self.connections.get_mut(token) else { continue };
+            let Some(endpoint) = self.connections.get_mut(token) else { continue };
+            let connection = &mut endpoint.connection;
             let done = match places.is_empty() {
                 true => 0,
                 false => {
@@ -419,12 +409,13 @@ impl Shard {
             turn_room = context.turn_room;
             let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
-            let next = connection.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.purse);
+            let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.purse);
             self.encoded.clear();
+            let Endpoint { connection, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
             let is_postponed = context.is_postponed && next == Next::Work;
             let is_deferred = is_waiting && done == 0 && next == Next::Work || is_postponed;
-            if !is_deferred && let Some(since) = connection.waits_since.take() {
+            if !is_deferred && let Some(since) = waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
             let is_late = next == Next::Work && self.stop_until.is_none() && {
@@ -433,31 +424,31 @@ impl Shard {
             };
             match next {
                 Next::Work if is_postponed => {
-                    connection.queued = true;
+                    *is_queued = true;
                     // Before those that were postponed after it.
                     self.postponed.insert(if is_first_again { postponed_again } else { self.postponed.len() }, token);
                     postponed_again += usize::from(is_first_again);
                 }
                 Next::Work if is_late && connection.may_be_refused() => {
-                    connection.queued = true;
+                    *is_queued = true;
                     self.ready.push_front(token);
                 }
                 // There is no place for what is sent again.
                 Next::Work if is_deferred && connection.is_returned() => {
-                    connection.queued = true;
+                    *is_queued = true;
                     self.returned.insert(returned_again, token);
                     returned_again += 1;
                 }
                 Next::Work if is_deferred && (places.is_empty() || has_progress) => self.queue(token),
                 Next::Work if is_deferred => {
-                    connection.queued = true;
+                    *is_queued = true;
                     self.stuck.push_back(token);
                 }
                 Next::Work => self.batch[index].goes_on = true,
                 Next::Wait => {}
                 Next::Starve => self.starve(token),
-                Next::Linger(_) if self.lingering.contains(&token) => {}
-                Next::Linger(_) => self.lingering.push(token),
+                Next::Drain if self.lingering.contains(&token) => {}
+                Next::Drain => self.lingering.push(token),
                 Next::Close => self.close(token),
             }
         }
@@ -467,7 +458,7 @@ impl Shard {
             }
         }
         self.batch.clear();
-        self.encoded.shrink_to(ENCODED_KEPT_MAX);
+        self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
         self.retry_starved();
     }
 

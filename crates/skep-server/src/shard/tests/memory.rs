@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use super::super::{FLUSH, TICK};
 use super::{Bench, Client, Driven, command, long_command};
 use crate::ledger::Purse;
+use crate::limits::{FLUSH_TIME, TICK};
 use crate::settings::ServerSettings;
 
 /// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take nothing, until no
@@ -323,7 +323,7 @@ fn a_server_stops_while_input_buffers_are_full() {
         }
         bench.turn(0);
         bench.now += TICK;
-        assert!(TICK * time <= FLUSH + TICK, "it does not stop");
+        assert!(TICK * time <= FLUSH_TIME + TICK, "it does not stop");
     }
     release_all_memory(other);
 }

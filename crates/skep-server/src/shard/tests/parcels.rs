@@ -2,9 +2,9 @@
 
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
-use super::super::NAP;
 use super::{Bench, Client, MICROSECOND, command, frame, refusals};
 use crate::ledger::Purse;
+use crate::limits::NAP;
 use crate::settings::ServerSettings;
 
 /// More clients than there are places between two shards.

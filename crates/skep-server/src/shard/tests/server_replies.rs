@@ -1,13 +1,13 @@
 //! Replies that the server makes itself, in turns: how much a turn encodes of them, and who waits meanwhile.
 
 use super::{Bench, Client, command, long_command};
+use crate::limits::TURN_SIZE_MAX;
 use crate::settings::ServerSettings;
-use crate::shard::turn::TURN_SIZE_MAX;
 
 /// Bytes of replies that the first shard has encoded.
 fn encoded(bench: &mut Bench) -> u64 {
     let waiting: usize =
-        bench.shards[0].shard.connections.iter_mut().map(|(_, connection)| connection.output_size()).sum();
+        bench.shards[0].shard.connections.iter_mut().map(|(_, endpoint)| endpoint.connection.output_size()).sum();
     bench.shared.metrics(0).output_bytes.get() + waiting as u64
 }
 

@@ -1,0 +1,71 @@
+//! A connection of a shard, joined with the transport that moves its bytes.
+//!
+//! ```text
+//!   transport ── read ──▶ connection ── write ──▶ transport
+//! ```
+//!
+//! The input buffer is lent to the transport, and replies are written from the buffer in which they were encoded, so no byte
+//! is copied between the two.
+
+use std::time::Instant;
+
+use crate::connection::{Connection, Next};
+use crate::ledger::Purse;
+use crate::metrics::Metrics;
+use crate::transport::Transport;
+
+/// A connection with its transport, and where it is in the lists of its shard.
+pub(crate) struct Endpoint {
+    pub(crate) connection: Connection,
+    pub(crate) transport: Transport,
+    /// It is in the queue of its shard.
+    pub(crate) is_queued: bool,
+    /// The turn of its shard since which it has waited, if it waits.
+    pub(crate) waits_since: Option<u64>,
+    /// It is in its shard's list of connections that wait for memory.
+    pub(crate) waits_for_memory: bool,
+}
+
+impl Endpoint {
+    /// Joins a connection with its transport.
+    pub(crate) fn new(connection: Connection, transport: Transport) -> Endpoint {
+        Endpoint { connection, transport, is_queued: false, waits_since: None, waits_for_memory: false }
+    }
+
+    /// Reads if the connection wants more: see [`Connection::read`].
+    pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant, purse: &mut Purse) {
+        self.connection.read(&self.transport, metrics, share, now, purse);
+    }
+
+    /// Reads a last time: see [`Connection::end_input`].
+    pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) {
+        self.connection.end_input(&self.transport, metrics, now, purse);
+    }
+
+    /// Writes the output and then the replies that were just encoded: see [`Connection::write`]. If that was all, tells the
+    /// peer so. Returns what is next.
+    pub(crate) fn write(
+        &mut self,
+        replies: &[u8],
+        may_write_much: bool,
+        metrics: &Metrics,
+        now: Instant,
+        purse: &mut Purse,
+    ) -> Next {
+        let next = self.connection.write(replies, &self.transport, may_write_much, metrics, now, purse);
+        next.unwrap_or_else(|| {
+            let is_over = self.transport.finish().is_err();
+            self.connection.end_output(&self.transport, is_over, now)
+        })
+    }
+
+    /// Writes the rest of the output. Returns what is next.
+    pub(crate) fn flush(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) -> Next {
+        self.write(&[], true, metrics, now, purse)
+    }
+
+    /// Closes a connection that holds memory without progress. Its client is told why if it has read all replies.
+    pub(crate) fn close_stalled(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) -> Next {
+        if self.connection.end_stalled(metrics) { self.flush(metrics, now, purse) } else { Next::Close }
+    }
+}

@@ -1,0 +1,246 @@
+//! All limits of the server: bytes, counts and times, each with its unit and the reason for its value.
+//!
+//! Limits that depend on each other are compared at the end of the file, when the crate is compiled. What the user chooses
+//! is in [`crate::ServerSettings`]; the limits of keys, values and frames belong to `skep-core` and `skep-wire`.
+
+use std::time::Duration;
+
+use skep_core::operation::{KEY_SIZE_MAX, PAGE_SIZE_GOAL, VALUE_SIZE_MAX};
+use skep_store::ordered::SESSION_COUNT_MAX;
+use skep_wire::native::REQUEST_FRAME_SIZE_MAX;
+
+// Settings.
+
+/// Shards: each pair of them has rings, so that their memory grows with the square of this number.
+pub(crate) const SHARDS_MAX: u16 = 256;
+/// Shards beside an ordered space: each has a session of the store, and `INFO` has one.
+pub(crate) const ORDERED_SHARDS_MAX: u16 = SESSION_COUNT_MAX as u16 - 1;
+/// The shortest bound of the delay. A batch of the smallest window takes a part of a millisecond.
+pub(crate) const DELAY_BOUND_MIN: Duration = Duration::from_millis(1);
+/// The longest bound of the delay: clients give up before.
+pub(crate) const DELAY_BOUND_MAX: Duration = Duration::from_secs(60);
+/// The shortest time that a lease is kept: a client needs some of it to ask for the next page.
+pub(crate) const LEASE_TIME_MIN: Duration = Duration::from_millis(1);
+/// The longest time that a lease is kept: it keeps all that was replaced since.
+pub(crate) const LEASE_TIME_MAX: Duration = Duration::from_secs(3600);
+/// File descriptors that are no connections: listeners, events and wakers of shards, files of the process.
+pub(crate) const OTHER_DESCRIPTORS: usize = 100;
+
+// Accepting connections, and their end.
+
+/// Connections that the kernel completes before the server accepts them.
+pub(crate) const BACKLOG: i32 = 1024;
+/// Connections that are accepted in a turn: more would keep the connections of the shard waiting.
+pub(crate) const ACCEPTED_IN_TURN_MAX: usize = 64;
+/// The time for which a connection is silent before the kernel asks for its peer. A machine that was switched off does not
+/// close its connections.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
+/// The time between two such questions.
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
+/// The time for which nothing is accepted after the system refused, for want of file descriptors as a rule.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The time for which a connection that has sent everything still reads: a reset would destroy the last replies.
+pub(crate) const DRAIN_TIME: Duration = Duration::from_millis(500);
+/// The bytes that it reads in that time.
+pub(crate) const DRAIN_SIZE_MAX: usize = 4 << 20;
+/// The time that a stopping server waits for peers to take their last replies.
+pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(2);
+
+// A turn of a shard.
+
+/// Bytes that a turn reads and decodes, and that it submits, and that it writes. It takes about a millisecond.
+pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
+/// Operations of a connection in a batch while nearly no memory is free. The reply of one is not buffered after a deferred
+/// one.
+pub(crate) const OPERATIONS_WITHOUT_MEMORY_MAX: usize = 1;
+/// Postponed connections that are tried in a turn, and as many returned ones.
+pub(crate) const RESUMED_MAX: usize = 64;
+/// Postponed connections may have this part of a turn's operations besides. They and returned connections may use up this part
+/// of its bytes before those of the queue.
+pub(crate) const RESUMED_PART: usize = 4;
+/// Stuck connections that are tried in a turn: as many as the smallest window has operations.
+pub(crate) const STUCK_MAX: usize = WINDOW_MIN;
+/// Events that are taken from epoll at a time.
+pub(crate) const EVENTS_MAX: usize = 256;
+/// The time for which a shard looks for work before it sleeps: about twice what a wake-up takes.
+pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
+/// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.
+pub(crate) const NAP: Duration = Duration::from_micros(200);
+/// The time between two looks at the clock while connections drain, wait for memory, or cannot be accepted.
+pub(crate) const TICK: Duration = Duration::from_millis(50);
+
+// The window: operations in flight.
+
+/// The smallest window, in operations: the store has as many in flight. Smaller batches lose their purpose.
+pub(crate) const WINDOW_MIN: usize = 256;
+/// The largest window, in operations. More would not make batches faster.
+pub(crate) const WINDOW_MAX: usize = 4096;
+/// A connection has at most this part of the window.
+pub(crate) const WINDOW_PART: usize = 4;
+/// The window changes by this part of it at a time.
+pub(crate) const WINDOW_STEP: usize = 8;
+/// The running average of the delay takes over this part of the last mean.
+pub(crate) const DELAY_GAIN: u32 = 4;
+/// The delay by which the window is judged if there is no bound.
+pub(crate) const DELAY_GOAL: Duration = Duration::from_millis(100);
+/// Turns whose median is the cost of an operation: an odd number, so that there is a middle one.
+pub(crate) const COST_COUNT: usize = 15;
+
+// Input, output and parsed batches of a connection.
+
+/// Fewest bytes that a read asks for: a page.
+pub(crate) const READ_MIN: usize = 4 << 10;
+/// Most bytes that are read before the requests among them are executed, unless an incomplete request is longer.
+pub(crate) const READ_MAX: usize = 256 << 10;
+/// Bytes that an operation is assumed to have before the first one has arrived: few, or the first read would bring too many.
+pub(crate) const FIRST_OPERATION_SIZE: usize = 8;
+/// Bytes of room that a read is given if the input may grow, and the least room without which the input is compacted.
+pub(crate) const INPUT_ROOM_MIN: usize = 16 << 10;
+/// Bytes by which an input grows at a time; a smaller one doubles.
+pub(crate) const INPUT_GROWTH_MAX: usize = 1 << 20;
+/// Bytes of memory that an empty input keeps.
+pub(crate) const EMPTY_INPUT_SIZE_MAX: usize = 64 << 10;
+/// Bytes of memory that a nearly empty input keeps: enough for a stream of the largest values.
+pub(crate) const SPARE_INPUT_SIZE_MAX: usize = 4 << 20;
+/// Bytes of the smallest block of an output.
+pub(crate) const OUTPUT_BLOCK_MIN: usize = 1 << 10;
+/// Bytes of the largest block of an output, unless more is appended at once.
+pub(crate) const OUTPUT_BLOCK_MAX: usize = 256 << 10;
+/// Bytes of an output that is written at once, even if the turn has written enough.
+pub(crate) const SMALL_OUTPUT_SIZE_MAX: usize = 16 << 10;
+/// Operations of a parsed batch, beside those of its last request: more than a connection may submit in a turn.
+pub(crate) const PARSED_OPERATIONS_MAX: usize = 1024;
+/// Bytes of the requests of a parsed batch, beside those of its last request.
+pub(crate) const PARSED_SIZE_MAX: usize = 256 << 10;
+/// Bytes of memory by which a parsed batch may grow while it is decoded.
+pub(crate) const PARSED_GROWTH_MAX: usize = 64 << 10;
+/// Arguments of a RESP request that a share always covers.
+pub(crate) const FREE_ARGUMENTS_MAX: usize = 64;
+/// Bytes that an argument takes at most when it becomes a binary element.
+pub(crate) const ELEMENT_SIZE_MAX: usize = 8;
+/// A RESP command of more arguments is alone in its parsed batch, and its operands are converted in parts.
+pub(crate) const LONG_COMMAND: usize = 1024;
+/// Operands that are converted at a time: about a millisecond of work.
+pub(crate) const OPERANDS_PART: usize = 16 << 10;
+/// Bytes that an operand counts for beside its text: the framing of an argument, and the work of converting it.
+pub(crate) const OPERAND_WORK: usize = 16;
+
+// Submission and replies.
+
+/// Bytes of operations that a connection submits at a time, beside those of the last one. They may have more than has arrived:
+/// the copy flags let a frame name one value tens of thousands of times, and what is forwarded is copied.
+pub(crate) const SUBMISSION_SIZE_MAX: usize = 1 << 20;
+/// Bytes of large values that the replies of a space to a batch may have, and one value more.
+pub(crate) const REPLY_BUDGET: usize = 1 << 20;
+/// Bytes of replies of a connection that are encoded at a time, and one reply more.
+pub(crate) const ENCODED_MAX: usize = 1 << 20;
+/// Bytes of memory that a shard's buffer of encoded replies keeps from turn to turn.
+pub(crate) const ENCODE_BUFFER_SIZE_MAX: usize = 1 << 20;
+/// Bytes of buffered replies of a connection from which on it submits one operation at a time.
+pub(crate) const BUFFERED_SIZE_MAX: usize = 1 << 20;
+/// Bytes of replies that a finished reply queue keeps the memory of: its connection may be idle for hours.
+pub(crate) const IDLE_QUEUE_SIZE_MAX: usize = 64 << 10;
+/// Ranges that a finished reply queue keeps the memory of.
+pub(crate) const IDLE_RANGES_MAX: usize = 1024;
+
+// Replies that the server makes itself.
+
+/// Bytes of small replies that a connection may encode in a turn whose room is used up: a `PING` does not wait.
+pub(crate) const SMALL_REPLIES_SIZE_MAX: usize = 1 << 10;
+/// Bytes that a costly reply counts for beside its own, for each argument: it takes time to make.
+pub(crate) const COSTLY_REPLY_SIZE: usize = 1 << 10;
+/// Arguments of a command that the server replies to itself: its time grows with them, and it is done in one turn.
+pub(crate) const SERVER_ARGUMENTS_MAX: usize = 1024;
+/// Bytes of the longest argument that is cheap to return.
+pub(crate) const SMALL_ARGUMENT_SIZE_MAX: usize = 256;
+/// Bytes of a list of connections: a request of a few bytes must not take much memory.
+pub(crate) const CLIENT_LIST_SIZE_MAX: usize = 256 << 10;
+/// Connections that are copied for a list while the lock is held.
+pub(crate) const CLIENTS_COPIED_MAX: usize = 32;
+/// Bytes of a pattern of `CONFIG GET`. Longer ones match nothing: the time that they take grows with their size.
+pub(crate) const PATTERN_SIZE_MAX: usize = 64;
+/// Patterns of a `CONFIG GET`: no client needs more.
+pub(crate) const PATTERNS_MAX: usize = 32;
+/// Commands that are described at a time: a description is far longer than a name.
+pub(crate) const COMMAND_NAMES_MAX: usize = 1000;
+
+// Forwarding between shards.
+
+/// Forwarded batches that one shard has at another.
+pub(crate) const FORWARDED_BATCHES_MAX: usize = 32;
+/// Those of them that are sent again after they were returned: the others are left to connections whose owner has memory.
+pub(crate) const FORWARDED_RETRIES_MAX: usize = FORWARDED_BATCHES_MAX / 2;
+/// Empty batches that a shard keeps for another one, with their memory.
+pub(crate) const FORWARDED_POOL_MAX: usize = 8;
+/// Bytes of requests, and as many of replies, that an empty batch keeps the memory of.
+pub(crate) const POOLED_SIZE_MAX: usize = 64 << 10;
+/// Requests, and as many replies, that an empty batch keeps the memory of.
+pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
+
+// Memory of connections: see [`crate::ledger`].
+
+/// Bytes that each connection may always hold.
+pub(crate) const SHARE: usize = 8 << 10;
+/// Bytes of a share for buffered replies and the output: decoded requests take no more than the rest.
+pub(crate) const SHARE_FOR_REPLIES: usize = 3 << 10;
+/// Bytes of a share for the input: a connection without other memory reads requests of this size.
+pub(crate) const SHARE_FOR_INPUT: usize = 2 << 10;
+/// Bytes that `CLIENT LIST` knows of a connection, with names of usual lengths.
+pub(crate) const CLIENT_SIZE: usize = 1 << 10;
+/// Bytes that the replies of one turn of a shard may take beyond the budget: of both spaces, a mebibyte, a value of the
+/// largest size and a wave of small ones, each in a buffer that has doubled.
+pub(crate) const SHARD_RESERVE: usize = 8 << 20;
+/// Bytes that a shard needs to serve its connections, beside what these hold: the reserve, and the buffers of replies.
+pub(crate) const SHARD_MEMORY: u64 = 2 * SHARD_RESERVE as u64;
+/// The smallest budget in bytes: half of it holds the largest value twice.
+pub(crate) const BUDGET_MIN: usize = 8 << 20;
+/// Bytes that a shard takes from the common part at a time; less where the budget is small.
+pub(crate) const PIECE: usize = 64 << 10;
+/// Pieces that a shard keeps when nothing is lent; less where the budget is small for the number of shards.
+pub(crate) const PIECES_KEPT: usize = 4;
+/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. The reserve covers more.
+pub(crate) const TURN_REPLIES_MAX: usize = 2 << 20;
+/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free. A
+/// client that takes a reply of a mebibyte gets the next one before clients that take none have used up what it returned.
+pub(crate) const ROOM_PART: usize = 2;
+/// While the reserve is in use, large replies may take this part of what is left of its first half.
+pub(crate) const RESERVE_PART: usize = 64;
+/// The most bytes that they may take of it.
+pub(crate) const RESERVE_ROOM_MAX: usize = 64 << 10;
+/// Bytes that a connection may borrow while another one has priority, or while little is free.
+pub(crate) const SMALL_LOAN_MAX: usize = 64 << 10;
+/// This part of the common part is lent only in small loans and for replies.
+pub(crate) const KEPT_PART: usize = 16;
+/// Bytes that a connection with something to send must be allowed to borrow, so that its requests are executed.
+pub(crate) const OUTPUT_ROOM_MIN: usize = 256 << 10;
+/// The time between two looks at the memory of connections. One that is silent for as long returns its empty buffers.
+pub(crate) const MEMORY_SCAN_TIME: Duration = Duration::from_secs(1);
+/// The time for which a connection may hold more than its share without progress while memory is wanted.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+const _: () = {
+    // A request of the smallest kind, and a frame of the largest, can be read.
+    assert!(READ_MIN <= READ_MAX && READ_MAX <= TURN_SIZE_MAX && REQUEST_FRAME_SIZE_MAX <= BUDGET_MIN / 2);
+    assert!(INPUT_ROOM_MIN <= EMPTY_INPUT_SIZE_MAX && EMPTY_INPUT_SIZE_MAX <= SPARE_INPUT_SIZE_MAX);
+    assert!(OUTPUT_BLOCK_MIN <= OUTPUT_BLOCK_MAX && SMALL_OUTPUT_SIZE_MAX <= TURN_SIZE_MAX);
+    // A connection within its share reads, decodes and replies.
+    assert!(SHARE_FOR_INPUT + SHARE_FOR_REPLIES + CLIENT_SIZE < SHARE && KEY_SIZE_MAX < SHARE_FOR_INPUT);
+    assert!(FREE_ARGUMENTS_MAX * (ELEMENT_SIZE_MAX + OPERAND_WORK) <= SHARE_FOR_REPLIES);
+    // One connection may hold the largest value in its input and in its output.
+    assert!(2 * VALUE_SIZE_MAX <= BUDGET_MIN / 2);
+    // The reserve covers the replies of a turn, of both spaces.
+    assert!(TURN_REPLIES_MAX >= REPLY_BUDGET + VALUE_SIZE_MAX && TURN_REPLIES_MAX >= PAGE_SIZE_GOAL);
+    assert!(2 * TURN_REPLIES_MAX <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
+    assert!(RESERVE_ROOM_MAX <= SHARD_RESERVE / 2 / RESERVE_PART && SHARE_FOR_REPLIES <= RESERVE_ROOM_MAX);
+    assert!(ENCODED_MAX <= TURN_SIZE_MAX && BUFFERED_SIZE_MAX <= TURN_SIZE_MAX && SUBMISSION_SIZE_MAX <= TURN_SIZE_MAX);
+    // Pieces are small beside what a shard may keep, and a silent connection returns its memory before it is closed.
+    assert!(PIECES_KEPT * PIECE <= BUDGET_MIN / KEPT_PART && SMALL_LOAN_MAX <= OUTPUT_ROOM_MIN);
+    assert!(MEMORY_SCAN_TIME.as_millis() < SILENCE_MAX.as_millis() && TICK.as_millis() < MEMORY_SCAN_TIME.as_millis());
+    // A connection's part of the window is never 0, and a parsed batch has as many operations as it may submit.
+    assert!(WINDOW_MIN >= WINDOW_PART * WINDOW_STEP && WINDOW_MIN <= WINDOW_MAX);
+    assert!(WINDOW_MAX / WINDOW_PART <= PARSED_OPERATIONS_MAX && RESUMED_MAX <= WINDOW_MIN && COST_COUNT % 2 == 1);
+    // A shard spins for less than it naps, and a stopping server waits for peers that drain.
+    assert!(SPIN_TIME.as_nanos() < NAP.as_nanos() && NAP.as_nanos() < TICK.as_nanos());
+    assert!(DRAIN_TIME.as_millis() <= FLUSH_TIME.as_millis() && TICK.as_millis() <= DRAIN_TIME.as_millis());
+    assert!(FORWARDED_RETRIES_MAX < FORWARDED_BATCHES_MAX && FORWARDED_POOL_MAX <= FORWARDED_BATCHES_MAX);
+};

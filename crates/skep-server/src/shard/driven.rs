@@ -1,0 +1,94 @@
+//! Shards without threads and without time of their own: tests and the simulation drive them turn by turn.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use skep_store::processor::Processor;
+use skep_wire::partition::Partition;
+
+use super::{Handover, Parts, Shard};
+use crate::endpoint::Endpoint;
+use crate::exchange::connect_shards;
+use crate::settings::StartError;
+use crate::shared::Shared;
+use crate::spaces::Stores;
+use crate::start::Steps;
+
+/// A shard and its stores.
+pub(crate) struct Driven<'s> {
+    pub(super) shard: Shard,
+    pub(crate) stores: Stores<'s>,
+}
+
+/// Makes the shards of a server. They have no listeners: connections are handed over to them.
+pub(crate) fn driven_shards<'s>(
+    shared: &'s Arc<Shared>,
+    now: Instant,
+    steps: &mut Steps,
+) -> Result<Vec<Driven<'s>>, StartError> {
+    let rings = connect_shards(usize::from(shared.settings.shards), steps)?;
+    let (handovers, adopted): (Vec<_>, Vec<_>) = rings
+        .iter()
+        .map(|(waker, _)| {
+            let (sender, receiver) = channel();
+            (Handover { sender, waker: waker.clone() }, receiver)
+        })
+        .unzip();
+    (0..shared.settings.shards)
+        .zip(rings.into_iter().zip(adopted))
+        .map(|(index, ((waker, peers), adopted))| {
+            let store = shared.settings.store(u64::from(index));
+            let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
+            let parts = Parts {
+                index,
+                shared: shared.clone(),
+                partition: Partition::new(shared.partition_seed, shared.settings.shards),
+                listeners: None,
+                waker,
+                peers,
+                adopted,
+                handovers: handovers.clone(),
+            };
+            let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
+            Ok(Driven { shard, stores: Stores::new(processor, shared.ordered.as_ref()) })
+        })
+        .collect()
+}
+
+impl Driven<'_> {
+    /// Gives the shard a connection, as another shard does.
+    pub(crate) fn hand_over(&self, endpoint: Endpoint) {
+        let handover = &self.shard.parts.handovers[usize::from(self.shard.parts.index)];
+        handover.sender.send(Box::new(endpoint)).expect("the shard takes connections");
+    }
+
+    /// Tells the connections what has become possible at their simulated transports.
+    pub(crate) fn deliver_events(&mut self) {
+        let endpoints = self.shard.connections.iter_mut();
+        let events = endpoints.filter_map(|(token, endpoint)| Some((token, endpoint.transport.take_event()?)));
+        for (token, event) in events.collect::<Vec<_>>() {
+            self.shard.on_event(token, event);
+        }
+    }
+
+    /// Makes a turn. Returns the number of executed operations, or `None` if the shard found nothing to do.
+    pub(crate) fn turn(&mut self, now: Instant) -> Option<usize> {
+        self.shard.turn(&mut self.stores, now).then_some(self.shard.executed)
+    }
+
+    /// Ends a turn, which took `spent`.
+    pub(crate) fn measure(&mut self, now: Instant, spent: Duration) {
+        self.shard.measure(now, spent);
+    }
+
+    /// Does what time brings.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.shard.tick(now);
+    }
+
+    /// Returns true if the shard has no connections, and holds no memory for any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shard.connections.is_empty() && self.shard.purse.used() == 0
+    }
+}

@@ -1,0 +1,109 @@
+//! Transports: what moves the bytes of a connection. A connection itself knows none.
+//!
+//! ```text
+//!   event ──────────▶ connection        readiness: may be read, may be written, the peer has finished, it is over
+//!   read  ──────────▶ connection        bytes that arrived
+//!   write ◀────────── connection        bytes that leave
+//!   finish ◀───────── connection        no more bytes will leave
+//! ```
+//!
+//! A transport is one end of two streams of bytes. No call waits: a read or write that cannot go on returns
+//! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
+//!
+//! TCP is the only transport of the product; the simulation has one in memory. Each is a variant of [`Transport`] with the
+//! same functions in the same order, so that the compiler sees through the choice and removes it where there is one.
+
+pub(crate) mod poller;
+pub(crate) mod tcp;
+
+use std::io::{Read, Result, Write};
+
+#[cfg(test)]
+use crate::simulation::pipe::Pipe;
+use poller::{Poller, Source};
+use tcp::Tcp;
+
+/// What has become possible at a transport since the last event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// There may be something to read.
+    pub(crate) is_readable: bool,
+    /// The transport may take something.
+    pub(crate) is_writable: bool,
+    /// The peer has closed its side; there may still be something to read before that.
+    pub(crate) is_finished: bool,
+    /// Both directions are closed, or there was an error.
+    pub(crate) is_over: bool,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Tcp(Tcp),
+    #[cfg(test)]
+    Simulated(Pipe),
+}
+
+impl Transport {
+    /// Lets the poller report what becomes possible.
+    pub(crate) fn register(&self, poller: &Poller, source: Source) -> rustix::io::Result<()> {
+        match self {
+            Transport::Tcp(tcp) => tcp.register(poller, source),
+            #[cfg(test)]
+            Transport::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Ends what [`Transport::register`] began.
+    pub(crate) fn deregister(&self, poller: &Poller) {
+        match self {
+            Transport::Tcp(tcp) => tcp.deregister(poller),
+            #[cfg(test)]
+            Transport::Simulated(_) => {}
+        }
+    }
+
+    /// Returns what has become possible since the last call, of a transport that no poller waits for.
+    #[cfg(test)]
+    pub(crate) fn take_event(&self) -> Option<Event> {
+        match self {
+            Transport::Tcp(_) => None,
+            Transport::Simulated(pipe) => pipe.take_event(),
+        }
+    }
+
+    /// Tells the peer that no more bytes will leave.
+    pub(crate) fn finish(&self) -> Result<()> {
+        match self {
+            Transport::Tcp(tcp) => tcp.finish(),
+            #[cfg(test)]
+            Transport::Simulated(pipe) => pipe.finish(),
+        }
+    }
+}
+
+impl Read for &Transport {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        match self {
+            Transport::Tcp(tcp) => tcp.read(buffer),
+            #[cfg(test)]
+            Transport::Simulated(pipe) => pipe.read(buffer),
+        }
+    }
+}
+
+impl Write for &Transport {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        match self {
+            Transport::Tcp(tcp) => tcp.write(bytes),
+            #[cfg(test)]
+            Transport::Simulated(pipe) => pipe.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! What a shard waits for: sockets, listeners and the event that other shards wake it by, through epoll.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::Event;
+use crate::connections::Token;
+use crate::limits::EVENTS_MAX;
+use crate::listen::Door;
+
+/// Words in epoll that are no connection; tokens never have these generations.
+const WAKER_WORD: u64 = u64::MAX;
+const NATIVE_WORD: u64 = u64::MAX - 1;
+const RESP_WORD: u64 = u64::MAX - 2;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Another shard has something for this one.
+    Waker,
+    /// A listener has connections.
+    Listener(Door),
+    /// A connection of this shard.
+    Connection(Token),
+}
+
+impl Source {
+    fn to_word(self) -> u64 {
+        match self {
+            Source::Waker => WAKER_WORD,
+            Source::Listener(Door::Native) => NATIVE_WORD,
+            Source::Listener(Door::Resp) => RESP_WORD,
+            Source::Connection(token) => token.to_u64(),
+        }
+    }
+
+    fn from_word(word: u64) -> Source {
+        match word {
+            WAKER_WORD => Source::Waker,
+            NATIVE_WORD => Source::Listener(Door::Native),
+            RESP_WORD => Source::Listener(Door::Resp),
+            word => Source::Connection(Token::from_u64(word)),
+        }
+    }
+}
+
+/// Waits for events.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    /// Those of the last wait; the first `taken` were returned.
+    events: Vec<(Source, Event)>,
+    taken: usize,
+}
+
+impl Poller {
+    /// A poller that waits for nothing yet.
+    pub(crate) fn new() -> rustix::io::Result<Poller> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Poller { epoll, events: Vec::with_capacity(EVENTS_MAX), taken: 0 })
+    }
+
+    /// Waits for a file descriptor too.
+    pub(crate) fn add(&self, source: impl AsFd, word: Source, flags: EventFlags) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, source, EventData::new_u64(word.to_word()), flags)
+    }
+
+    /// Waits for a file descriptor no more.
+    pub(crate) fn remove(&self, source: impl AsFd) {
+        // The only failure is a descriptor that was not added.
+        let _ = epoll::delete(&self.epoll, source);
+    }
+
+    /// Waits until something happens, and no longer than `timeout`.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) {
+        let timeout =
+            timeout.map(|time| Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() });
+        self.events.clear();
+        self.taken = 0;
+        let mut buffer = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        // An interrupted wait is one in which nothing has happened.
+        if let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
+            self.events.extend(events.iter().map(|event| (Source::from_word(event.data.u64()), event_of(event.flags))));
+        }
+    }
+
+    /// Returns true if [`Poller::next_event`] has one.
+    pub(crate) fn has_events(&self) -> bool {
+        self.taken < self.events.len()
+    }
+
+    /// Returns the next event of the last wait.
+    pub(crate) fn next_event(&mut self) -> Option<(Source, Event)> {
+        let event = *self.events.get(self.taken)?;
+        self.taken += 1;
+        Some(event)
+    }
+}
+
+/// Returns what flags say about a connection.
+fn event_of(flags: EventFlags) -> Event {
+    let is_over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+    let is_finished = flags.contains(EventFlags::RDHUP) || is_over;
+    Event {
+        is_readable: flags.contains(EventFlags::IN) || is_finished,
+        is_writable: flags.contains(EventFlags::OUT) || is_over,
+        is_finished,
+        is_over,
+    }
+}
