@@ -170,5 +170,12 @@ fn frame_body(bytes: &[u8], header_size: usize, size_max: usize) -> Result<Optio
     Ok(cursor.take(size as usize))
 }
 
+/// Completes a frame that was written: sets its size, and its number of entries at this offset.
+fn complete_frame(frame: &mut [u8], count_start: usize, count: u16) {
+    let size = u32::try_from(frame.len() - SIZE_FIELD).expect("a frame is no longer than its limit");
+    frame[..SIZE_FIELD].copy_from_slice(&size.to_le_bytes());
+    frame[count_start..][..size_of::<u16>()].copy_from_slice(&count.to_le_bytes());
+}
+
 /// Bytes of a frame's size field, which does not count itself.
 const SIZE_FIELD: usize = size_of::<u32>();

@@ -23,7 +23,7 @@
 use skep_core::operation::{OperationError, Reply};
 
 use super::code::Coded;
-use super::{Cursor, ProtocolError, REPLY_FRAME_SIZE_MAX, Response, SIZE_FIELD, WireError, frame_body};
+use super::{Cursor, ProtocolError, REPLY_FRAME_SIZE_MAX, Response, SIZE_FIELD, WireError, complete_frame, frame_body};
 
 /// Bytes of the header, with the size field.
 const HEADER_SIZE: usize = SIZE_FIELD + size_of::<u32>() + 2 * size_of::<u16>();
@@ -177,9 +177,6 @@ impl<'b> ReplyFrameWriter<'b> {
 
     /// Completes the frame.
     pub fn finish(self) {
-        let size = u32::try_from(self.size() - SIZE_FIELD).expect("a frame is no longer than its limit");
-        let header = &mut self.output[self.start..][..HEADER_SIZE];
-        header[..SIZE_FIELD].copy_from_slice(&size.to_le_bytes());
-        header[COUNT_START..][..size_of::<u16>()].copy_from_slice(&self.count.to_le_bytes());
+        complete_frame(&mut self.output[self.start..], COUNT_START, self.count);
     }
 }

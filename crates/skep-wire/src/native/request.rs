@@ -12,7 +12,7 @@
 use skep_core::operation::Request;
 
 use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault, SavedRegisters};
-use super::{Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, frame_body};
+use super::{Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, complete_frame, frame_body};
 
 /// Bytes of the header, with the size field.
 const HEADER_SIZE: usize = SIZE_FIELD + size_of::<u32>() + 2 * size_of::<u16>();
@@ -177,9 +177,6 @@ impl<'b> RequestFrameWriter<'b> {
 
     /// Completes the frame.
     pub fn finish(self) {
-        let size = u32::try_from(self.size() - SIZE_FIELD).expect("a frame is no longer than its limit");
-        let header = &mut self.output[self.start..][..HEADER_SIZE];
-        header[..SIZE_FIELD].copy_from_slice(&size.to_le_bytes());
-        header[HEADER_SIZE - size_of::<u16>()..].copy_from_slice(&self.count.to_le_bytes());
+        complete_frame(&mut self.output[self.start..], HEADER_SIZE - size_of::<u16>(), self.count);
     }
 }
