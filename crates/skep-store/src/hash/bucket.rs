@@ -247,11 +247,11 @@ impl Bucket {
         })
     }
 
-    /// Appends an inline pair.
+    /// Appends an inline pair. Returns its value.
     ///
     /// # Panics
     /// If there are too few free slots, or the key is empty.
-    pub fn push_inline(&mut self, key: &[u8], value: &[u8]) {
+    pub fn push_inline(&mut self, key: &[u8], value: &[u8]) -> &mut [u8] {
         let slot = self.used_slot_count();
         let pair_size = key.len() + value.len();
         let slot_count = slots_for(pair_size);
@@ -265,6 +265,7 @@ impl Bucket {
         // For an empty value the two marks are one.
         let marks = (1 << (key.len() - 1)) | (1 << (pair_size - 1));
         self.set_marks(self.marks() | marks << (slot * SLOT_SIZE));
+        &mut self.0.0[offset + key.len()..offset + pair_size]
     }
 
     /// Appends a slot that points to a slab.

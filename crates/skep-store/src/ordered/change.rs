@@ -1,12 +1,12 @@
-//! What a write makes of the value that it finds: conditions of puts, λ of updates, decimal numbers (KV-Direct, Table 1).
+//! The value that a write leaves: the outcome of its operation, in the form that a leaf holds (KV-Direct, Table 1).
 //!
 //! ```text
-//! look at the leaf ─▶ decide ─▶ refuse │ set │ remove ─▶ only if the leaf is still as it was, else again
+//! find the key ─▶ apply ─▶ decide ─▶ refuse │ set │ remove ─▶ only if the leaf is unchanged, else again
 //! ```
 //!
-//! A value that goes outside its node is written to its frames before the leaf is locked. While other writers are in the
-//! way these frames are kept, for as long as the value that they were computed from is there: under one guard the same
-//! reference is the same value.
+//! [`apply`] says what the operation does. A value that is stored outside its node is written to its frames before the leaf is
+//! locked. While other writers are in the way these frames are kept, for as long as the value that they were computed from
+//! is there: under one guard the same reference is the same value.
 
 use super::epoch::Guard;
 use super::outside::{self, OutsideValue, REFERENCE_SIZE, VALUE_INSIDE_SIZE_MAX};
@@ -14,21 +14,11 @@ use super::segment::Value;
 use super::space::Claim;
 use super::trace::Trace;
 use super::tree::OrderedStore;
-use skep_core::function::{DecimalText, add_decimal, update};
-use skep_core::operation::{OperationError, PutCondition, Reply, Update};
+use crate::apply::{Edit, Found, NewValue, Outcome, apply, update_piece};
+use skep_core::operation::{Operation, Reply, Update};
 
-/// What is to be done with a key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Change<'a> {
-    /// Sets its value.
-    Put { value: &'a [u8], condition: PutCondition },
-    /// Removes it.
-    Delete,
-    /// Replaces every element of its value by `λ(v, Δ)`.
-    Update(&'a Update<'a>),
-    /// Adds to its value, a number in text.
-    AddDecimal { delta: i64 },
-}
+/// An operation that writes.
+pub(super) type Change<'a> = Operation<'a>;
 
 /// What becomes of a key.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +42,19 @@ pub(super) struct Draft {
     pub(super) new: Vec<u8>,
     /// The value behind, in its frames.
     outside: Option<(OutsideValue, Origin)>,
+    /// The value in the reply to a write that was done.
+    replies_with: RepliesWith,
+    /// The size of the value behind.
+    new_size: usize,
+}
+
+/// The value in a reply.
+#[derive(Clone, Copy, Debug, Default)]
+enum RepliesWith {
+    #[default]
+    Nothing,
+    Old,
+    New,
 }
 
 /// What an outside value was computed from.
@@ -64,6 +67,16 @@ enum Origin {
 }
 
 impl Draft {
+    /// Returns the reply to the last write, given its outcome, and the size of the value that it has written.
+    pub(super) fn reply(&self, outcome: Reply<'static>) -> (Reply<'_>, usize) {
+        let reply = match (outcome, self.replies_with) {
+            (Reply::Done, RepliesWith::Old) => Reply::Value(&self.old),
+            (Reply::Done, RepliesWith::New) => Reply::Value(&self.new),
+            _ => outcome,
+        };
+        (reply, self.new_size)
+    }
+
     /// The reference is in a leaf: the frames are no longer ours.
     pub(super) fn settle(&mut self) {
         self.outside = None;
@@ -85,86 +98,107 @@ impl Draft {
     }
 }
 
-impl Change<'_> {
-    /// What becomes of a key with this value.
-    #[inline]
-    pub(super) fn decide<'d, 'g, T: Trace>(
-        &'d self,
-        store: &'g OrderedStore<T>,
-        exists: bool,
-        value: impl FnOnce() -> Option<Value<'g>>,
-        draft: &'d mut Draft,
-        guard: &'g Guard<'_>,
-    ) -> Decision<'d> {
-        match self {
-            Change::Put { condition: PutCondition::IfAbsent, .. } if exists => Decision::Refuse(Reply::Exists),
-            Change::Put { condition: PutCondition::IfPresent, .. } | Change::Delete if !exists => {
-                Decision::Refuse(Reply::NotFound)
+/// Decides what becomes of a key. `found` is there if the key exists, and returns its value.
+#[inline]
+pub(super) fn decide<'d, 'g, T: Trace>(
+    change: &'d Change<'_>,
+    store: &'g OrderedStore<T>,
+    exists: bool,
+    value: impl Fn() -> Option<Value<'g>>,
+    draft: &'d mut Draft,
+    guard: &'g Guard<'_>,
+) -> Decision<'d> {
+    let found = || found_of(value().expect("the key exists"));
+    (draft.replies_with, draft.new_size) = (RepliesWith::Nothing, 0);
+    match apply(change, exists.then_some(found)) {
+        Outcome::Reply(reply) => Decision::Refuse(reply),
+        Outcome::Update(update) => update_value(update, store, value(), draft, guard),
+        Outcome::Edit(Edit::Remove) => Decision::Remove,
+        Outcome::Edit(Edit::Store(NewValue::Put(new))) => {
+            draft.new_size = new.len();
+            if new.len() <= VALUE_INSIDE_SIZE_MAX {
+                return Decision::Set(inside(new));
             }
-            Change::Put { value, .. } if value.len() <= VALUE_INSIDE_SIZE_MAX => Decision::Set(inside(value)),
-            Change::Put { value: new, .. } => {
-                let claim = claim_of(value(), new.len());
-                set_outside(store, &mut draft.outside, (Origin::Request, claim), new)
-            }
-            Change::Delete => Decision::Remove,
-            Change::Update(operation) => decide_update(operation, store, value(), draft, guard),
-            Change::AddDecimal { delta } => {
-                let text = match value() {
-                    Some(value) if value.is_outside => return refuse(OperationError::NotAnInteger),
-                    Some(value) => value.bytes,
-                    None => b"0",
-                };
-                let mut sum = DecimalText::new(0);
-                match add_decimal(text, *delta, &mut sum) {
-                    Err(error) => refuse(error),
-                    Ok(()) => {
-                        draft.new.clear();
-                        draft.new.extend_from_slice(sum.as_bytes());
-                        Decision::Set(inside(&draft.new))
-                    }
-                }
-            }
+            let claim = claim_of(value(), new.len());
+            set_outside(store, &mut draft.outside, (Origin::Request, claim), new)
         }
+        Outcome::Edit(Edit::Store(new)) => store_new(&new, store, value(), draft),
+        Outcome::Read(_) => unreachable!("reads go in groups"),
     }
 }
 
-fn decide_update<'d, 'g, T: Trace>(
-    operation: &'d Update<'_>,
+/// Returns what the outcome of an operation depends on.
+#[inline]
+pub(super) fn found_of(value: Value<'_>) -> Found<'_> {
+    match value {
+        Value { bytes, is_outside: false } => Found::Bytes(bytes),
+        Value { bytes, is_outside: true } => Found::InPieces(outside::value_size(bytes)),
+    }
+}
+
+/// Stores a value that is computed from the operation, or is a number.
+fn store_new<'d, T: Trace>(
+    computed: &NewValue<'_>,
+    store: &OrderedStore<T>,
+    found: Option<Value<'_>>,
+    draft: &'d mut Draft,
+) -> Decision<'d> {
+    let Draft { old, new, outside, replies_with, new_size } = draft;
+    new.clear();
+    new.extend_from_slice(computed.bytes());
+    computed.finish(0, new);
+    *new_size = new.len();
+    match (computed, computed.reply()) {
+        (NewValue::Sum(_), _) => *replies_with = RepliesWith::New,
+        (_, Reply::Value(value)) => {
+            old.clear();
+            old.extend_from_slice(value);
+            *replies_with = RepliesWith::Old;
+        }
+        _ => {}
+    }
+    if new.len() <= VALUE_INSIDE_SIZE_MAX {
+        return Decision::Set(inside(new));
+    }
+    let claim = claim_of(found, new.len());
+    set_outside(store, outside, (Origin::Request, claim), new)
+}
+
+/// Updates a value.
+fn update_value<'d, 'g, T: Trace>(
+    update: &Update<'_>,
     store: &'g OrderedStore<T>,
     found: Option<Value<'g>>,
     draft: &'d mut Draft,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
-    let Draft { old, new, outside } = draft;
-    let mut origin = Origin::Request;
-    if let Some(found) = found.filter(|found| found.is_outside) {
-        origin = Origin::Outside(*found.bytes.first_chunk().expect("a reference has eight bytes"));
-    }
+    let Draft { old, new, outside, replies_with, new_size } = draft;
+    let found = found.expect("the key exists");
+    let origin = match found.is_outside {
+        true => Origin::Outside(*found.bytes.first_chunk().expect("a reference has eight bytes")),
+        false => Origin::Request,
+    };
     let is_written = matches!(outside, Some((_, from)) if *from == origin && origin != Origin::Request);
     if !is_written {
         new.clear();
-        match found {
-            Some(found) if found.is_outside => {
-                outside::visit(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
-            }
-            Some(found) => new.extend_from_slice(found.bytes),
-            None => match operation.initial {
-                Some(initial) => new.extend_from_slice(initial),
-                None => return Decision::Refuse(Reply::NotFound),
-            },
+        if found.is_outside {
+            outside::visit(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
+        } else {
+            new.extend_from_slice(found.bytes);
         }
-        if let Err(error) = operation.validate_value(new.len()) {
-            return refuse(error);
-        }
-        if operation.return_old {
+        if update.return_old {
             old.clone_from(new);
         }
-        update(operation.function, operation.element, operation.shape, operation.operand, new);
+        update_piece(update, 0, new);
     }
+    if update.return_old {
+        *replies_with = RepliesWith::Old;
+    }
+    *new_size = new.len();
     if new.len() <= VALUE_INSIDE_SIZE_MAX {
         return Decision::Set(inside(new));
     }
-    set_outside(store, outside, (origin, claim_of(found, new.len())), new)
+    set_outside(store, outside, (origin, claim_of(Some(found), new.len())), new)
 }
 
 /// What the frames of a value of this size are taken for, which takes the place of another.
@@ -196,8 +230,4 @@ fn set_outside<'d, T: Trace>(
 
 fn inside(bytes: &[u8]) -> Value<'_> {
     Value { bytes, is_outside: false }
-}
-
-fn refuse(error: OperationError) -> Decision<'static> {
-    Decision::Refuse(Reply::Failed(error))
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::batch::GROUP_SIZE;
-use super::change::{Change, Draft};
+use super::change::found_of;
 use super::deferred::Deferred;
 use super::epoch::Guard;
 use super::outside;
@@ -24,7 +24,8 @@ use super::session::{Outcome, Session};
 use super::trace::Trace;
 use super::tree::OrderedStore;
 use super::write::{KeyPlace, Writer};
-use crate::processor::{Grant, Replies, answer_filter, answer_reduce};
+use crate::apply::{self, apply};
+use crate::processor::{Grant, Replies};
 use skep_core::operation::{
     Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
 };
@@ -157,12 +158,12 @@ impl<T: Trace> Session<'_, T> {
         let Session { store, participant, writer, whole, .. } = self;
         let guard = participant.enter();
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
-        let alone = requests[group.clone()].iter().filter(|request| !is_read(&request.operation));
+        let alone = requests[group.clone()].iter().filter(|request| !request.operation.is_read());
         let alone_count = keys.iter_mut().zip(alone).map(|(key, request)| *key = request.key).count();
         let places = (alone_count > 1).then(|| store.places_of_group(&keys[..alone_count], &guard));
         let mut numbers = 0..alone_count;
         for (place, request) in group.clone().zip(&requests[group]) {
-            let is_read = is_read(&request.operation);
+            let is_read = request.operation.is_read();
             let number = if is_read { None } else { numbers.next() };
             let known = number.and_then(|number| Some(places.as_ref()?.of(number)));
             if let Err(error) = request.validate() {
@@ -254,18 +255,24 @@ impl<T: Trace> OrderedStore<T> {
             let place = *next.next().expect("as many answers as keys");
             let operation = &requests[place].operation;
             let is_after_deferred = || !deferred.is_empty() && deferred.have_key_of(&requests[place], requests);
-            match value {
-                // Left for later, and whatever comes after it, which may have its key.
-                _ if !is_within_budget || is_after_deferred() => {}
-                None => replies.set(place, Reply::NotFound),
-                Some(Value { bytes, is_outside: false }) => answer_read(operation, bytes, place, replies),
-                Some(_) if matches!(operation, Operation::Contains) => replies.set(place, Reply::Done),
-                Some(_) if !replies.may_touch_large(!matches!(operation, Operation::Reduce(_))) => {
-                    is_within_budget = false;
-                }
-                Some(Value { bytes: reference, .. }) => {
+            // Left for later, and whatever comes after it, which may have its key.
+            if !is_within_budget || is_after_deferred() {
+                return;
+            }
+            let read = match apply(operation, value.map(|value| move || found_of(value))) {
+                apply::Outcome::Read(read) => read,
+                apply::Outcome::Reply(reply) => return replies.set(place, reply),
+                apply::Outcome::Update(_) | apply::Outcome::Edit(_) => unreachable!("a read changes nothing"),
+            };
+            match value.expect("what is read exists") {
+                Value { bytes, is_outside: false } => replies.slot(place).set_read(read, bytes),
+                Value { bytes: reference, .. } => {
                     let value_size = outside::value_size(reference);
-                    let reply_size = if matches!(operation, Operation::Reduce(_)) { 0 } else { value_size };
+                    let reply_size = read.reply_size_max(value_size);
+                    if !replies.may_touch_large(reply_size > 0) {
+                        is_within_budget = false;
+                        return;
+                    }
                     let grant = replies.grant(reply_size);
                     if grant != Grant::Granted {
                         is_within_budget = defer_reply(grant, place, deferred, replies);
@@ -274,7 +281,7 @@ impl<T: Trace> OrderedStore<T> {
                     replies.touch_large(value_size);
                     whole.clear();
                     outside::visit(&self.frames, reference, guard, |_, part| whole.extend_from_slice(part));
-                    answer_read(operation, whole, place, replies);
+                    replies.slot(place).set_read(read, whole);
                 }
             }
         });
@@ -293,43 +300,22 @@ impl<T: Trace> OrderedStore<T> {
         context: Context<'_>,
         guard: &Guard<'_>,
     ) -> bool {
-        let change = match &request.operation {
-            Operation::Put { value, condition } => Change::Put { value, condition: *condition },
-            Operation::Delete => Change::Delete,
-            Operation::Update(update) => Change::Update(update),
-            Operation::AddDecimal { delta } => Change::AddDecimal { delta: *delta },
-            Operation::Scan(scan) => {
-                let start = replies.bytes_mut().len();
-                match self.scan_page(
-                    request.key,
-                    scan,
-                    (context.owner_of(place), context.now),
-                    guard,
-                    replies.bytes_mut(),
-                ) {
-                    Ok(count) => {
-                        let size = replies.bytes_mut().len() - start;
-                        replies.finish_value(place, start);
-                        replies.use_room(size);
-                        replies.touch_large(size + count as usize * PAIR_WORK);
-                    }
-                    Err(error) => replies.set(place, Reply::Failed(error)),
+        if let Operation::Scan(scan) = &request.operation {
+            let start = replies.bytes_mut().len();
+            match self.scan_page(request.key, scan, (context.owner_of(place), context.now), guard, replies.bytes_mut())
+            {
+                Ok(count) => {
+                    let size = replies.bytes_mut().len() - start;
+                    replies.finish_value(place, start);
+                    replies.use_room(size);
+                    replies.touch_large(size + count as usize * PAIR_WORK);
                 }
-                return true;
+                Err(error) => replies.set(place, Reply::Failed(error)),
             }
-            Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_) => {
-                unreachable!("reads go in groups")
-            }
-        };
-        let Some(reply) = self.write(request.key, &change, known, writer, guard) else { return false };
-        let Draft { old, new, .. } = &writer.draft;
-        let (reply, written_size) = match (&change, reply) {
-            (Change::Put { value, .. }, reply) => (reply, value.len()),
-            (Change::Update(update), Reply::Done) if update.return_old => (Reply::Value(old), new.len()),
-            (Change::Update(_), reply) => (reply, new.len()),
-            (Change::AddDecimal { .. }, Reply::Done) => (Reply::Value(new), 0),
-            (_, reply) => (reply, 0),
-        };
+            return true;
+        }
+        let Some(outcome) = self.write(request.key, &request.operation, known, writer, guard) else { return false };
+        let (reply, written_size) = writer.draft.reply(outcome);
         if written_size > outside::VALUE_INSIDE_SIZE_MAX {
             replies.touch_large(written_size);
         }
@@ -369,20 +355,5 @@ impl<T: Trace> OrderedStore<T> {
         // The last key lies in a frame that the reading keeps, and borrows from it.
         page.finish(end.last_key, end.more, lease);
         Ok(count)
-    }
-}
-
-/// Whether the operation reads one key.
-fn is_read(operation: &Operation<'_>) -> bool {
-    matches!(operation, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
-}
-
-/// Answers a read from the value of its key.
-fn answer_read(operation: &Operation<'_>, value: &[u8], place: usize, replies: &mut Replies) {
-    match operation {
-        Operation::Contains => replies.set(place, Reply::Done),
-        Operation::Reduce(operation) => answer_reduce(operation, value, place, replies),
-        Operation::Filter(operation) => answer_filter(operation, value, place, replies),
-        _ => replies.set_value(place, value),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::change::{Change, Decision, Draft};
+use super::change::{Change, Decision, Draft, decide};
 use super::cursor::LeafCursor;
 use super::edit::Edits;
 use super::epoch::Guard;
@@ -171,7 +171,7 @@ impl<T: Trace> OrderedStore<T> {
         let logged = leaf::find_in_log(leaf, key, leaf::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
         let found = || exists.then(|| logged.map_or_else(|| leaf::sorted_value(leaf, back), |entry| entry.value));
-        let value = match change.decide(self, exists, found, draft, guard) {
+        let value = match decide(change, self, exists, found, draft, guard) {
             Decision::Set(value) => Some(value),
             Decision::Remove => None,
             Decision::Refuse(reply) => return Attempt::Settled { reply, version: leaf::newest_version(leaf) },

@@ -26,7 +26,6 @@ pub use flow::{Admitted, Flow};
 pub use replies::Replies;
 pub use resident::StageCounts;
 
-pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
 pub(crate) use replies::Grant;
 
@@ -254,7 +253,7 @@ impl<M: Memory> Processor<M> {
                 table: &self.table,
                 requests,
                 homes,
-                answers: replies.entries_mut(first_reply, requests.len()),
+                answers: replies.parts_mut(first_reply, requests.len()).0,
                 arrivals: self.station.begin(),
                 stages: &mut self.stages,
                 admission: &admission,

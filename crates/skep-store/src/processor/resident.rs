@@ -26,13 +26,13 @@
 
 use std::hint::cold_path;
 
-use super::chain::{Batch, edit_of};
-use super::execution::{Short, execute_short};
+use super::chain::Batch;
 use super::interleaver::IN_FLIGHT_MAX;
 use super::replies::{Entry, Replies};
 use super::station::{Admission, Arrivals, ChainIndex, Chains};
+use crate::apply::{ShortOutcome, apply_short};
 use crate::hash::{
-    Bucket, Edit, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
+    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
@@ -144,12 +144,12 @@ fn execute_short_value(
         return None;
     }
     let value = position.value_of(word);
-    let Some(Short { answers_value, left }) = execute_short(&request.operation, value, position.size()) else {
+    let Some(ShortOutcome { returns_value, changed }) = apply_short(&request.operation, value, position.size()) else {
         return Some(quick);
     };
-    *answer = if answers_value { Entry::short(word, position.size()) } else { Entry::DONE };
-    if let Some(left) = left {
-        position.store(bucket, left);
+    *answer = if returns_value { Entry::short(word, position.size()) } else { Entry::DONE };
+    if let Some(changed) = changed {
+        position.store(bucket, changed);
         lines.note(at.span(LINE_SIZE), Effect::Changed);
     }
     None
@@ -239,7 +239,7 @@ impl<M: Memory> Batch<'_, M> {
                 stages.buckets.append(&mut stages.chained);
             }
             if !stages.buckets.is_empty() {
-                let answers = replies.entries_mut(self.first_reply, self.requests.len());
+                let (answers, _) = replies.parts_mut(self.first_reply, self.requests.len());
                 if !self.table.search().run(ProbeBuckets { batch: self, stages, answers }) {
                     stages.waiting.extend(stages.buckets.drain(..).map(|(chain, _)| chain));
                     break;
@@ -266,17 +266,20 @@ impl<M: Memory> Batch<'_, M> {
             let bucket = Bucket::from_line_mut(lines.line(at));
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
-            let home = self.homes[first.index()];
-            let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            // An edit of a chained bucket may take others of the chain.
-            let edit = |found| if at == home.bucket.pointer() { edit_of(request, found) } else { Edit::None };
-            let (effect, line) = self.table.access_probed(bucket, probe, request.key, visit, edit);
+            // An edit of a chained bucket may need others of the chain.
+            let may_edit = at == self.homes[first.index()].bucket.pointer();
+            let access = |value: Option<&mut [u8]>| self.access(chain, first, value, replies);
+            let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, may_edit, access);
             lines.note(at.span(LINE_SIZE), effect);
-            if self.answer_first_line(chain, first, &line, replies) {
-                self.activate(&mut stages.buckets, chain);
-            } else {
-                stages.waiting.push(chain);
+            match accessed {
+                BucketAccess::Done => {}
+                BucketAccess::Edited(edit) => self.end_first(chain, first, edit.reply(), replies),
+                BucketAccess::Left(..) | BucketAccess::Elsewhere => {
+                    stages.waiting.push(chain);
+                    continue;
+                }
             }
+            self.activate(&mut stages.buckets, chain);
         }
     }
 
@@ -290,8 +293,8 @@ impl<M: Memory> Batch<'_, M> {
         for (chain, slab) in stages.slabs.drain(..) {
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
-            let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            if self.table.access_resident_slab(&mut lines, slab, request.key, visit) {
+            let access = |value: &mut [u8]| self.forward(chain, first, value, replies);
+            if self.table.access_resident_slab(&mut lines, slab, request.key, access) {
                 self.activate(&mut stages.buckets, chain);
             } else {
                 stages.waiting.push(chain);
