@@ -293,9 +293,19 @@ impl Bucket {
             Some(_) => 1,
             None => self.inline_pair(slot).map_or(0, InlinePair::slot_count),
         };
+        self.remove_slots(slot, slot_count);
+    }
+
+    /// Removes an inline pair of this bucket; later entries move up.
+    pub(super) fn remove_inline(&mut self, pair: InlinePair) {
+        self.remove_slots(pair.slot(), pair.slot_count());
+    }
+
+    #[inline]
+    fn remove_slots(&mut self, slot: usize, slot_count: usize) {
         let used = self.used_slot_count();
-        let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
-        self.0.0.copy_within(position(slot + slot_count)..position(used), position(slot));
+        let offset = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
+        self.0.0.copy_within(offset(slot + slot_count)..offset(used), offset(slot));
         self.set_types(close_gap(u64::from(self.types()), slot * TYPE_BITS, slot_count * TYPE_BITS) as u32);
         self.set_marks(close_gap(self.marks(), slot * SLOT_SIZE, slot_count * SLOT_SIZE));
     }

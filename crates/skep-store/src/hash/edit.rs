@@ -119,7 +119,7 @@ impl<M: Memory> HashTable<M> {
             return false;
         }
         if let Some(pair) = found {
-            bucket.remove(pair.slot());
+            bucket.remove_inline(pair);
         }
         if let Edit::Store(new) = edit {
             new.finish(0, bucket.push_inline(key, new.bytes()));

@@ -15,7 +15,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
-use super::execution::execute;
+use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, Station, Waiting};
 use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing};
@@ -156,17 +156,12 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
     #[inline(never)]
     fn access_missing(&self, chain: ChainIndex, first: Waiting, replies: &mut Replies) -> Access<'a> {
         let operation = &self.requests[first.index()].operation;
-        match apply_to_missing(operation) {
-            Outcome::Edit(edit) => Access::Edit(edit),
-            Outcome::Reply(reply) => {
-                if let Operation::Get = operation {
-                    self.misses.set(self.misses.get() + 1);
-                }
-                self.end_first(chain, first, reply, replies);
-                Access::Done(Effect::Unchanged)
-            }
-            Outcome::Read(_) | Outcome::Update(_) => unreachable!("a missing key has no value"),
+        let access = execute_on_missing(operation, replies.slot(self.first_reply + first.index()));
+        if let Access::Done(_) = access {
+            self.misses.set(self.misses.get() + u64::from(matches!(operation, Operation::Get)));
+            self.station.retire(chain, None, first);
         }
+        access
     }
 
     /// Executes the head of a queue on its value, and then all later requests of its key in order, up to one that cannot be

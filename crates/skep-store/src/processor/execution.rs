@@ -6,7 +6,7 @@
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
-use crate::apply::{Edit, Found, Outcome, Read, apply, update_piece};
+use crate::apply::{Edit, Found, Outcome, Read, apply, apply_to_missing, update_piece};
 use crate::hash::Access;
 use crate::memory::Effect;
 use crate::short::overwrite;
@@ -21,6 +21,19 @@ pub(super) fn execute<'a>(operation: &'a Operation<'a>, value: &mut [u8], mut re
             Access::Done(Effect::Unchanged)
         }
         outcome => carry_out(outcome, value, reply),
+    }
+}
+
+/// Executes an operation on a missing key, unless it inserts a pair.
+#[inline]
+pub(super) fn execute_on_missing<'a>(operation: &'a Operation<'a>, mut reply: ReplySlot<'_>) -> Access<'a> {
+    match apply_to_missing(operation) {
+        Outcome::Edit(edit) => Access::Edit(edit),
+        Outcome::Reply(fixed) => {
+            reply.set(fixed);
+            Access::Done(Effect::Unchanged)
+        }
+        Outcome::Read(_) | Outcome::Update(_) => unreachable!("a missing key has no value"),
     }
 }
 

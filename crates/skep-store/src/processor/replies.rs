@@ -294,6 +294,12 @@ impl Replies {
 }
 
 impl ReplySlot<'_> {
+    /// Returns the same slot for a shorter time.
+    #[inline(always)]
+    pub(super) fn reborrow(&mut self) -> ReplySlot<'_> {
+        ReplySlot { entry: self.entry, bytes: self.bytes }
+    }
+
     /// Sets the reply. A value is copied.
     #[inline]
     pub(crate) fn set(&mut self, reply: Reply<'_>) {
