@@ -262,6 +262,12 @@ impl Request<'_> {
 }
 
 impl Operation<'_> {
+    /// Returns true if the operation reads the value of one key and changes nothing.
+    #[inline]
+    pub fn is_read(&self) -> bool {
+        matches!(self, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
+    }
+
     /// Checks the operation without its key and value, for a store whose keys have no order.
     #[inline]
     pub fn validate_unordered(&self) -> Result<(), OperationError> {

@@ -26,7 +26,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use skep_core::operation::{Operation, Request};
+use skep_core::operation::Request;
 use skep_store::processor::{Admitted, Flow, Processor, Replies};
 
 use crate::clock::{Clock, both, run};
@@ -387,12 +387,12 @@ impl<'a, 'f> Pipeline<'a, 'f> {
 }
 
 fn reads(request: &Request<'_>) -> bool {
-    matches!(request.operation, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
+    request.operation.is_read()
 }
 
 #[cfg(test)]
 mod tests {
-    use skep_core::operation::{PutCondition, Reply};
+    use skep_core::operation::{Operation, PutCondition, Reply};
     use skep_store::hash::Settings;
     use skep_store::memory::LocalMemory;
     use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest, SizeWeights};

@@ -9,6 +9,7 @@
 //! | [`processor`] | admission, reservation station, interleaver | KV-Direct, section 3.3.3 |
 //! | [`naive`] | the obvious store that all tests compare with | |
 
+mod apply;
 pub mod hash;
 pub mod memory;
 pub mod naive;

@@ -247,11 +247,11 @@ impl Bucket {
         })
     }
 
-    /// Appends an inline pair.
+    /// Appends an inline pair. Returns its value.
     ///
     /// # Panics
     /// If there are too few free slots, or the key is empty.
-    pub fn push_inline(&mut self, key: &[u8], value: &[u8]) {
+    pub fn push_inline(&mut self, key: &[u8], value: &[u8]) -> &mut [u8] {
         let slot = self.used_slot_count();
         let pair_size = key.len() + value.len();
         let slot_count = slots_for(pair_size);
@@ -265,6 +265,7 @@ impl Bucket {
         // For an empty value the two marks are one.
         let marks = (1 << (key.len() - 1)) | (1 << (pair_size - 1));
         self.set_marks(self.marks() | marks << (slot * SLOT_SIZE));
+        &mut self.0.0[offset + key.len()..offset + pair_size]
     }
 
     /// Appends a slot that points to a slab.
@@ -292,9 +293,19 @@ impl Bucket {
             Some(_) => 1,
             None => self.inline_pair(slot).map_or(0, InlinePair::slot_count),
         };
+        self.remove_slots(slot, slot_count);
+    }
+
+    /// Removes an inline pair of this bucket; later entries move up.
+    pub(super) fn remove_inline(&mut self, pair: InlinePair) {
+        self.remove_slots(pair.slot(), pair.slot_count());
+    }
+
+    #[inline]
+    fn remove_slots(&mut self, slot: usize, slot_count: usize) {
         let used = self.used_slot_count();
-        let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
-        self.0.0.copy_within(position(slot + slot_count)..position(used), position(slot));
+        let offset = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
+        self.0.0.copy_within(offset(slot + slot_count)..offset(used), offset(slot));
         self.set_types(close_gap(u64::from(self.types()), slot * TYPE_BITS, slot_count * TYPE_BITS) as u32);
         self.set_marks(close_gap(self.marks(), slot * SLOT_SIZE, slot_count * SLOT_SIZE));
     }

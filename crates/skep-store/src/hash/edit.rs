@@ -10,8 +10,9 @@
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
-use super::table::{Edit, HashTable, Home, Location, Place};
+use super::table::{HashTable, Home, Location, Place};
 use super::{large, object};
+use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
 use skep_core::operation::OperationError;
 
@@ -67,7 +68,9 @@ impl NewEntry<'_> {
 
     fn push(&self, bucket: &mut Bucket) {
         match self {
-            NewEntry::Inline(key, value) => bucket.push_inline(key, value),
+            NewEntry::Inline(key, value) => {
+                bucket.push_inline(key, value);
+            }
             NewEntry::Slab(slab) => bucket.push_slab(*slab),
         }
     }
@@ -91,23 +94,23 @@ impl Location {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Makes an edit of the inline pair that was found in a bucket, or of none, if that takes nothing but this bucket.
-    /// Whether it did.
-    #[inline]
-    pub(super) fn edit_in_place(
+    /// Makes an edit if it takes nothing but this bucket, which holds the inline pair or shows that there is none. Returns true
+    /// if it did.
+    #[inline(never)]
+    pub(super) fn edit_bucket(
         &self,
         bucket: &mut Bucket,
         found: Option<InlinePair>,
         key: &[u8],
-        edit: Edit<'_>,
+        edit: &Edit<'_>,
     ) -> bool {
         let old_size = found.map(|pair| key.len() + pair.value_size);
         let old_slots = found.map_or(0, InlinePair::slot_count);
-        let (new_size, new_slots) = match (&edit, found) {
-            // What is behind may fit into a bucket that has lost a pair.
+        let (new_size, new_slots) = match (edit, found) {
+            // The pairs of the next bucket may fit into one that has lost a pair.
             (Edit::Remove, Some(_)) if bucket.chain().is_none() => (None, 0),
-            (Edit::Store(value), _) if self.is_inline(key.len(), value.len()) => {
-                let new_size = key.len() + value.len();
+            (Edit::Store(new), _) if self.is_inline(key.len(), new.size()) => {
+                let new_size = key.len() + new.size();
                 (Some(new_size), slots_for(new_size))
             }
             _ => return false,
@@ -116,71 +119,70 @@ impl<M: Memory> HashTable<M> {
             return false;
         }
         if let Some(pair) = found {
-            bucket.remove(pair.slot());
+            bucket.remove_inline(pair);
         }
-        if let Edit::Store(value) = edit {
-            bucket.push_inline(key, value);
+        if let Edit::Store(new) = edit {
+            new.finish(0, bucket.push_inline(key, new.bytes()));
         }
         self.count_pairs(i64::from(new_size.is_some()) - i64::from(old_size.is_some()));
         self.count_pair_size(new_size.unwrap_or(0) as i64 - old_size.unwrap_or(0) as i64);
         true
     }
 
-    /// Stores a pair of which the value is not large. `finish` may change the value before it is written.
+    /// Stores a pair whose value is not large.
     pub(crate) async fn store(
         &self,
         home: Home,
         location: &Location,
         key: &[u8],
-        value: &[u8],
-        finish: impl FnOnce(&mut [u8]),
+        new: &NewValue<'_>,
     ) -> Result<(), NotStored> {
-        if self.is_inline(key.len(), value.len()) {
+        let value_size = new.size();
+        if self.is_inline(key.len(), value_size) {
             let mut finished = [0; INLINE_SIZE_MAX];
-            let finished = &mut finished[..value.len()];
-            finished.copy_from_slice(value);
-            finish(finished);
+            let finished = &mut finished[..value_size];
+            finished.copy_from_slice(new.bytes());
+            new.finish(0, finished);
             let bucket = if location.needs_bucket() { Some(self.take_bucket()?) } else { None };
-            return self.install(home, location, NewEntry::Inline(key, finished), bucket, key.len(), value.len()).await;
+            return self.install(home, location, NewEntry::Inline(key, finished), bucket, key.len(), value_size).await;
         }
-        let class = object::class_for_pair(key.len(), value.len()).expect("the value is not large");
+        let class = object::class_for_pair(key.len(), value_size).expect("the value is not large");
         let fill = |bytes: &mut [u8]| {
-            let range = object::write_pair(class, bytes, key, value);
-            finish(&mut bytes[range]);
+            let range = object::write_pair(class, bytes, key, new.bytes());
+            new.finish(0, &mut bytes[range]);
         };
         // A slab of the right class is written over; its bucket stays as it is.
-        if let Location::Slab { slab, value_size, .. } = location
+        if let Location::Slab { slab, value_size: old_size, .. } = location
             && slab.class == class
         {
             self.memory().write(slab.pointer.span(class.size()), fill).await;
-            self.count_pair_size(value.len() as i64 - *value_size as i64);
+            self.count_pair_size(value_size as i64 - *old_size as i64);
             return Ok(());
         }
         let slab = self.take_new_slab(class, location)?;
         self.memory().write(slab.pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, &slab, key.len(), value.len()).await
+        self.install_slab(home, location, &slab, key.len(), value_size).await
     }
 
-    /// Stores a pair of which the value is large. `change` may change each piece of it, with its offset, before it is
-    /// written.
+    /// Stores a pair whose value is large.
     pub(crate) async fn store_large(
         &self,
         home: Home,
         location: &Location,
         key: &[u8],
-        value: &[u8],
-        change: impl FnMut(usize, &mut [u8]),
+        new: &NewValue<'_>,
     ) -> Result<(), NotStored> {
-        let class = object::class_for_root(key.len(), large::root_pointer_count(value.len()));
-        let mut needs = large::needs(value.len());
+        let value_size = new.size();
+        let class = object::class_for_root(key.len(), large::root_pointer_count(value_size));
+        let mut needs = large::needs(value_size);
         needs[class.index()] += 1;
         let mut slabs = self.take_with_bucket(needs, location)?;
         let bucket = location.needs_bucket().then(|| slabs.pop(SlabClass::BUCKET));
         let slab = NewSlab { class, pointer: slabs.pop(class), bucket };
-        let root = self.write_large(value, &mut slabs, change).await;
+        let root = self.write_large(new, &mut slabs).await;
         let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root);
         self.memory().write(slab.pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, &slab, key.len(), value.len()).await
+        self.install_slab(home, location, &slab, key.len(), value_size).await
     }
 
     /// Removes the entry that was found; the key is `key_size` bytes long.

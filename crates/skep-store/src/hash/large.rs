@@ -15,6 +15,7 @@
 use super::object::{LargeRoot, ROOT_POINTERS_MAX};
 use super::slab::{SlabClass, SlabNeeds};
 use super::table::HashTable;
+use crate::apply::NewValue;
 use crate::memory::{Effect, Memory, Pointer};
 
 /// Bytes of the value in a full data slab.
@@ -108,20 +109,15 @@ fn piece_sizes(value_size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Writes a value to slabs that were taken for it. `change` may change each piece, with its offset, before it is
-    /// written.
-    pub(super) async fn write_large(
-        &self,
-        value: &[u8],
-        slabs: &mut LargeSlabs,
-        mut change: impl FnMut(usize, &mut [u8]),
-    ) -> LargeRoot {
+    /// Writes a value to slabs that were taken for it.
+    pub(super) async fn write_large(&self, new: &NewValue<'_>, slabs: &mut LargeSlabs) -> LargeRoot {
+        let value = new.bytes();
         let mut level = Vec::with_capacity(value.len().div_ceil(PIECE_SIZE));
         for (place, piece) in value.chunks(PIECE_SIZE).enumerate() {
             let pointer = slabs.pop(piece_class(piece.len()));
             let fill = |bytes: &mut [u8]| {
                 bytes.copy_from_slice(piece);
-                change(place * PIECE_SIZE, bytes);
+                new.finish(place * PIECE_SIZE, bytes);
             };
             self.memory().write(pointer.span(piece.len()), fill).await;
             level.push(pointer);

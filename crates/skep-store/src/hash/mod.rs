@@ -19,4 +19,4 @@ pub(crate) use edit::NotStored;
 pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe};
 pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX};
-pub(crate) use table::{BucketIndex, Edit, FirstLine, Home, KeyHash, Location, Visit};
+pub(crate) use table::{Access, BucketAccess, BucketIndex, Home, KeyHash, Location, Sought};

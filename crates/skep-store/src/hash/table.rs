@@ -22,6 +22,7 @@ use super::find::{Probe, Search};
 use super::object::{self, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
+use crate::apply::Edit;
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, ResidentLines};
 
 /// The secret hash of a key, which places it in the index.
@@ -51,43 +52,43 @@ pub(crate) enum Location {
     Missing { place: Place, has_room: bool },
 }
 
-/// What the first line of a search has shown.
-pub(crate) enum FirstLine {
-    /// The value, and its visit did all that was to be done.
-    Visited,
-    /// Room for the edit, which was made.
-    Edited,
-    /// That there is no such key.
-    Absent,
-    /// The inline pair, to which more is to be done.
-    Inline(InlinePair),
-    /// Neither the pair nor that there is none: it may be in a slab or a chained bucket.
+/// The result of an access to a value, or to a missing key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access<'e> {
+    /// The operation was executed, and has its reply.
+    Done(Effect),
+    /// Nothing was done. The pair is to be edited.
+    Edit(Edit<'e>),
+}
+
+/// The result of an access to one bucket, after a probe of it.
+pub(crate) enum BucketAccess<'e> {
+    /// The operation was executed, and has its reply.
+    Done,
+    /// The edit was made. The operation has no reply yet.
+    Edited(Edit<'e>),
+    /// The edit takes more than this bucket. The inline pair, if the key exists.
+    Left(Option<InlinePair>, Edit<'e>),
+    /// The pair may be in a slab or in a later bucket of the chain.
     Elsewhere,
 }
 
-/// What is to be done to a pair as a whole, if its bucket alone can hold the outcome.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Edit<'a> {
-    /// Nothing of the kind.
-    None,
-    /// It goes.
-    Remove,
-    /// It gets another value.
-    Store(&'a [u8]),
-}
-
-/// What was done to a value that was found.
-pub(crate) enum Visit {
-    /// All that was to be done.
-    Done(Effect),
-    /// Nothing: its pair goes, or changes its size.
-    Left,
+/// The result of a search for a key in all buckets of its chain.
+pub(crate) enum Sought<'e> {
+    /// The operation was executed, and has its reply.
+    Done,
+    /// The edit was made. The operation has no reply yet.
+    Edited(Edit<'e>),
+    /// The edit is to be made at this location.
+    Left(Location, Edit<'e>),
+    /// The value is large. Nothing was done.
+    Large(Location, LargeRoot),
 }
 
 /// What a slab held.
-enum Found {
+enum SlabContent<'e> {
     Done,
-    Value(usize),
+    Value(usize, Edit<'e>),
     Large(LargeRoot),
     OtherKey,
 }
@@ -216,130 +217,119 @@ impl<M: Memory> HashTable<M> {
         self.search.probe(bucket, key, home.secondary())
     }
 
-    /// Does what a bucket allows after a probe of it. If the pair is inline, `visit` gets its value. If that leaves something
-    /// to be done, or there is no pair in this bucket nor in a later one, `edit` says what, given whether the key was found.
+    /// Does what this bucket alone allows after a probe of it. If it shows that the key exists or is missing, `access` gets the
+    /// value or `None`. An edit is made if `may_edit` and nothing else is needed for it.
     #[inline(always)]
-    pub(crate) fn access_probed<'e>(
+    pub(crate) fn access_bucket<'e>(
         &self,
         bucket: &mut Bucket,
         probe: Probe,
         key: &[u8],
-        visit: impl FnOnce(&mut [u8]) -> Visit,
-        edit: impl FnOnce(bool) -> Edit<'e>,
-    ) -> (Effect, FirstLine) {
-        let found = match probe {
-            Probe::Slab(_) => return (Effect::Unchanged, FirstLine::Elsewhere),
-            Probe::Pair(pair) => match visit(bucket.inline_value_mut(pair)) {
-                Visit::Done(effect) => return (effect, FirstLine::Visited),
-                Visit::Left => Some(pair),
-            },
-            Probe::Absent => None,
+        may_edit: bool,
+        access: impl FnOnce(Option<&mut [u8]>) -> Access<'e>,
+    ) -> (Effect, BucketAccess<'e>) {
+        let (found, accessed) = match probe {
+            Probe::Pair(pair) => (Some(pair), access(Some(bucket.inline_value_mut(pair)))),
+            Probe::Absent if bucket.chain().is_none() => (None, access(None)),
+            Probe::Absent | Probe::Slab(_) => return (Effect::Unchanged, BucketAccess::Elsewhere),
         };
-        self.edit_probed(bucket, found, key, edit(found.is_some()))
+        match accessed {
+            Access::Done(effect) => (effect, BucketAccess::Done),
+            Access::Edit(edit) if may_edit && self.edit_bucket(bucket, found, key, &edit) => {
+                (Effect::Changed, BucketAccess::Edited(edit))
+            }
+            Access::Edit(edit) => (Effect::Unchanged, BucketAccess::Left(found, edit)),
+        }
     }
 
-    /// Makes an edit after a probe, if this bucket is all that it takes.
-    #[inline(never)]
-    fn edit_probed(
-        &self,
-        bucket: &mut Bucket,
-        found: Option<InlinePair>,
-        key: &[u8],
-        edit: Edit<'_>,
-    ) -> (Effect, FirstLine) {
-        if found.is_none() && bucket.chain().is_some() {
-            return (Effect::Unchanged, FirstLine::Elsewhere);
-        }
-        if self.edit_in_place(bucket, found, key, edit) {
-            return (Effect::Changed, FirstLine::Edited);
-        }
-        (Effect::Unchanged, found.map_or(FirstLine::Absent, FirstLine::Inline))
-    }
-
-    /// Says that a slab will be looked at soon.
+    /// Prefetches a slab.
     #[inline]
     pub(crate) fn prefetch_slab(&self, slab: SlabSlot) {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Accesses a resident slab. Returns true if it holds the pair, and `visit` did all that was to be done.
+    /// Accesses a resident slab. Returns true if it holds the pair, and `access` has executed the operation on the value.
     #[inline(always)]
-    pub(crate) fn access_resident_slab(
+    pub(crate) fn access_resident_slab<'e>(
         &self,
         lines: &mut impl ResidentLines,
         slab: SlabSlot,
         key: &[u8],
-        visit: impl FnOnce(&mut [u8]) -> Visit,
+        access: impl FnOnce(&mut [u8]) -> Access<'e>,
     ) -> bool {
         let span = slab.pointer.span(slab.class.size());
         let bytes = lines.span(span);
         let Some(range) = object::find_value(slab.class, bytes, key) else { return false };
-        let Visit::Done(effect) = visit(&mut bytes[range]) else { return false };
+        let Access::Done(effect) = access(&mut bytes[range]) else { return false };
         lines.note(span, effect);
         true
     }
 
-    /// Searches for a key. If it exists with a value that lies in one piece, `visit` sees the value, once. `Err`: the
-    /// first line sufficed, or a visit did all that was to be done. Otherwise, where the search ended; if the key does not
-    /// exist, with room for `needed_slots` where there is some; zero: none is needed.
+    /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing key's
+    /// location has room for `needed_slots`, if any bucket of the chain has.
     #[inline]
-    pub(crate) async fn seek<'e>(
+    pub(crate) async fn find<'e>(
         &self,
         key: &[u8],
         home: Home,
         needed_slots: usize,
-        mut visit: impl FnMut(&mut [u8]) -> Visit,
-        edit: impl FnOnce(bool) -> Edit<'e>,
-    ) -> Result<Location, FirstLine> {
-        let look = |line: &mut Line| {
+        mut access: impl FnMut(Option<&mut [u8]>) -> Access<'e>,
+    ) -> Sought<'e> {
+        let access_home = |line: &mut Line| {
             let bucket = Bucket::from_line_mut(line);
             let probe = self.probe(bucket, key, home);
-            let (effect, first) = self.access_probed(bucket, probe, key, &mut visit, edit);
-            (effect, (first, *bucket))
+            let (effect, accessed) = self.access_bucket(bucket, probe, key, true, &mut access);
+            (effect, (accessed, *bucket))
         };
         let at = home.bucket.pointer();
-        let (first, bucket) = self.memory.update_prefetched_line(at, look).await;
+        let (accessed, bucket) = self.memory.update_prefetched_line(at, access_home).await;
         let place = Place { at, bucket };
-        match first {
-            FirstLine::Visited | FirstLine::Edited => Err(first),
-            FirstLine::Absent if needed_slots == 0 => Err(first),
-            FirstLine::Inline(pair) => Ok(Location::Inline { place, pair }),
-            FirstLine::Absent | FirstLine::Elsewhere => {
-                self.seek_on(place, key, home, needed_slots, visit).await.ok_or(FirstLine::Visited)
+        match accessed {
+            BucketAccess::Done => Sought::Done,
+            BucketAccess::Edited(edit) => Sought::Edited(edit),
+            BucketAccess::Left(Some(pair), edit) => Sought::Left(Location::Inline { place, pair }, edit),
+            BucketAccess::Left(None, edit) => {
+                let has_room = place.bucket.free_slot_count() >= needed_slots;
+                Sought::Left(Location::Missing { place, has_room }, edit)
             }
+            BucketAccess::Elsewhere => self.find_on(place, key, home, needed_slots, access).await,
         }
     }
 
-    /// Searches on from a bucket that does not hold the key inline.
-    async fn seek_on(
+    /// Continues a search from a bucket that does not hold the key inline.
+    async fn find_on<'e>(
         &self,
         mut place: Place,
         key: &[u8],
         home: Home,
         needed_slots: usize,
-        mut visit: impl FnMut(&mut [u8]) -> Visit,
-    ) -> Option<Location> {
+        mut access: impl FnMut(Option<&mut [u8]>) -> Access<'e>,
+    ) -> Sought<'e> {
         let secondary = home.secondary();
         let mut room = None;
         loop {
             let mut from = 0;
             while let Some((slot, slab)) = self.search.slab(&place.bucket, secondary, from) {
-                let look = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
+                let access_slab = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
                     Some(Object::Value(range)) => {
                         let value_size = range.len();
-                        match visit(&mut bytes[range]) {
-                            Visit::Done(effect) => (effect, Found::Done),
-                            Visit::Left => (Effect::Unchanged, Found::Value(value_size)),
+                        match access(Some(&mut bytes[range])) {
+                            Access::Done(effect) => (effect, SlabContent::Done),
+                            Access::Edit(edit) => (Effect::Unchanged, SlabContent::Value(value_size, edit)),
                         }
                     }
-                    Some(Object::Large(root)) => (Effect::Unchanged, Found::Large(root)),
-                    None => (Effect::Unchanged, Found::OtherKey),
+                    Some(Object::Large(root)) => (Effect::Unchanged, SlabContent::Large(root)),
+                    None => (Effect::Unchanged, SlabContent::OtherKey),
                 };
-                match self.memory.update(slab.pointer.span(slab.class.size()), look).await {
-                    Found::Done => return None,
-                    Found::Value(value_size) => return Some(Location::Slab { place, slot, slab, value_size }),
-                    Found::Large(root) => return Some(Location::Large { place, slot, slab, root }),
-                    Found::OtherKey => from = slot + 1,
+                match self.memory.update(slab.pointer.span(slab.class.size()), access_slab).await {
+                    SlabContent::Done => return Sought::Done,
+                    SlabContent::Value(value_size, edit) => {
+                        return Sought::Left(Location::Slab { place, slot, slab, value_size }, edit);
+                    }
+                    SlabContent::Large(root) => {
+                        return Sought::Large(Location::Large { place, slot, slab, root }, root);
+                    }
+                    SlabContent::OtherKey => from = slot + 1,
                 }
             }
             let next = place.bucket.chain();
@@ -347,19 +337,20 @@ impl<M: Memory> HashTable<M> {
                 room = Some(Place { ..place });
             }
             let Some(at) = next else {
+                let Access::Edit(edit) = access(None) else { return Sought::Done };
                 let has_room = room.is_some();
-                return Some(Location::Missing { place: room.unwrap_or(place), has_room });
+                return Sought::Left(Location::Missing { place: room.unwrap_or(place), has_room }, edit);
             };
             place = Place { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
             if let Some(pair) = self.search.inline_pair(&place.bucket, key) {
-                return match visit(place.bucket.inline_value_mut(pair)) {
-                    Visit::Done(effect) => {
+                return match access(Some(place.bucket.inline_value_mut(pair))) {
+                    Access::Done(effect) => {
                         if effect == Effect::Changed {
                             self.memory.write_line(place.at, place.bucket.as_line()).await;
                         }
-                        None
+                        Sought::Done
                     }
-                    Visit::Left => Some(Location::Inline { place, pair }),
+                    Access::Edit(edit) => Sought::Left(Location::Inline { place, pair }, edit),
                 };
             }
         }

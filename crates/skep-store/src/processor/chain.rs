@@ -1,29 +1,28 @@
-//! A chain of the reservation station, worked off from its front (KV-Direct, section 3.3.3).
+//! A dependency queue of the reservation station, executed from its head (KV-Direct, section 3.3.3).
 //!
 //! ```text
-//! front ─▶ find its key ─▶ value resident? ─yes─▶ execute it, and behind it whatever has the same key
-//!   ▲                          │ no                 │ each answers from the value as the one before left it
+//! head ─▶ find its key ─▶ value resident? ─yes─▶ execute it, then all later requests of the same key
+//!   ▲                          │ no                 │ each is executed on the value that the one before left
 //!   │                          ▼                    ▼
 //!   │                      main path            one write back, if anything changed
-//!   └───────────────── next of the chain ◀──────────┘
+//!   └───────────────── next of the queue ◀──────────┘
 //! ```
 //!
-//! The value is forwarded where it lies: in the copy of its bucket, or in its slab. So a hundred updates of one counter
-//! are one read and one write. Forwarding ends at an operation of the key that cannot be done in place; what waits for
-//! other keys keeps its turn. A forwarded operation never needs space, so an answer that was given is never lost to a
-//! full memory.
+//! The value is forwarded in place: in the copy of its bucket, or in its slab. So a hundred updates of one counter are one
+//! read and one write. Forwarding ends at an operation of the key that cannot be done in place. Requests of other keys keep
+//! their turn. A forwarded operation never needs memory, so a full memory cannot undo a reply.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
-use super::execution::{InPlace, execute_in_place, update_in_place};
+use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
 use super::station::{ChainIndex, Chains, Station, Waiting};
-use crate::hash::{Edit, FirstLine, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Visit};
+use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing};
+use crate::hash::{Access, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Sought};
 use crate::memory::{Effect, Memory};
 use crate::short::equal;
-use skep_core::function::{DecimalText, update};
-use skep_core::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, Reply, Request};
 
 /// What all chains of a batch share while they are under way.
 pub(super) struct Batch<'a, M, S = Station> {
@@ -42,60 +41,73 @@ pub(super) struct Batch<'a, M, S = Station> {
     /// requests on them are left too.
     pub(super) deferred_keys: RefCell<&'a mut HashSet<u64>>,
     /// Operations that found or store a large value, for after the waves.
-    pub(super) large: RefCell<Vec<LargeOperation>>,
+    pub(super) large: RefCell<Vec<LargeOperation<'a>>>,
 }
 
-/// The first operation of a chain, and where its search ended. That stays true: nothing else of the chain is under way.
-pub(super) struct LargeOperation {
+/// The head of a queue, which finds or stores a large value.
+pub(super) struct LargeOperation<'a> {
     pub(super) chain: ChainIndex,
     pub(super) first: Waiting,
+    /// The end of its search. It stays valid, because no other request of the queue is in flight.
     pub(super) location: Location,
+    pub(super) outcome: Outcome<'a>,
 }
 
-impl<M: Memory, S: Chains> Batch<'_, M, S> {
-    /// Works off a chain, until it is empty or its first operation has to read or write a large value.
+impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
+    /// Executes the requests of a queue, until it is empty or its head has to read or write a large value.
     pub(super) async fn run_chain(&self, chain: ChainIndex) {
         while let Some(first) = self.front(chain) {
             let request = &self.requests[first.index()];
             let home = self.homes[first.index()];
-            let mut sum = None;
-            let visit =
-                |value: &mut [u8]| self.forward(chain, first, request, value, &mut sum, &mut self.replies.borrow_mut());
-            let edit = |found| edit_of(request, found);
-            let location = match self.table.seek(request.key, home, self.needed_slots(request), visit, edit).await {
-                Ok(location) => location,
-                Err(first_line) => {
-                    self.answer_first_line(chain, first, &first_line, &mut self.replies.borrow_mut());
+            let access = |value: Option<&mut [u8]>| self.access(chain, first, value, &mut self.replies.borrow_mut());
+            let (location, outcome) = match self.table.find(request.key, home, self.needed_slots(request), access).await
+            {
+                Sought::Done => continue,
+                Sought::Edited(edit) => {
+                    self.end_first(chain, first, edit.reply(), &mut self.replies.borrow_mut());
                     continue;
                 }
+                Sought::Left(location, edit) => (location, Outcome::Edit(edit)),
+                Sought::Large(location, root) => {
+                    (location, apply(&request.operation, Some(|| Found::InPieces(root.value_size as usize))))
+                }
             };
-            if let (Location::Large { .. }, Operation::Contains) = (&location, &request.operation) {
-                self.answer(first, Reply::Done);
-                self.station.retire(chain, None, first);
-                continue;
+            match outcome {
+                Outcome::Reply(reply) => self.end_first(chain, first, reply, &mut self.replies.borrow_mut()),
+                Outcome::Edit(edit) if !is_large(request.key, &edit, &location) => {
+                    let edited = self.edit(home, request.key, &location, &edit).await;
+                    self.finish(chain, first, edited.map(|()| edit.reply()));
+                }
+                outcome => {
+                    self.large.borrow_mut().push(LargeOperation { chain, first, location, outcome });
+                    return;
+                }
             }
-            if matches!(location, Location::Large { .. }) || stored_size(request) > PAIR_SIZE_MAX {
-                self.large.borrow_mut().push(LargeOperation { chain, first, location });
-                return;
-            }
-            let outcome = self.main_path(request, home, &location, sum, first).await;
-            self.finish(chain, first, outcome);
         }
     }
 
-    /// Takes the first request of a chain out of it, which was answered unless it was not stored.
-    pub(super) fn finish(&self, chain: ChainIndex, first: Waiting, outcome: Result<(), NotStored>) {
+    /// Edits a pair which is not large, and does not become so.
+    async fn edit(&self, home: Home, key: &[u8], location: &Location, edit: &Edit<'_>) -> Result<(), NotStored> {
+        match edit {
+            Edit::Remove => self.table.remove(home, location, key.len()).await,
+            Edit::Store(new) => self.table.store(home, location, key, new).await?,
+        }
+        Ok(())
+    }
+
+    /// Removes the head of a queue, which has this reply unless it was not stored.
+    pub(super) fn finish(&self, chain: ChainIndex, first: Waiting, outcome: Result<Reply<'_>, NotStored>) {
         let hash = self.homes[first.index()].hash;
-        match outcome {
-            Ok(()) => {}
+        let reply = match outcome {
+            Ok(reply) => reply,
             Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(chain, first),
-            Err(NotStored::Failed(error) | NotStored::Later(error)) => self.answer(first, Reply::Failed(error)),
-        }
+            Err(NotStored::Failed(error) | NotStored::Later(error)) => Reply::Failed(error),
+        };
         self.table.end_wait(hash);
-        self.station.retire(chain, None, first);
+        self.end_first(chain, first, reply, &mut self.replies.borrow_mut());
     }
 
-    /// Leaves the first request of a chain for later, and all behind it that have the same key.
+    /// Defers the head of a queue, and all later requests of its key.
     #[cold]
     pub(super) fn defer(&self, chain: ChainIndex, first: Waiting) {
         let key = self.requests[first.index()].key;
@@ -112,68 +124,70 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
         }
     }
 
-    /// Answers the first request of a chain, if the first line was enough for it and no visit has answered. Whether the
-    /// first line was enough.
-    #[inline]
-    pub(super) fn answer_first_line(
-        &self,
-        chain: ChainIndex,
-        first: Waiting,
-        first_line: &FirstLine,
-        replies: &mut Replies,
-    ) -> bool {
-        let request = &self.requests[first.index()];
-        let reply = match first_line {
-            FirstLine::Visited => return true,
-            FirstLine::Edited => Reply::Done,
-            FirstLine::Absent if !creates(request) => Reply::NotFound,
-            _ => return false,
-        };
-        self.answer_in(replies, first, reply);
-        self.station.retire(chain, None, first);
-        true
-    }
-
     #[inline]
     pub(super) fn front(&self, chain: ChainIndex) -> Option<Waiting> {
         self.station.front(chain)
     }
 
-    pub(super) fn answer(&self, request: Waiting, reply: Reply<'_>) {
-        self.answer_in(&mut self.replies.borrow_mut(), request, reply);
+    /// Sets the reply to the head of a queue, and removes it.
+    #[inline]
+    pub(super) fn end_first(&self, chain: ChainIndex, first: Waiting, reply: Reply<'_>, replies: &mut Replies) {
+        replies.set(self.first_reply + first.index(), reply);
+        self.station.retire(chain, None, first);
     }
 
+    /// Executes the head of a queue on its value, or on a missing key. Requests on the value that can be done in place are
+    /// executed after it, if they have the same key.
     #[inline(always)]
-    fn answer_in(&self, replies: &mut Replies, request: Waiting, reply: Reply<'_>) {
-        if let (Operation::Get, Reply::NotFound) = (&self.requests[request.index()].operation, reply) {
-            self.misses.set(self.misses.get() + 1);
+    pub(super) fn access(
+        &self,
+        chain: ChainIndex,
+        first: Waiting,
+        value: Option<&mut [u8]>,
+        replies: &mut Replies,
+    ) -> Access<'a> {
+        match value {
+            Some(value) => self.forward(chain, first, value, replies),
+            None => self.access_missing(chain, first, replies),
         }
-        replies.set(self.first_reply + request.index(), reply);
     }
 
-    /// Executes the first request of a chain on its value, and those behind it that have the same key, in order, up to
-    /// one that cannot be done in place.
+    /// Executes the head of a queue on a missing key.
+    #[inline(never)]
+    fn access_missing(&self, chain: ChainIndex, first: Waiting, replies: &mut Replies) -> Access<'a> {
+        let operation = &self.requests[first.index()].operation;
+        let access = execute_on_missing(operation, replies.slot(self.first_reply + first.index()));
+        if let Access::Done(_) = access {
+            self.misses.set(self.misses.get() + u64::from(matches!(operation, Operation::Get)));
+            self.station.retire(chain, None, first);
+        }
+        access
+    }
+
+    /// Executes the head of a queue on its value, and then all later requests of its key in order, up to one that cannot be
+    /// done in place.
     #[inline(always)]
     pub(super) fn forward(
         &self,
         chain: ChainIndex,
         first: Waiting,
-        request: &Request<'_>,
         value: &mut [u8],
-        sum: &mut Option<DecimalText>,
         replies: &mut Replies,
-    ) -> Visit {
-        let InPlace::Answered(effect) = self.execute(first, request, value, replies, sum) else { return Visit::Left };
+    ) -> Access<'a> {
+        let effect = match self.execute(first, value, replies) {
+            Access::Done(effect) => effect,
+            edit @ Access::Edit(_) => return edit,
+        };
         let next = self.station.after(first);
         self.station.retire(chain, None, first);
         let forwarded = match next {
             Some(next) => self.forward_on(chain, first, next, value, replies),
             None => Effect::Unchanged,
         };
-        Visit::Done(if forwarded == Effect::Changed { forwarded } else { effect })
+        Access::Done(if forwarded == Effect::Changed { forwarded } else { effect })
     }
 
-    /// Executes what waits from `next` on and has the key of `first`.
+    /// Executes the requests from `next` on that have the key of `first`.
     #[inline(never)]
     fn forward_on(
         &self,
@@ -193,8 +207,8 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
                 before = Some(waiting);
                 continue;
             }
-            // A number whose text changes its length takes the main path when its turn comes.
-            let InPlace::Answered(changed) = self.execute(waiting, request, value, replies, &mut None) else { break };
+            // An edit, such as of a number whose text changes its length, takes the main path when its turn comes.
+            let Access::Done(changed) = self.execute(waiting, value, replies) else { break };
             if changed == Effect::Changed {
                 effect = changed;
             }
@@ -205,107 +219,25 @@ impl<M: Memory, S: Chains> Batch<'_, M, S> {
 
     /// Executes a request on the value of its key, if that can be done in place.
     #[inline(always)]
-    fn execute(
-        &self,
-        waiting: Waiting,
-        request: &Request<'_>,
-        value: &mut [u8],
-        replies: &mut Replies,
-        sum: &mut Option<DecimalText>,
-    ) -> InPlace {
-        let place = self.first_reply + waiting.index();
-        match &request.operation {
-            Operation::Get => {
-                self.hits.set(self.hits.get() + 1);
-                replies.set_value(place, value);
-                InPlace::Answered(Effect::Unchanged)
-            }
-            Operation::Update(operation) => update_in_place(operation, value, place, replies),
-            _ => execute_in_place(request, value, place, replies, sum),
+    fn execute(&self, waiting: Waiting, value: &mut [u8], replies: &mut Replies) -> Access<'a> {
+        let operation = &self.requests[waiting.index()].operation;
+        if let Operation::Get = operation {
+            self.hits.set(self.hits.get() + 1);
+        }
+        execute(operation, value, replies.slot(self.first_reply + waiting.index()))
+    }
+
+    /// Returns the slots that the request needs in a bucket if its key is missing; 0 if it inserts no pair.
+    fn needed_slots(&self, request: &Request<'_>) -> usize {
+        match apply_to_missing(&request.operation) {
+            Outcome::Edit(Edit::Store(new)) => self.table.slot_count(request.key.len(), new.size()),
+            _ => 0,
         }
     }
-
-    /// Carries out an operation that finds no key, removes it, or changes the size of its value.
-    async fn main_path(
-        &self,
-        request: &Request<'_>,
-        home: Home,
-        location: &Location,
-        sum: Option<DecimalText>,
-        waiting: Waiting,
-    ) -> Result<(), NotStored> {
-        let missing = matches!(location, Location::Missing { .. });
-        let key = request.key;
-        let reply = match &request.operation {
-            Operation::Delete if !missing => {
-                self.table.remove(home, location, key.len()).await;
-                Reply::Done
-            }
-            Operation::Put { value, condition } if !missing || *condition != PutCondition::IfPresent => {
-                self.table.store(home, location, key, value, |_| ()).await?;
-                Reply::Done
-            }
-            Operation::AddDecimal { delta } => {
-                let sum = sum.unwrap_or_else(|| DecimalText::new(*delta));
-                self.table.store(home, location, key, sum.as_bytes(), |_| ()).await?;
-                self.answer(waiting, Reply::Value(sum.as_bytes()));
-                return Ok(());
-            }
-            Operation::Update(operation) if operation.initial.is_some() => {
-                let initial = operation.initial.unwrap_or_default();
-                let finish = |value: &mut [u8]| {
-                    update(operation.function, operation.element, operation.shape, operation.operand, value);
-                };
-                self.table.store(home, location, key, initial, finish).await?;
-                if operation.return_old { Reply::Value(initial) } else { Reply::Done }
-            }
-            _ => Reply::NotFound,
-        };
-        self.answer(waiting, reply);
-        Ok(())
-    }
-
-    /// Slots that the request may need in a bucket, if its key does not exist.
-    pub(super) fn needed_slots(&self, request: &Request<'_>) -> usize {
-        let value_size = match &request.operation {
-            Operation::Put { value, condition } if *condition != PutCondition::IfPresent => value.len(),
-            Operation::Update(operation) => match operation.initial {
-                Some(initial) => initial.len(),
-                None => return 0,
-            },
-            Operation::AddDecimal { delta } => DecimalText::new(*delta).as_bytes().len(),
-            _ => return 0,
-        };
-        self.table.slot_count(request.key.len(), value_size)
-    }
 }
 
-/// What the request does to a pair as a whole, as far as that is known without its value.
-#[inline]
-pub(super) fn edit_of<'a>(request: &Request<'a>, found: bool) -> Edit<'a> {
-    match request.operation {
-        Operation::Delete => Edit::Remove,
-        Operation::Put { value, condition } if found || condition != PutCondition::IfPresent => Edit::Store(value),
-        _ => Edit::None,
-    }
-}
-
-/// Whether the request stores a pair where there is none.
-pub(super) fn creates(request: &Request<'_>) -> bool {
-    match &request.operation {
-        Operation::Put { condition, .. } => *condition != PutCondition::IfPresent,
-        Operation::Update(operation) => operation.initial.is_some(),
-        Operation::AddDecimal { .. } => true,
-        _ => false,
-    }
-}
-
-/// Bytes of the pair that the request would store.
-pub(super) fn stored_size(request: &Request<'_>) -> usize {
-    let value_size = match &request.operation {
-        Operation::Put { value, .. } => value.len(),
-        Operation::Update(operation) => operation.initial.map_or(0, <[u8]>::len),
-        _ => return 0,
-    };
-    request.key.len() + value_size
+/// Returns true if the pair of a key takes several slabs before or after the edit.
+fn is_large(key: &[u8], edit: &Edit<'_>, location: &Location) -> bool {
+    let becomes_large = matches!(edit, Edit::Store(new) if key.len() + new.size() > PAIR_SIZE_MAX);
+    becomes_large || matches!(location, Location::Large { .. })
 }

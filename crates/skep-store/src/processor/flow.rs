@@ -141,7 +141,7 @@ impl<M: Memory> Flow<'_, M> {
         station.admitted.set(station.admitted.get() + 1);
         let request = Waiting::at(u32::try_from(place).expect("memory holds fewer requests"));
         if let Err(error) = self.batch.requests[place].validate_unordered() {
-            self.batch.answer(request, Reply::Failed(error));
+            self.batch.replies.borrow_mut().set(place, Reply::Failed(error));
             station.answered.borrow_mut().push(request);
             return None;
         }

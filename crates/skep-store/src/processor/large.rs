@@ -1,28 +1,28 @@
 //! Operations on values that take more than one slab.
 //!
-//! They run one at a time, after the waves, so that a megabyte delays no wave; their pieces are prefetched ahead. Nothing
-//! is forwarded: the next operation of the chain finds the value anew.
+//! 1. They run one at a time, after the waves, so that a megabyte delays no wave. Their pieces are prefetched ahead.
+//! 2. Nothing is forwarded: the next operation of the queue finds the value anew.
+//! 3. Large replies count against the reply budget of the batch. Eight times as many bytes may be read or written without
+//!    being in a reply. When either is used up, the rest of the queue is deferred, unchanged.
+//! 4. Replies of more than 64 KiB have a budget of their own. When it is used up, only the requests of that key are deferred.
 //!
-//! Large answers count against the reply budget of the batch, and eight times as many bytes may be read or written
-//! without being answered. When either is used up, the rest of the chain is left for later, untouched. Replies of more than
-//! 64 KiB have a budget of their own: when it is used up, only the requests of that key are left. What counts is what
-//! an operation touches: nothing if it is answered from the root of the value, a line for each slab that it gives back.
+//! The bytes that an operation touches count: none if the size of the value decides it, a line for each slab that it frees.
 
 use super::chain::{Batch, LargeOperation};
 use super::replies::Grant;
 use super::station::{ChainIndex, Chains, Waiting};
+use crate::apply::{Edit, NewValue, Outcome, Read, Reader, update_piece};
 use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
 use crate::memory::{LINE_SIZE, Memory};
-use skep_core::function::{filter, operand_piece, reduce, update};
-use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
+use skep_core::operation::{Reply, Request, Update};
 
-impl<M: Memory> Batch<'_, M> {
-    /// Carries out the first operation of a chain, which found or stores a large value. Returns false if it is left for
-    /// later, with its chain, because the budget is used up. One whose reply has no room is left with those of its key alone.
-    pub(super) async fn run_large(&self, operation: LargeOperation) -> bool {
-        let LargeOperation { chain, first, location } = operation;
+impl<'a, M: Memory> Batch<'a, M> {
+    /// Executes the head of a queue, which has found or stores a large value. Returns false if it is deferred with its queue,
+    /// because the budget is used up. If its reply has no room, it is deferred with the requests of its key alone.
+    pub(super) async fn run_large(&self, operation: LargeOperation<'a>) -> bool {
+        let LargeOperation { chain, first, location, outcome } = operation;
         let request = &self.requests[first.index()];
-        let reply_size = reply_size(&request.operation, &location);
+        let reply_size = reply_size(&outcome, &location);
         if !self.replies.borrow().may_touch_large(reply_size > 0) {
             self.leave_chain(chain, first);
             return false;
@@ -35,90 +35,73 @@ impl<M: Memory> Batch<'_, M> {
             self.defer(chain, first);
             return true;
         }
-        let outcome = self.large_path(request, self.homes[first.index()], &location, first).await;
-        self.finish(chain, first, outcome);
+        let home = self.homes[first.index()];
+        let root = if let Location::Large { root, .. } = &location { Some(root) } else { None };
+        match (&outcome, root) {
+            (Outcome::Read(read), Some(root)) => {
+                self.read_large(first, *read, root).await;
+                self.station.retire(chain, None, first);
+            }
+            (Outcome::Update(update), Some(root)) => {
+                self.update_large(first, update, root).await;
+                self.station.retire(chain, None, first);
+            }
+            (Outcome::Edit(edit), _) => {
+                let edited = self.edit_large(home, request, &location, root, edit).await;
+                self.finish(chain, first, edited.map(|()| edit.reply()));
+            }
+            (Outcome::Reply(_) | Outcome::Read(_) | Outcome::Update(_), _) => unreachable!("a large value is needed"),
+        }
         true
     }
 
-    /// Leaves a whole chain for later.
+    /// Defers a whole queue.
     fn leave_chain(&self, chain: ChainIndex, first: Waiting) {
         let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
         self.deferred.set(self.deferred.get() + left);
         self.station.clear(chain);
     }
 
-    async fn large_path(
+    /// Edits a pair that is large, or becomes so.
+    async fn edit_large(
         &self,
-        request: &Request<'_>,
         home: Home,
+        request: &Request<'_>,
         location: &Location,
-        waiting: Waiting,
+        root: Option<&LargeRoot>,
+        edit: &Edit<'_>,
     ) -> Result<(), NotStored> {
         let key = request.key;
-        let root = match location {
-            Location::Large { root, .. } => Some(root),
-            _ => None,
-        };
-        match (&request.operation, root) {
-            (Operation::Put { condition: PutCondition::IfPresent, .. }, _) if location.value_size().is_none() => {
-                self.answer(waiting, Reply::NotFound);
+        match (edit, root) {
+            (Edit::Store(new), Some(root)) if root.value_size as usize == new.size() => {
+                self.overwrite_large(new, root).await;
+                return Ok(());
             }
-            (Operation::Put { condition: PutCondition::IfAbsent, .. }, _) if location.value_size().is_some() => {
-                self.answer(waiting, Reply::Exists);
+            (Edit::Store(new), _) if key.len() + new.size() > PAIR_SIZE_MAX => {
+                self.table.store_large(home, location, key, new).await?;
+                self.replies.borrow_mut().touch_large(new.size());
             }
-            (Operation::Put { value, .. }, Some(root)) if root.value_size as usize == value.len() => {
-                let copy = |offset: usize, piece: &mut [u8]| piece.copy_from_slice(&value[offset..][..piece.len()]);
-                let pieces = self.find_pieces(root).await;
-                self.replies.borrow_mut().touch_large(value.len());
-                self.table.update_pieces(&pieces, copy).await;
-                self.answer(waiting, Reply::Done);
-            }
-            (Operation::Put { value, .. }, _) => {
-                self.store(home, location, key, value, |_, _| ()).await?;
-                self.answer(waiting, Reply::Done);
-            }
-            (Operation::Delete, Some(root)) => {
-                self.table.remove(home, location, key.len()).await;
-                self.release(root).await;
-                self.answer(waiting, Reply::Done);
-            }
-            (Operation::Update(operation), None) => {
-                // The key is missing and the initial value large: it is stored as the update leaves it.
-                let initial = operation.initial.unwrap_or_default();
-                let change = |offset: usize, piece: &mut [u8]| update_piece(operation, offset, piece);
-                self.store(home, location, key, initial, change).await?;
-                self.answer(waiting, if operation.return_old { Reply::Value(initial) } else { Reply::Done });
-            }
-            (Operation::AddDecimal { .. }, _) => return Err(OperationError::NotAnInteger.into()),
-            (Operation::Scan(_), _) => return Err(OperationError::NotOrdered.into()),
-            (_, Some(root)) => self.stream(request, root, waiting).await?,
-            (_, None) => unreachable!("a large value was found"),
+            (Edit::Store(new), _) => self.table.store(home, location, key, new).await?,
+            (Edit::Remove, _) => self.table.remove(home, location, key.len()).await,
         }
-        Ok(())
-    }
-
-    /// Stores a value where the search ended, of which the old or the new one is large, and gives the old one back.
-    async fn store(
-        &self,
-        home: Home,
-        location: &Location,
-        key: &[u8],
-        value: &[u8],
-        change: impl FnMut(usize, &mut [u8]),
-    ) -> Result<(), NotStored> {
-        if key.len() + value.len() > PAIR_SIZE_MAX {
-            self.table.store_large(home, location, key, value, change).await?;
-            self.replies.borrow_mut().touch_large(value.len());
-        } else {
-            self.table.store(home, location, key, value, |_| ()).await?;
-        }
-        if let Location::Large { root, .. } = location {
+        if let Some(root) = root {
             self.release(root).await;
         }
         Ok(())
     }
 
-    /// Gives back the slabs of a large value to which nothing points any more.
+    /// Writes a value over another one of its size.
+    async fn overwrite_large(&self, new: &NewValue<'_>, root: &LargeRoot) {
+        let pieces = self.find_pieces(root).await;
+        self.replies.borrow_mut().touch_large(new.size());
+        let copy = |offset: usize, piece: &mut [u8]| {
+            piece.copy_from_slice(&new.bytes()[offset..][..piece.len()]);
+            new.finish(offset, piece);
+        };
+        self.table.update_pieces(&pieces, copy).await;
+    }
+
+    /// Frees the slabs of a large value that nothing refers to.
     async fn release(&self, root: &LargeRoot) {
         let pieces = self.find_pieces(root).await;
         self.replies.borrow_mut().touch_large(pieces.slab_count() * LINE_SIZE);
@@ -132,77 +115,50 @@ impl<M: Memory> Batch<'_, M> {
         pieces
     }
 
-    /// Lets the pieces of a large value pass by an operation that reads or changes each element.
-    async fn stream(&self, request: &Request<'_>, root: &LargeRoot, waiting: Waiting) -> Result<(), OperationError> {
-        let value_size = root.value_size as usize;
-        match &request.operation {
-            Operation::Update(operation) => operation.validate_value(value_size)?,
-            Operation::Reduce(operation) => operation.validate_value(value_size)?,
-            Operation::Filter(operation) => operation.validate_value(value_size)?,
-            _ => self.hits.set(self.hits.get() + 1),
+    /// Computes a reply from the pieces of a large value.
+    async fn read_large(&self, first: Waiting, read: Read<'_>, root: &LargeRoot) {
+        if let Read::Value = read {
+            self.hits.set(self.hits.get() + 1);
         }
         let pieces = self.find_pieces(root).await;
-        let place = self.first_reply + waiting.index();
-        self.replies.borrow_mut().touch_large(value_size);
+        self.replies.borrow_mut().touch_large(root.value_size as usize);
         let start = self.replies.borrow_mut().bytes_mut().len();
-        match &request.operation {
-            Operation::Update(operation) => {
-                let change = |offset: usize, piece: &mut [u8]| {
-                    if operation.return_old {
-                        self.replies.borrow_mut().bytes_mut().extend_from_slice(piece);
-                    }
-                    update_piece(operation, offset, piece);
-                };
-                self.table.update_pieces(&pieces, change).await;
-                if !operation.return_old {
-                    self.answer(waiting, Reply::Done);
-                    return Ok(());
-                }
+        let mut reader = Reader::new(read);
+        let read = |offset: usize, piece: &[u8]| reader.read(offset, piece, self.replies.borrow_mut().bytes_mut());
+        self.table.read_pieces(&pieces, read).await;
+        let mut replies = self.replies.borrow_mut();
+        reader.finish(replies.bytes_mut());
+        replies.finish_value(self.first_reply + first.index(), start);
+    }
+
+    /// Updates the pieces of a large value.
+    async fn update_large(&self, first: Waiting, update: &Update<'_>, root: &LargeRoot) {
+        let pieces = self.find_pieces(root).await;
+        self.replies.borrow_mut().touch_large(root.value_size as usize);
+        let start = self.replies.borrow_mut().bytes_mut().len();
+        let change = |offset: usize, piece: &mut [u8]| {
+            if update.return_old {
+                self.replies.borrow_mut().bytes_mut().extend_from_slice(piece);
             }
-            Operation::Reduce(operation) => {
-                let mut accumulator = [0; 8];
-                let accumulator = &mut accumulator[..operation.element.width()];
-                accumulator.copy_from_slice(operation.initial);
-                let fold = |offset: usize, piece: &[u8]| {
-                    let constants = operation.constants.get(offset..offset + piece.len()).unwrap_or_default();
-                    reduce(operation.fold, operation.element, accumulator, piece, constants);
-                };
-                self.table.read_pieces(&pieces, fold).await;
-                self.answer(waiting, Reply::Value(accumulator));
-                return Ok(());
-            }
-            Operation::Filter(operation) => {
-                let select = |_: usize, piece: &[u8]| {
-                    let mut replies = self.replies.borrow_mut();
-                    filter(operation.predicate, operation.element, operation.operand, piece, replies.bytes_mut());
-                };
-                self.table.read_pieces(&pieces, select).await;
-            }
-            _ => {
-                let copy = |_: usize, piece: &[u8]| self.replies.borrow_mut().bytes_mut().extend_from_slice(piece);
-                self.table.read_pieces(&pieces, copy).await;
-            }
+            update_piece(update, offset, piece);
+        };
+        self.table.update_pieces(&pieces, change).await;
+        let (index, mut replies) = (self.first_reply + first.index(), self.replies.borrow_mut());
+        if update.return_old {
+            replies.finish_value(index, start);
+        } else {
+            replies.set(index, Reply::Done);
         }
-        self.replies.borrow_mut().finish_value(place, start);
-        Ok(())
     }
 }
 
-/// Updates the piece of a large value that begins at `offset`.
-fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
-    let range = offset..offset + piece.len();
-    let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
-    // A vector's piece is a vector; a scalar is never large.
-    debug_assert_ne!(operation.shape, Shape::ScalarToScalar);
-    update(operation.function, operation.element, operation.shape, operand, piece);
-}
-
 /// Returns the most bytes that the reply can have if they may be about as many as those of the value, else 0.
-fn reply_size(operation: &Operation<'_>, location: &Location) -> usize {
-    let value_size = location.value_size();
-    match operation {
-        Operation::Get | Operation::Filter(_) => value_size.unwrap_or(0),
-        Operation::Update(update) if update.return_old => value_size.or(update.initial.map(<[u8]>::len)).unwrap_or(0),
-        _ => 0,
+fn reply_size(outcome: &Outcome<'_>, location: &Location) -> usize {
+    let value_size = location.value_size().unwrap_or(0);
+    match outcome {
+        Outcome::Read(read) => read.reply_size_max(value_size),
+        Outcome::Update(update) if update.return_old => value_size,
+        Outcome::Edit(Edit::Store(NewValue::Initial(update, initial))) if update.return_old => initial.len(),
+        Outcome::Reply(_) | Outcome::Update(_) | Outcome::Edit(_) => 0,
     }
 }

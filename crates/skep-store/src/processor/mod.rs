@@ -26,7 +26,6 @@ pub use flow::{Admitted, Flow};
 pub use replies::Replies;
 pub use resident::StageCounts;
 
-pub(crate) use execution::{answer_filter, answer_reduce};
 pub(crate) use interleaver::drive;
 pub(crate) use replies::Grant;
 
@@ -36,7 +35,7 @@ use std::hint::cold_path;
 
 use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::resident::{ExecuteShort, Stages};
+use self::resident::{ExecuteOnBuckets, Stages};
 use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLanes};
@@ -250,17 +249,20 @@ impl<M: Memory> Processor<M> {
         self.stages.clear();
         let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
-            let execute_short = ExecuteShort {
+            let execute = ExecuteOnBuckets {
                 table: &self.table,
                 requests,
                 homes,
-                answers: replies.entries_mut(first_reply, requests.len()),
+                replies: replies.parts_mut(first_reply, requests.len()),
                 arrivals: self.station.begin(),
                 stages: &mut self.stages,
                 admission: &admission,
             };
-            match self.table.search().run(execute_short) {
-                Some(hits) => self.hits += hits,
+            match self.table.search().run(execute) {
+                Some(counts) => {
+                    self.hits += counts.hits;
+                    self.misses += counts.misses;
+                }
                 None => {
                     let mut arrivals = self.station.begin();
                     for (place, home) in homes.iter().enumerate() {

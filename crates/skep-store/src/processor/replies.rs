@@ -1,6 +1,7 @@
 //! The answers to one batch, in the order of its requests, whatever order they were finished in.
 
 use super::interleaver::IN_FLIGHT_MAX;
+use crate::apply::{Read, Reader};
 use crate::hash::PAIR_SIZE_MAX;
 use crate::short::{SHORT_SIZE_MAX, load_short};
 use skep_core::operation::{OperationError, PAGE_SIZE_MAX, Reply};
@@ -24,6 +25,13 @@ pub struct Replies {
     huge_bytes: usize,
     /// Bytes of large values that were read or written, whether they are answered or not.
     large_bytes: usize,
+}
+
+/// The slot of the reply to one request.
+pub(crate) struct ReplySlot<'r> {
+    pub(super) entry: &'r mut Entry,
+    /// The bytes of all replies.
+    pub(super) bytes: &'r mut Vec<u8>,
 }
 
 /// Larger replies have a budget of their own, as large as that of the others. Or one client that asks for 64 KiB would wait
@@ -91,6 +99,13 @@ impl Entry {
     #[inline(always)]
     pub(super) fn short(word: u64, size: usize) -> Self {
         Entry { word: word.to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Short) }
+    }
+
+    /// A value of at most eight bytes.
+    #[inline]
+    fn short_value(value: &[u8]) -> Self {
+        let unused_bits = 64 - 8 * value.len() as u32;
+        Entry::short(load_short(value).checked_shl(unused_bits).unwrap_or(0), value.len())
     }
 
     fn long(start: usize, size: usize) -> Self {
@@ -249,11 +264,47 @@ impl Replies {
         self.entries[index] = Entry::plain(Kind::DeferredForRoom);
     }
 
-    /// Sets an answer. A value is copied.
+    /// Sets a reply. A value is copied.
     #[inline]
     pub(crate) fn set(&mut self, index: usize, reply: Reply<'_>) {
-        self.entries[index] = match reply {
-            Reply::Value(value) => return self.set_value(index, value),
+        self.slot(index).set(reply);
+    }
+
+    /// Returns the slot of a reply.
+    #[inline]
+    pub(crate) fn slot(&mut self, index: usize) -> ReplySlot<'_> {
+        ReplySlot { entry: &mut self.entries[index], bytes: &mut self.bytes }
+    }
+
+    /// Returns the entries of the `count` requests from `first` on, and the bytes of all replies.
+    #[inline]
+    pub(super) fn parts_mut(&mut self, first: usize, count: usize) -> (&mut [Entry], &mut Vec<u8>) {
+        (&mut self.entries[first..first + count], &mut self.bytes)
+    }
+
+    /// Returns the bytes of the replies so far. [`Replies::finish_value`] makes a value of bytes that are appended.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Sets a reply to the value of all bytes from `start` on.
+    pub(crate) fn finish_value(&mut self, index: usize, start: usize) {
+        self.slot(index).finish_value(start);
+    }
+}
+
+impl ReplySlot<'_> {
+    /// Returns the same slot for a shorter time.
+    #[inline(always)]
+    pub(super) fn reborrow(&mut self) -> ReplySlot<'_> {
+        ReplySlot { entry: self.entry, bytes: self.bytes }
+    }
+
+    /// Sets the reply. A value is copied.
+    #[inline]
+    pub(crate) fn set(&mut self, reply: Reply<'_>) {
+        *self.entry = match reply {
+            Reply::Value(value) => return self.set_value(value),
             Reply::Done => Entry::plain(Kind::Done),
             Reply::NotFound => Entry::plain(Kind::NotFound),
             Reply::Exists => Entry::plain(Kind::Exists),
@@ -262,12 +313,11 @@ impl Replies {
         };
     }
 
-    /// Answers a value, which is copied.
+    /// Sets the reply to a value, which is copied.
     #[inline]
-    pub(crate) fn set_value(&mut self, index: usize, value: &[u8]) {
-        self.entries[index] = if value.len() <= SHORT_SIZE_MAX {
-            let unused_bits = 64 - 8 * value.len() as u32;
-            Entry::short(load_short(value).checked_shl(unused_bits).unwrap_or(0), value.len())
+    pub(crate) fn set_value(&mut self, value: &[u8]) {
+        *self.entry = if value.len() <= SHORT_SIZE_MAX {
+            Entry::short_value(value)
         } else {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(value);
@@ -275,20 +325,33 @@ impl Replies {
         };
     }
 
-    /// The answers to the `count` requests from `first` on.
+    /// Sets the reply to what an operation reads from a value.
     #[inline]
-    pub(super) fn entries_mut(&mut self, first: usize, count: usize) -> &mut [Entry] {
-        &mut self.entries[first..first + count]
+    pub(crate) fn set_read(&mut self, read: Read<'_>, value: &[u8]) {
+        match read {
+            Read::Value => self.set_value(value),
+            computed => self.set_computed(computed, value),
+        }
     }
 
-    /// The bytes of the answers so far; what is appended here becomes a value by [`Replies::finish_value`].
-    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+    #[inline(never)]
+    fn set_computed(&mut self, read: Read<'_>, value: &[u8]) {
+        let start = self.bytes.len();
+        let mut reader = Reader::new(read);
+        reader.read(0, value, self.bytes);
+        reader.finish(self.bytes);
+        self.finish_value(start);
     }
 
-    /// Makes the bytes from `start` on the value that answers the request.
-    pub(crate) fn finish_value(&mut self, index: usize, start: usize) {
-        self.entries[index] = Entry::long(start, self.bytes.len() - start);
+    /// Sets the reply to the value of all bytes from `start` on.
+    fn finish_value(&mut self, start: usize) {
+        let value = &self.bytes[start..];
+        if value.len() <= SHORT_SIZE_MAX {
+            *self.entry = Entry::short_value(value);
+            self.bytes.truncate(start);
+        } else {
+            *self.entry = Entry::long(start, value.len());
+        }
     }
 }
 

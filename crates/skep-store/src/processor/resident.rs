@@ -1,8 +1,8 @@
 //! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of futures.
 //!
 //! ```text
-//! prefetched at    short values      all others: probe    what is left of them
-//! admission  ───▶  of inline pairs ─▶ of the bucket  ───▶ ─┬─▶ the pair in its bucket, or an edit of it
+//! prefetched at    home bucket,      dependent ones:      what is left of them
+//! admission  ───▶  in one loop  ───▶ probe again    ───▶ ─┬─▶ the pair in its bucket, or an edit of it
 //!                  (most requests)      ▲                  ├─▶ prefetch slabs, access them
 //!                                       │                  ├─▶ prefetch chained buckets ──▶ again a probe
 //!                                       └── dependency ────┤
@@ -10,11 +10,11 @@
 //!                                           are not empty
 //! ```
 //!
-//! 1. [`ExecuteShort`] takes the requests in their order. It completes each whose key has an inline pair with a value of one
-//!    to eight bytes, if it leaves the size as it is. All others go to the reservation station, and so do later requests of
-//!    the same slot. So the order of a key's requests is kept, and a completed request never was in the station. The home
-//!    bucket of each that is first in its queue is probed in the same loop.
-//! 2. [`Batch::run_resident`] works on the front of every dependency queue: on the chained buckets, then on its bucket or
+//! 1. [`ExecuteOnBuckets`] takes the requests in their order. It completes each that needs only its home bucket: values of
+//!    one to eight bytes first, without a call, then other inline values, inserted and removed pairs, and missing keys. All
+//!    others enter the reservation station, and so do later requests of the same slot. So the order of a key's requests is
+//!    kept, and a completed request never was in the station.
+//! 2. [`Batch::run_resident`] works on the head of every dependency queue: on the chained buckets, then on its bucket or
 //!    slab. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so
 //!    that their page walks overlap. A request that is alone in its queue is completed by the probe if its value is short.
 //! 3. The rest goes through the same searches and edits as a future: allocations, and edits of more than one bucket. So does
@@ -26,13 +26,14 @@
 
 use std::hint::cold_path;
 
-use super::chain::{Batch, edit_of};
-use super::execution::{Short, execute_short};
+use super::chain::Batch;
+use super::execution::{execute, execute_on_missing};
 use super::interleaver::IN_FLIGHT_MAX;
-use super::replies::{Entry, Replies};
+use super::replies::{Entry, Replies, ReplySlot};
 use super::station::{Admission, Arrivals, ChainIndex, Chains};
+use crate::apply::{ShortOutcome, apply_short};
 use crate::hash::{
-    Bucket, Edit, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
+    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
@@ -57,7 +58,7 @@ pub(super) struct Stages {
 /// stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageCounts {
-    /// Requests, not queues, of the loop over short values.
+    /// Requests, not queues, of the loop over home buckets.
     pub requests: u64,
     /// Probes of chained buckets, and of the home buckets of queues that begin again.
     pub buckets: u64,
@@ -82,45 +83,89 @@ impl Default for Stages {
     }
 }
 
-/// Executes requests on short values of inline pairs, in order, if the memory has lines resident; `None` if it has not.
-/// Admits all others to the station. The output is the number of GETs that found their key.
-pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
+/// Executes requests on their home buckets, in order, if the memory has lines resident; `None` if it has not. Admits the
+/// requests to the station that need more than their home bucket, or depend on such a request.
+pub(super) struct ExecuteOnBuckets<'a, 's, 'k, M, A> {
     pub(super) table: &'a HashTable<M>,
     pub(super) requests: &'a [Request<'k>],
     pub(super) homes: &'a [Home],
-    pub(super) answers: &'a mut [Entry],
+    /// The entries of the replies, and the bytes of all replies.
+    pub(super) replies: (&'a mut [Entry], &'a mut Vec<u8>),
     pub(super) arrivals: Arrivals<'s>,
     pub(super) stages: &'a mut Stages,
     pub(super) admission: A,
 }
 
-impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_, M, A> {
-    type Output = Option<u64>;
+/// The numbers of GETs that found their key, and of those that did not.
+#[derive(Clone, Copy, Default)]
+pub(super) struct GetCounts {
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+}
+
+impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteOnBuckets<'_, '_, '_, M, A> {
+    type Output = Option<GetCounts>;
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Self::Output {
-        let ExecuteShort { table, requests, homes, answers, mut arrivals, stages, admission } = self;
+        let ExecuteOnBuckets { table, requests, homes, replies: (entries, bytes), mut arrivals, stages, admission } =
+            self;
         let mut lines = table.memory().resident()?;
         stages.counts.requests += requests.len() as u64;
-        let mut hits = 0;
-        for (place, ((request, home), answer)) in requests.iter().zip(homes).zip(answers).enumerate() {
+        let mut counts = GetCounts::default();
+        for (index, ((request, home), entry)) in requests.iter().zip(homes).zip(entries).enumerate() {
             let at = home.bucket.pointer();
             let admission = admission(home);
-            let mut quick = QuickProbe::Unclear;
-            if !arrivals.is_blocked(admission) {
-                match execute_short_value(lanes, &mut lines, at, request, answer, &mut hits) {
-                    None => continue,
-                    Some(found) => quick = found,
-                }
+            if arrivals.is_blocked(admission) {
+                cold_path();
+                arrivals.admit(index, admission);
+                continue;
             }
+            let Some(quick) = execute_short_value(lanes, &mut lines, at, request, entry, &mut counts.hits) else {
+                continue;
+            };
             cold_path();
-            if let Some(chain) = arrivals.admit(place, admission) {
-                let bucket = Bucket::from_line_mut(lines.line(at));
-                stages.enter(chain, at, bucket, probe(lanes, bucket, request.key, home.secondary(), quick));
+            let bucket = Bucket::from_line_mut(lines.line(at));
+            let probe = probe(lanes, bucket, request.key, home.secondary(), quick);
+            let reply = ReplySlot { entry, bytes };
+            if let Some(effect) = execute_on_bucket(table, bucket, probe, request, reply, &mut counts) {
+                lines.note(at.span(LINE_SIZE), effect);
+            } else if let Some(chain) = arrivals.admit(index, admission) {
+                stages.enter(chain, at, bucket, probe);
             }
         }
-        Some(hits)
+        Some(counts)
     }
+}
+
+/// Executes a request on its home bucket, after a probe of it, if it needs nothing else.
+#[inline(never)]
+fn execute_on_bucket<M: Memory>(
+    table: &HashTable<M>,
+    bucket: &mut Bucket,
+    probe: Probe,
+    request: &Request<'_>,
+    mut reply: ReplySlot<'_>,
+    counts: &mut GetCounts,
+) -> Option<Effect> {
+    let is_get = matches!(request.operation, Operation::Get);
+    let access = |value: Option<&mut [u8]>| match value {
+        Some(value) => {
+            counts.hits += u64::from(is_get);
+            execute(&request.operation, value, reply.reborrow())
+        }
+        None => {
+            counts.misses += u64::from(is_get);
+            execute_on_missing(&request.operation, reply.reborrow())
+        }
+    };
+    let (effect, accessed) = table.access_bucket(bucket, probe, request.key, true, access);
+    match accessed {
+        BucketAccess::Done => {}
+        BucketAccess::Edited(edit) => reply.set(edit.reply()),
+        BucketAccess::Left(..) | BucketAccess::Elsewhere => return None,
+    }
+    Some(effect)
 }
 
 /// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns what the quick
@@ -144,12 +189,12 @@ fn execute_short_value(
         return None;
     }
     let value = position.value_of(word);
-    let Some(Short { answers_value, left }) = execute_short(&request.operation, value, position.size()) else {
+    let Some(ShortOutcome { returns_value, changed }) = apply_short(&request.operation, value, position.size()) else {
         return Some(quick);
     };
-    *answer = if answers_value { Entry::short(word, position.size()) } else { Entry::DONE };
-    if let Some(left) = left {
-        position.store(bucket, left);
+    *answer = if returns_value { Entry::short(word, position.size()) } else { Entry::DONE };
+    if let Some(changed) = changed {
+        position.store(bucket, changed);
         lines.note(at.span(LINE_SIZE), Effect::Changed);
     }
     None
@@ -239,7 +284,7 @@ impl<M: Memory> Batch<'_, M> {
                 stages.buckets.append(&mut stages.chained);
             }
             if !stages.buckets.is_empty() {
-                let answers = replies.entries_mut(self.first_reply, self.requests.len());
+                let (answers, _) = replies.parts_mut(self.first_reply, self.requests.len());
                 if !self.table.search().run(ProbeBuckets { batch: self, stages, answers }) {
                     stages.waiting.extend(stages.buckets.drain(..).map(|(chain, _)| chain));
                     break;
@@ -266,17 +311,20 @@ impl<M: Memory> Batch<'_, M> {
             let bucket = Bucket::from_line_mut(lines.line(at));
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
-            let home = self.homes[first.index()];
-            let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            // An edit of a chained bucket may take others of the chain.
-            let edit = |found| if at == home.bucket.pointer() { edit_of(request, found) } else { Edit::None };
-            let (effect, line) = self.table.access_probed(bucket, probe, request.key, visit, edit);
+            // An edit of a chained bucket may need others of the chain.
+            let may_edit = at == self.homes[first.index()].bucket.pointer();
+            let access = |value: Option<&mut [u8]>| self.access(chain, first, value, replies);
+            let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, may_edit, access);
             lines.note(at.span(LINE_SIZE), effect);
-            if self.answer_first_line(chain, first, &line, replies) {
-                self.activate(&mut stages.buckets, chain);
-            } else {
-                stages.waiting.push(chain);
+            match accessed {
+                BucketAccess::Done => {}
+                BucketAccess::Edited(edit) => self.end_first(chain, first, edit.reply(), replies),
+                BucketAccess::Left(..) | BucketAccess::Elsewhere => {
+                    stages.waiting.push(chain);
+                    continue;
+                }
             }
+            self.activate(&mut stages.buckets, chain);
         }
     }
 
@@ -290,8 +338,8 @@ impl<M: Memory> Batch<'_, M> {
         for (chain, slab) in stages.slabs.drain(..) {
             let first = self.station.first(chain);
             let request = &self.requests[first.index()];
-            let visit = |value: &mut [u8]| self.forward(chain, first, request, value, &mut None, replies);
-            if self.table.access_resident_slab(&mut lines, slab, request.key, visit) {
+            let access = |value: &mut [u8]| self.forward(chain, first, value, replies);
+            if self.table.access_resident_slab(&mut lines, slab, request.key, access) {
                 self.activate(&mut stages.buckets, chain);
             } else {
                 stages.waiting.push(chain);

@@ -8,12 +8,11 @@ mod merging;
 use std::cell::Cell;
 use std::task::{Context, Waker};
 
-use super::chain::stored_size;
 use super::station::Admission;
 use super::{Admitted, IN_FLIGHT_MAX, Processor, Replies, drive};
 use crate::hash::{BucketIndex, Home, PAIR_SIZE_MAX, Settings};
 use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, NoLines, Pointer, Span};
-use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest, SizeWeights, SplitMix64};
+use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights, SplitMix64};
 use skep_core::function::{Element, UpdateFunction};
 use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
@@ -139,7 +138,14 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
     let mut generator =
         Generator::new(GeneratorSettings { seed, key_count: 120, key_size: 4..=20, sizes, ..Default::default() });
     // A flow leaves values of more than one slab to others.
-    let fits = |request: &OwnedRequest| stored_size(&request.as_request()) <= PAIR_SIZE_MAX;
+    let fits = |request: &OwnedRequest| {
+        let stored = match &request.operation {
+            OwnedOperation::Put { value, .. } => Some(value),
+            OwnedOperation::Update { initial, .. } => initial.as_ref(),
+            _ => None,
+        };
+        request.key.len() + stored.map_or(0, Vec::len) <= PAIR_SIZE_MAX
+    };
     let owned: Vec<OwnedRequest> = generator.by_ref().filter(fits).take(6000).collect();
     let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
     let answered = processor.flow_by(&requests, &mut replies, slot_of, |flow| {

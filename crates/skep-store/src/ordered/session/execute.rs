@@ -22,10 +22,11 @@ use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::super::version::reclaim::Reclaimer;
 use super::super::write::attempt::Writer;
-use super::super::write::change::{Change, Scratch};
+use super::super::write::change::found_of;
 use super::deferred::Deferred;
 use super::{Outcome, Session};
-use crate::processor::{Grant, Replies, answer_filter, answer_reduce};
+use crate::apply::{self, apply};
+use crate::processor::{Grant, Replies};
 use skep_core::operation::{
     Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
 };
@@ -158,12 +159,12 @@ impl<T: Trace> Session<'_, T> {
         let Session { store, participant, writer, scratch, .. } = self;
         let guard = participant.enter();
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
-        let alone = requests[group.clone()].iter().filter(|request| !is_read(&request.operation));
+        let alone = requests[group.clone()].iter().filter(|request| !request.operation.is_read());
         let alone_count = keys.iter_mut().zip(alone).map(|(key, request)| *key = request.key).count();
         let positions = (alone_count > 1).then(|| store.positions_of_group(&keys[..alone_count], &guard));
         let mut numbers = 0..alone_count;
         for (index, request) in group.clone().zip(&requests[group]) {
-            let is_read = is_read(&request.operation);
+            let is_read = request.operation.is_read();
             let number = if is_read { None } else { numbers.next() };
             let known = number.and_then(|number| Some(positions.as_ref()?.of(number)));
             if let Err(error) = request.validate() {
@@ -255,18 +256,24 @@ impl<T: Trace> OrderedStore<T> {
             let index = *next.next().expect("as many values as keys");
             let operation = &requests[index].operation;
             let is_after_deferred = || !deferred.is_empty() && deferred.have_key_of(&requests[index], requests);
-            match value {
-                // Left for later, like all requests after it, which may have its key.
-                _ if !is_within_budget || is_after_deferred() => {}
-                None => replies.set(index, Reply::NotFound),
-                Some(Value { bytes, is_overflow: false }) => answer_read(operation, bytes, index, replies),
-                Some(_) if matches!(operation, Operation::Contains) => replies.set(index, Reply::Done),
-                Some(_) if !replies.may_touch_large(!matches!(operation, Operation::Reduce(_))) => {
-                    is_within_budget = false;
-                }
-                Some(Value { bytes: reference, .. }) => {
+            // Left for later, like all requests after it, which may have its key.
+            if !is_within_budget || is_after_deferred() {
+                return;
+            }
+            let read = match apply(operation, value.map(|value| move || found_of(value))) {
+                apply::Outcome::Read(read) => read,
+                apply::Outcome::Reply(reply) => return replies.set(index, reply),
+                apply::Outcome::Update(_) | apply::Outcome::Edit(_) => unreachable!("a read changes nothing"),
+            };
+            match value.expect("what is read exists") {
+                Value { bytes, is_overflow: false } => replies.slot(index).set_read(read, bytes),
+                Value { bytes: reference, .. } => {
                     let value_size = overflow::value_size(reference);
-                    let reply_size = if matches!(operation, Operation::Reduce(_)) { 0 } else { value_size };
+                    let reply_size = read.reply_size_max(value_size);
+                    if !replies.may_touch_large(reply_size > 0) {
+                        is_within_budget = false;
+                        return;
+                    }
                     let grant = replies.grant(reply_size);
                     if grant != Grant::Granted {
                         is_within_budget = defer_reply(grant, index, deferred, replies);
@@ -275,7 +282,7 @@ impl<T: Trace> OrderedStore<T> {
                     replies.touch_large(value_size);
                     scratch.clear();
                     overflow::with_parts(&self.frames, reference, guard, |_, part| scratch.extend_from_slice(part));
-                    answer_read(operation, scratch, index, replies);
+                    replies.slot(index).set_read(read, scratch);
                 }
             }
         });
@@ -294,43 +301,22 @@ impl<T: Trace> OrderedStore<T> {
         context: Context<'_>,
         guard: &Guard<'_>,
     ) -> bool {
-        let change = match &request.operation {
-            Operation::Put { value, condition } => Change::Put { value, condition: *condition },
-            Operation::Delete => Change::Delete,
-            Operation::Update(update) => Change::Update(update),
-            Operation::AddDecimal { delta } => Change::AddDecimal { delta: *delta },
-            Operation::Scan(scan) => {
-                let start = replies.bytes_mut().len();
-                match self.scan_page(
-                    request.key,
-                    scan,
-                    (context.owner_of(index), context.now),
-                    guard,
-                    replies.bytes_mut(),
-                ) {
-                    Ok(count) => {
-                        let size = replies.bytes_mut().len() - start;
-                        replies.finish_value(index, start);
-                        replies.use_room(size);
-                        replies.touch_large(size + count as usize * PAIR_WORK);
-                    }
-                    Err(error) => replies.set(index, Reply::Failed(error)),
+        if let Operation::Scan(scan) = &request.operation {
+            let start = replies.bytes_mut().len();
+            match self.scan_page(request.key, scan, (context.owner_of(index), context.now), guard, replies.bytes_mut())
+            {
+                Ok(count) => {
+                    let size = replies.bytes_mut().len() - start;
+                    replies.finish_value(index, start);
+                    replies.use_room(size);
+                    replies.touch_large(size + count as usize * PAIR_WORK);
                 }
-                return true;
+                Err(error) => replies.set(index, Reply::Failed(error)),
             }
-            Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_) => {
-                unreachable!("reads go in groups")
-            }
-        };
-        let Some(reply) = self.write(request.key, &change, known, writer, guard) else { return false };
-        let Scratch { old, new, .. } = &writer.scratch;
-        let (reply, written_size) = match (&change, reply) {
-            (Change::Put { value, .. }, reply) => (reply, value.len()),
-            (Change::Update(update), Reply::Done) if update.return_old => (Reply::Value(old), new.len()),
-            (Change::Update(_), reply) => (reply, new.len()),
-            (Change::AddDecimal { .. }, Reply::Done) => (Reply::Value(new), 0),
-            (_, reply) => (reply, 0),
-        };
+            return true;
+        }
+        let Some(outcome) = self.write(request.key, &request.operation, known, writer, guard) else { return false };
+        let (reply, written_size) = writer.scratch.reply(outcome);
         if written_size > overflow::VALUE_IN_NODE_SIZE_MAX {
             replies.touch_large(written_size);
         }
@@ -370,20 +356,5 @@ impl<T: Trace> OrderedStore<T> {
         // The last key is in a frame that the reading pins, and borrows from it.
         page.finish(end.last_key, end.more, lease);
         Ok(count)
-    }
-}
-
-/// Returns true if the operation reads one key.
-fn is_read(operation: &Operation<'_>) -> bool {
-    matches!(operation, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
-}
-
-/// Sets the reply to a read of this value.
-fn answer_read(operation: &Operation<'_>, value: &[u8], index: usize, replies: &mut Replies) {
-    match operation {
-        Operation::Contains => replies.set(index, Reply::Done),
-        Operation::Reduce(operation) => answer_reduce(operation, value, index, replies),
-        Operation::Filter(operation) => answer_filter(operation, value, index, replies),
-        _ => replies.set_value(index, value),
     }
 }

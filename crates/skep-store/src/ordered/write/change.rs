@@ -1,10 +1,10 @@
-//! The effect of a write on a value: conditions of puts, λ of updates, decimal numbers (KV-Direct, Table 1).
+//! The value that a write leaves: the outcome of its operation, in the form that a leaf holds.
 //!
 //! ```text
-//! find the value ─▶ decide ─▶ refuse │ set │ remove ─▶ change the leaf if it is unchanged, otherwise begin again
+//! find the value ─▶ apply ─▶ decide ─▶ refuse │ set │ remove ─▶ change the leaf if it is unchanged, otherwise begin again
 //! ```
 //!
-//! An overflow value is written to its frames before the leaf is locked. If an attempt conflicts with another writer,
+//! [`apply`] returns the outcome. An overflow value is written to its frames before the leaf is locked. If an attempt conflicts with another writer,
 //! these frames are kept while the value that they were computed from is still current: under one guard the same
 //! reference is the same value.
 
@@ -15,21 +15,11 @@ use super::super::store::OrderedStore;
 use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
-use skep_core::function::{DecimalText, add_decimal, update};
-use skep_core::operation::{OperationError, PutCondition, Reply, Update};
+use crate::apply::{Edit, Found, NewValue, Outcome, apply, update_piece};
+use skep_core::operation::{Operation, Reply, Update};
 
-/// The change of a key's value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Change<'a> {
-    /// Sets its value.
-    Put { value: &'a [u8], condition: PutCondition },
-    /// Removes it.
-    Delete,
-    /// Replaces every element of its value by `λ(v, Δ)`.
-    Update(&'a Update<'a>),
-    /// Adds to its value, a number in text.
-    AddDecimal { delta: i64 },
-}
+/// An operation that writes.
+pub(crate) type Change<'a> = Operation<'a>;
 
 /// The decision of a change for the value that was found.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +43,19 @@ pub(crate) struct Scratch {
     pub(crate) new: Vec<u8>,
     /// The value after the write, in its frames.
     overflow: Option<(OverflowValue, Origin)>,
+    /// Selects the value in the reply to a write that was done.
+    replies_with: RepliesWith,
+    /// The size of the value after the write.
+    new_size: usize,
+}
+
+/// The value in a reply.
+#[derive(Clone, Copy, Debug, Default)]
+enum RepliesWith {
+    #[default]
+    Nothing,
+    Old,
+    New,
 }
 
 /// The value that an overflow value was computed from.
@@ -65,6 +68,16 @@ enum Origin {
 }
 
 impl Scratch {
+    /// Returns the reply to the last write, given its outcome, and the size of the value that it has written.
+    pub(crate) fn reply(&self, outcome: Reply<'static>) -> (Reply<'_>, usize) {
+        let reply = match (outcome, self.replies_with) {
+            (Reply::Done, RepliesWith::Old) => Reply::Value(&self.old),
+            (Reply::Done, RepliesWith::New) => Reply::Value(&self.new),
+            _ => outcome,
+        };
+        (reply, self.new_size)
+    }
+
     /// Commits the overflow value: a leaf has its reference, so its frames belong to the store.
     pub(crate) fn commit(&mut self) {
         self.overflow = None;
@@ -86,86 +99,107 @@ impl Scratch {
     }
 }
 
-impl Change<'_> {
-    /// Decides the change for a key with this value.
-    #[inline]
-    pub(crate) fn decide<'d, 'g, T: Trace>(
-        &'d self,
-        store: &'g OrderedStore<T>,
-        exists: bool,
-        value: impl FnOnce() -> Option<Value<'g>>,
-        scratch: &'d mut Scratch,
-        guard: &'g Guard<'_>,
-    ) -> Decision<'d> {
-        match self {
-            Change::Put { condition: PutCondition::IfAbsent, .. } if exists => Decision::Refuse(Reply::Exists),
-            Change::Put { condition: PutCondition::IfPresent, .. } | Change::Delete if !exists => {
-                Decision::Refuse(Reply::NotFound)
+/// Decides the change for a key. `value` returns its value if it exists.
+#[inline]
+pub(crate) fn decide<'d, 'g, T: Trace>(
+    change: &'d Change<'_>,
+    store: &'g OrderedStore<T>,
+    exists: bool,
+    value: impl Fn() -> Option<Value<'g>>,
+    scratch: &'d mut Scratch,
+    guard: &'g Guard<'_>,
+) -> Decision<'d> {
+    let found = || found_of(value().expect("the key exists"));
+    (scratch.replies_with, scratch.new_size) = (RepliesWith::Nothing, 0);
+    match apply(change, exists.then_some(found)) {
+        Outcome::Reply(reply) => Decision::Refuse(reply),
+        Outcome::Update(update) => update_value(update, store, value(), scratch, guard),
+        Outcome::Edit(Edit::Remove) => Decision::Remove,
+        Outcome::Edit(Edit::Store(NewValue::Put(new))) => {
+            scratch.new_size = new.len();
+            if new.len() <= VALUE_IN_NODE_SIZE_MAX {
+                return Decision::Set(inside(new));
             }
-            Change::Put { value, .. } if value.len() <= VALUE_IN_NODE_SIZE_MAX => Decision::Set(inside(value)),
-            Change::Put { value: new, .. } => {
-                let claim = claim_of(value(), new.len());
-                set_overflow(store, &mut scratch.overflow, (Origin::Request, claim), new)
-            }
-            Change::Delete => Decision::Remove,
-            Change::Update(operation) => decide_update(operation, store, value(), scratch, guard),
-            Change::AddDecimal { delta } => {
-                let text = match value() {
-                    Some(value) if value.is_overflow => return refuse(OperationError::NotAnInteger),
-                    Some(value) => value.bytes,
-                    None => b"0",
-                };
-                let mut sum = DecimalText::new(0);
-                match add_decimal(text, *delta, &mut sum) {
-                    Err(error) => refuse(error),
-                    Ok(()) => {
-                        scratch.new.clear();
-                        scratch.new.extend_from_slice(sum.as_bytes());
-                        Decision::Set(inside(&scratch.new))
-                    }
-                }
-            }
+            let claim = claim_of(value(), new.len());
+            set_overflow(store, &mut scratch.overflow, (Origin::Request, claim), new)
         }
+        Outcome::Edit(Edit::Store(new)) => store_new(&new, store, value(), scratch),
+        Outcome::Read(_) => unreachable!("reads go in groups"),
     }
 }
 
-fn decide_update<'d, 'g, T: Trace>(
-    operation: &'d Update<'_>,
+/// Returns the form of a value that [`apply`] takes.
+#[inline]
+pub(crate) fn found_of(value: Value<'_>) -> Found<'_> {
+    match value {
+        Value { bytes, is_overflow: false } => Found::Bytes(bytes),
+        Value { bytes, is_overflow: true } => Found::InPieces(overflow::value_size(bytes)),
+    }
+}
+
+/// Stores a value that is computed from the operation, or is a number.
+fn store_new<'d, T: Trace>(
+    computed: &NewValue<'_>,
+    store: &OrderedStore<T>,
+    found: Option<Value<'_>>,
+    scratch: &'d mut Scratch,
+) -> Decision<'d> {
+    let Scratch { old, new, overflow, replies_with, new_size } = scratch;
+    new.clear();
+    new.extend_from_slice(computed.bytes());
+    computed.finish(0, new);
+    *new_size = new.len();
+    match (computed, computed.reply()) {
+        (NewValue::Sum(_), _) => *replies_with = RepliesWith::New,
+        (_, Reply::Value(value)) => {
+            old.clear();
+            old.extend_from_slice(value);
+            *replies_with = RepliesWith::Old;
+        }
+        _ => {}
+    }
+    if new.len() <= VALUE_IN_NODE_SIZE_MAX {
+        return Decision::Set(inside(new));
+    }
+    let claim = claim_of(found, new.len());
+    set_overflow(store, overflow, (Origin::Request, claim), new)
+}
+
+/// Updates a value.
+fn update_value<'d, 'g, T: Trace>(
+    update: &Update<'_>,
     store: &'g OrderedStore<T>,
     found: Option<Value<'g>>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
-    let Scratch { old, new, overflow } = scratch;
-    let mut origin = Origin::Request;
-    if let Some(found) = found.filter(|found| found.is_overflow) {
-        origin = Origin::Overflow(*found.bytes.first_chunk().expect("a reference has eight bytes"));
-    }
+    let Scratch { old, new, overflow, replies_with, new_size } = scratch;
+    let found = found.expect("the key exists");
+    let origin = match found.is_overflow {
+        true => Origin::Overflow(*found.bytes.first_chunk().expect("a reference has eight bytes")),
+        false => Origin::Request,
+    };
     let is_written = matches!(overflow, Some((_, from)) if *from == origin && origin != Origin::Request);
     if !is_written {
         new.clear();
-        match found {
-            Some(found) if found.is_overflow => {
-                overflow::with_parts(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
-            }
-            Some(found) => new.extend_from_slice(found.bytes),
-            None => match operation.initial {
-                Some(initial) => new.extend_from_slice(initial),
-                None => return Decision::Refuse(Reply::NotFound),
-            },
+        if found.is_overflow {
+            overflow::with_parts(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
+        } else {
+            new.extend_from_slice(found.bytes);
         }
-        if let Err(error) = operation.validate_value(new.len()) {
-            return refuse(error);
-        }
-        if operation.return_old {
+        if update.return_old {
             old.clone_from(new);
         }
-        update(operation.function, operation.element, operation.shape, operation.operand, new);
+        update_piece(update, 0, new);
     }
+    if update.return_old {
+        *replies_with = RepliesWith::Old;
+    }
+    *new_size = new.len();
     if new.len() <= VALUE_IN_NODE_SIZE_MAX {
         return Decision::Set(inside(new));
     }
-    set_overflow(store, overflow, (origin, claim_of(found, new.len())), new)
+    set_overflow(store, overflow, (origin, claim_of(Some(found), new.len())), new)
 }
 
 /// Returns the claim for the frames of a value of this size that replaces another.
@@ -197,8 +231,4 @@ fn set_overflow<'d, T: Trace>(
 
 fn inside(bytes: &[u8]) -> Value<'_> {
     Value { bytes, is_overflow: false }
-}
-
-fn refuse(error: OperationError) -> Decision<'static> {
-    Decision::Refuse(Reply::Failed(error))
 }

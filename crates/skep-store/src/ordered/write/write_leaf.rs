@@ -23,7 +23,7 @@ use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::super::version::versions::wait;
 use super::attempt::{AbortOnPanic, Attempt, Terms, Writer};
-use super::change::{Change, Decision};
+use super::change::{Change, Decision, decide};
 use crate::memory::LINE_SIZE;
 use skep_core::operation::Reply;
 
@@ -105,7 +105,7 @@ impl<T: Trace> OrderedStore<T> {
         let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX);
         let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
         let found = || exists.then(|| logged.map_or_else(|| find::sorted_value(leaf, back), |entry| entry.value));
-        let value = match change.decide(self, exists, found, scratch, guard) {
+        let value = match decide(change, self, exists, found, scratch, guard) {
             Decision::Set(value) => Some(value),
             Decision::Remove => None,
             Decision::Refuse(reply) => return Attempt::Committed { reply, version: find::newest_version(leaf) },

@@ -1,0 +1,380 @@
+//! The effect of an operation on a value, written once for all engines (KV-Direct, section 3.2, Table 1).
+//!
+//! ```text
+//!                       ┌─▶ Reply   nothing changes
+//! operation, value      ├─▶ Read    nothing changes; the reply is computed from the value
+//! or missing ──▶ apply ─┼─▶ Update  every element changes in place
+//!                       ├─▶ Store   the key has another value
+//!                       └─▶ Remove  the key has none
+//! ```
+//!
+//! 1. [`apply`] returns the [`Outcome`]. It decides the conditions of puts, checks operands against the size of the value,
+//!    and adds decimal numbers. Requests are valid, as [`Request::validate`] defines.
+//! 2. The engine carries the outcome out where the value is: in its bucket or slab, piece by piece, or in the log of a
+//!    leaf. [`Reader`], [`update_piece`] and [`NewValue`] do this on whole values and on pieces of them. A piece begins and
+//!    ends between elements.
+//! 3. [`apply_short`] is the fast form for values in a register. A test compares it with [`apply`].
+//!
+//! The naive store does not use this module, because it checks it.
+//!
+//! [`Request::validate`]: skep_core::operation::Request::validate
+
+use crate::short::load_short;
+use skep_core::function::{DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
+use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update};
+
+/// The value of a key, as far as an engine knows it before the outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<'v> {
+    /// Its bytes.
+    Bytes(&'v [u8]),
+    /// The size of a value that is in pieces. It is longer than any decimal number.
+    InPieces(usize),
+}
+
+/// The outcome of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome<'a> {
+    /// Nothing changes.
+    Reply(Reply<'static>),
+    /// Nothing changes. The reply is computed from the value.
+    Read(Read<'a>),
+    /// Every element of the value is replaced in place. The reply is the old value, or [`Reply::Done`].
+    Update(&'a Update<'a>),
+    /// The pair is stored or removed.
+    Edit(Edit<'a>),
+}
+
+/// A computation of a reply from a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Read<'a> {
+    /// The value itself.
+    Value,
+    /// A fold of its elements.
+    Reduce(&'a Reduce<'a>),
+    /// The elements that pass.
+    Filter(&'a Filter<'a>),
+}
+
+/// A change of a whole pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Edit<'a> {
+    /// The pair is removed.
+    Remove,
+    /// The key has this value, and the pair is inserted if it was missing.
+    Store(NewValue<'a>),
+}
+
+/// The value that an operation stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewValue<'a> {
+    /// The value of a put.
+    Put(&'a [u8]),
+    /// The initial value of an update, updated.
+    Initial(&'a Update<'a>, &'a [u8]),
+    /// The sum of decimal numbers.
+    Sum(DecimalText),
+}
+
+/// Returns the outcome of a valid operation on the value of its key, or on a missing key. Calls `found` only if the outcome
+/// depends on the value.
+#[inline(always)]
+pub(crate) fn apply<'a, 'v>(operation: &'a Operation<'a>, found: Option<impl FnOnce() -> Found<'v>>) -> Outcome<'a> {
+    let Some(found) = found else { return apply_to_missing(operation) };
+    match operation {
+        Operation::Get => Outcome::Read(Read::Value),
+        Operation::Contains => Outcome::Reply(Reply::Done),
+        Operation::Put { condition: PutCondition::IfAbsent, .. } => Outcome::Reply(Reply::Exists),
+        Operation::Put { value, .. } => Outcome::Edit(Edit::Store(NewValue::Put(value))),
+        Operation::Delete => Outcome::Edit(Edit::Remove),
+        _ => apply_to_value(operation, found()),
+    }
+}
+
+/// Returns the outcome of an operation that depends on the value.
+#[inline]
+fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>) -> Outcome<'a> {
+    let size = match found {
+        Found::Bytes(bytes) => bytes.len(),
+        Found::InPieces(size) => size,
+    };
+    let outcome = match operation {
+        Operation::Update(update) => update.validate_value(size).map(|()| Outcome::Update(update)),
+        Operation::Reduce(reduce) => reduce.validate_value(size).map(|()| Outcome::Read(Read::Reduce(reduce))),
+        Operation::Filter(filter) => filter.validate_value(size).map(|()| Outcome::Read(Read::Filter(filter))),
+        Operation::AddDecimal { delta } => match found {
+            Found::Bytes(text) => sum(text, *delta),
+            Found::InPieces(_) => Err(OperationError::NotAnInteger),
+        },
+        Operation::Scan(_) => Err(OperationError::NotOrdered),
+        Operation::Get | Operation::Contains | Operation::Put { .. } | Operation::Delete => {
+            unreachable!("the outcome does not depend on the value")
+        }
+    };
+    outcome.unwrap_or_else(|error| Outcome::Reply(Reply::Failed(error)))
+}
+
+/// Returns the outcome of a valid operation on a missing key: a reply, or a pair to insert.
+#[inline]
+pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>) -> Outcome<'a> {
+    let new = match operation {
+        Operation::Put { condition: PutCondition::IfPresent, .. } => None,
+        Operation::Put { value, .. } => Some(NewValue::Put(value)),
+        Operation::Update(update) => update.initial.map(|initial| NewValue::Initial(update, initial)),
+        Operation::AddDecimal { delta } => Some(NewValue::Sum(DecimalText::new(*delta))),
+        Operation::Get | Operation::Contains | Operation::Delete | Operation::Reduce(_) | Operation::Filter(_) => None,
+        Operation::Scan(_) => return Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
+    };
+    new.map_or(Outcome::Reply(Reply::NotFound), |new| Outcome::Edit(Edit::Store(new)))
+}
+
+#[inline(never)]
+fn sum<'a>(text: &[u8], delta: i64) -> Result<Outcome<'a>, OperationError> {
+    let mut sum = DecimalText::default();
+    add_decimal(text, delta, &mut sum)?;
+    Ok(Outcome::Edit(Edit::Store(NewValue::Sum(sum))))
+}
+
+/// The outcome of an operation on a value of at most eight bytes that keeps its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortOutcome {
+    /// Selects the reply: the value before if true, else [`Reply::Done`].
+    pub(crate) returns_value: bool,
+    /// The value after, in the lower bytes; `None` if it is unchanged.
+    pub(crate) changed: Option<u64>,
+}
+
+/// Returns the outcome of an operation on a value that is the lower `size` bytes of a number, if the operation reads,
+/// overwrites or counts. The bytes of the changed value above `size` are undefined. For all other operations there is
+/// [`apply`].
+#[inline(always)]
+pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<ShortOutcome> {
+    match operation {
+        Operation::Contains => Some(ShortOutcome { returns_value: false, changed: None }),
+        Operation::Get => Some(ShortOutcome { returns_value: true, changed: None }),
+        Operation::Put { value: new, condition } if new.len() == size && *condition != PutCondition::IfAbsent => {
+            Some(ShortOutcome { returns_value: false, changed: Some(load_short(new)) })
+        }
+        Operation::Update(update) if update.shape == Shape::ScalarToScalar && update.element.width() == size => {
+            let changed = update_short(update.function, update.element, load_short(update.operand), value)?;
+            Some(ShortOutcome { returns_value: update.return_old, changed: Some(changed) })
+        }
+        _ => None,
+    }
+}
+
+/// Updates the piece of a value that begins at `offset`.
+pub(crate) fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
+    let range = offset..offset + piece.len();
+    let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
+    update(operation.function, operation.element, operation.shape, operand, piece);
+}
+
+impl<'a> NewValue<'a> {
+    /// Returns its bytes before [`NewValue::finish`].
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            NewValue::Put(value) | NewValue::Initial(_, value) => value,
+            NewValue::Sum(text) => text.as_bytes(),
+        }
+    }
+
+    /// Returns its size.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Changes the piece that begins at `offset`, a copy of its bytes, to what is stored.
+    #[inline]
+    pub(crate) fn finish(&self, offset: usize, piece: &mut [u8]) {
+        if let NewValue::Initial(update, _) = self {
+            update_piece(update, offset, piece);
+        }
+    }
+
+    /// Returns the reply to the operation that has stored it.
+    #[inline]
+    pub(crate) fn reply(&self) -> Reply<'_> {
+        match self {
+            NewValue::Put(_) => Reply::Done,
+            NewValue::Initial(update, initial) if update.return_old => Reply::Value(initial),
+            NewValue::Initial(..) => Reply::Done,
+            NewValue::Sum(text) => Reply::Value(text.as_bytes()),
+        }
+    }
+}
+
+impl Edit<'_> {
+    /// Returns the reply to the operation after the edit.
+    #[inline]
+    pub(crate) fn reply(&self) -> Reply<'_> {
+        match self {
+            Edit::Remove => Reply::Done,
+            Edit::Store(new) => new.reply(),
+        }
+    }
+}
+
+impl Read<'_> {
+    /// Returns the most bytes of the reply for a value of this size, but 0 for a fold, whose reply is one element.
+    pub(crate) fn reply_size_max(self, value_size: usize) -> usize {
+        match self {
+            Read::Value | Read::Filter(_) => value_size,
+            Read::Reduce(_) => 0,
+        }
+    }
+}
+
+/// Computes a reply from the pieces of a value, in their order.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    read: Read<'a>,
+    /// The result of a fold so far: one element.
+    accumulator: [u8; 8],
+}
+
+impl<'a> Reader<'a> {
+    /// Returns a reader that has read no piece.
+    pub(crate) fn new(read: Read<'a>) -> Self {
+        let mut accumulator = [0; 8];
+        if let Read::Reduce(reduce) = read {
+            accumulator[..reduce.initial.len()].copy_from_slice(reduce.initial);
+        }
+        Reader { read, accumulator }
+    }
+
+    /// Reads the piece that begins at `offset`. Appends to the reply.
+    pub(crate) fn read(&mut self, offset: usize, piece: &[u8], reply: &mut Vec<u8>) {
+        match self.read {
+            Read::Value => reply.extend_from_slice(piece),
+            Read::Filter(selection) => {
+                filter(selection.predicate, selection.element, selection.operand, piece, reply);
+            }
+            Read::Reduce(fold) => {
+                let constants = fold.constants.get(offset..offset + piece.len()).unwrap_or_default();
+                reduce(fold.fold, fold.element, &mut self.accumulator[..fold.element.width()], piece, constants);
+            }
+        }
+    }
+
+    /// Appends the end of the reply, after the last piece.
+    pub(crate) fn finish(&self, reply: &mut Vec<u8>) {
+        if let Read::Reduce(fold) = self.read {
+            reply.extend_from_slice(&self.accumulator[..fold.element.width()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{Generator, GeneratorSettings, NaiveStore, SizeWeights, test_seeds};
+
+    /// Bytes of a piece: a multiple of every element width.
+    const PIECE: usize = 24;
+
+    /// Applies an operation to a value, piece by piece. Returns the reply, and changes the value.
+    fn execute(operation: &Operation<'_>, value: &mut Option<Vec<u8>>) -> (Reply<'static>, Vec<u8>) {
+        let old = value.clone().unwrap_or_default();
+        let found = value.as_deref().map(|value| move || Found::Bytes(value));
+        let (reply, bytes) = match apply(operation, found) {
+            Outcome::Reply(reply) => (reply, Vec::new()),
+            Outcome::Read(read) => {
+                let (mut reader, mut reply) = (Reader::new(read), Vec::new());
+                for (index, piece) in old.chunks(PIECE).enumerate() {
+                    reader.read(index * PIECE, piece, &mut reply);
+                }
+                reader.finish(&mut reply);
+                assert!(reply.len() <= read.reply_size_max(old.len()).max(8));
+                (Reply::Value(&[]), reply)
+            }
+            Outcome::Update(update) => {
+                for (index, piece) in value.as_mut().unwrap().chunks_mut(PIECE).enumerate() {
+                    update_piece(update, index * PIECE, piece);
+                }
+                (if update.return_old { Reply::Value(&[]) } else { Reply::Done }, old)
+            }
+            Outcome::Edit(edit) => {
+                *value = match edit {
+                    Edit::Remove => None,
+                    Edit::Store(new) => {
+                        let mut bytes = new.bytes().to_vec();
+                        assert_eq!(bytes.len(), new.size());
+                        for (index, piece) in bytes.chunks_mut(PIECE).enumerate() {
+                            new.finish(index * PIECE, piece);
+                        }
+                        Some(bytes)
+                    }
+                };
+                match edit.reply() {
+                    Reply::Value(bytes) => (Reply::Value(&[]), bytes.to_vec()),
+                    _ => (Reply::Done, Vec::new()),
+                }
+            }
+        };
+        (reply, bytes)
+    }
+
+    fn generator(seed: u64) -> Generator {
+        let sizes = SizeWeights { empty: 2, inline: 6, slab: 1, large: 0 };
+        Generator::new(GeneratorSettings { seed, key_count: 40, key_size: 4..=4, sizes, ..Default::default() })
+    }
+
+    #[test]
+    fn outcomes_are_those_of_the_naive_store() {
+        for seed in test_seeds() {
+            let mut naive = NaiveStore::new();
+            let (mut changed, mut count) = (0, 0);
+            for request in generator(seed).take(100_000) {
+                let request = request.as_request();
+                if request.validate_unordered().is_err() {
+                    continue;
+                }
+                let before = naive.get(request.key).map(<[u8]>::to_vec);
+                let mut value = before.clone();
+                let (reply, bytes) = execute(&request.operation, &mut value);
+                let reply = if reply == Reply::Value(&[]) { Reply::Value(&bytes) } else { reply };
+                assert_eq!(naive.check(&request, reply), Ok(()), "seed {seed}: {request:?} on {before:?}");
+                assert_eq!(naive.get(request.key), value.as_deref(), "seed {seed}: {request:?} on {before:?}");
+                changed += u32::from(value != before);
+                count += 1;
+            }
+            assert!(count > 80_000 && changed > 20_000, "seed {seed}: {changed} of {count} changed a value");
+        }
+    }
+
+    #[test]
+    fn short_outcomes_are_those_of_apply() {
+        for seed in test_seeds() {
+            let mut naive = NaiveStore::new();
+            let mut count = [0; 2];
+            for request in generator(seed).take(200_000) {
+                let request = request.as_request();
+                let before = naive.get(request.key).map(<[u8]>::to_vec);
+                naive.execute(&request);
+                let Some(before) = before.filter(|value| (1..=8).contains(&value.len())) else { continue };
+                if request.validate_unordered().is_err() {
+                    continue;
+                }
+                let Some(short) = apply_short(&request.operation, load_short(&before), before.len()) else { continue };
+                let mut value = Some(before.clone());
+                let (reply, bytes) = execute(&request.operation, &mut value);
+                let context = format!("seed {seed}: {request:?} on {before:?}");
+                let changed = short.changed.map_or(before.clone(), |word| word.to_le_bytes()[..before.len()].to_vec());
+                assert_eq!(value, Some(changed), "{context}");
+                assert_eq!(reply, if short.returns_value { Reply::Value(&[]) } else { Reply::Done }, "{context}");
+                assert!(!short.returns_value || bytes == before, "{context}");
+                count[usize::from(short.changed.is_some())] += 1;
+            }
+            assert!(count.iter().all(|count| *count > 2000), "seed {seed}: {count:?} were short");
+        }
+    }
+
+    #[test]
+    fn a_value_in_pieces_is_no_number() {
+        let outcome = apply(&Operation::AddDecimal { delta: 1 }, Some(|| Found::InPieces(600)));
+        assert!(matches!(outcome, Outcome::Reply(Reply::Failed(OperationError::NotAnInteger))), "{outcome:?}");
+    }
+}
