@@ -12,7 +12,6 @@ use super::super::node::overflow::{self, REFERENCE_SIZE, VALUE_IN_NODE_SIZE_MAX}
 use super::super::node::segment::Value;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
 use skep_core::function::{DecimalText, add_decimal, update};
@@ -72,14 +71,14 @@ impl Scratch {
 
     /// Frees the frames of an overflow value that was not committed.
     #[inline]
-    pub(crate) fn discard<T: Trace>(&mut self, store: &OrderedStore<T>) {
+    pub(crate) fn discard(&mut self, store: &OrderedStore) {
         if self.overflow.is_some() {
             self.discard_overflow(store);
         }
     }
 
     #[cold]
-    fn discard_overflow<T: Trace>(&mut self, store: &OrderedStore<T>) {
+    fn discard_overflow(&mut self, store: &OrderedStore) {
         if let Some((overflow, _)) = self.overflow.take() {
             store.discard_overflow(&overflow);
         }
@@ -89,9 +88,9 @@ impl Scratch {
 impl Change<'_> {
     /// Decides the change for a key with this value.
     #[inline]
-    pub(crate) fn decide<'d, 'g, T: Trace>(
+    pub(crate) fn decide<'d, 'g>(
         &'d self,
-        store: &'g OrderedStore<T>,
+        store: &'g OrderedStore,
         exists: bool,
         value: impl FnOnce() -> Option<Value<'g>>,
         scratch: &'d mut Scratch,
@@ -129,9 +128,9 @@ impl Change<'_> {
     }
 }
 
-fn decide_update<'d, 'g, T: Trace>(
+fn decide_update<'d, 'g>(
     operation: &'d Update<'_>,
-    store: &'g OrderedStore<T>,
+    store: &'g OrderedStore,
     found: Option<Value<'g>>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
@@ -177,8 +176,8 @@ fn claim_of(old: Option<Value<'_>>, size: usize) -> Claim {
 }
 
 /// Writes a value to frames of its own, unless they contain it already.
-fn set_overflow<'d, T: Trace>(
-    store: &OrderedStore<T>,
+fn set_overflow<'d>(
+    store: &OrderedStore,
     overflow: &'d mut Option<(OverflowValue, Origin)>,
     (origin, claim): (Origin, Claim),
     value: &[u8],
