@@ -6,11 +6,16 @@
 //! | [`memory`] | lines of 64 bytes, on this machine or counted | |
 //! | [`hash`] | buckets, slabs, large values | KV-Direct, sections 3.3.1, 3.3.2 |
 //! | [`ordered`] | the B+ tree that threads share | Honeycomb |
+//! | [`counted`] | the same with an observer of its reads | |
 //! | [`processor`] | admission, reservation station, interleaver | KV-Direct, section 3.3.3 |
 //! | [`naive`] | the obvious store that all tests compare with | |
 
 mod apply;
+// Unit tests see the shipped store only.
+#[cfg(not(test))]
+pub mod counted;
 pub mod hash;
+mod lines;
 pub mod memory;
 pub mod naive;
 pub mod ordered;

@@ -1,9 +1,12 @@
 //! What the ordered store takes: lines of a lookup, memory of a load in random order, memory under overwriting for long.
 
+use std::sync::Arc;
+
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{PutCondition, Reply};
-use skep_store::ordered::{End, LinesTouched, OrderedSettings, OrderedStore, Range, Session, Start, Trace};
+use skep_store::counted::{LinesTouched, observed};
+use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 
 type Part = [u8; 16];
 
@@ -15,12 +18,12 @@ fn keys(seed: u64, count: usize) -> Vec<Part> {
     (0..count).map(|_| random.random()).collect()
 }
 
-fn put<T: Trace>(session: &mut Session<'_, T>, key: &Part, value: &[u8]) {
+fn put(session: &mut Session<'_>, key: &Part, value: &[u8]) {
     assert_eq!(session.put(key, value, PutCondition::Always), Reply::Done);
 }
 
 /// Bytes of the region that were handed out, and of the page table.
-fn memory_of<T: Trace>(store: &OrderedStore<T>) -> u64 {
+fn memory_of(store: &OrderedStore) -> u64 {
     let space = store.statistics().space;
     space.touched_bytes + space.lids * size_of::<u32>() as u64
 }
@@ -38,23 +41,24 @@ fn a_lookup_of_keys_that_begin_alike_reads_no_more() {
 }
 
 fn reads_few_lines(keys: &[Part]) {
-    let settings = OrderedSettings::new(256 << 20);
-    let store = OrderedStore::with_trace(&settings, LinesTouched::default()).unwrap();
+    let touched = Arc::new(LinesTouched::default());
+    let settings = skep_store::counted::ordered::OrderedSettings::new(256 << 20);
+    let store = observed(&settings, touched.clone()).unwrap();
     let mut session = store.session().unwrap();
-    keys.iter().for_each(|key| put(&mut session, key, key));
-    store.trace().take();
+    keys.iter().for_each(|key| assert_eq!(session.put(key, key, PutCondition::Always), Reply::Done));
+    touched.take();
     let sample = &keys[..20_000];
     let mut lines = 0;
     for key in sample {
         assert!(session.get(key, &mut Vec::new()));
-        lines += store.trace().take().lines;
+        lines += touched.take().lines;
     }
     let height = f64::from(store.statistics().height);
     let lines = lines as f64 / sample.len() as f64;
     let mut scan_lines = 0;
     for key in &sample[..2_000] {
         session.scan(Range::new(Start::AtOrAbove(key), End::Last).limit(24), |_, _| true);
-        scan_lines += store.trace().take().lines;
+        scan_lines += touched.take().lines;
     }
     let scan_lines = scan_lines as f64 / 2_000.0;
     println!("{lines:.2} lines a get, {scan_lines:.2} a scan of 24, height {height}");

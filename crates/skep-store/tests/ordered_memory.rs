@@ -3,14 +3,15 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
-use skep_store::ordered::{LogBlock, OrderedSettings, OrderedStore, OwnerRun, Range, Session, Trace};
+use skep_store::counted::ordered::{LogBlock, OrderedSettings, OrderedStore, OwnerRun, Range, Session};
+use skep_store::counted::{Observer, observed};
 use skep_store::processor::Replies;
 
 const MEMORY: u64 = 16 << 20;
@@ -31,22 +32,33 @@ const SCAN: Scan<'_> = Scan {
 #[derive(Debug, Default)]
 struct Touches(AtomicU64);
 
-impl Trace for Touches {
+impl Observer for Touches {
     fn touch(&self, _: usize, _: usize) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
+impl Touches {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A store in which some pairs take a small part of the memory.
-fn store_with_pairs() -> OrderedStore<Touches> {
-    let store = OrderedStore::with_trace(&OrderedSettings::new(MEMORY), Touches::default()).unwrap();
+fn store_with_pairs() -> OrderedStore {
+    observed_store_with_pairs(&Arc::default())
+}
+
+/// The same, with an observer of its reads.
+fn observed_store_with_pairs(touches: &Arc<Touches>) -> OrderedStore {
+    let store = observed(&OrderedSettings::new(MEMORY), touches.clone()).unwrap();
     let mut session = store.session().unwrap();
     (0..PAIRS).for_each(|key| assert_eq!(overwrite(&mut session, key), Reply::Done));
     drop(session);
     store
 }
 
-fn overwrite<T: Trace>(session: &mut Session<'_, T>, number: u32) -> Reply<'static> {
+fn overwrite(session: &mut Session<'_>, number: u32) -> Reply<'static> {
     session.put(&key(number), &[7; 16], PutCondition::Always)
 }
 
@@ -73,7 +85,7 @@ fn replies() -> Replies {
 
 /// Overwrites pairs, while an operation is in flight, until a write finds no memory and is deferred. Returns the number of
 /// that write.
-fn write_until_deferred<T: Trace>(writer: &mut Session<'_, T>, now: Instant) -> u32 {
+fn write_until_deferred(writer: &mut Session<'_>, now: Instant) -> u32 {
     let mut replies = replies();
     for number in 0.. {
         writer.execute(&[put(&key(number))], &mut replies, now);
@@ -87,7 +99,7 @@ fn write_until_deferred<T: Trace>(writer: &mut Session<'_, T>, now: Instant) -> 
 }
 
 /// Runs `during` while a scan is in flight, which keeps all garbage.
-fn during_a_scan<T: Trace>(store: &OrderedStore<T>, mut during: impl FnMut()) {
+fn during_a_scan(store: &OrderedStore, mut during: impl FnMut()) {
     let is_first = Cell::new(true);
     store.session().unwrap().scan(Range::ALL, |_, _| {
         if is_first.take() {
@@ -189,9 +201,10 @@ fn a_single_write_that_must_not_fail_waits_though_others_were_refused_before_it(
 /// No other session collects what the scan has kept.
 #[test]
 fn a_single_delete_that_waits_collects_garbage() {
-    let store = store_with_pairs();
+    let touches = Arc::new(Touches::default());
+    let store = observed_store_with_pairs(&touches);
     let mut writer = store.session().unwrap();
-    let touched = || store.trace().0.load(Ordering::Relaxed);
+    let touched = || touches.count();
     let (is_full, was_full) = mpsc::channel::<u64>();
     let (is_there, was_there) = mpsc::channel();
     let scan = |was_full: mpsc::Receiver<u64>, is_there: mpsc::Sender<()>| {
@@ -247,35 +260,37 @@ fn requests_that_need_no_memory_overtake_writes_that_wait() {
 
 #[test]
 fn the_work_of_a_batch_of_writes_that_wait_is_bounded() {
-    let store = store_with_pairs();
+    let touches = Arc::new(Touches::default());
+    let store = observed_store_with_pairs(&touches);
     let mut writer = store.session().unwrap();
     let now = Instant::now();
     during_a_scan(&store, || {
         write_until_deferred(&mut writer, now);
         let keys: Vec<[u8; 4]> = (0..PAIRS).map(u32::to_be_bytes).collect();
-        let mut touches = [0; 2];
-        for (touches, count) in touches.iter_mut().zip([2_000, 20_000]) {
+        let mut counts = [0; 2];
+        for (touched, count) in counts.iter_mut().zip([2_000, 20_000]) {
             let requests: Vec<Request<'_>> = keys[..count].iter().map(|key| put(key)).collect();
             let mut replies = replies();
             // Appends to logs are carried out; after a few rounds only merges are left.
             for _ in 0..2_000 {
                 writer.execute(&requests, &mut replies, now);
             }
-            let before = store.trace().0.load(Ordering::Relaxed);
+            let before = touches.count();
             writer.execute(&requests, &mut replies, now);
-            *touches = store.trace().0.load(Ordering::Relaxed) - before;
+            *touched = touches.count() - before;
             assert_eq!(replies.deferred_count(), count);
         }
-        assert_eq!(touches[0], touches[1], "the longer batch costs no more");
+        assert_eq!(counts[0], counts[1], "the longer batch costs no more");
     });
 }
 
 #[test]
 fn a_single_call_that_waits_does_not_repeat_the_merge() {
-    let store = store_with_pairs();
+    let touches = Arc::new(Touches::default());
+    let store = observed_store_with_pairs(&touches);
     let mut writer = store.session().unwrap();
     during_a_scan(&store, || {
-        let touched = || store.trace().0.load(Ordering::Relaxed);
+        let touched = || touches.count();
         let (mut number, mut before) = (0, touched());
         while overwrite(&mut writer, number) == Reply::Done {
             (number, before) = (number + 1, touched());
@@ -321,7 +336,7 @@ fn leases_that_keep_needed_memory_end_oldest_first() {
     let store = store_with_pairs();
     let mut session = store.session().unwrap();
     let now = Instant::now();
-    let open = |session: &mut Session<'_, Touches>| {
+    let open = |session: &mut Session<'_>| {
         let mut replies = replies();
         session.execute(&[scan(Scan { lease: ScanLease::Open, ..SCAN })], &mut replies, now);
         page_of(&replies).lease().unwrap()

@@ -4,7 +4,7 @@
 //!
 //! | module | what it is | Honeycomb |
 //! |---|---|---|
-//! | `sync`, `trace` | atomics and locks; lines that are read | |
+//! | `sync`, `lines` | atomics and locks; the observer of reads, from the parent module | |
 //! | `memory` | LIDs, frames, the page table | section 3.1 |
 //! | `space` | free frames and LIDs | section 3.2 |
 //! | `version` | versions, epochs, garbage, leases | section 3.2 |
@@ -27,14 +27,14 @@ mod store;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod trace;
 mod version;
 mod write;
+
+use super::lines;
 
 pub use node::log::LogBlock;
 pub use session::{Checked, OwnerRun, Session};
 pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;
 pub use store::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};
-pub use trace::{LinesTouched, Touched, Trace, Untraced};
 pub use version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics};

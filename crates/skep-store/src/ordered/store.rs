@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::key_head::encoding::Encoding;
 use super::leaf::build::LeafPlan;
+use super::lines::Lines;
 use super::memory::frame_state::FreeFrame;
 use super::memory::number::{FrameNumber, Lid};
 use super::node::frame::{Frames, Node};
 use super::node::log::LogBlock;
 use super::space::{Claim, Owner, Space, SpaceStatistics};
 use super::sync::{AtomicU32, MutexGuard, Ordering};
-use super::trace::{Trace, Untraced};
 use super::version::epoch::{Epochs, Guard};
 use super::version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics, Leases};
 use super::version::reclaim::Reclaimer;
@@ -52,8 +52,8 @@ impl OrderedSettings {
 
 /// An ordered store, shared by reference. Each thread uses it through a [`Session`](super::Session).
 #[derive(Debug)]
-pub struct OrderedStore<T: Trace = Untraced> {
-    pub(crate) frames: Frames<T>,
+pub struct OrderedStore {
+    pub(crate) frames: Frames,
     pub(crate) log_block: LogBlock,
     pub(crate) versions: Versions,
     pub(crate) reclaimer: Reclaimer,
@@ -96,15 +96,13 @@ impl Pressure {
 impl OrderedStore {
     /// Creates an empty store in a region of its own, reserved but not touched.
     pub fn new(settings: &OrderedSettings) -> Result<Self, RegionError> {
-        Self::with_trace(settings, Untraced)
+        Self::with_lines(settings, Lines::none())
     }
-}
 
-impl<T: Trace> OrderedStore<T> {
-    /// Creates an empty store that reports its reads.
-    pub fn with_trace(settings: &OrderedSettings, trace: T) -> Result<Self, RegionError> {
+    /// Creates an empty store that reports its reads to `lines`.
+    pub(crate) fn with_lines(settings: &OrderedSettings, lines: Lines) -> Result<Self, RegionError> {
         let unit_count = Space::unit_count(settings.memory)?;
-        let frames = Frames::new(unit_count, trace)?;
+        let frames = Frames::new(unit_count, lines)?;
         let mut space = Space::new(unit_count);
         let plan = LeafPlan::of_pairs(Vec::new(), settings.log_block).expect("no pairs fit a leaf");
         let frame = space.allocate(plan.units(), Claim::Growth).expect("a region has room for a leaf");
@@ -129,11 +127,6 @@ impl<T: Trace> OrderedStore<T> {
     /// as it fills.
     pub fn prefault(&self) {
         self.frames.prefault();
-    }
-
-    /// Returns the observer of its reads.
-    pub fn trace(&self) -> &T {
-        &self.frames.trace
     }
 
     /// Returns the number of pairs. It is exact while there are no writers.
@@ -165,7 +158,7 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Allocates a frame that replaces that of a node, which is locked.
-    pub(crate) fn allocate_for(&self, node: Node<'_, T>, units: usize, claim: Claim) -> Option<FreeFrame> {
+    pub(crate) fn allocate_for(&self, node: Node<'_>, units: usize, claim: Claim) -> Option<FreeFrame> {
         let mut space = self.space();
         let frame = space.allocate(units, claim);
         if let Some(frame) = &frame {
@@ -225,7 +218,7 @@ impl<T: Trace> OrderedStore<T> {
 
     /// Returns the newest state of a node.
     #[inline]
-    pub(crate) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Node<'g, T> {
+    pub(crate) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Node<'g> {
         self.frames.latest(lid, guard).open()
     }
 }

@@ -18,7 +18,6 @@ use super::super::node::header::Extent;
 use super::super::node::log::LogBlock;
 use super::super::node::segment::{self, ITEM_COUNT_MAX, Item, SEGMENT_SIZE_GOAL};
 use super::super::node::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX, Shortcuts};
-use super::super::trace::Trace;
 use super::edit::{self, Edit};
 use crate::memory::LINE_SIZE;
 use crate::short;
@@ -171,11 +170,7 @@ pub(crate) fn units(end: usize, log_block: LogBlock) -> usize {
 }
 
 /// Writes a copy of a leaf in which values are replaced by others of the same sizes.
-pub(crate) fn build_in_place<T: Trace>(
-    mut frame: FrameBuilder<'_>,
-    leaf: Node<'_, T>,
-    edits: &[Edit<'_>],
-) -> SealedFrame {
+pub(crate) fn build_in_place(mut frame: FrameBuilder<'_>, leaf: Node<'_>, edits: &[Edit<'_>]) -> SealedFrame {
     let end = leaf.log_start();
     let bytes = &mut frame.bytes()[..end];
     bytes[LINE_SIZE..].copy_from_slice(leaf.read(LINE_SIZE, end - LINE_SIZE));

@@ -15,7 +15,6 @@ use super::super::node::frame::Node;
 use super::super::node::log::{self, BackPointer, Entry, LogOrder, read_delta};
 use super::super::node::segment::{Item, Segment, UNIFORM_HEAD_SIZE, Value};
 use super::super::node::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
-use super::super::trace::Trace;
 use super::find::{self, pair};
 use super::range::{is_at_or_after, is_at_or_before};
 use crate::short;
@@ -23,7 +22,7 @@ use skep_core::operation::{ScanEnd, Start};
 
 /// The pairs of a leaf as of a version, in order.
 #[derive(Debug)]
-pub(crate) struct LeafCursor<'g, T> {
+pub(crate) struct LeafCursor<'g> {
     version: u64,
     order: LogOrder,
     /// The position of the next log entry in key order, and the item that follows it: `NO_ITEM` if it is in a later
@@ -32,7 +31,7 @@ pub(crate) struct LeafCursor<'g, T> {
     entry_item: usize,
     /// The position of the next entry that was not prefetched.
     position_prefetched: usize,
-    segment: Segment<'g, T>,
+    segment: Segment<'g>,
     segment_index: usize,
     /// The next segment that was not prefetched.
     segment_prefetched: usize,
@@ -46,11 +45,11 @@ const NO_ITEM: usize = usize::MAX;
 /// they are read.
 const AHEAD_SIZE: usize = 2048;
 
-impl<'g, T: Trace> LeafCursor<'g, T> {
+impl<'g> LeafCursor<'g> {
     /// Prefetches the beginning of a cursor: all of a segment or its head, the log directory, and the boundary key that
     /// decides if the range ends here. The lines of header and shortcut index are resident.
     #[inline(always)]
-    pub(crate) fn prefetch(leaf: Node<'g, T>, segment: usize, is_entire: bool, end: ScanEnd<'_>) {
+    pub(crate) fn prefetch(leaf: Node<'g>, segment: usize, is_entire: bool, end: ScanEnd<'_>) {
         if leaf.state().log_count() > 0 {
             leaf.frame().prefetch_line(leaf.log_start());
         }
@@ -70,7 +69,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
 
     /// Begins with the first pair of a segment. The version is not below the leaf's.
     #[inline(always)]
-    pub(crate) fn new(leaf: Node<'g, T>, segment_index: usize, version: u64) -> Self {
+    pub(crate) fn new(leaf: Node<'g>, segment_index: usize, version: u64) -> Self {
         let (order, position) = LogOrder::read_from(leaf, segment_index);
         let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(segment_index), segment_index);
         let entry_item = entry_item(leaf, order, position, segment_index);
@@ -140,7 +139,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
 
     /// Returns the leaf.
     #[inline(always)]
-    pub(crate) fn leaf(&self) -> Node<'g, T> {
+    pub(crate) fn leaf(&self) -> Node<'g> {
         self.segment.node()
     }
 
@@ -352,7 +351,7 @@ impl<'g, T: Trace> LeafCursor<'g, T> {
 
 /// Returns the item that follows the log entry at this position, or `NO_ITEM` if it is not in the segment.
 #[inline(always)]
-fn entry_item<T: Trace>(leaf: Node<'_, T>, order: LogOrder, position: usize, segment_index: usize) -> usize {
+fn entry_item(leaf: Node<'_>, order: LogOrder, position: usize, segment_index: usize) -> usize {
     if position == order.count() {
         return NO_ITEM;
     }

@@ -14,7 +14,6 @@ use super::super::node::segment::{
     FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segment, UNIFORM, UNIFORM_HEAD_SIZE, Value,
 };
 use super::super::node::shortcut::Shortcuts;
-use super::super::trace::Trace;
 use super::find;
 use crate::short;
 
@@ -50,7 +49,7 @@ pub(crate) struct Edits<'a> {
 
 impl<'a> Edits<'a> {
     /// Returns the changes by the log of a leaf, and by another entry whose position in the sorted block is known.
-    pub(crate) fn of_log<T: Trace>(leaf: Node<'a, T>, new: Option<(&NewEntry<'a>, (BackPointer, bool))>) -> Self {
+    pub(crate) fn of_log(leaf: Node<'a>, new: Option<(&NewEntry<'a>, (BackPointer, bool))>) -> Self {
         let order = LogOrder::read(leaf);
         let fingerprints = leaf.log_fingerprints();
         let shortcuts = Shortcuts::open(leaf);
@@ -81,7 +80,7 @@ impl<'a> Edits<'a> {
     }
 
     #[inline]
-    fn add<T: Trace>(&mut self, leaf: Node<'a, T>, shortcuts: Shortcuts<'a, T>, mut edit: Edit<'a>) {
+    fn add(&mut self, leaf: Node<'a>, shortcuts: Shortcuts<'a>, mut edit: Edit<'a>) {
         if edit.is_exact {
             let (number, index) = (usize::from(edit.position.segment), usize::from(edit.position.index));
             let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
@@ -100,7 +99,7 @@ impl<'a> Edits<'a> {
     }
 
     /// Returns true if all are new pairs above the sorted ones: a load in ascending order.
-    pub(crate) fn are_ascending<T: Trace>(&self, leaf: Node<'_, T>) -> bool {
+    pub(crate) fn are_ascending(&self, leaf: Node<'_>) -> bool {
         let Some(first) = self.edits.first() else { return false };
         let shortcuts = Shortcuts::open(leaf);
         let last = shortcuts.segment_count() - 1;
@@ -118,7 +117,7 @@ impl<'a> Edits<'a> {
 /// Counts the items of a segment after these edits. Returns `None` if it cannot be edited, also not as two. It can if
 /// all edits replace values by others of their sizes. It also can if it has one pair size and keeps it, and keeps its
 /// first item if the key of that is in the shortcut block.
-pub(crate) fn count_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>]) -> Option<usize> {
+pub(crate) fn count_with(segment: &Segment<'_>, edits: &[Edit<'_>]) -> Option<usize> {
     let (mut inserted, mut removed) = (0, 0);
     for edit in edits {
         match edit.item {
@@ -153,7 +152,7 @@ pub(crate) struct Middle {
 
 /// Returns the middle of a segment that has `count` items after its edits. It is at an item that stays and is not the
 /// first.
-pub(crate) fn middle_with<T: Trace>(segment: &Segment<'_, T>, edits: &[Edit<'_>], count: usize) -> Option<Middle> {
+pub(crate) fn middle_with(segment: &Segment<'_>, edits: &[Edit<'_>], count: usize) -> Option<Middle> {
     let mut middle = Middle { item: 0, edits: 0, count: 0 };
     while middle.item < segment.count() {
         let at_item = |edit: &&Edit<'_>| usize::from(edit.position.index) == middle.item;

@@ -9,25 +9,19 @@ use super::super::node::log::{BackPointer, DirectoryWord, Entry, read_delta};
 use super::super::node::segment::SEGMENT_SIZE_GOAL;
 use super::super::node::segment::{ItemPosition, Segment, Value};
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
-use super::super::trace::Trace;
 use crate::memory::LINE_SIZE;
 use crate::short;
 
 /// Returns a bit for each published log entry with this fingerprint, the oldest lowest.
 #[inline(always)]
-pub(crate) fn log_candidates<T: Trace>(leaf: Node<'_, T>, fingerprint: u8) -> u32 {
+pub(crate) fn log_candidates(leaf: Node<'_>, fingerprint: u8) -> u32 {
     let published = (1_u32 << leaf.state().log_count()) - 1;
     equal(&leaf.log_fingerprints(), fingerprint) & published
 }
 
 /// Returns the newest log entry of a key up to a version, among `candidates`.
 #[inline]
-pub(crate) fn find_in_log<'g, T: Trace>(
-    leaf: Node<'g, T>,
-    key: &[u8],
-    mut candidates: u32,
-    version: u64,
-) -> Option<Entry<'g>> {
+pub(crate) fn find_in_log<'g>(leaf: Node<'g>, key: &[u8], mut candidates: u32, version: u64) -> Option<Entry<'g>> {
     // Entries were made in the order of their versions.
     while candidates != 0 {
         let newest = candidates.ilog2();
@@ -43,19 +37,14 @@ pub(crate) fn find_in_log<'g, T: Trace>(
 /// Does the same for a reader: returns the value, or `None` within `Some` for a delete. The arguments fit registers, so
 /// callers need not write to memory for this call.
 #[inline(never)]
-pub(crate) fn read_log<'g, T: Trace>(
-    frame: Frame<'g, T>,
-    key: &[u8],
-    candidates: u32,
-    version: u64,
-) -> Option<Option<Value<'g>>> {
+pub(crate) fn read_log<'g>(frame: Frame<'g>, key: &[u8], candidates: u32, version: u64) -> Option<Option<Value<'g>>> {
     let entry = find_in_log(frame.open(), key, candidates, version)?;
     Some((!entry.word.flags.is_delete).then_some(entry.value))
 }
 
 /// Returns the value of a key as of a version that is not below the leaf's.
 #[inline(always)]
-pub(crate) fn get<'g, T: Trace>(leaf: Node<'g, T>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
+pub(crate) fn get<'g>(leaf: Node<'g>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
     let position = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
     leaf.frame().prefetch_lines(usize::from(position.start), PREFETCHED_LINES);
     let candidates = log_candidates(leaf, fingerprint);
@@ -72,11 +61,7 @@ const PREFETCHED_LINES: usize = SEGMENT_SIZE_GOAL / LINE_SIZE + 2;
 
 /// Returns the position of the first item of a segment that may have a key.
 #[inline(always)]
-pub(crate) fn first_item_position<T: Trace>(
-    leaf: Node<'_, T>,
-    position: SegmentPosition,
-    fingerprint: u8,
-) -> ItemPosition {
+pub(crate) fn first_item_position(leaf: Node<'_>, position: SegmentPosition, fingerprint: u8) -> ItemPosition {
     let segment = Segment::open(leaf, usize::from(position.start), usize::from(position.segment));
     match segment.matching(fingerprint) {
         0 => ItemPosition::NONE,
@@ -86,8 +71,8 @@ pub(crate) fn first_item_position<T: Trace>(
 
 /// Returns the value of a key in a segment. `first` is the position of the first candidate.
 #[inline(always)]
-pub(crate) fn read_sorted<'g, T: Trace>(
-    leaf: Node<'g, T>,
+pub(crate) fn read_sorted<'g>(
+    leaf: Node<'g>,
     position: SegmentPosition,
     first: ItemPosition,
     key: &[u8],
@@ -106,12 +91,7 @@ pub(crate) fn read_sorted<'g, T: Trace>(
 
 /// Does the same with all candidates. The arguments fit registers, so callers need not write to memory for this call.
 #[inline(never)]
-fn search_segment<'g, T: Trace>(
-    frame: Frame<'g, T>,
-    position: SegmentPosition,
-    key: &[u8],
-    fingerprint: u8,
-) -> Option<Value<'g>> {
+fn search_segment<'g>(frame: Frame<'g>, position: SegmentPosition, key: &[u8], fingerprint: u8) -> Option<Value<'g>> {
     let index = usize::from(position.segment);
     let segment = Segment::open(frame.open(), usize::from(position.start), index);
     let mut candidates = segment.matching(fingerprint);
@@ -128,7 +108,7 @@ fn search_segment<'g, T: Trace>(
 
 /// Prefetches the item that may have a key, or all of the segment. The segment's head is resident.
 #[inline]
-pub(crate) fn prefetch_position<T: Trace>(leaf: Node<'_, T>, position: SegmentPosition, fingerprint: u8) {
+pub(crate) fn prefetch_position(leaf: Node<'_>, position: SegmentPosition, fingerprint: u8) {
     let (start, number) = (usize::from(position.start), usize::from(position.segment));
     let segment = Segment::open(leaf, start, number);
     let candidates = segment.matching(fingerprint);
@@ -145,8 +125,8 @@ pub(crate) fn prefetch_position<T: Trace>(leaf: Node<'_, T>, position: SegmentPo
 /// Returns the position of a key in the sorted block, or of the next greater one, in the segment that was found for it.
 /// The flag is true if it has the key.
 #[inline(always)]
-pub(crate) fn sorted_position<T: Trace>(
-    leaf: Node<'_, T>,
+pub(crate) fn sorted_position(
+    leaf: Node<'_>,
     position: SegmentPosition,
     key: &[u8],
     fingerprint: u8,
@@ -173,7 +153,7 @@ pub(crate) fn sorted_position<T: Trace>(
 /// Returns the first item, from `first` on, whose key is admitted. All items after it are admitted too. The boundary
 /// key is not compared.
 #[inline(always)]
-fn first_admitted<T: Trace>(segment: &Segment<'_, T>, first: usize, admits: impl Fn(&[u8]) -> bool) -> usize {
+fn first_admitted(segment: &Segment<'_>, first: usize, admits: impl Fn(&[u8]) -> bool) -> usize {
     let run = segment.is_run_from(first).then(|| segment.layout(first));
     let key_of = |item| match run {
         Some((start, key_size, value_size)) => {
@@ -194,7 +174,7 @@ fn first_admitted<T: Trace>(segment: &Segment<'_, T>, first: usize, admits: impl
 /// Returns an item at or after `first`. The items before it are below a key; the items from it on are only below if
 /// they have the key's first eight bytes.
 #[inline(always)]
-pub(crate) fn first_not_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> usize {
+pub(crate) fn first_not_below(segment: &Segment<'_>, first: usize, key: &[u8]) -> usize {
     match count_below(segment, first, key) {
         Some((below, _)) => first + below,
         None => first_admitted(segment, first, |other| !short::is_below(other, key)),
@@ -205,7 +185,7 @@ pub(crate) fn first_not_below<T: Trace>(segment: &Segment<'_, T>, first: usize, 
 /// others have the same eight bytes. Returns `None` if eight bytes do not exist. All items are compared, which is
 /// faster than guessing the half.
 #[inline]
-fn count_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> Option<(usize, bool)> {
+fn count_below(segment: &Segment<'_>, first: usize, key: &[u8]) -> Option<(usize, bool)> {
     let own = u64::from_be_bytes(*key.first_chunk()?);
     if first >= segment.count() || !segment.is_run_from(first) {
         return None;
@@ -225,7 +205,7 @@ fn count_below<T: Trace>(segment: &Segment<'_, T>, first: usize, key: &[u8]) -> 
 }
 
 /// Returns the value of an item of the sorted block.
-pub(crate) fn sorted_value<T: Trace>(leaf: Node<'_, T>, position: BackPointer) -> Value<'_> {
+pub(crate) fn sorted_value(leaf: Node<'_>, position: BackPointer) -> Value<'_> {
     let index = usize::from(position.segment);
     let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(index), index);
     segment.value(usize::from(position.index))
@@ -234,7 +214,7 @@ pub(crate) fn sorted_value<T: Trace>(leaf: Node<'_, T>, position: BackPointer) -
 /// Counts the log entries with a lower key than one whose back pointer is `back`. The flag is true if an entry has the
 /// same key.
 #[inline(always)]
-pub(crate) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointer) -> (usize, bool) {
+pub(crate) fn log_rank(leaf: Node<'_>, key: &[u8], back: BackPointer) -> (usize, bool) {
     let (own, mut rank, mut tied) = (back.rank(), 0, 0_u32);
     for (entry, word) in leaf.log_words().enumerate() {
         let other = BackPointer::rank_of(word);
@@ -253,14 +233,14 @@ pub(crate) fn log_rank<T: Trace>(leaf: Node<'_, T>, key: &[u8], back: BackPointe
 }
 
 /// Returns the version of the last change of a leaf.
-pub(crate) fn newest_version<T: Trace>(leaf: Node<'_, T>) -> u64 {
+pub(crate) fn newest_version(leaf: Node<'_>) -> u64 {
     let last = leaf.state().log_count().checked_sub(1);
     leaf.version() + last.map_or(0, |last| read_delta(leaf, DirectoryWord::from_bits(leaf.log_word(last))))
 }
 
 /// Returns key and value of an item. The boundary key is read from the shortcut block.
 #[inline(always)]
-pub(crate) fn pair<'g, T: Trace>(segment: &Segment<'g, T>, segment_index: usize, item: usize) -> (&'g [u8], Value<'g>) {
+pub(crate) fn pair<'g>(segment: &Segment<'g>, segment_index: usize, item: usize) -> (&'g [u8], Value<'g>) {
     let (mut key, value) = segment.pair(item);
     if item == 0
         && let Some(first) = Shortcuts::open(segment.node()).first_key(segment_index)

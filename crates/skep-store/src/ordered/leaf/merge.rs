@@ -22,7 +22,6 @@ use super::super::node::log::LogBlock;
 use super::super::node::segment::SEGMENT_SIZE_GOAL;
 use super::super::node::segment::{ITEM_COUNT_MAX, Item, Segment};
 use super::super::node::shortcut::{BOUNDARIES_SIZE_MAX, END_SIZE, SEGMENT_COUNT_MAX, Shortcuts};
-use super::super::trace::Trace;
 use super::build::{LeafPlan, Part, Sorted, size_of_pair};
 use super::edit::{self, Edit, Middle};
 
@@ -43,7 +42,7 @@ pub(crate) struct Halves<'a> {
 impl<'a> Sorted<'a> {
     /// Returns the sorted block after these edits, with as few changed segments as possible. Returns `None` if its
     /// pairs have to be divided again.
-    pub(crate) fn edited<T: Trace>(leaf: Node<'a, T>, edits: &'a [Edit<'a>]) -> Option<Self> {
+    pub(crate) fn edited(leaf: Node<'a>, edits: &'a [Edit<'a>]) -> Option<Self> {
         let shortcuts = Shortcuts::open(leaf);
         let count = shortcuts.segment_count();
         let mut sorted = Sorted { parts: Vec::with_capacity(SEGMENT_COUNT_MAX), items: Vec::new(), edits };
@@ -130,7 +129,7 @@ impl<'a> Sorted<'a> {
 
     /// Divides a sorted block that does not fit one leaf in two, between segments. Returns `None` if its pairs have to
     /// be divided again.
-    pub(crate) fn halves<T: Trace>(mut self, leaf: Node<'a, T>, log_block: LogBlock) -> Option<Halves<'a>> {
+    pub(crate) fn halves(mut self, leaf: Node<'a>, log_block: LogBlock) -> Option<Halves<'a>> {
         if self.parts.len() < 2 {
             return None;
         }
@@ -159,7 +158,7 @@ impl<'a> Sorted<'a> {
 }
 
 /// Returns all pairs of a leaf after these edits.
-pub(crate) fn pairs_with<'a, T: Trace>(leaf: Node<'a, T>, edits: &[Edit<'a>]) -> Vec<Item<'a>> {
+pub(crate) fn pairs_with<'a>(leaf: Node<'a>, edits: &[Edit<'a>]) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(256);
     let mut rest = edits;
     for number in 0..Shortcuts::open(leaf).segment_count() {
@@ -172,7 +171,7 @@ pub(crate) fn pairs_with<'a, T: Trace>(leaf: Node<'a, T>, edits: &[Edit<'a>]) ->
 }
 
 /// Appends the pairs of a part that does not consist of items yet.
-fn collect_part<'a, T: Trace>(leaf: Node<'a, T>, part: &Part<'a>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
+fn collect_part<'a>(leaf: Node<'a>, part: &Part<'a>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
     match part {
         Part::Kept { number, .. } => collect(leaf, *number, 0..ITEM_COUNT_MAX, &[], items),
         Part::Edited { number, items: range, edits: own, .. } => {
@@ -183,13 +182,7 @@ fn collect_part<'a, T: Trace>(leaf: Node<'a, T>, part: &Part<'a>, edits: &[Edit<
 }
 
 /// Appends the pairs of some items of a segment after their edits.
-fn collect<'a, T: Trace>(
-    leaf: Node<'a, T>,
-    number: usize,
-    range: Range<usize>,
-    edits: &[Edit<'a>],
-    items: &mut Vec<Item<'a>>,
-) {
+fn collect<'a>(leaf: Node<'a>, number: usize, range: Range<usize>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
     let shortcuts = Shortcuts::open(leaf);
     let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
     let boundary_key = shortcuts.first_key(number);

@@ -26,11 +26,11 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use super::super::key_head::encoding::OUTER_BOUND_WORD_COUNT;
+use super::super::lines::Lines;
 use super::super::memory::frame_state::{FreeFrame, RetiredFrame, SealedFrame};
 use super::super::memory::number::{FrameNumber, Lid, UNIT_512_SIZE};
 use super::super::memory::page_table::PageTable;
 use super::super::sync::{AtomicU32, AtomicU64, Ordering};
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::builder::FrameBuilder;
 use super::header::{Extent, Identity, word};
@@ -45,19 +45,19 @@ pub(crate) const HINT_COUNT_MAX: usize = LINE_SIZE / HINT_SIZE;
 
 /// All frames and the page table.
 #[derive(Debug)]
-pub(crate) struct Frames<T> {
+pub(crate) struct Frames {
     region: Mapping,
     table: Mapping,
-    pub(crate) trace: T,
+    lines: Lines,
 }
 
-impl<T: Trace> Frames<T> {
+impl Frames {
     /// Reserves a region of this many units, and a page table for as many LIDs. Touches no page.
-    pub(crate) fn new(unit_count: u32, trace: T) -> Result<Self, RegionError> {
+    pub(crate) fn new(unit_count: u32, lines: Lines) -> Result<Self, RegionError> {
         let units = u64::from(unit_count);
         let region = Mapping::new(units * UNIT_512_SIZE as u64)?;
         let table = Mapping::new((units * size_of::<AtomicU32>() as u64).next_multiple_of(LINE_SIZE as u64))?;
-        Ok(Frames { region, table, trace })
+        Ok(Frames { region, table, lines })
     }
 
     /// Touches the pages of the region, if the kernel can.
@@ -83,26 +83,26 @@ impl<T: Trace> Frames<T> {
 
     /// Sets the first frame of a node that is not reachable yet.
     pub(crate) fn publish(&self, lid: Lid, frame: &SealedFrame) {
-        self.trace.before_publish();
+        self.lines.before_publish();
         self.page_table().replace(lid.index(), frame.number().bits());
     }
 
     /// Sets another frame for a node. The caller holds the lock of the frame before, which stays locked.
-    pub(crate) fn replace(&self, before: LockedNode<'_, T>, frame: &SealedFrame) -> RetiredFrame {
+    pub(crate) fn replace(&self, before: LockedNode<'_>, frame: &SealedFrame) -> RetiredFrame {
         self.publish(before.node.lid(), frame);
         before.into_retired()
     }
 
     /// Returns the latest frame of a node.
     #[inline(always)]
-    pub(crate) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Frame<'g, T> {
+    pub(crate) fn latest<'g>(&'g self, lid: Lid, guard: &'g Guard<'_>) -> Frame<'g> {
         let _ = guard;
         self.frame(self.latest_number(lid))
     }
 
     /// Returns the latest frame of a child, and repairs its hint if that is stale.
     #[inline(always)]
-    pub(crate) fn latest_of<'g>(&'g self, lid: Lid, hint: Hint<'g>, guard: &'g Guard<'_>) -> Frame<'g, T> {
+    pub(crate) fn latest_of<'g>(&'g self, lid: Lid, hint: Hint<'g>, guard: &'g Guard<'_>) -> Frame<'g> {
         let _ = guard;
         let number = self.latest_number(lid);
         hint.repair(number);
@@ -112,7 +112,7 @@ impl<T: Trace> Frames<T> {
     /// Returns the frame that the page table names for a LID in use.
     #[inline(always)]
     pub(crate) fn latest_number(&self, lid: Lid) -> FrameNumber {
-        self.trace.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
+        self.lines.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
         let number = self.page_table().frame(lid.index());
         FrameNumber::from_bits(NonZeroU32::new(number).expect("a LID that is known has a frame"))
     }
@@ -136,7 +136,7 @@ impl<T: Trace> Frames<T> {
     pub(crate) fn value<'g>(&'g self, lid: Lid, size: usize, guard: &'g Guard<'_>) -> &'g [u8] {
         let _ = guard;
         let number = self.latest_number(lid);
-        self.trace.touch(number.byte_offset(), size);
+        self.lines.touch(number.byte_offset(), size);
         let address = address(&self.region, number.byte_offset(), size);
         // SAFETY: the bytes are within the region and initialised. They were written before the page table named the
         // frame, and a frame that it named is reused only after the guard's operation has ended.
@@ -171,13 +171,13 @@ impl<T: Trace> Frames<T> {
     }
 
     /// Returns the node of a frame that was its latest while the guard's operation was in flight, or of a sealed frame.
-    pub(crate) fn node<'g>(&'g self, number: FrameNumber, guard: &'g Guard<'_>) -> Node<'g, T> {
+    pub(crate) fn node<'g>(&'g self, number: FrameNumber, guard: &'g Guard<'_>) -> Node<'g> {
         let _ = guard;
         self.frame(number).open()
     }
 
     #[inline(always)]
-    fn frame(&self, number: FrameNumber) -> Frame<'_, T> {
+    fn frame(&self, number: FrameNumber) -> Frame<'_> {
         Frame { frames: self, address: address(&self.region, number.byte_offset(), UNIT_512_SIZE) }
     }
 
@@ -194,21 +194,13 @@ impl<T: Trace> Frames<T> {
 }
 
 /// A frame of a node whose header has not been read.
-#[derive(Debug)]
-pub(crate) struct Frame<'g, T> {
-    frames: &'g Frames<T>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'g> {
+    frames: &'g Frames,
     address: NonNull<u8>,
 }
 
-impl<T> Clone for Frame<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Frame<'_, T> {}
-
-impl<'g, T: Trace> Frame<'g, T> {
+impl<'g> Frame<'g> {
     /// Prefetches bytes of the frame.
     #[inline(always)]
     pub(crate) fn prefetch(self, offset: usize, size: usize) {
@@ -235,8 +227,8 @@ impl<'g, T: Trace> Frame<'g, T> {
 
     /// Reads the header.
     #[inline(always)]
-    pub(crate) fn open(self) -> Node<'g, T> {
-        self.frames.trace.touch(self.byte_offset(), LINE_SIZE);
+    pub(crate) fn open(self) -> Node<'g> {
+        self.frames.lines.touch(self.byte_offset(), LINE_SIZE);
         let header = self.header();
         let state = State::load(&header[word::STATE]);
         let extent = Extent::from_word(header[word::EXTENT].load(Ordering::Relaxed));
@@ -264,25 +256,17 @@ impl<'g, T: Trace> Frame<'g, T> {
 }
 
 /// A reachable node, as it was when its header was read.
-#[derive(Debug)]
-pub(crate) struct Node<'g, T> {
-    frame: Frame<'g, T>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<'g> {
+    frame: Frame<'g>,
     state: State,
     log_start: u16,
 }
 
-impl<T> Clone for Node<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Node<'_, T> {}
-
-impl<'g, T: Trace> Node<'g, T> {
+impl<'g> Node<'g> {
     /// Returns the frame.
     #[inline]
-    pub(crate) fn frame(self) -> Frame<'g, T> {
+    pub(crate) fn frame(self) -> Frame<'g> {
         self.frame
     }
 
@@ -337,7 +321,7 @@ impl<'g, T: Trace> Node<'g, T> {
 
     /// Returns the frame that this one replaced. Only for readers below this frame's version: for others it may already
     /// be reused.
-    pub(crate) fn older(self) -> Frame<'g, T> {
+    pub(crate) fn older(self) -> Frame<'g> {
         let extent = Extent::from_word(self.header()[word::EXTENT].load(Ordering::Relaxed));
         let old = extent.old.expect("a reader below a node's version comes to an older frame");
         self.frame.frames.frame(old)
@@ -391,7 +375,7 @@ impl<'g, T: Trace> Node<'g, T> {
     #[inline(always)]
     pub(crate) fn read(self, offset: usize, size: usize) -> &'g [u8] {
         assert!(offset >= LINE_SIZE && offset + size <= self.log_start(), "sealed bytes are within the node");
-        self.frame.frames.trace.touch(self.frame.byte_offset() + offset, size);
+        self.frame.frames.lines.touch(self.frame.byte_offset() + offset, size);
         // SAFETY: the bytes are the frame's, which has at least `log_start` of them. They were written before the frame
         // was sealed, and the page table published them; no thread writes them while a `Node` of the frame exists.
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(offset), size) }
@@ -402,7 +386,7 @@ impl<'g, T: Trace> Node<'g, T> {
     pub(crate) fn hints_and_line(self, start: usize) -> (&'g [AtomicU32; HINT_COUNT_MAX], &'g [u8; LINE_SIZE]) {
         assert!(start >= LINE_SIZE && start.is_multiple_of(LINE_SIZE), "a line of the node");
         let line = self.read(start + LINE_SIZE, LINE_SIZE).first_chunk().expect("a line was read");
-        self.frame.frames.trace.touch(self.frame.byte_offset() + start, LINE_SIZE);
+        self.frame.frames.lines.touch(self.frame.byte_offset() + start, LINE_SIZE);
         // SAFETY: the line is within the node's frame, aligned, since the next one is. Callers use it for lines that the
         // builder has left to hints, which are used as atomics only once the frame is sealed.
         (unsafe { self.frame.address.add(start).cast::<[AtomicU32; HINT_COUNT_MAX]>().as_ref() }, line)
@@ -422,7 +406,7 @@ impl<'g, T: Trace> Node<'g, T> {
         let count = self.state.log_count();
         if count > 0 {
             let start = self.frame.byte_offset() + self.log_start();
-            self.frame.frames.trace.touch(start, count * size_of::<u32>());
+            self.frame.frames.lines.touch(start, count * size_of::<u32>());
         }
         self.log_directory()[..count].iter().map(|word| word.load(Ordering::Relaxed))
     }
@@ -432,7 +416,7 @@ impl<'g, T: Trace> Node<'g, T> {
     pub(crate) fn log_word(self, entry: usize) -> u32 {
         assert!(entry < self.state.log_count(), "the entry is published");
         let start = self.frame.byte_offset() + self.log_start();
-        self.frame.frames.trace.touch(start + entry * size_of::<u32>(), size_of::<u32>());
+        self.frame.frames.lines.touch(start + entry * size_of::<u32>(), size_of::<u32>());
         self.log_directory()[entry].load(Ordering::Relaxed)
     }
 
@@ -441,14 +425,14 @@ impl<'g, T: Trace> Node<'g, T> {
     pub(crate) fn log_bytes(self, offset: usize, size: usize) -> &'g [u8] {
         assert!(offset + size <= self.state.log_size(), "log bytes are published");
         let start = self.log_start() + LINE_SIZE + offset;
-        self.frame.frames.trace.touch(self.frame.byte_offset() + start, size);
+        self.frame.frames.lines.touch(self.frame.byte_offset() + start, size);
         // SAFETY: the published bytes of the log are within the frame; `state` was read with acquire, so they can be
         // read, and writers write beyond them only.
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(start), size) }
     }
 
     /// Locks the node unless it has changed since it was opened.
-    pub(crate) fn try_lock(self) -> Option<LockedNode<'g, T>> {
+    pub(crate) fn try_lock(self) -> Option<LockedNode<'g>> {
         // Not `then_some`: a guard that is made too early unlocks another writer's lock when it is dropped.
         State::try_lock(&self.header()[word::STATE], self.state).then(|| LockedNode { node: self })
     }
@@ -456,13 +440,13 @@ impl<'g, T: Trace> Node<'g, T> {
 
 /// A node whose lock the thread holds. Dropping it unlocks the node unchanged.
 #[derive(Debug)]
-pub(crate) struct LockedNode<'g, T: Trace> {
-    node: Node<'g, T>,
+pub(crate) struct LockedNode<'g> {
+    node: Node<'g>,
 }
 
-impl<'g, T: Trace> LockedNode<'g, T> {
+impl<'g> LockedNode<'g> {
     /// Returns the node, which only the holder of this lock can change.
-    pub(crate) fn node(&self) -> Node<'g, T> {
+    pub(crate) fn node(&self) -> Node<'g> {
         self.node
     }
 
@@ -519,7 +503,7 @@ impl<'g, T: Trace> LockedNode<'g, T> {
     }
 }
 
-impl<T: Trace> Drop for LockedNode<'_, T> {
+impl Drop for LockedNode<'_> {
     fn drop(&mut self) {
         State::unlock(&self.node.header()[word::STATE], self.node.state);
     }
@@ -534,6 +518,6 @@ fn address(mapping: &Mapping, offset: usize, size: usize) -> NonNull<u8> {
 }
 
 // SAFETY: a frame is the address of memory; the types above state how threads share it.
-unsafe impl<T: Sync> Send for Frame<'_, T> {}
+unsafe impl Send for Frame<'_> {}
 // SAFETY: as above.
-unsafe impl<T: Sync> Sync for Frame<'_, T> {}
+unsafe impl Sync for Frame<'_> {}

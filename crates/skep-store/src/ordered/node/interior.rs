@@ -18,7 +18,6 @@ use super::super::memory::frame_state::SealedFrame;
 use super::super::memory::number::{FRAME_SIZE_MAX, UNIT_512_SIZE};
 use super::super::memory::number::{FrameNumber, Lid};
 use super::super::sync::AtomicU32;
-use super::super::trace::Trace;
 use super::builder::FrameBuilder;
 use super::division::{Division, Measure};
 use super::frame::{Frame, HINT_COUNT_MAX, Node};
@@ -72,7 +71,7 @@ pub(crate) struct ChildPosition<'g> {
 
 /// Prefetches a segment: its hints and its key heads.
 #[inline(always)]
-pub(crate) fn prefetch_segment<T: Trace>(node: Node<'_, T>, position: SegmentPosition) {
+pub(crate) fn prefetch_segment(node: Node<'_>, position: SegmentPosition) {
     let start = usize::from(position.start);
     node.frame().prefetch_line(start);
     node.frame().prefetch_line(start + LINE_SIZE);
@@ -80,11 +79,7 @@ pub(crate) fn prefetch_segment<T: Trace>(node: Node<'_, T>, position: SegmentPos
 
 /// Finds the child of the target in a segment.
 #[inline(always)]
-pub(crate) fn find_in_segment<'g, T: Trace>(
-    node: Node<'g, T>,
-    position: SegmentPosition,
-    target: Target<'_>,
-) -> ChildPosition<'g> {
+pub(crate) fn find_in_segment<'g>(node: Node<'g>, position: SegmentPosition, target: Target<'_>) -> ChildPosition<'g> {
     let children = Children::open(node, usize::from(position.start));
     let index = children.find(position.key_head, target);
     ChildPosition {
@@ -97,7 +92,7 @@ pub(crate) fn find_in_segment<'g, T: Trace>(
 
 /// Finds the child of the target.
 #[inline(always)]
-pub(crate) fn find<'g, T: Trace>(node: Node<'g, T>, target: Target<'_>) -> ChildPosition<'g> {
+pub(crate) fn find<'g>(node: Node<'g>, target: Target<'_>) -> ChildPosition<'g> {
     let position = Shortcuts::open(node).find(target);
     // Its key heads are read at once.
     node.frame().prefetch_line(usize::from(position.start));
@@ -105,7 +100,7 @@ pub(crate) fn find<'g, T: Trace>(node: Node<'g, T>, target: Target<'_>) -> Child
 }
 
 /// Returns all children.
-pub(crate) fn children<'g, T: Trace>(node: Node<'g, T>) -> Vec<Child<'g>> {
+pub(crate) fn children<'g>(node: Node<'g>) -> Vec<Child<'g>> {
     let shortcuts = Shortcuts::open(node);
     let mut all = Vec::with_capacity(shortcuts.segment_count() * CHILD_COUNT_MAX);
     let first_keys = std::iter::once(&[][..]).chain(shortcuts.boundary_keys());
@@ -116,7 +111,7 @@ pub(crate) fn children<'g, T: Trace>(node: Node<'g, T>) -> Vec<Child<'g>> {
 }
 
 /// Returns the lowest key that a child may have. Returns `None` for the leftmost child.
-pub(crate) fn low_fence<'g, T: Trace>(node: Node<'g, T>, position: ChildPosition<'_>) -> Option<&'g [u8]> {
+pub(crate) fn low_fence<'g>(node: Node<'g>, position: ChildPosition<'_>) -> Option<&'g [u8]> {
     let shortcuts = Shortcuts::open(node);
     match position.index {
         0 => shortcuts.first_key(position.segment),
@@ -130,8 +125,8 @@ pub(crate) fn encoding_of(children: &[Child<'_>], low: Option<&[u8]>, high: Opti
 }
 
 /// The children of a segment.
-struct Children<'g, T> {
-    node: Node<'g, T>,
+struct Children<'g> {
+    node: Node<'g>,
     start: usize,
     count: usize,
     hints: &'g [AtomicU32; HINT_COUNT_MAX],
@@ -139,9 +134,9 @@ struct Children<'g, T> {
     line: &'g [u8; LINE_SIZE],
 }
 
-impl<'g, T: Trace> Children<'g, T> {
+impl<'g> Children<'g> {
     #[inline(always)]
-    fn open(node: Node<'g, T>, start: usize) -> Self {
+    fn open(node: Node<'g>, start: usize) -> Self {
         let (hints, line) = node.hints_and_line(start);
         Children { node, start, count: usize::from(line[0]), hints, line }
     }
@@ -216,7 +211,7 @@ impl<'g, T: Trace> Children<'g, T> {
 /// memory for this call.
 #[cold]
 #[inline(never)]
-fn decide<T: Trace>(frame: Frame<'_, T>, start: usize, tie: Tie, own: i16, side: Side, key: &[u8]) -> usize {
+fn decide(frame: Frame<'_>, start: usize, tie: Tie, own: i16, side: Side, key: &[u8]) -> usize {
     let children = Children::open(frame.open(), start);
     let separator = |index| children.separator(index + 1);
     tie.decide(children.count - 1, own, Target::of_parts(side, key), |index| children.key_head(index), separator)

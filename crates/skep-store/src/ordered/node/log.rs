@@ -15,7 +15,6 @@
 //!
 //! With these, entries are put in order and merged with the sorted block without comparing keys.
 
-use super::super::trace::Trace;
 use super::frame::{LOG_COUNT_MAX, Node};
 use super::segment::Value;
 use crate::memory::LINE_SIZE;
@@ -58,7 +57,7 @@ impl LogBlock {
 
     /// Returns the bytes that the log block of a leaf may use.
     #[inline]
-    pub(crate) fn room<T: Trace>(self, leaf: Node<'_, T>) -> usize {
+    pub(crate) fn room(self, leaf: Node<'_>) -> usize {
         usize::from(self.size_max).min(leaf.frame_size() - leaf.log_start())
     }
 
@@ -69,7 +68,7 @@ impl LogBlock {
 
     /// Returns true if a leaf has room for another entry of this size.
     #[inline]
-    pub(crate) fn has_room<T: Trace>(self, leaf: Node<'_, T>, entry_size: usize) -> bool {
+    pub(crate) fn has_room(self, leaf: Node<'_>, entry_size: usize) -> bool {
         let state = leaf.state();
         state.log_count() < self.entry_count_max() && LINE_SIZE + state.log_size() + entry_size <= self.room(leaf)
     }
@@ -80,7 +79,7 @@ impl LogBlock {
     }
 
     /// Returns true if a leaf has no room for another entry of the average size of its entries.
-    pub(crate) fn is_full<T: Trace>(self, leaf: Node<'_, T>) -> bool {
+    pub(crate) fn is_full(self, leaf: Node<'_>) -> bool {
         let (count, size) = (leaf.state().log_count(), leaf.state().log_size());
         !self.has_room(leaf, size.checked_div(count).unwrap_or(0))
     }
@@ -188,13 +187,13 @@ pub(crate) struct Entry<'g> {
 
 impl<'g> Entry<'g> {
     #[inline]
-    pub(crate) fn read<T: Trace>(node: Node<'g, T>, entry: usize) -> Self {
+    pub(crate) fn read(node: Node<'g>, entry: usize) -> Self {
         Entry::of_word(node, DirectoryWord::from_bits(node.log_word(entry)))
     }
 
     /// Reads the entry of this directory word.
     #[inline]
-    pub(crate) fn of_word<T: Trace>(node: Node<'g, T>, word: DirectoryWord) -> Self {
+    pub(crate) fn of_word(node: Node<'g>, word: DirectoryWord) -> Self {
         let head = node.log_bytes(word.offset, HEAD_SIZE);
         let u16_at = |offset: usize| usize::from(u16::from_le_bytes([head[offset], head[offset + 1]]));
         let (key_size, value_size) = (u16_at(KEY_SIZE_OFFSET), u16_at(VALUE_SIZE_OFFSET));
@@ -207,21 +206,21 @@ impl<'g> Entry<'g> {
 
 /// Prefetches a published entry. Its directory word is resident.
 #[inline(always)]
-pub(crate) fn prefetch<T: Trace>(node: Node<'_, T>, entry: usize) {
+pub(crate) fn prefetch(node: Node<'_>, entry: usize) {
     let word = DirectoryWord::from_bits(node.log_word(entry));
     node.frame().prefetch(node.log_start() + LINE_SIZE + word.offset, PREFETCHED_SIZE);
 }
 
 /// Prefetches the bytes of the next entry for writing.
 #[inline(always)]
-pub(crate) fn prefetch_end<T: Trace>(leaf: Node<'_, T>) {
+pub(crate) fn prefetch_end(leaf: Node<'_>) {
     leaf.frame().prefetch_line(leaf.log_start());
     leaf.frame().prefetch(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), PREFETCHED_SIZE);
 }
 
 /// Reads the version of an entry, relative to the node's.
 #[inline]
-pub(crate) fn read_delta<T: Trace>(node: Node<'_, T>, word: DirectoryWord) -> u64 {
+pub(crate) fn read_delta(node: Node<'_>, word: DirectoryWord) -> u64 {
     delta(node.log_bytes(word.offset, DELTA_SIZE))
 }
 
@@ -260,13 +259,13 @@ pub(crate) struct LogOrder {
 impl LogOrder {
     /// Puts the published entries in order.
     #[inline]
-    pub(crate) fn read<T: Trace>(node: Node<'_, T>) -> Self {
+    pub(crate) fn read(node: Node<'_>) -> Self {
         LogOrder::read_from(node, 0).0
     }
 
     /// Does the same, and counts the entries whose segments are before this one.
     #[inline(always)]
-    pub(crate) fn read_from<T: Trace>(node: Node<'_, T>, segment: usize) -> (Self, usize) {
+    pub(crate) fn read_from(node: Node<'_>, segment: usize) -> (Self, usize) {
         let (mut entries, mut before) = (0_u64, 0);
         for (entry, word) in (0_u64..).zip(node.log_words()) {
             let shift = 4 * (word >> HINT_SHIFT & 0xf);
@@ -290,13 +289,13 @@ impl LogOrder {
 
     /// Returns its directory word.
     #[inline]
-    pub(crate) fn word<T: Trace>(self, node: Node<'_, T>, position: usize) -> DirectoryWord {
+    pub(crate) fn word(self, node: Node<'_>, position: usize) -> DirectoryWord {
         DirectoryWord::from_bits(node.log_word(self.entry(position)))
     }
 
     /// Returns the segment that its back pointer names.
     #[inline]
-    pub(crate) fn segment<T: Trace>(self, node: Node<'_, T>, position: usize) -> usize {
+    pub(crate) fn segment(self, node: Node<'_>, position: usize) -> usize {
         (node.log_word(self.entry(position)) >> BACK_SHIFT & 0xff) as usize
     }
 }

@@ -14,7 +14,6 @@
 //! Each part has a LID, so its frame can be moved like a node's without changing its references.
 
 use super::super::memory::number::{FRAME_SIZE_MAX, Lid, UNIT_512_SIZE};
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::frame::Frames;
 use super::segment::Value;
@@ -48,8 +47,8 @@ pub(crate) fn value_size(reference: &[u8]) -> usize {
 }
 
 /// Calls `f` with each part of a value in order.
-pub(crate) fn with_parts<'g, T: Trace>(
-    frames: &'g Frames<T>,
+pub(crate) fn with_parts<'g>(
+    frames: &'g Frames,
     reference: &[u8],
     guard: &'g Guard<'_>,
     mut f: impl FnMut(Lid, &'g [u8]),
@@ -67,12 +66,7 @@ pub(crate) fn with_parts<'g, T: Trace>(
 
 /// Returns the bytes of a value. An overflow value is copied to `scratch`.
 #[inline(always)]
-pub(crate) fn in_full<'v, T: Trace>(
-    frames: &Frames<T>,
-    value: Value<'v>,
-    scratch: &'v mut Vec<u8>,
-    guard: &Guard<'_>,
-) -> &'v [u8] {
+pub(crate) fn in_full<'v>(frames: &Frames, value: Value<'v>, scratch: &'v mut Vec<u8>, guard: &Guard<'_>) -> &'v [u8] {
     if value.is_overflow {
         put_together(frames, value.bytes, scratch, guard);
         return scratch;
@@ -82,13 +76,13 @@ pub(crate) fn in_full<'v, T: Trace>(
 
 #[cold]
 #[inline(never)]
-fn put_together<T: Trace>(frames: &Frames<T>, reference: &[u8], scratch: &mut Vec<u8>, guard: &Guard<'_>) {
+fn put_together(frames: &Frames, reference: &[u8], scratch: &mut Vec<u8>, guard: &Guard<'_>) {
     scratch.clear();
     with_parts(frames, reference, guard, |_, part| scratch.extend_from_slice(part));
 }
 
 /// Returns the parts of a value.
-pub(crate) fn parts<T: Trace>(frames: &Frames<T>, reference: &[u8], guard: &Guard<'_>) -> Vec<Part> {
+pub(crate) fn parts(frames: &Frames, reference: &[u8], guard: &Guard<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
     with_parts(frames, reference, guard, |lid, bytes| parts.push(Part { lid, units: units_of(bytes.len()) }));
     parts

@@ -15,7 +15,6 @@
 
 use super::super::key_head::FINGERPRINT_COUNT_MAX;
 use super::super::key_head::lanes::equal;
-use super::super::trace::Trace;
 use super::frame::{Frame, Node};
 use super::shortcut::SEGMENT_ALIGNMENT;
 use crate::short;
@@ -64,7 +63,7 @@ impl ItemPosition {
 
     /// Reads the key (empty for the boundary key) and the value.
     #[inline(always)]
-    pub(crate) fn read<T: Trace>(self, node: Node<'_, T>) -> (&[u8], Value<'_>) {
+    pub(crate) fn read(self, node: Node<'_>) -> (&[u8], Value<'_>) {
         let (key_size, value_size) = (usize::from(self.key_size), usize::from(self.value_size));
         let (key, bytes) = node.read(usize::from(self.offset), key_size + value_size).split_at(key_size);
         (key, Value { bytes, is_overflow: self.is_overflow })
@@ -73,18 +72,18 @@ impl ItemPosition {
 
 /// A segment that can be read.
 #[derive(Debug)]
-pub(crate) struct Segment<'g, T> {
-    node: Node<'g, T>,
+pub(crate) struct Segment<'g> {
+    node: Node<'g>,
     start: usize,
     head: &'g [u8; UNIFORM_HEAD_SIZE],
     /// True if the key of item 0 is in the shortcut block.
     has_boundary: bool,
 }
 
-impl<'g, T: Trace> Segment<'g, T> {
+impl<'g> Segment<'g> {
     /// Reads the head of the segment with this index, which begins at `start`.
     #[inline]
-    pub(crate) fn open(node: Node<'g, T>, start: usize, index: usize) -> Self {
+    pub(crate) fn open(node: Node<'g>, start: usize, index: usize) -> Self {
         let head = node.read(start, UNIFORM_HEAD_SIZE).first_chunk().expect("32 bytes were read");
         Segment { node, start, head, has_boundary: index > 0 }
     }
@@ -119,7 +118,7 @@ impl<'g, T: Trace> Segment<'g, T> {
 
     /// Returns the node.
     #[inline(always)]
-    pub(crate) fn node(&self) -> Node<'g, T> {
+    pub(crate) fn node(&self) -> Node<'g> {
         self.node
     }
 
@@ -225,7 +224,7 @@ impl<'g, T: Trace> Segment<'g, T> {
     }
 }
 
-impl<'g, T: Trace> Segment<'g, T> {
+impl<'g> Segment<'g> {
     /// Appends some of its items. `boundary_key` is the key of item 0, if it is in the shortcut block.
     pub(crate) fn collect(
         &self,
@@ -262,7 +261,7 @@ impl<'g, T: Trace> Segment<'g, T> {
 /// Returns the layout of an item of a varied segment. The arguments fit registers, so callers need not write to memory
 /// for this call.
 #[inline(never)]
-fn varied_layout<T: Trace>(frame: Frame<'_, T>, start: usize, item: usize) -> (usize, usize, usize) {
+fn varied_layout(frame: Frame<'_>, start: usize, item: usize) -> (usize, usize, usize) {
     let node = frame.open();
     let u16_at = |offset: usize| {
         let bytes = node.read(start + offset, 2);

@@ -15,7 +15,6 @@ use std::ops::Range;
 use super::super::key_head::encoding::{Encoding, OuterBound};
 use super::super::key_head::lanes::{KEY_HEAD_LANES, LANES_SIZE, below, below_of_two};
 use super::super::key_head::{KEY_HEAD_COUNT_MAX, KEY_HEAD_SIZE, Side, Target, Tie, count_untied};
-use super::super::trace::Trace;
 use super::frame::{Frame, Node};
 use crate::memory::LINE_SIZE;
 use crate::short;
@@ -49,24 +48,16 @@ pub(crate) struct SegmentPosition {
 }
 
 /// The shortcut block of a node.
-#[derive(Debug)]
-pub(crate) struct Shortcuts<'g, T> {
-    node: Node<'g, T>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shortcuts<'g> {
+    node: Node<'g>,
     index: &'g [u8; LINE_SIZE],
 }
 
-impl<T> Clone for Shortcuts<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Shortcuts<'_, T> {}
-
-impl<'g, T: Trace> Shortcuts<'g, T> {
+impl<'g> Shortcuts<'g> {
     /// Reads line 1.
     #[inline]
-    pub(crate) fn open(node: Node<'g, T>) -> Self {
+    pub(crate) fn open(node: Node<'g>) -> Self {
         let index = node.read(INDEX_START, LINE_SIZE).first_chunk().expect("a line was read");
         Shortcuts { node, index }
     }
@@ -213,7 +204,7 @@ impl<'g, T: Trace> Shortcuts<'g, T> {
 /// key usually has the size of `key`.
 #[cold]
 #[inline(never)]
-pub(crate) fn prefetch_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8]) {
+pub(crate) fn prefetch_tied(frame: Frame<'_>, tie: Tie, key: &[u8]) {
     let shortcuts = Shortcuts::open(frame.open());
     let segment = tie.index() + 1;
     shortcuts.prefetch_boundary(segment, key.len());
@@ -224,7 +215,7 @@ pub(crate) fn prefetch_tied<T: Trace>(frame: Frame<'_, T>, tie: Tie, key: &[u8])
 /// Finds the segment of a target, and its key head, in a node at an end of the tree or on a tie. The arguments fit
 /// registers, so callers need not write to memory for this call.
 #[inline(never)]
-fn search<T: Trace>(frame: Frame<'_, T>, side: Side, key: &[u8]) -> (usize, i16) {
+fn search(frame: Frame<'_>, side: Side, key: &[u8]) -> (usize, i16) {
     let shortcuts = Shortcuts::open(frame.open());
     let target = Target::of_parts(side, key);
     let own = shortcuts.key_head_of(target);

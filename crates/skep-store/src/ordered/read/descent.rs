@@ -6,35 +6,26 @@ use super::super::node::frame::Node;
 use super::super::node::interior;
 use super::super::node::shortcut::SegmentPosition;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 
 /// The position of a key, or the position at which it would be inserted.
-#[derive(Debug)]
-pub(crate) struct KeyPosition<'g, T> {
-    pub(crate) leaf: Node<'g, T>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyPosition<'g> {
+    pub(crate) leaf: Node<'g>,
     pub(crate) segment: SegmentPosition,
     pub(crate) fingerprint: u8,
 }
 
-impl<T> Clone for KeyPosition<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for KeyPosition<'_, T> {}
-
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Returns the state of a node as of a version, which was readable when the guard's operation began.
     #[inline]
-    pub(crate) fn as_of<'g>(&'g self, lid: Lid, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
+    pub(crate) fn as_of<'g>(&'g self, lid: Lid, version: u64, guard: &'g Guard<'_>) -> Node<'g> {
         older_to(self.latest(lid, guard), version)
     }
 
     /// Finds the leaf of a target as of a version. Inlined, since callers know the kind of target.
     #[inline(always)]
-    pub(crate) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g, T> {
+    pub(crate) fn find_leaf<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Node<'g> {
         let mut node = self.as_of(Lid::ROOT, version, guard);
         while node.level() > 0 {
             let child = interior::find(node, target);
@@ -50,7 +41,7 @@ impl<T: Trace> OrderedStore<T> {
         target: Target<'_>,
         version: u64,
         guard: &'g Guard<'_>,
-    ) -> (Node<'g, T>, Option<&'g [u8]>) {
+    ) -> (Node<'g>, Option<&'g [u8]>) {
         let mut node = self.as_of(Lid::ROOT, version, guard);
         let mut low = None;
         while node.level() > 0 {
@@ -64,7 +55,7 @@ impl<T: Trace> OrderedStore<T> {
 
 /// Follows old-version pointers down to a version.
 #[inline]
-pub(crate) fn older_to<T: Trace>(mut node: Node<'_, T>, version: u64) -> Node<'_, T> {
+pub(crate) fn older_to(mut node: Node<'_>, version: u64) -> Node<'_> {
     while node.version() > version {
         node = node.older().open();
     }

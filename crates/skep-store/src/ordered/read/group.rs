@@ -23,7 +23,6 @@ use super::super::node::segment::{ItemPosition, Value};
 use super::super::node::shortcut;
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::descent::{KeyPosition, older_to};
 use crate::memory::LINE_SIZE;
@@ -31,7 +30,7 @@ use crate::memory::LINE_SIZE;
 /// Most gets in flight together: enough for all misses that a core can have in flight.
 pub(crate) const GROUP_SIZE: usize = 32;
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Finds the leaves of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys. Header and shortcut
     /// index of each leaf are resident. The remaining nodes are the root.
     #[inline]
@@ -40,7 +39,7 @@ impl<T: Trace> OrderedStore<T> {
         keys: &[&[u8]],
         version: u64,
         guard: &'g Guard<'_>,
-    ) -> [Node<'g, T>; GROUP_SIZE] {
+    ) -> [Node<'g>; GROUP_SIZE] {
         assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
         let root = self.as_of(Lid::ROOT, version, guard);
         let mut nodes = [root; GROUP_SIZE];
@@ -120,26 +119,26 @@ impl<T: Trace> OrderedStore<T> {
 }
 
 /// The positions of the keys of a group.
-pub(crate) struct KeyPositions<'g, T> {
-    leaves: [Node<'g, T>; GROUP_SIZE],
+pub(crate) struct KeyPositions<'g> {
+    leaves: [Node<'g>; GROUP_SIZE],
     segments: [SegmentPosition; GROUP_SIZE],
     fingerprints: [u8; GROUP_SIZE],
 }
 
-impl<'g, T: Trace> KeyPositions<'g, T> {
+impl<'g> KeyPositions<'g> {
     /// Returns the position of one key.
     #[inline]
-    pub(crate) fn of(&self, number: usize) -> KeyPosition<'g, T> {
+    pub(crate) fn of(&self, number: usize) -> KeyPosition<'g> {
         let (leaf, segment) = (self.leaves[number], self.segments[number]);
         KeyPosition { leaf, segment, fingerprint: self.fingerprints[number] }
     }
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Finds the positions of up to [`GROUP_SIZE`] keys that will be written. Prefetches the first lines that a write
     /// reads: the item that may have the key, or all of its segment; the log's directory and end, and the log entry
     /// that may have the key; all of a leaf that will be merged.
-    pub(crate) fn positions_of_group<'g>(&'g self, keys: &[&[u8]], guard: &'g Guard<'_>) -> KeyPositions<'g, T> {
+    pub(crate) fn positions_of_group<'g>(&'g self, keys: &[&[u8]], guard: &'g Guard<'_>) -> KeyPositions<'g> {
         let leaves = self.find_leaves(keys, u64::MAX, guard);
         let segments = find_segments(&leaves, keys);
         let mut fingerprints = [0; GROUP_SIZE];
@@ -165,10 +164,7 @@ impl<T: Trace> OrderedStore<T> {
 
 /// Finds the segments of keys in their leaves, and prefetches their first lines.
 #[inline]
-pub(crate) fn find_segments<T: Trace>(
-    leaves: &[Node<'_, T>; GROUP_SIZE],
-    keys: &[&[u8]],
-) -> [SegmentPosition; GROUP_SIZE] {
+pub(crate) fn find_segments(leaves: &[Node<'_>; GROUP_SIZE], keys: &[&[u8]]) -> [SegmentPosition; GROUP_SIZE] {
     let mut positions = [SegmentPosition::default(); GROUP_SIZE];
     let mut tied = 0_u32;
     for (number, (leaf, key)) in leaves.iter().zip(keys).enumerate() {

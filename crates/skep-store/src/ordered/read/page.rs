@@ -3,7 +3,6 @@
 use super::super::node::overflow;
 use super::super::node::segment::Value;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use skep_core::operation::{PageWriter, Scan, ScanAnswer};
 
@@ -16,7 +15,7 @@ pub(crate) struct PageEnd<'g> {
     pub(crate) more: bool,
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Fills a page with the pairs of a valid scan from a key on, as of a version.
     pub(crate) fn fill_page<'g>(
         &'g self,

@@ -24,7 +24,6 @@ use super::super::node::frame::{LOG_COUNT_MAX, Node};
 use super::super::node::segment::{ITEM_COUNT_MAX, Item, Value};
 use super::super::node::shortcut::Shortcuts;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::group::{self, GROUP_SIZE};
 use crate::short::is_below;
@@ -34,8 +33,8 @@ use skep_core::operation::{Range, ScanEnd, Start};
 const SEGMENT_PAIRS_MAX: usize = ITEM_COUNT_MAX + LOG_COUNT_MAX;
 
 /// A scan in progress.
-struct Scan<'g, 'k, T> {
-    stage: Stage<'g, T>,
+struct Scan<'g, 'k> {
+    stage: Stage<'g>,
     /// The start, until the first segment is read.
     start: Option<Start<'k>>,
     end: ScanEnd<'k>,
@@ -46,16 +45,16 @@ struct Scan<'g, 'k, T> {
     is_alone: bool,
 }
 
-enum Stage<'g, T> {
+enum Stage<'g> {
     /// At a segment of a leaf whose first lines are resident.
-    Leaf(Node<'g, T>, usize),
+    Leaf(Node<'g>, usize),
     /// Within a leaf.
-    Pairs(LeafCursor<'g, T>),
+    Pairs(LeafCursor<'g>),
 }
 
-impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
+impl<'g: 'k, 'k> Scan<'g, 'k> {
     /// Begins at the segment of the start. Returns `None` if no pair is wanted.
-    fn new(leaf: Node<'g, T>, segment: usize, range: Range<'k>, is_alone: bool) -> Option<Self> {
+    fn new(leaf: Node<'g>, segment: usize, range: Range<'k>, is_alone: bool) -> Option<Self> {
         let start = (range.start != Start::First).then_some(range.start);
         let scan = Scan { stage: Stage::Leaf(leaf, segment), start, end: range.end, left: range.limit, is_alone };
         (range.limit > 0).then_some(scan)
@@ -76,7 +75,7 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
     #[inline(always)]
     fn step(
         &mut self,
-        store: &'g OrderedStore<T>,
+        store: &'g OrderedStore,
         version: u64,
         guard: &'g Guard<'_>,
         f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
@@ -136,10 +135,10 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
     #[inline(never)]
     fn pass_floor(
         &mut self,
-        leaf: Node<'g, T>,
+        leaf: Node<'g>,
         segment: usize,
         key: &[u8],
-        (store, version, guard): (&'g OrderedStore<T>, u64, &'g Guard<'_>),
+        (store, version, guard): (&'g OrderedStore, u64, &'g Guard<'_>),
         f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
         let floor = LeafCursor::new(leaf, segment, version).last_in_segment(|other| other <= key);
@@ -153,7 +152,7 @@ impl<'g: 'k, 'k, T: Trace> Scan<'g, 'k, T> {
     }
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Calls `f` with the pairs of a range as of a version, until it returns false.
     pub(crate) fn scan<'g: 'k, 'k>(
         &'g self,
@@ -190,7 +189,7 @@ impl<T: Trace> OrderedStore<T> {
         let keys = &keys[..ranges.len()];
         let leaves = self.find_leaves(keys, version, guard);
         let positions = group::find_segments(&leaves, keys);
-        let mut scans: [Option<Scan<'g, 'k, T>>; GROUP_SIZE] = std::array::from_fn(|number| {
+        let mut scans: [Option<Scan<'g, 'k>>; GROUP_SIZE] = std::array::from_fn(|number| {
             Scan::new(
                 leaves[number],
                 usize::from(positions[number].segment),
@@ -274,7 +273,7 @@ impl<T: Trace> OrderedStore<T> {
         target: Target<'_>,
         version: u64,
         guard: &'g Guard<'_>,
-        mut f: impl FnMut(&mut LeafCursor<'g, T>, Target<'_>) -> bool,
+        mut f: impl FnMut(&mut LeafCursor<'g>, Target<'_>) -> bool,
     ) {
         let mut target = target;
         let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, version, guard);

@@ -16,7 +16,6 @@ use super::super::node::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
 use super::super::node::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
 use super::super::space::Owner;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::Session;
 use crate::memory::LINE_SIZE;
@@ -37,8 +36,8 @@ pub struct Checked {
 }
 
 /// A walk through the tree in order.
-struct Walk<'g, T: Trace> {
-    store: &'g OrderedStore<T>,
+struct Walk<'g> {
+    store: &'g OrderedStore,
     guard: &'g Guard<'g>,
     lids: HashSet<Lid>,
     /// Units and owner of each frame, by its number.
@@ -48,7 +47,7 @@ struct Walk<'g, T: Trace> {
     checked: Checked,
 }
 
-impl<T: Trace> Session<'_, T> {
+impl Session<'_> {
     /// Walks through the tree and checks its invariants. No session may write meanwhile.
     /// # Panics
     /// If an invariant does not hold.
@@ -74,8 +73,8 @@ impl<T: Trace> Session<'_, T> {
     }
 }
 
-impl<'g, T: Trace> Walk<'g, T> {
-    fn node(&mut self, node: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
+impl<'g> Walk<'g> {
+    fn node(&mut self, node: Node<'g>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
         assert!(self.lids.insert(node.lid()), "a node has one parent");
         self.frame(node.number(), node.frame_size() / UNIT_512_SIZE, Owner::Node(node.lid()));
         assert!(!node.state().is_locked(), "a node that is reached is open");
@@ -92,7 +91,7 @@ impl<'g, T: Trace> Walk<'g, T> {
         assert_eq!(before, None, "a frame is one node's, or one part's of a value");
     }
 
-    fn interior(&mut self, node: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
+    fn interior(&mut self, node: Node<'g>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
         self.checked.interior_nodes += 1;
         let children = interior::children(node);
         assert!(children.len() >= 2, "an interior node has two children");
@@ -115,7 +114,7 @@ impl<'g, T: Trace> Walk<'g, T> {
         }
     }
 
-    fn leaf(&mut self, leaf: Node<'g, T>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
+    fn leaf(&mut self, leaf: Node<'g>, low: Option<&'g [u8]>, high: Option<&'g [u8]>) {
         self.checked.leaves += 1;
         let (left, right) = (leaf.left(), leaf.right());
         assert_eq!(left, self.before.map(|(lid, _)| lid), "the left sibling is the leaf before");
@@ -161,13 +160,13 @@ impl<'g, T: Trace> Walk<'g, T> {
 }
 
 /// Returns the newest pairs of a leaf.
-fn pairs_of<T: Trace>(leaf: Node<'_, T>) -> Vec<Item<'_>> {
+fn pairs_of(leaf: Node<'_>) -> Vec<Item<'_>> {
     let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
     std::iter::from_fn(|| cursor.next()).collect()
 }
 
 /// Returns the references to overflow values, also those that newer entries have replaced.
-fn references_of<T: Trace>(leaf: Node<'_, T>) -> Vec<&[u8]> {
+fn references_of(leaf: Node<'_>) -> Vec<&[u8]> {
     let shortcuts = Shortcuts::open(leaf);
     let mut values: Vec<Value<'_>> =
         (0..leaf.state().log_count()).map(|entry| Entry::read(leaf, entry).value).collect();
@@ -184,7 +183,7 @@ fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {
 }
 
 /// Checks that segments follow each other without lost room, and that the shortcut block leads to them.
-fn check_segments<T: Trace>(leaf: Node<'_, T>) {
+fn check_segments(leaf: Node<'_>) {
     let shortcuts = Shortcuts::open(leaf);
     let count = shortcuts.segment_count();
     for (number, key) in std::iter::once(&[][..]).chain(shortcuts.boundary_keys()).enumerate() {
@@ -209,7 +208,7 @@ fn check_segments<T: Trace>(leaf: Node<'_, T>) {
 }
 
 /// Checks order hints, back pointers and flags of a log against its keys.
-fn check_log<T: Trace>(leaf: Node<'_, T>, log_block: LogBlock, mvcc: bool) {
+fn check_log(leaf: Node<'_>, log_block: LogBlock, mvcc: bool) {
     let count = leaf.state().log_count();
     assert!(count <= log_block.entry_count_max() && LINE_SIZE + leaf.state().log_size() <= log_block.room(leaf));
     let order = LogOrder::read(leaf);

@@ -18,7 +18,6 @@ use super::super::node::segment::Value;
 use super::super::read::descent::KeyPosition;
 use super::super::read::group::GROUP_SIZE;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::super::version::reclaim::Reclaimer;
 use super::super::write::attempt::Writer;
@@ -98,7 +97,7 @@ struct Reads {
     count: usize,
 }
 
-impl<T: Trace> Session<'_, T> {
+impl Session<'_> {
     /// Executes all requests for one owner of leases, as [`Session::execute_for`] does.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
         self.execute_for(&[], requests, replies, now);
@@ -230,7 +229,7 @@ impl<T: Trace> Session<'_, T> {
     }
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Executes the reads that wait, all as of one version. Returns true if all were within the budget.
     fn read_group(
         &self,
@@ -295,7 +294,7 @@ impl<T: Trace> OrderedStore<T> {
         &self,
         request: &Request<'_>,
         index: usize,
-        known: Option<KeyPosition<'_, T>>,
+        known: Option<KeyPosition<'_>>,
         writer: &mut Writer,
         replies: &mut Replies,
         context: Context<'_>,

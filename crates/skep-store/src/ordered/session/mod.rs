@@ -16,7 +16,6 @@ use super::leaf::find;
 use super::node::overflow;
 use super::read::group::GROUP_SIZE;
 use super::store::OrderedStore;
-use super::trace::{Trace, Untraced};
 use super::version::epoch::{Guard, Participant};
 use super::version::garbage::BATCH_SIZE;
 use super::version::reclaim::PART_SIZE_MAX;
@@ -26,8 +25,8 @@ use skep_core::operation::{Operation, OperationError, PutCondition, Range, Reply
 
 /// Executes operations on a store, one at a time. Sessions of several threads run concurrently.
 #[derive(Debug)]
-pub struct Session<'s, T: Trace = Untraced> {
-    pub(crate) store: &'s OrderedStore<T>,
+pub struct Session<'s> {
+    pub(crate) store: &'s OrderedStore,
     pub(crate) participant: Participant<'s>,
     pub(crate) writer: Writer,
     /// The bytes of an overflow value; kept for its memory.
@@ -38,15 +37,15 @@ pub struct Session<'s, T: Trace = Untraced> {
     given_up_at: Option<u64>,
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Opens a session for a thread. Returns `None` if there are 128 already.
-    pub fn session(&self) -> Option<Session<'_, T>> {
+    pub fn session(&self) -> Option<Session<'_>> {
         Some(Session::new(self, self.reclaimer.epochs.join()?))
     }
 }
 
-impl<'s, T: Trace> Session<'s, T> {
-    fn new(store: &'s OrderedStore<T>, participant: Participant<'s>) -> Self {
+impl<'s> Session<'s> {
+    fn new(store: &'s OrderedStore, participant: Participant<'s>) -> Self {
         let (writer, scratch, shortage) = (Writer::default(), Vec::new(), Shortage::default());
         Session { store, participant, writer, scratch, shortage, given_up_at: None }
     }
@@ -213,7 +212,7 @@ impl<'s, T: Trace> Session<'s, T> {
     }
 
     /// Begins an operation for another module.
-    pub(crate) fn enter(&mut self) -> (&'s OrderedStore<T>, Guard<'_>) {
+    pub(crate) fn enter(&mut self) -> (&'s OrderedStore, Guard<'_>) {
         (self.store, self.participant.enter())
     }
 
@@ -323,7 +322,7 @@ pub(crate) enum Outcome {
 /// Most attempts of a write of a batch at once: each merges a leaf and is aborted.
 const ATTEMPT_COUNT_MAX: u32 = 4;
 
-impl<T: Trace> Drop for Session<'_, T> {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.collect();
     }

@@ -5,6 +5,5 @@ mod hints;
 mod history;
 mod locks;
 mod merges;
-mod stopped_writer;
 mod stress;
 mod without_versions;

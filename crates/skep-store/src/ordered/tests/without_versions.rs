@@ -1,10 +1,9 @@
 //! A store without versions, beside real threads: what it still promises, and that it promises no more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::super::{End, OrderedSettings, OrderedStore, Range, Start, Trace};
+use super::super::{OrderedSettings, OrderedStore, Range};
 use super::stress::{KEY_COUNT, ScanWith, run_history, scan_as_it_is, scan_backwards};
 use crate::naive::{SplitMix64, test_seeds};
 use skep_core::operation::{PutCondition, Reply};
@@ -97,61 +96,5 @@ fn pairs_that_stay_are_shown_once() {
         });
         session.check();
         assert!(store.statistics().space.lids > 50, "leaves were divided: {:?}", store.statistics());
-    }
-}
-
-/// Deletes a key when a number of lines have been read.
-#[derive(Debug, Default)]
-struct DeleteWhileReading {
-    store: OnceLock<Weak<OrderedStore<DeleteWhileReading>>>,
-    reads_left: AtomicU64,
-}
-
-const FLOOR: &[u8] = b"key-000030";
-
-impl Trace for DeleteWhileReading {
-    fn touch(&self, _offset: usize, _size: usize) {
-        if self.reads_left.fetch_sub(1, Ordering::Relaxed) == 1
-            && let Some(store) = self.store.get().and_then(Weak::upgrade)
-        {
-            assert_eq!(store.session().unwrap().delete(FLOOR), Reply::Done);
-        }
-    }
-}
-
-/// The next lower key is the floor then: a reverse scan once looked for the floor first, and ended above all that is left.
-#[test]
-fn a_scan_shows_a_floor_while_that_key_is_deleted() {
-    let store = Arc::new(OrderedStore::with_trace(&settings(), DeleteWhileReading::default()).unwrap());
-    store.trace().store.set(Arc::downgrade(&store)).unwrap();
-    let mut session = store.session().unwrap();
-    for number in 0..100 {
-        let key = format!("key-{:06}", 10 * number);
-        assert_eq!(session.put(key.as_bytes(), &[1; 400], PutCondition::Always), Reply::Done);
-    }
-    for reverse in [false, true] {
-        let mut reads = 0;
-        while {
-            reads += 1;
-            assert_eq!(session.put(FLOOR, &[1; 400], PutCondition::Always), Reply::Done);
-            store.trace().reads_left.store(reads, Ordering::Relaxed);
-            let mut keys = Vec::new();
-            let range = Range::new(Start::Floor(b"key-000035"), End::AtOrBelow(b"key-000900"));
-            let mut f = |key: &[u8], _: &[u8]| {
-                keys.push(key.to_vec());
-                true
-            };
-            match reverse {
-                false => session.scan(range, &mut f),
-                true => session.scan_reverse(range, &mut f),
-            }
-            keys.sort();
-            assert!([FLOOR, b"key-000020"].contains(&&keys[0][..]), "reverse {reverse}, after {reads} reads: {keys:?}");
-            assert!(keys.iter().filter(|key| key.as_slice() > FLOOR).count() == 87, "reverse {reverse}: {keys:?}");
-            // Until the scan ends before the key is deleted.
-            let is_left = store.trace().reads_left.swap(0, Ordering::Relaxed) <= reads;
-            !is_left
-        } {}
-        assert!(reads > 100, "{reads} reads");
     }
 }

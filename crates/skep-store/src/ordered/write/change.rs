@@ -12,7 +12,6 @@ use super::super::node::overflow::{self, REFERENCE_SIZE, VALUE_IN_NODE_SIZE_MAX}
 use super::super::node::segment::Value;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
 use crate::apply::{Edit, Found, NewValue, Outcome, apply, update_piece};
@@ -85,14 +84,14 @@ impl Scratch {
 
     /// Frees the frames of an overflow value that was not committed.
     #[inline]
-    pub(crate) fn discard<T: Trace>(&mut self, store: &OrderedStore<T>) {
+    pub(crate) fn discard(&mut self, store: &OrderedStore) {
         if self.overflow.is_some() {
             self.discard_overflow(store);
         }
     }
 
     #[cold]
-    fn discard_overflow<T: Trace>(&mut self, store: &OrderedStore<T>) {
+    fn discard_overflow(&mut self, store: &OrderedStore) {
         if let Some((overflow, _)) = self.overflow.take() {
             store.discard_overflow(&overflow);
         }
@@ -101,9 +100,9 @@ impl Scratch {
 
 /// Decides the change for a key. `value` returns its value if it exists.
 #[inline]
-pub(crate) fn decide<'d, 'g, T: Trace>(
+pub(crate) fn decide<'d, 'g>(
     change: &'d Change<'_>,
-    store: &'g OrderedStore<T>,
+    store: &'g OrderedStore,
     exists: bool,
     value: impl Fn() -> Option<Value<'g>>,
     scratch: &'d mut Scratch,
@@ -138,9 +137,9 @@ pub(crate) fn found_of(value: Value<'_>) -> Found<'_> {
 }
 
 /// Stores a value that is computed from the operation, or is a number.
-fn store_new<'d, T: Trace>(
+fn store_new<'d>(
     computed: &NewValue<'_>,
-    store: &OrderedStore<T>,
+    store: &OrderedStore,
     found: Option<Value<'_>>,
     scratch: &'d mut Scratch,
 ) -> Decision<'d> {
@@ -166,9 +165,9 @@ fn store_new<'d, T: Trace>(
 }
 
 /// Updates a value.
-fn update_value<'d, 'g, T: Trace>(
+fn update_value<'d, 'g>(
     update: &Update<'_>,
-    store: &'g OrderedStore<T>,
+    store: &'g OrderedStore,
     found: Option<Value<'g>>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
@@ -211,8 +210,8 @@ fn claim_of(old: Option<Value<'_>>, size: usize) -> Claim {
 }
 
 /// Writes a value to frames of its own, unless they contain it already.
-fn set_overflow<'d, T: Trace>(
-    store: &OrderedStore<T>,
+fn set_overflow<'d>(
+    store: &OrderedStore,
     overflow: &'d mut Option<(OverflowValue, Origin)>,
     (origin, claim): (Origin, Claim),
     value: &[u8],

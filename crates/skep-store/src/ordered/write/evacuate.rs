@@ -28,14 +28,13 @@ use super::super::memory::frame_state::FreeFrame;
 use super::super::memory::number::Lid;
 use super::super::space::{Movable, Owner};
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 
 /// Units that a write examines, and moves at most.
 const UNITS_AT_A_TIME: u32 = 64;
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Moves some frames, if that gains anything.
     #[cold]
     pub(crate) fn evacuate(&self, retired: &mut Vec<Garbage>, guard: &Guard<'_>) {

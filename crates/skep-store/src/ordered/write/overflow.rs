@@ -3,7 +3,6 @@
 use super::super::node::overflow::{LINK_SIZE, NO_PART, PART_SIZE_MAX, Part, REFERENCE_SIZE, units_of};
 use super::super::space::{Claim, Owner};
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::garbage::Garbage;
 
 /// An overflow value without a reference in a node.
@@ -13,7 +12,7 @@ pub(crate) struct OverflowValue {
     parts: Vec<Part>,
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Writes a value to frames of its own. Returns `None` if there is no memory.
     pub(crate) fn write_overflow(&self, value: &[u8], claim: Claim) -> Option<OverflowValue> {
         let units: Vec<usize> = value.chunks(PART_SIZE_MAX).map(|part| units_of(part.len())).collect();

@@ -36,14 +36,13 @@ use super::super::node::log::LogBlock;
 use super::super::node::segment::Item;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::attempt::{AbortOnPanic, Attempt, Terms};
 
 /// An interior node on the path to a leaf.
-struct Step<'g, T> {
-    node: Node<'g, T>,
+struct Step<'g> {
+    node: Node<'g>,
     children: Vec<Child<'g>>,
     /// The index of the child on the path.
     index: usize,
@@ -67,16 +66,16 @@ impl<'a> Fences<'a> {
 }
 
 /// Neighbouring leaves of one parent that are replaced, and the path to them.
-struct Run<'g, T: Trace> {
-    path: Vec<Step<'g, T>>,
+struct Run<'g> {
+    path: Vec<Step<'g>>,
     /// Their indexes in the parent.
     children: std::ops::Range<usize>,
-    leaves: Vec<LockedNode<'g, T>>,
+    leaves: Vec<LockedNode<'g>>,
 }
 
-impl<'g, T: Trace> Run<'g, T> {
+impl<'g> Run<'g> {
     /// Returns the run of a single leaf.
-    fn of_leaf(path: Vec<Step<'g, T>>, leaf: LockedNode<'g, T>) -> Self {
+    fn of_leaf(path: Vec<Step<'g>>, leaf: LockedNode<'g>) -> Self {
         let children = path.last().map_or(0..1, |step| step.index..step.index + 1);
         Run { path, children, leaves: vec![leaf] }
     }
@@ -111,13 +110,13 @@ impl Content<'_> {
 }
 
 /// Allocated LIDs. Those that are not used are freed.
-struct Reserved<'s, T: Trace> {
-    store: &'s OrderedStore<T>,
+struct Reserved<'s> {
+    store: &'s OrderedStore,
     claim: Claim,
     lids: Vec<Lid>,
 }
 
-impl<T: Trace> Reserved<'_, T> {
+impl Reserved<'_> {
     fn lid(&mut self) -> Result<Lid, Attempt> {
         let lid = self.store.space().allocate_lid().ok_or(Attempt::NoMemory(self.claim))?;
         // Until the node is published no frame is moved for this LID.
@@ -127,7 +126,7 @@ impl<T: Trace> Reserved<'_, T> {
     }
 }
 
-impl<T: Trace> Drop for Reserved<'_, T> {
+impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let mut space = self.store.space();
         self.lids.drain(..).for_each(|lid| space.free_lid(lid));
@@ -135,19 +134,19 @@ impl<T: Trace> Drop for Reserved<'_, T> {
 }
 
 /// The node that is replaced in place, its replacement, and all changes below it.
-struct Rebuilt<'a, 'g, T: Trace> {
-    top: LockedNode<'g, T>,
+struct Rebuilt<'a, 'g> {
+    top: LockedNode<'g>,
     top_piece: Piece<'a>,
     pieces: Vec<Piece<'a>>,
-    dead: Vec<LockedNode<'g, T>>,
+    dead: Vec<LockedNode<'g>>,
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Splits a leaf in two by its pairs: in the middle, or after a full left leaf if its log is above all other pairs.
     /// The write that has no room begins again afterwards.
     pub(crate) fn split_leaf<'g>(
         &'g self,
-        leaf: LockedNode<'g, T>,
+        leaf: LockedNode<'g>,
         key: &[u8],
         claim: Claim,
         guard: &'g Guard<'_>,
@@ -190,7 +189,7 @@ impl<T: Trace> OrderedStore<T> {
     /// included; `terms` has the values that this drops.
     pub(crate) fn join_leaf<'a, 'g: 'a>(
         &'g self,
-        leaf: LockedNode<'g, T>,
+        leaf: LockedNode<'g>,
         plan: &LeafPlan<'a>,
         key: &[u8],
         terms: &Terms,
@@ -236,7 +235,7 @@ impl<T: Trace> OrderedStore<T> {
     /// Replaces a run of leaves by pieces.
     fn replace_run<'a, 'g: 'a>(
         &'g self,
-        run: Run<'g, T>,
+        run: Run<'g>,
         mut pieces: Vec<Piece<'a>>,
         terms: &Terms,
         guard: &'g Guard<'_>,
@@ -278,10 +277,10 @@ impl<T: Trace> OrderedStore<T> {
     /// Builds all pieces and publishes them.
     fn commit(
         &self,
-        rebuilt: Rebuilt<'_, '_, T>,
+        rebuilt: Rebuilt<'_, '_>,
         frames: Vec<FreeFrame>,
         outer: [Option<Lid>; 2],
-        locked_outer: &[Option<LockedNode<'_, T>>; 2],
+        locked_outer: &[Option<LockedNode<'_>>; 2],
         retired: &mut Vec<Garbage>,
     ) -> u64 {
         let Rebuilt { top, top_piece, pieces, dead } = rebuilt;
@@ -343,11 +342,11 @@ impl<T: Trace> OrderedStore<T> {
     /// changes.
     fn rebuild<'a, 'g: 'a>(
         &'g self,
-        run: Run<'g, T>,
+        run: Run<'g>,
         mut pieces: Vec<Piece<'a>>,
-        reserved: &mut Reserved<'_, T>,
+        reserved: &mut Reserved<'_>,
         guard: &'g Guard<'_>,
-    ) -> Result<Rebuilt<'a, 'g, T>, Attempt> {
+    ) -> Result<Rebuilt<'a, 'g>, Attempt> {
         let Run { mut path, children: mut run, leaves: mut dead } = run;
         let mut done: Vec<Piece<'a>> = Vec::new();
         let mut level = 0;
@@ -421,7 +420,7 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Returns the interior nodes from the root to a leaf. Returns `None` if they do not lead there any more.
-    fn path<'g>(&'g self, key: &[u8], leaf: Lid, guard: &'g Guard<'_>) -> Option<Vec<Step<'g, T>>> {
+    fn path<'g>(&'g self, key: &[u8], leaf: Lid, guard: &'g Guard<'_>) -> Option<Vec<Step<'g>>> {
         let mut path = Vec::new();
         let mut fences = Fences { low: None, high: None };
         let mut node = self.latest(Lid::ROOT, guard);
@@ -439,7 +438,7 @@ impl<T: Trace> OrderedStore<T> {
 }
 
 /// Gives new LIDs to all pieces.
-fn name<T: Trace>(pieces: &mut [Piece<'_>], reserved: &mut Reserved<'_, T>) -> Result<(), Attempt> {
+fn name(pieces: &mut [Piece<'_>], reserved: &mut Reserved<'_>) -> Result<(), Attempt> {
     for piece in pieces {
         piece.lid = reserved.lid()?;
     }

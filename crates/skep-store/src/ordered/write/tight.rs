@@ -32,18 +32,17 @@ use super::super::node::segment::{Item, Segment};
 use super::super::node::shortcut::Shortcuts;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::attempt::{Attempt, Terms};
 use crate::memory::LINE_SIZE;
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Merges log, sorted block and new entry into a frame of at most the leaf's size. Returns `None` if that is
     /// impossible.
     pub(crate) fn merge_in_its_size(
         &self,
-        leaf: Node<'_, T>,
+        leaf: Node<'_>,
         new: &NewEntry<'_>,
         position: (BackPointer, bool),
         guard: &Guard<'_>,
@@ -80,7 +79,7 @@ impl<T: Trace> OrderedStore<T> {
     /// Gives a leaf a frame of at most its size, with the planned sorted block and these items in its log.
     fn replace_with_log(
         &self,
-        locked: LockedNode<'_, T>,
+        locked: LockedNode<'_>,
         plan: &LeafPlan<'_>,
         items: &[Item<'_>],
         terms: &Terms,
@@ -117,13 +116,13 @@ impl<T: Trace> OrderedStore<T> {
 
 /// Plans the sorted block of a leaf after these edits, in a frame without room for a log. Returns `None` if one frame
 /// is too small.
-fn plan_with<'a, T: Trace>(leaf: Node<'a, T>, edits: &'a [Edit<'a>]) -> Option<LeafPlan<'a>> {
+fn plan_with<'a>(leaf: Node<'a>, edits: &'a [Edit<'a>]) -> Option<LeafPlan<'a>> {
     let edited = Sorted::edited(leaf, edits).and_then(|sorted| LeafPlan::new(sorted, LogBlock::LEAST).ok());
     edited.or_else(|| LeafPlan::of_pairs(pairs_with(leaf, edits), LogBlock::LEAST).ok())
 }
 
 /// Returns the reference to an overflow value in the sorted block that an entry replaces.
-fn overflow_under<'a, T: Trace>(leaf: Node<'a, T>, edit: &Edit<'a>) -> Option<&'a [u8]> {
+fn overflow_under<'a>(leaf: Node<'a>, edit: &Edit<'a>) -> Option<&'a [u8]> {
     let number = usize::from(edit.position.segment);
     let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(number), number);
     let value = edit.is_exact.then(|| segment.value(usize::from(edit.position.index)))?;

@@ -18,7 +18,6 @@ use super::super::node::shortcut::Shortcuts;
 use super::super::read::descent::KeyPosition;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
-use super::super::trace::Trace;
 use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::super::version::versions::wait;
@@ -43,14 +42,14 @@ enum Growth {
     AsNeeded,
 }
 
-impl<T: Trace> OrderedStore<T> {
+impl OrderedStore {
     /// Attempts a write until it is done or refused, and the data that decided it is readable. Returns `None` if there
     /// is no memory for it. The position of its key may be known.
     pub(crate) fn write(
         &self,
         key: &[u8],
         change: &Change<'_>,
-        known: Option<KeyPosition<'_, T>>,
+        known: Option<KeyPosition<'_>>,
         writer: &mut Writer,
         guard: &Guard<'_>,
     ) -> Option<Reply<'static>> {
@@ -87,7 +86,7 @@ impl<T: Trace> OrderedStore<T> {
         &self,
         key: &[u8],
         change: &Change<'_>,
-        known: Option<KeyPosition<'_, T>>,
+        known: Option<KeyPosition<'_>>,
         Writer { scratch, retired, .. }: &mut Writer,
         has_written_overflow: &mut bool,
         guard: &Guard<'_>,
@@ -127,7 +126,7 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Descends to a key and prefetches its position.
-    fn position_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPosition<'g, T> {
+    fn position_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPosition<'g> {
         let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
         log::prefetch_end(leaf);
         let shortcuts = Shortcuts::open(leaf);
@@ -140,7 +139,7 @@ impl<T: Trace> OrderedStore<T> {
     #[inline]
     fn change_leaf<'g>(
         &'g self,
-        leaf: Node<'g, T>,
+        leaf: Node<'g>,
         entry: &NewEntry<'_>,
         (back, is_exact): (BackPointer, bool),
         old: impl Fn() -> Option<Value<'g>>,
@@ -178,7 +177,7 @@ impl<T: Trace> OrderedStore<T> {
     }
 
     /// Appends to the log block.
-    fn append(&self, leaf: Node<'_, T>, new: &NewEntry<'_>, back: BackPointer, is_exact: bool) -> Attempt {
+    fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, back: BackPointer, is_exact: bool) -> Attempt {
         let (hint, is_followed) = find::log_rank(leaf, new.key, back);
         let value = new.value.map_or(&[][..], |value| value.bytes);
         let is_overflow = new.value.is_some_and(|value| value.is_overflow);
@@ -198,7 +197,7 @@ impl<T: Trace> OrderedStore<T> {
     /// splits the leaf or joins it with another, without the new entry.
     fn merge(
         &self,
-        leaf: Node<'_, T>,
+        leaf: Node<'_>,
         new: &NewEntry<'_>,
         position: (BackPointer, bool),
         growth: Growth,
@@ -218,7 +217,7 @@ impl<T: Trace> OrderedStore<T> {
 
     fn merge_with(
         &self,
-        leaf: Node<'_, T>,
+        leaf: Node<'_>,
         new: &NewEntry<'_>,
         position: (BackPointer, bool),
         claim: Claim,
@@ -262,7 +261,7 @@ impl<T: Trace> OrderedStore<T> {
     /// Gives a leaf a frame that is built as planned.
     pub(crate) fn replace_leaf(
         &self,
-        locked: LockedNode<'_, T>,
+        locked: LockedNode<'_>,
         plan: &LeafPlan<'_>,
         terms: &Terms,
         retired: &mut Vec<Garbage>,
@@ -277,7 +276,7 @@ impl<T: Trace> OrderedStore<T> {
     /// Gives a leaf a frame of this size that `build` writes.
     pub(crate) fn replace_frame(
         &self,
-        locked: LockedNode<'_, T>,
+        locked: LockedNode<'_>,
         units: usize,
         build: impl FnOnce(FreeFrame) -> SealedFrame,
         terms: &Terms,

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{PutCondition, Reply, Request};
-use skep_store::ordered::{End, Range, Session, Start, Trace};
+use skep_store::ordered::{End, Range, Start};
 use skep_store::processor::Replies;
 
+use super::access::Access;
 use super::case::Operation;
 use crate::bench::modify::modify;
 
@@ -43,17 +44,17 @@ impl Shape {
 }
 
 /// A session on a store that holds the pairs.
-pub(super) struct Corpus<'s, T: Trace> {
-    pub(super) session: Session<'s, T>,
+pub(super) struct Corpus<S> {
+    pub(super) session: S,
     pub(super) shape: Shape,
     value: Vec<u8>,
     keys: Vec<u8>,
     replies: Replies,
 }
 
-impl<'s, T: Trace> Corpus<'s, T> {
+impl<S: Access> Corpus<S> {
     /// Puts all pairs. Calls `between` after each step.
-    pub(super) fn new(session: Session<'s, T>, shape: Shape, mut between: impl FnMut()) -> Result<Self, String> {
+    pub(super) fn new(session: S, shape: Shape, mut between: impl FnMut()) -> Result<Self, String> {
         let value = vec![b'v'; shape.value_size];
         let replies = Replies::with_budget(REPLY_BUDGET);
         let mut corpus = Corpus { session, shape, value, keys: Vec::new(), replies };
@@ -144,7 +145,7 @@ impl Tally {
         }
     }
 
-    fn get<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], operation: Operation) {
+    fn get(&mut self, session: &mut impl Access, key: &[u8], operation: Operation) {
         if operation == Operation::Get {
             self.value.clear();
             if session.get(key, &mut self.value) {
@@ -154,7 +155,7 @@ impl Tally {
         }
     }
 
-    fn scan<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], operation: Operation) {
+    fn scan(&mut self, session: &mut impl Access, key: &[u8], operation: Operation) {
         let Operation::Scan(pair_count) = operation else { return };
         let mut count = 0;
         session.scan(range(key, pair_count), |key, value| {
@@ -165,7 +166,7 @@ impl Tally {
         self.found += usize::from(count > 0);
     }
 
-    fn scan_batch<T: Trace>(&mut self, session: &mut Session<'_, T>, scans: &[(&[u8], usize)]) {
+    fn scan_batch(&mut self, session: &mut impl Access, scans: &[(&[u8], usize)]) {
         let ranges: Vec<Range<'_>> = scans.iter().map(|(key, pair_count)| range(key, *pair_count)).collect();
         let mut counts = vec![0; scans.len()];
         session.scan_batch(&ranges, |index, key, value| {
@@ -176,7 +177,7 @@ impl Tally {
         self.found += counts.iter().filter(|count| **count > 0).count();
     }
 
-    fn write<T: Trace>(&mut self, session: &mut Session<'_, T>, key: &[u8], value: &[u8], operation: Operation) {
+    fn write(&mut self, session: &mut impl Access, key: &[u8], value: &[u8], operation: Operation) {
         let reply = match operation {
             Operation::Put => session.put(key, value, PutCondition::Always),
             Operation::Delete => session.delete(key),
@@ -185,13 +186,7 @@ impl Tally {
         self.done += usize::from(reply == Reply::Done);
     }
 
-    fn requests<T: Trace>(
-        &mut self,
-        session: &mut Session<'_, T>,
-        requests: &[Request<'_>],
-        replies: &mut Replies,
-        now: Instant,
-    ) {
+    fn requests(&mut self, session: &mut impl Access, requests: &[Request<'_>], replies: &mut Replies, now: Instant) {
         session.execute(requests, replies, now);
         for index in 0..requests.len() {
             match replies.get(index) {

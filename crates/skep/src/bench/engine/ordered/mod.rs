@@ -1,20 +1,24 @@
 //! Measures the ordered store. It is loaded in random order, then read, written and scanned, one operation after the
 //! other or in batches.
 //!
-//! Lines are counted on a second store of the same size, one operation at a time. Each line that an operation reads
+//! Lines are counted on a second store of the same size and source, one operation at a time. Each line that an operation reads
 //! counts once, and adjacent lines are one access. Lines that an operation writes are not counted.
 
+mod access;
 mod case;
 mod corpus;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_measure::{EngineCase, EngineReport, SPREAD_MAX, TreeStatistics, Work};
+use skep_store::counted::{self, LinesTouched, observed};
 use skep_store::memory::LINE_SIZE;
-use skep_store::ordered::{LinesTouched, OrderedSettings, OrderedStore, Trace};
+use skep_store::ordered::{OrderedSettings, OrderedStore};
 
+use self::access::Access;
 use self::case::{CASES, Case, Draw, Operation};
 use self::corpus::{Corpus, KV_SIZE_MIN, Shape};
 use super::limit::Ideal;
@@ -31,13 +35,13 @@ const KV_SIZE: u64 = 32;
 const COUNTED_OPERATIONS: usize = 4 << 10;
 
 /// A store with its pairs, and the generator of its operations.
-struct Ordered<'s, T: Trace> {
-    corpus: Corpus<'s, T>,
+struct Ordered<S> {
+    corpus: Corpus<S>,
     draw: Draw,
     batch: usize,
 }
 
-impl<T: Trace> Ordered<'_, T> {
+impl<S: Access> Ordered<S> {
     /// Deletes the keys that a mix has inserted.
     fn restore(&mut self, case: &Case) -> Result<(), String> {
         if case.opposite().is_some() {
@@ -62,7 +66,7 @@ impl<T: Trace> Ordered<'_, T> {
     }
 }
 
-impl<T: Trace> Subject for Ordered<'_, T> {
+impl<S: Access> Subject for Ordered<S> {
     type Case = Case;
 
     fn ideal(&self, case: &Case) -> Ideal {
@@ -123,14 +127,15 @@ pub(super) fn measure(arguments: &Arguments) -> Result<EngineReport, Failure> {
     drop((ordered, bare_loop));
     drop(store);
 
-    let store =
-        OrderedStore::with_trace(&settings, LinesTouched::default()).map_err(|error| runtime(error.to_string()))?;
+    let touched = Arc::new(LinesTouched::default());
+    let settings = counted::ordered::OrderedSettings::new(arguments.memory.0);
+    let store = observed(&settings, touched.clone()).map_err(|error| runtime(error.to_string()))?;
     let session = store.session().expect("the first session");
-    let corpus = Corpus::new(session, shape, || _ = store.trace().take()).map_err(runtime)?;
+    let corpus = Corpus::new(session, shape, || _ = touched.take()).map_err(runtime)?;
     let mut counted = Ordered { corpus, draw: draw(3), batch: 1 };
     let mut reported = Vec::new();
     for (case, speed) in cases.iter().zip(&measured.cases) {
-        let (accesses, lines) = count(&mut counted, store.trace(), case).map_err(runtime)?;
+        let (accesses, lines) = count(&mut counted, &touched, case).map_err(runtime)?;
         let bytes_read = Some(lines * LINE_SIZE as f64);
         reported.push(EngineCase { bytes_read, ..figures(case.name, *speed, accesses, lines) });
     }
@@ -155,7 +160,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<EngineReport, Failure> {
 }
 
 /// Returns the accesses and lines that an operation reads.
-fn count(counted: &mut Ordered<'_, LinesTouched>, touched: &LinesTouched, case: &Case) -> Result<(f64, f64), String> {
+fn count<S: Access>(counted: &mut Ordered<S>, touched: &LinesTouched, case: &Case) -> Result<(f64, f64), String> {
     let (mut accesses, mut lines, mut done) = (0, 0, 0);
     let mut operations = Vec::new();
     touched.take();

@@ -6,25 +6,31 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::super::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start, Trace};
-use crate::naive::{SplitMix64, test_seeds};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{PutCondition, Reply};
+use skep_store::counted::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, Session, Start};
+use skep_store::counted::{Observer, observed};
+use skep_store::naive::seeds;
+
+const SEEDS: [u64; 3] = [1, 20_171_028, 0x5eed_5eed_5eed_5eed];
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Reads the whole store each time before the page table changes.
 #[derive(Debug, Default)]
 struct ReadAtStops {
-    store: OnceLock<Weak<OrderedStore<ReadAtStops>>>,
+    store: OnceLock<Weak<OrderedStore>>,
     /// Every key that was ever written.
     keys: Mutex<Vec<Vec<u8>>>,
     /// What was read since the last write returned, in order.
     seen: Mutex<Vec<(&'static str, Map)>>,
 }
 
-impl Trace for ReadAtStops {
+impl Observer for ReadAtStops {
     fn touch(&self, _offset: usize, _size: usize) {}
 
     fn before_publish(&self) {
@@ -38,7 +44,7 @@ impl Trace for ReadAtStops {
 
 /// All pairs, read in every way. Of the ways that go along the leaves and those that descend one follows the other, so that
 /// each of them sees whether the others were too early.
-fn read_all(session: &mut Session<'_, ReadAtStops>, keys: &[Vec<u8>]) -> [(&'static str, Map); 6] {
+fn read_all(session: &mut Session<'_>, keys: &[Vec<u8>]) -> [(&'static str, Map); 6] {
     let [mut forwards, mut gets, mut again, mut backwards, mut batch, mut ranges] = [(); 6].map(|()| Map::new());
     let put = |map: &mut Map, key: &[u8], value: &[u8]| map.insert(key.to_vec(), value.to_vec()).is_none();
     session.scan(Range::ALL, |key, value| put(&mut forwards, key, value));
@@ -73,7 +79,7 @@ fn read_all(session: &mut Session<'_, ReadAtStops>, keys: &[Vec<u8>]) -> [(&'sta
 struct Case {
     key_size: usize,
     value_sizes: &'static [usize],
-    key_count: u64,
+    key_count: u16,
     log_block: LogBlock,
 }
 
@@ -81,21 +87,22 @@ struct Case {
 /// the greatest height.
 fn run(case: &Case, mvcc: bool, seed: u64) -> (usize, u64, u32) {
     let settings = OrderedSettings { mvcc, log_block: case.log_block, ..OrderedSettings::new(64 << 20) };
-    let store = Arc::new(OrderedStore::with_trace(&settings, ReadAtStops::default()).unwrap());
-    store.trace().store.set(Arc::downgrade(&store)).unwrap();
+    let observer = Arc::new(ReadAtStops::default());
+    let store = Arc::new(observed(&settings, observer.clone()).unwrap());
+    observer.store.set(Arc::downgrade(&store)).unwrap();
     let mut session = store.session().unwrap();
-    let mut random = SplitMix64::new(seed);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut before = Map::new();
     let (mut stops, mut leaves, mut height) = (0, 0, 0);
     for operation in 0..8 * case.key_count {
         let mut key = vec![b'k'; case.key_size - 2];
-        key.extend_from_slice(&(random.below(case.key_count) as u16).to_be_bytes());
+        key.extend_from_slice(&random.random_range(0..case.key_count).to_be_bytes());
         let puts = if (operation / (2 * case.key_count)).is_multiple_of(2) { 80 } else { 20 };
         let mut after = before.clone();
-        let reply = if random.chance(puts, 100) {
-            let value = vec![operation as u8; random.choose(case.value_sizes)];
+        let reply = if random.random_range(0..100) < puts {
+            let value = vec![operation as u8; case.value_sizes[random.random_range(0..case.value_sizes.len())]];
             after.insert(key.clone(), value.clone());
-            let mut keys = store.trace().keys.lock().unwrap();
+            let mut keys = observer.keys.lock().unwrap();
             if let Err(index) = keys.binary_search(&key) {
                 keys.insert(index, key.clone());
             }
@@ -107,9 +114,9 @@ fn run(case: &Case, mvcc: bool, seed: u64) -> (usize, u64, u32) {
             if exists { reply } else { Reply::Done }
         };
         assert_eq!(reply, Reply::Done);
-        let mut seen = std::mem::take(&mut *store.trace().seen.lock().unwrap());
+        let mut seen = std::mem::take(&mut *observer.seen.lock().unwrap());
         stops += seen.len() / 6;
-        seen.extend(read_all(&mut session, &store.trace().keys.lock().unwrap()));
+        seen.extend(read_all(&mut session, &observer.keys.lock().unwrap()));
         let mut is_after = false;
         for (index, (way, map)) in seen.iter().enumerate() {
             let context = || format!("seed {seed}, versions {mvcc}, operation {operation}, stop {}, {way}", index / 6);
@@ -134,7 +141,7 @@ fn a_write_that_was_seen_does_not_disappear() {
     let default = LogBlock::default();
     let none = LogBlock::new(LogBlock::SIZE_MIN, 0).unwrap();
     let large = LogBlock::new(LogBlock::SIZE_MAX, LogBlock::ENTRY_COUNT_MAX).unwrap();
-    for seed in test_seeds() {
+    for seed in seeds(&SEEDS) {
         println!("seed {seed}");
         for mvcc in [false, true] {
             for log_block in [default, none, large] {
@@ -149,5 +156,63 @@ fn a_write_that_was_seen_does_not_disappear() {
             let (stops, _, height) = run(&high, mvcc, seed);
             assert!(stops > 200 && height > 2, "interior nodes were divided and joined: {stops} {height}");
         }
+    }
+}
+
+/// Deletes a key when a number of lines have been read.
+#[derive(Debug, Default)]
+struct DeleteWhileReading {
+    store: OnceLock<Weak<OrderedStore>>,
+    reads_left: AtomicU64,
+}
+
+const FLOOR: &[u8] = b"key-000030";
+
+impl Observer for DeleteWhileReading {
+    fn touch(&self, _offset: usize, _size: usize) {
+        if self.reads_left.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(store) = self.store.get().and_then(Weak::upgrade)
+        {
+            assert_eq!(store.session().unwrap().delete(FLOOR), Reply::Done);
+        }
+    }
+}
+
+/// The next lower key is the floor then: a reverse scan once looked for the floor first, and ended above all that is left.
+#[test]
+fn a_scan_shows_a_floor_while_that_key_is_deleted() {
+    let observer = Arc::new(DeleteWhileReading::default());
+    let settings = OrderedSettings { mvcc: false, ..OrderedSettings::new(64 << 20) };
+    let store = Arc::new(observed(&settings, observer.clone()).unwrap());
+    observer.store.set(Arc::downgrade(&store)).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..100 {
+        let key = format!("key-{:06}", 10 * number);
+        assert_eq!(session.put(key.as_bytes(), &[1; 400], PutCondition::Always), Reply::Done);
+    }
+    for reverse in [false, true] {
+        let mut reads = 0;
+        while {
+            reads += 1;
+            assert_eq!(session.put(FLOOR, &[1; 400], PutCondition::Always), Reply::Done);
+            observer.reads_left.store(reads, Ordering::Relaxed);
+            let mut keys = Vec::new();
+            let range = Range::new(Start::Floor(b"key-000035"), End::AtOrBelow(b"key-000900"));
+            let mut f = |key: &[u8], _: &[u8]| {
+                keys.push(key.to_vec());
+                true
+            };
+            match reverse {
+                false => session.scan(range, &mut f),
+                true => session.scan_reverse(range, &mut f),
+            }
+            keys.sort();
+            assert!([FLOOR, b"key-000020"].contains(&&keys[0][..]), "reverse {reverse}, after {reads} reads: {keys:?}");
+            assert!(keys.iter().filter(|key| key.as_slice() > FLOOR).count() == 87, "reverse {reverse}: {keys:?}");
+            // Until the scan ends before the key is deleted.
+            let is_left = observer.reads_left.swap(0, Ordering::Relaxed) <= reads;
+            !is_left
+        } {}
+        assert!(reads > 100, "{reads} reads");
     }
 }

@@ -1,0 +1,80 @@
+//! Observers of the lines that the ordered store reads.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use crate::memory::LINE_SIZE;
+
+/// Observes the reads of a store.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Is called for each read of bytes of the region, by their offset from its start. The page table follows the frames.
+    fn touch(&self, offset: usize, size: usize);
+
+    /// Is called by a writer before each change of the page table, so that a test can stop it.
+    fn before_publish(&self) {}
+}
+
+/// The observer of a store, if it has one.
+#[derive(Debug)]
+pub(crate) struct Lines(Option<Arc<dyn Observer>>);
+
+impl Lines {
+    /// Returns the observer of a store that is not observed.
+    pub(crate) fn none() -> Self {
+        Lines(None)
+    }
+
+    /// Reports to this observer.
+    pub(crate) fn observed(observer: Arc<dyn Observer>) -> Self {
+        Lines(Some(observer))
+    }
+
+    /// Reports a read of bytes of the region.
+    pub(crate) fn touch(&self, offset: usize, size: usize) {
+        if let Some(observer) = &self.0 {
+            observer.touch(offset, size);
+        }
+    }
+
+    /// Reports that the page table is about to change.
+    pub(crate) fn before_publish(&self) {
+        if let Some(observer) = &self.0 {
+            observer.before_publish();
+        }
+    }
+}
+
+/// The lines that were touched, each once.
+#[derive(Debug, Default)]
+pub struct LinesTouched(Mutex<HashSet<usize>>);
+
+/// Counts of touched lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Different lines.
+    pub lines: usize,
+    /// Runs of adjacent lines.
+    pub runs: usize,
+}
+
+impl LinesTouched {
+    /// Returns the counts of the lines that were touched since the last call.
+    ///
+    /// # Panics
+    /// If a thread that was counting has panicked.
+    pub fn take(&self) -> Touched {
+        let mut lines = self.0.lock().expect("no thread panicked while it counted");
+        let runs = lines.iter().filter(|line| !lines.contains(&line.wrapping_sub(1))).count();
+        let touched = Touched { lines: lines.len(), runs };
+        lines.clear();
+        touched
+    }
+}
+
+impl Observer for LinesTouched {
+    fn touch(&self, offset: usize, size: usize) {
+        let lines = offset / LINE_SIZE..(offset + size).div_ceil(LINE_SIZE);
+        self.0.lock().expect("no thread panicked while it counted").extend(lines);
+    }
+}
