@@ -1,8 +1,8 @@
-//! Requests and answers that own their bytes, for the way between two shards and for answers that must wait.
+//! Requests and replies that own their bytes: for the path between two shards, and for replies that must wait.
 //!
-//! A shard works on requests that borrow from the receive buffers of its connections. What another shard must do
-//! is copied once into a [`RequestBatch`], and the answers come back in [`Answers`]; both keep their memory from
-//! journey to journey.
+//! A shard works on requests that borrow from the receive buffers of its connections. Requests for another shard are
+//! copied once into a [`RequestBatch`], and the replies come back in a [`ReplyBatch`]. Both keep their memory for the
+//! next round trip.
 //!
 //! ```text
 //!   bytes     key ‖ first ‖ second │ key ‖ first ‖ second │ …      first: value, operand or Σ
@@ -24,7 +24,7 @@ pub(crate) struct RequestBatch {
     entries: Vec<Entry>,
 }
 
-/// A request; its bytes lie one behind another from `start` on.
+/// A request; its bytes begin at `start`, one part after another.
 #[derive(Debug)]
 struct Entry {
     start: usize,
@@ -36,12 +36,12 @@ struct Entry {
 }
 
 impl RequestBatch {
-    /// Number of requests.
+    /// Returns the number of requests.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -94,7 +94,7 @@ impl RequestBatch {
         self.entries.push(Entry { start, key_size, first_size, second_size, operation });
     }
 
-    /// The requests in order.
+    /// Returns the requests in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Request<'_>> {
         self.entries.iter().map(|entry| {
             let (key, rest) = self.bytes[entry.start..].split_at(entry.key_size);
@@ -115,9 +115,9 @@ impl RequestBatch {
     }
 }
 
-/// One answer; a value is a range of the bytes beside it.
+/// One reply; a value is a range of the bytes beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum OwnedReply {
     /// [`Reply::Done`]
     Done,
     /// [`Reply::Value`]
@@ -134,51 +134,51 @@ pub(crate) enum Answer {
     Unserved(WireError),
 }
 
-impl Answer {
-    /// Keeps an answer; a value is copied to the end of `bytes`.
-    pub(crate) fn keep(reply: Reply<'_>, bytes: &mut Vec<u8>) -> Answer {
+impl OwnedReply {
+    /// Copies a reply; its value goes to the end of `bytes`.
+    pub(crate) fn copy(reply: Reply<'_>, bytes: &mut Vec<u8>) -> OwnedReply {
         match reply {
-            Reply::Done => Answer::Done,
+            Reply::Done => OwnedReply::Done,
             Reply::Value(value) => {
                 let start = bytes.len();
                 bytes.extend_from_slice(value);
-                Answer::Value { start, size: value.len() }
+                OwnedReply::Value { start, size: value.len() }
             }
-            Reply::NotFound => Answer::NotFound,
-            Reply::Exists => Answer::Exists,
-            Reply::Failed(error) => Answer::Failed(error),
-            Reply::Deferred => Answer::Deferred,
+            Reply::NotFound => OwnedReply::NotFound,
+            Reply::Exists => OwnedReply::Exists,
+            Reply::Failed(error) => OwnedReply::Failed(error),
+            Reply::Deferred => OwnedReply::Deferred,
         }
     }
 
-    /// The answer that was kept in `bytes`.
+    /// Returns the reply whose value is in `bytes`.
     pub(crate) fn response(self, bytes: &[u8]) -> Response<'_> {
         Ok(match self {
-            Answer::Done => Reply::Done,
-            Answer::Value { start, size } => Reply::Value(&bytes[start..start + size]),
-            Answer::NotFound => Reply::NotFound,
-            Answer::Exists => Reply::Exists,
-            Answer::Failed(error) => Reply::Failed(error),
-            Answer::Deferred => Reply::Deferred,
-            Answer::Unserved(error) => return Err(error),
+            OwnedReply::Done => Reply::Done,
+            OwnedReply::Value { start, size } => Reply::Value(&bytes[start..start + size]),
+            OwnedReply::NotFound => Reply::NotFound,
+            OwnedReply::Exists => Reply::Exists,
+            OwnedReply::Failed(error) => Reply::Failed(error),
+            OwnedReply::Deferred => Reply::Deferred,
+            OwnedReply::Unserved(error) => return Err(error),
         })
     }
 }
 
-/// The answers to a [`RequestBatch`], in its order.
+/// The replies to a [`RequestBatch`], in its order.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
-    entries: Vec<Answer>,
+pub(crate) struct ReplyBatch {
+    entries: Vec<OwnedReply>,
     bytes: Vec<u8>,
 }
 
-impl Answers {
-    /// Bytes of memory held.
+impl ReplyBatch {
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<Answer>()
+        self.bytes.capacity() + self.entries.capacity() * size_of::<OwnedReply>()
     }
 
-    /// Forgets the answers.
+    /// Forgets the replies.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(POOLED_SIZE_MAX);
@@ -186,30 +186,30 @@ impl Answers {
         self.entries.shrink_to(POOLED_ENTRIES_MAX);
     }
 
-    /// Copies an answer to the end.
+    /// Copies a reply to the end.
     pub(crate) fn push(&mut self, reply: Reply<'_>) {
-        let answer = Answer::keep(reply, &mut self.bytes);
-        self.entries.push(answer);
+        let reply = OwnedReply::copy(reply, &mut self.bytes);
+        self.entries.push(reply);
     }
 
-    /// Bytes of their values.
+    /// Returns the bytes of their values.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Number of answers.
+    /// Returns the number of replies.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many are more than a promise to be answered later.
+    /// Returns the number of replies of operations that were executed.
     pub(crate) fn done_count(&self) -> u64 {
-        self.entries.iter().filter(|answer| **answer != Answer::Deferred).count() as u64
+        self.entries.iter().filter(|reply| **reply != OwnedReply::Deferred).count() as u64
     }
 
-    /// The answers in order.
+    /// Returns the replies in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Response<'_>> {
-        self.entries.iter().map(|answer| answer.response(&self.bytes))
+        self.entries.iter().map(|reply| reply.response(&self.bytes))
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
         ScanStart, Shape, Update,
     };
 
-    use super::{Answers, POOLED_ENTRIES_MAX, POOLED_SIZE_MAX, RequestBatch};
+    use super::{POOLED_ENTRIES_MAX, POOLED_SIZE_MAX, ReplyBatch, RequestBatch};
 
     #[test]
     fn requests_come_back_as_they_went_in() {
@@ -273,21 +273,21 @@ mod tests {
     }
 
     #[test]
-    fn much_memory_is_not_kept() {
-        let (mut batch, mut answers) = (RequestBatch::default(), Answers::default());
+    fn much_memory_is_not_pooled() {
+        let (mut batch, mut returned) = (RequestBatch::default(), ReplyBatch::default());
         let put = Operation::Put { value: &[1; 1000], condition: PutCondition::Always };
         for _ in 0..10_000 {
             batch.push(&Request { key: b"key", operation: put });
-            answers.push(Reply::Value(&[1; 1000]));
+            returned.push(Reply::Value(&[1; 1000]));
         }
         batch.clear();
-        answers.clear();
+        returned.clear();
         assert!(batch.bytes.capacity() <= POOLED_SIZE_MAX && batch.entries.capacity() <= POOLED_ENTRIES_MAX);
-        assert!(answers.bytes.capacity() <= POOLED_SIZE_MAX && answers.entries.capacity() <= POOLED_ENTRIES_MAX);
+        assert!(returned.bytes.capacity() <= POOLED_SIZE_MAX && returned.entries.capacity() <= POOLED_ENTRIES_MAX);
     }
 
     #[test]
-    fn answers_come_back_as_they_went_in() {
+    fn replies_come_back_as_they_went_in() {
         let replies = [
             Reply::Done,
             Reply::Value(b"value"),
@@ -297,13 +297,13 @@ mod tests {
             Reply::Failed(OperationError::SlabFull),
             Reply::Deferred,
         ];
-        let mut answers = Answers::default();
+        let mut returned = ReplyBatch::default();
         for _ in 0..2 {
-            answers.clear();
+            returned.clear();
             for reply in replies {
-                answers.push(reply);
+                returned.push(reply);
             }
-            assert_eq!(answers.iter().map(|response| response.unwrap()).collect::<Vec<_>>(), replies);
+            assert_eq!(returned.iter().map(|response| response.unwrap()).collect::<Vec<_>>(), replies);
         }
     }
 }

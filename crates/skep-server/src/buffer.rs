@@ -5,9 +5,9 @@
 //!   output   │ sent    │ bytes that wait │ … │ block │ … │ block │          write ──▶  ◀── append
 //! ```
 //!
-//! The input grows only when bytes have filled it, never because bytes are announced, and only as far as the caller says.
-//! Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output holds only
-//! those that the socket did not take, in blocks that are freed as they are sent.
+//! The input grows only when bytes have filled it, never because a header promises bytes, and only as far as the caller
+//! says. Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output
+//! holds only those that the socket did not take, in blocks that are freed as they are sent.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
@@ -16,35 +16,35 @@ use crate::limits::{
     EMPTY_INPUT_SIZE_MAX, INPUT_GROWTH_MAX, INPUT_ROOM_MIN, OUTPUT_BLOCK_MAX, OUTPUT_BLOCK_MIN, SPARE_INPUT_SIZE_MAX,
 };
 
-/// What reading or writing came to.
+/// The result of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// Bytes that moved.
     pub(crate) size: usize,
-    /// Whether the socket may take or give more at once.
+    /// The transport may take or give more at once.
     pub(crate) more: bool,
-    /// Whether the peer has closed its side.
+    /// The peer has closed its side.
     pub(crate) ended: bool,
-    /// Whether the buffer is full and may not grow.
+    /// The buffer is full and may not grow.
     pub(crate) full: bool,
 }
 
 /// Bytes that arrived and wait to be worked on.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    /// Initialised as far as it is long; what arrived lies in `start..end`.
+    /// Initialised up to its length; the bytes that arrived are in `start..end`.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Input {
-    /// The bytes that wait.
+    /// Returns the bytes that wait.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// The bytes that wait; inline requests lose their quotes in place.
+    /// Returns the bytes that wait; inline requests lose their quotes in place.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[self.start..self.end]
     }
@@ -60,12 +60,12 @@ impl Input {
         }
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// By how much a read of `size_max` bytes may make the buffer grow.
+    /// Returns the bytes by which a read of `size_max` bytes may make the buffer grow.
     pub(crate) fn growth_max(&self, size_max: usize) -> usize {
         let needed = self.bytes().len() + size_max + INPUT_ROOM_MIN;
         if needed > self.buffer.capacity() { needed.clamp(INPUT_ROOM_MIN, 2 * self.end + INPUT_GROWTH_MAX) } else { 0 }
@@ -78,7 +78,7 @@ impl Input {
         }
     }
 
-    /// Reads what the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes.
+    /// Reads the bytes that the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes.
     pub(crate) fn read(&mut self, mut source: impl Read, size_max: usize, capacity_max: usize) -> Result<Moved> {
         let mut size = 0;
         while size < size_max {
@@ -108,8 +108,8 @@ impl Input {
         Ok(Moved { size, more: true, ended: false, full: false })
     }
 
-    /// Leaves [`INPUT_ROOM_MIN`] after the bytes, or what `capacity_max` allows: by moving them to the front, else by growing
-    /// the buffer.
+    /// Leaves [`INPUT_ROOM_MIN`] after the bytes, or as much as `capacity_max` allows: by moving them to the front,
+    /// else by growing the buffer.
     fn make_room(&mut self, capacity_max: usize) {
         if self.buffer.len() - self.end >= INPUT_ROOM_MIN {
             return;
@@ -144,12 +144,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity + self.blocks.capacity() * size_of::<Vec<u8>>()
     }
@@ -174,7 +174,7 @@ impl Output {
         }
     }
 
-    /// Writes what waits and then `bytes`, as far as the sink takes them, and keeps the rest.
+    /// Writes the waiting bytes and then `bytes`, as far as the sink takes them, and keeps the rest.
     pub(crate) fn write(&mut self, bytes: &[u8], mut sink: impl Write) -> Result<Moved> {
         let mut moved = Moved { size: 0, more: true, ended: false, full: false };
         while let Some(block) = self.blocks.front() {
@@ -197,7 +197,7 @@ impl Output {
     }
 }
 
-/// Writes what the sink takes and returns how much that was.
+/// Writes as many bytes as the sink takes. Returns their number.
 fn write_all(bytes: &[u8], sink: &mut impl Write, moved: &mut Moved) -> Result<usize> {
     let mut count = 0;
     while count < bytes.len() && moved.more {

@@ -1,20 +1,20 @@
-//! One connection as a state machine: it takes bytes and gives bytes. It has no socket and no clock; its shard joins it with
-//! a transport in an [`Endpoint`](crate::endpoint::Endpoint), and time is an argument.
+//! One connection as a state machine: it takes bytes and gives bytes. It has no socket and no clock; its shard joins it
+//! with a transport in an [`Endpoint`](crate::endpoint::Endpoint), and time is an argument.
 //!
 //! ```text
-//!   bytes that arrive ─▶ input ─▶ chunk ─▶ round ─▶ output ─▶ bytes that leave
-//!          read          decode      submit    encode    write
+//!   bytes that arrive ─▶ input ─▶ parsed batch ─▶ reply queue ─▶ output ─▶ bytes that leave
+//!          read          decode       submit         encode       write
 //! ```
 //!
-//! `life.rs` has its states, `requests.rs` the steps from requests to replies, `submissions.rs` how much is submitted at a
-//! time, `memory.rs` what it holds and waits for.
+//! `life.rs` has its states, `requests.rs` the steps from requests to replies, `submissions.rs` the number of
+//! operations that are submitted at a time, `memory.rs` the memory that it holds or waits for.
 //!
-//! A connection holds at most one incomplete request and the bytes of one read. It reads no more while a chunk is worked on, or
-//! while it has bytes to send and may not hold more: a client that does not read its replies stops only itself. How much a
-//! connection may hold is decided by its shard's [`Purse`]: it is asked before a step that needs memory, and told after each
-//! turn how much is held. One read brings no more than the connection's part of the window, so the last read completed all
-//! requests that are complete. That is the moment from which their delay counts. If the client let them wait for room in the
-//! output, it counts from the moment when there was room again.
+//! A connection holds at most one incomplete request and the bytes of one read. It reads no more while a parsed batch
+//! is worked on, or while it has bytes to send and may not hold more: a client that does not read its replies stops
+//! only itself. Its shard's [`ShardBudget`] decides how much it may hold: it is asked before a step that needs memory,
+//! and told after each turn how much is held. One read brings no more than the connection's part of the window, so the
+//! last read completed all requests that are complete. That is the moment from which their delay counts. If the client
+//! let them wait for room in the output, it counts from the moment when there was room again.
 
 mod life;
 mod memory;
@@ -25,11 +25,11 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use crate::buffer::{Input, Output};
-use crate::chunk::Chunk;
-use crate::ledger::Purse;
 use crate::limits::{FIRST_OPERATION_SIZE, READ_MAX, READ_MIN, SHARE, SHARE_FOR_INPUT, SMALL_OUTPUT_SIZE_MAX};
+use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
-use crate::round::Round;
+use crate::parsed_batch::ParsedBatch;
+use crate::reply_queue::ReplyQueue;
 use crate::transport::Event;
 use life::{Drain, Life, Readiness};
 use memory::Holding;
@@ -43,8 +43,8 @@ pub(crate) struct Connection {
     readiness: Readiness,
     input: Input,
     output: Output,
-    chunk: Chunk,
-    round: Round,
+    parsed: ParsedBatch,
+    queue: ReplyQueue,
     intake: Intake,
     submissions: Submissions,
     holding: Holding,
@@ -54,16 +54,16 @@ pub(crate) struct Connection {
     progress_at: Instant,
 }
 
-/// What is known of the bytes in the input.
+/// The state of the bytes in the input.
 #[derive(Debug)]
 struct Intake {
-    /// No complete request is in the input, beside those of the chunk.
+    /// No complete request is in the input, beside those of the parsed batch.
     is_exhausted: bool,
     /// The time from which on the requests in the input have waited for the server.
     read_at: Instant,
     /// They wait for the client to take replies.
     waits_for_client: bool,
-    /// About how many operations are in the input after the chunk.
+    /// About how many operations are in the input after the parsed batch.
     undecoded: usize,
     /// About how many bytes an operation of this connection takes.
     operation_size: usize,
@@ -71,32 +71,32 @@ struct Intake {
     work: usize,
 }
 
-/// What a connection waits for, and so what its shard does with it.
+/// The event that a connection waits for. Its shard acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing: it can go on at once.
+    /// Nothing: it can continue at once.
     Work,
     /// Its transport, or other shards.
     Wait,
     /// Memory, and perhaps its transport.
     Starve,
-    /// The end of what its peer sends: it has sent everything.
+    /// The end of the input: it has sent everything.
     Drain,
     /// Nothing: it is to be dropped.
     Close,
 }
 
 impl Connection {
-    /// A connection that begins `now`.
-    pub(crate) fn new(number: u64, chunk: Chunk, now: Instant) -> Connection {
+    /// Creates a connection that begins `now`.
+    pub(crate) fn new(number: u64, parsed: ParsedBatch, now: Instant) -> Connection {
         Connection {
             number,
             life: Life::Open,
             readiness: Readiness::new(),
             input: Input::default(),
             output: Output::default(),
-            chunk,
-            round: Round::default(),
+            parsed,
+            queue: ReplyQueue::default(),
             intake: Intake {
                 is_exhausted: true,
                 read_at: now,
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Takes over what has become possible at the transport.
+    /// Takes over an event of the transport.
     pub(crate) fn on_event(&mut self, event: Event) {
         if event.is_over {
             // A connection that waits for memory would not find out by itself.
@@ -121,40 +121,60 @@ impl Connection {
         self.readiness.on_event(event);
     }
 
-    /// Takes what has arrived, also since the last event, and reads no more after that: the server stops.
-    pub(crate) fn end_input(&mut self, source: impl Read, metrics: &Metrics, now: Instant, purse: &mut Purse) {
+    /// Reads the bytes that have arrived, also since the last event, and no more after that: the server stops.
+    pub(crate) fn end_input(
+        &mut self,
+        source: impl Read,
+        metrics: &Metrics,
+        now: Instant,
+        shard_budget: &mut ShardBudget,
+    ) {
         let takes_more = self.life == Life::Open;
         self.life.end_input();
         if takes_more {
-            self.take_bytes(source, READ_MAX, metrics, now, purse);
+            self.take_bytes(source, READ_MAX, metrics, now, shard_budget);
         }
         self.intake.is_exhausted = false;
     }
 
-    /// Returns true if the next chunk can begin and has to be read.
+    /// Returns true if the next parsed batch can begin and has to be read.
     fn would_read(&self) -> bool {
-        let is_wanted = self.intake.is_exhausted && self.chunk.is_finished() && self.has_room();
+        let is_wanted = self.intake.is_exhausted && self.parsed.is_finished() && self.has_room();
         is_wanted && self.life == Life::Open && self.readiness.is_readable
     }
 
-    /// Reads if the next chunk can begin and has not arrived: about as many operations as `share`, or what an incomplete request
-    /// may take to be complete. A connection that drains discards what it reads.
-    pub(crate) fn read(&mut self, source: impl Read, metrics: &Metrics, share: usize, now: Instant, purse: &mut Purse) {
+    /// Reads if the next parsed batch can begin and has not arrived: about as many operations as `share`, or the size
+    /// by which an incomplete request may grow. A connection that drains discards the bytes that it reads.
+    pub(crate) fn read(
+        &mut self,
+        source: impl Read,
+        metrics: &Metrics,
+        share: usize,
+        now: Instant,
+        shard_budget: &mut ShardBudget,
+    ) {
         if let Life::Draining(drain) = &mut self.life {
             if drain.discard(source) {
                 self.life = Life::Closed;
             }
         } else if self.would_read() {
             let size = (share * self.intake.operation_size).max(READ_MIN).max(self.input.bytes().len());
-            self.take_bytes(source, size.min(READ_MAX), metrics, now, purse);
+            self.take_bytes(source, size.min(READ_MAX), metrics, now, shard_budget);
         }
     }
 
-    fn take_bytes(&mut self, source: impl Read, size_max: usize, metrics: &Metrics, now: Instant, purse: &mut Purse) {
+    fn take_bytes(
+        &mut self,
+        source: impl Read,
+        size_max: usize,
+        metrics: &Metrics,
+        now: Instant,
+        shard_budget: &mut ShardBudget,
+    ) {
         self.intake.read_at = now;
         let (held, capacity) = (self.memory(), self.input.capacity());
-        let room = purse.secure(held, self.is_senior(), self.input.growth_max(size_max));
-        // Of a share, the rest is for what the bytes become.
+        let room = shard_budget.secure(held, self.has_priority(), self.input.growth_max(size_max));
+        // The rest of a share is for the parsed requests and the replies.
         let from_share = SHARE.saturating_sub(held).min(SHARE_FOR_INPUT.saturating_sub(capacity));
         let capacity_max = capacity + room.saturating_sub(SHARE.saturating_sub(held)).max(from_share);
         let Ok(moved) = self.input.read(source, size_max, capacity_max) else {
@@ -164,7 +184,7 @@ impl Connection {
         if moved.size > 0 {
             self.progress_at = now;
         } else if moved.full && self.life == Life::Open {
-            self.want_memory(SHARE_FOR_INPUT, metrics, purse);
+            self.want_memory(SHARE_FOR_INPUT, metrics, shard_budget);
         }
         metrics.input_bytes.add(moved.size as u64);
         self.intake.work += moved.size;
@@ -175,9 +195,9 @@ impl Connection {
         }
     }
 
-    /// Writes the output and then the replies that were just encoded, and keeps what the sink does not take. Unless it
-    /// `may_write_much`, a large output waits for the next turn. Returns what is next, or `None` when everything is sent: the
-    /// peer is to be told so, and [`Connection::end_output`] follows.
+    /// Writes the output and then the replies that were just encoded, and keeps the bytes that the sink does not take.
+    /// Unless it `may_write_much`, a large output waits for the next turn. Returns the next step, or `None` when
+    /// everything is sent: the peer is to be told so, and [`Connection::end_output`] follows.
     pub(crate) fn write(
         &mut self,
         replies: &[u8],
@@ -185,7 +205,7 @@ impl Connection {
         may_write_much: bool,
         metrics: &Metrics,
         now: Instant,
-        purse: &mut Purse,
+        shard_budget: &mut ShardBudget,
     ) -> Option<Next> {
         let size = self.output.waiting() + replies.len();
         let is_postponed = self.readiness.is_writable && !may_write_much && size > SMALL_OUTPUT_SIZE_MAX;
@@ -203,11 +223,11 @@ impl Connection {
                 Err(_) => self.life = Life::Closed,
             }
         }
-        self.settle(purse);
+        self.record_memory(shard_budget);
         if std::mem::take(&mut self.is_request_done) {
-            self.resign(purse);
+            self.yield_priority(shard_budget);
         }
-        self.look_for_room(purse);
+        self.look_for_room(shard_budget);
         if self.intake.waits_for_client && self.has_room() {
             self.intake.read_at = now;
         }
@@ -215,9 +235,9 @@ impl Connection {
         self.next(is_postponed, now)
     }
 
-    /// Returns what is next after a write, as [`Connection::write`] does.
+    /// Returns the next step after a write, as [`Connection::write`] does.
     fn next(&mut self, is_postponed: bool, now: Instant) -> Option<Next> {
-        let is_answered = self.chunk.is_finished() && (self.intake.is_exhausted || !self.life.takes_requests());
+        let is_answered = self.parsed.is_finished() && (self.intake.is_exhausted || !self.life.takes_requests());
         Some(match self.life {
             // Forwarded batches that are in flight find no connection when they come back.
             Life::Closed => Next::Close,
@@ -226,14 +246,15 @@ impl Connection {
             Life::Draining(_) => Next::Drain,
             Life::Finishing | Life::Closing { .. } if is_answered && self.output.waiting() > 0 => Next::Wait,
             Life::Finishing | Life::Closing { .. } if is_answered => return None,
-            _ if self.round.waits_for_parcels() => Next::Wait,
+            _ if self.queue.waits_for_forwarded() => Next::Wait,
             _ if self.is_starved() => Next::Starve,
-            _ if self.chunk.is_finished() && self.intake.is_exhausted && !self.readiness.is_readable => Next::Wait,
+            _ if self.parsed.is_finished() && self.intake.is_exhausted && !self.readiness.is_readable => Next::Wait,
             _ => Next::Work,
         })
     }
 
-    /// Ends a connection that has sent everything, and whose peer was told so. `is_over` says that nothing more arrives.
+    /// Ends a connection that has sent everything, and whose peer was told so. `is_over` says that nothing more
+    /// arrives.
     pub(crate) fn end_output(&mut self, source: impl Read, is_over: bool, now: Instant) -> Next {
         let mut drain = Drain::new(now);
         let is_over = is_over || drain.discard(source);
@@ -241,7 +262,7 @@ impl Connection {
         if let Life::Draining(_) = self.life { Next::Drain } else { Next::Close }
     }
 
-    /// Bytes of the output that wait for the transport.
+    /// Returns the bytes of the output that wait for the transport.
     pub(crate) fn output_size(&self) -> usize {
         self.output.waiting()
     }

@@ -11,12 +11,12 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// The token as one word, for epoll.
+    /// Returns the token as one word, for epoll.
     pub(crate) fn to_u64(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The token in a word.
+    /// Returns the token in a word.
     pub(crate) fn from_u64(word: u64) -> Token {
         Token { index: word as u32, generation: (word >> 32) as u32 }
     }
@@ -25,12 +25,12 @@ impl Token {
 /// The connections of a shard.
 #[derive(Default)]
 pub(crate) struct Connections {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     generation: u32,
     endpoint: Option<Box<Endpoint>>,
 }
@@ -39,37 +39,37 @@ impl Connections {
     /// Adds a connection.
     pub(crate) fn insert(&mut self, endpoint: Box<Endpoint>) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            u32::try_from(self.places.len() - 1).expect("file descriptors are fewer")
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("file descriptors are fewer")
         });
-        let place = &mut self.places[index as usize];
-        place.endpoint = Some(endpoint);
-        Token { index, generation: place.generation }
+        let slot = &mut self.slots[index as usize];
+        slot.endpoint = Some(endpoint);
+        Token { index, generation: slot.generation }
     }
 
     /// Takes a connection out.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Endpoint>> {
-        let place = self.places.get_mut(token.index as usize)?;
-        if place.generation != token.generation {
+        let slot = self.slots.get_mut(token.index as usize)?;
+        if slot.generation != token.generation {
             return None;
         }
-        let endpoint = place.endpoint.take()?;
-        // The largest generations are left to the tokens of what is no connection.
-        place.generation = (place.generation + 1) % (u32::MAX / 2);
+        let endpoint = slot.endpoint.take()?;
+        // The largest generations are left to other words in epoll.
+        slot.generation = (slot.generation + 1) % (u32::MAX / 2);
         self.free.push(token.index);
         Some(endpoint)
     }
 
-    /// The connection, if it still exists.
+    /// Returns the connection, if it still exists.
     pub(crate) fn get(&self, token: Token) -> Option<&Endpoint> {
-        let place = self.places.get(token.index as usize)?;
-        if place.generation == token.generation { place.endpoint.as_deref() } else { None }
+        let slot = self.slots.get(token.index as usize)?;
+        if slot.generation == token.generation { slot.endpoint.as_deref() } else { None }
     }
 
-    /// The connection, if it still exists.
+    /// Returns the connection, if it still exists.
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Endpoint> {
-        let place = self.places.get_mut(token.index as usize)?;
-        if place.generation == token.generation { place.endpoint.as_deref_mut() } else { None }
+        let slot = self.slots.get_mut(token.index as usize)?;
+        if slot.generation == token.generation { slot.endpoint.as_deref_mut() } else { None }
     }
 
     /// Returns the connection without its transport, if it still exists.
@@ -82,24 +82,24 @@ impl Connections {
         Some(&mut self.get_mut(token)?.connection)
     }
 
-    /// All connections with their tokens.
+    /// Returns all connections with their tokens.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut Endpoint)> {
-        (0_u32..).zip(&mut self.places).filter_map(|(index, place)| {
-            let token = Token { index, generation: place.generation };
-            Some((token, place.endpoint.as_deref_mut()?))
+        (0_u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
+            let token = Token { index, generation: slot.generation };
+            Some((token, slot.endpoint.as_deref_mut()?))
         })
     }
 
-    /// The tokens of all connections.
+    /// Returns the tokens of all connections.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
-        self.places.iter().enumerate().filter(|(_, place)| place.endpoint.is_some()).map(|(index, place)| Token {
+        self.slots.iter().enumerate().filter(|(_, slot)| slot.endpoint.is_some()).map(|(index, slot)| Token {
             index: u32::try_from(index).expect("indexes are made from 32 bits"),
-            generation: place.generation,
+            generation: slot.generation,
         })
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
+        self.free.len() == self.slots.len()
     }
 }

@@ -1,8 +1,9 @@
 //! The cores that shards are pinned to, if the settings ask for it.
 //!
-//! A thread that is pinned to a core waits for every other thread that is pinned to the same one, however many cores are
-//! idle. So the shards take those cores of the process's affinity (all cores, or what `taskset` or a cpuset leaves) to
-//! which the fewest other threads are pinned. Threads that may run elsewhere do not count: the scheduler moves them.
+//! A thread that is pinned to a core waits for every other thread that is pinned to the same one, however many cores
+//! are idle. So the shards take those cores of the process's affinity (all cores, or those that `taskset` or a cpuset
+//! leaves) to which the fewest other threads are pinned. Threads that may run elsewhere do not count: the scheduler
+//! moves them.
 
 use std::fs::{read_dir, read_to_string};
 use std::io;
@@ -17,7 +18,7 @@ pub(crate) struct Core {
     pinned_count: usize,
 }
 
-/// The cores that the process may use, and how many threads of the machine are pinned to each.
+/// Returns the cores that the process may use, with the number of threads of the machine that are pinned to each.
 pub(crate) fn allowed() -> io::Result<Vec<Core>> {
     let allowed = sched_getaffinity(None)?;
     let mut cores: Vec<Core> = (0..CpuSet::MAX_CPU)
@@ -35,7 +36,7 @@ pub(crate) fn allowed() -> io::Result<Vec<Core>> {
     Ok(cores)
 }
 
-/// The paths of the numbered entries of a directory of `/proc`.
+/// Returns the paths of the numbered entries of a directory of `/proc`.
 fn entries(directory: &str) -> impl Iterator<Item = String> + use<> {
     let names =
         read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -43,7 +44,7 @@ fn entries(directory: &str) -> impl Iterator<Item = String> + use<> {
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).map(move |name| format!("{directory}/{name}"))
 }
 
-/// The only core that a thread may run on, by its `/proc/PID/task/TID/status`.
+/// Returns the only core that a thread may run on, by its `/proc/PID/task/TID/status`.
 fn pinned_to(status: &str) -> Option<usize> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
     // Threads of the kernel have no memory of their own; every core has its share of them.

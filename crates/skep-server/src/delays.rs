@@ -1,10 +1,10 @@
-//! How long operations were in a shard, counted so that anybody can look at any time.
+//! The delays of operations in a shard, counted so that every thread can read them at any time.
 //!
 //! ```text
 //!   bucket 4·k + j holds delays from 2ᵏ · (4 + j) / 4 nanoseconds on, up to the next bucket
 //! ```
 //!
-//! A quarter of an octave is fine enough for a tail: what is read off is at most a fifth too large, never too small.
+//! A quarter of an octave is fine enough for a tail: a quantile is at most a fifth too large, never too small.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// `count` operations had this delay; only for the thread that owns the histogram.
+    /// Records `count` operations with this delay; only for the thread that owns the histogram.
     pub(crate) fn add(&self, delay: Duration, count: u64) {
         self.buckets[bucket_of(delay)].add(count);
     }
 
-    /// Adds what was counted to `sum`.
+    /// Adds the counts to `sum`.
     pub(crate) fn add_to(&self, sum: &mut DelayCounts) {
         for (sum, bucket) in sum.0.iter_mut().zip(&self.buckets) {
             *sum += bucket.get();
@@ -41,7 +41,7 @@ impl Delays {
     }
 }
 
-/// What histograms had counted at a moment.
+/// The counts of histograms at a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct DelayCounts([u64; BUCKET_COUNT]);
 
@@ -52,7 +52,7 @@ impl Default for DelayCounts {
 }
 
 impl DelayCounts {
-    /// No more than this share of the operations took longer; zero if there were none.
+    /// Returns a delay that no more than this share of the operations exceeded; zero if there were none.
     pub(crate) fn quantile(&self, quantile: f64) -> Duration {
         let total: u64 = self.0.iter().sum();
         let wanted = (total as f64 * quantile).ceil() as u64;
@@ -64,7 +64,7 @@ impl DelayCounts {
         found.map_or(Duration::ZERO, upper_end)
     }
 
-    /// The buckets that are not empty: the delays in them are no longer than this, and so many.
+    /// Returns the buckets that are not empty, each with its longest delay and its count.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         self.0.iter().enumerate().filter(|(_, count)| **count > 0).map(|(index, count)| (upper_end(index), *count))
     }
@@ -77,7 +77,7 @@ fn bucket_of(delay: Duration) -> usize {
     (octave * STEPS + step).min(BUCKET_COUNT - 1)
 }
 
-/// Where the next bucket begins.
+/// Returns the start of the next bucket.
 fn upper_end(index: usize) -> Duration {
     let (octave, step) = ((index + 1) / STEPS, (index + 1) % STEPS);
     Duration::from_nanos((1 << octave) * (STEPS + step) as u64 / STEPS as u64)

@@ -4,13 +4,13 @@
 //!   transport ── read ──▶ connection ── write ──▶ transport
 //! ```
 //!
-//! The input buffer is lent to the transport, and replies are written from the buffer in which they were encoded, so no byte
-//! is copied between the two.
+//! The input buffer is lent to the transport, and replies are written from the buffer in which they were encoded, so no
+//! byte is copied between the two.
 
 use std::time::Instant;
 
 use crate::connection::{Connection, Next};
-use crate::ledger::Purse;
+use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::transport::Transport;
 
@@ -33,39 +33,44 @@ impl Endpoint {
     }
 
     /// Reads if the connection wants more: see [`Connection::read`].
-    pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant, purse: &mut Purse) {
-        self.connection.read(&self.transport, metrics, share, now, purse);
+    pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant, shard_budget: &mut ShardBudget) {
+        self.connection.read(&self.transport, metrics, share, now, shard_budget);
     }
 
     /// Reads a last time: see [`Connection::end_input`].
-    pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) {
-        self.connection.end_input(&self.transport, metrics, now, purse);
+    pub(crate) fn end_input(&mut self, metrics: &Metrics, now: Instant, shard_budget: &mut ShardBudget) {
+        self.connection.end_input(&self.transport, metrics, now, shard_budget);
     }
 
-    /// Writes the output and then the replies that were just encoded: see [`Connection::write`]. If that was all, tells the
-    /// peer so. Returns what is next.
+    /// Writes the output and then the replies that were just encoded: see [`Connection::write`]. If that was all, tells
+    /// the peer so. Returns the next step.
     pub(crate) fn write(
         &mut self,
         replies: &[u8],
         may_write_much: bool,
         metrics: &Metrics,
         now: Instant,
-        purse: &mut Purse,
+        shard_budget: &mut ShardBudget,
     ) -> Next {
-        let next = self.connection.write(replies, &self.transport, may_write_much, metrics, now, purse);
+        let next = self.connection.write(replies, &self.transport, may_write_much, metrics, now, shard_budget);
         next.unwrap_or_else(|| {
             let is_over = self.transport.finish().is_err();
             self.connection.end_output(&self.transport, is_over, now)
         })
     }
 
-    /// Writes the rest of the output. Returns what is next.
-    pub(crate) fn flush(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) -> Next {
-        self.write(&[], true, metrics, now, purse)
+    /// Writes the rest of the output. Returns the next step.
+    pub(crate) fn flush(&mut self, metrics: &Metrics, now: Instant, shard_budget: &mut ShardBudget) -> Next {
+        self.write(&[], true, metrics, now, shard_budget)
     }
 
     /// Closes a connection that holds memory without progress. Its client is told why if it has read all replies.
-    pub(crate) fn close_stalled(&mut self, metrics: &Metrics, now: Instant, purse: &mut Purse) -> Next {
-        if self.connection.end_stalled(metrics) { self.flush(metrics, now, purse) } else { Next::Close }
+    pub(crate) fn close_unresponsive(
+        &mut self,
+        metrics: &Metrics,
+        now: Instant,
+        shard_budget: &mut ShardBudget,
+    ) -> Next {
+        if self.connection.end_unresponsive(metrics) { self.flush(metrics, now, shard_budget) } else { Next::Close }
     }
 }

@@ -1,24 +1,24 @@
-//! The rings between shards: how a request reaches the shard that owns its key, and how the answer comes back.
+//! The rings between shards: the path of an operation to the shard that owns its key, and of its reply back.
 //!
-//! Between two shards there are two bounded rings in each direction, one for requests and one for answers, each
-//! with one producer and one consumer:
+//! Between two shards there are two bounded rings in each direction, one for requests and one for replies. Each has one
+//! producer and one consumer:
 //!
 //! ```text
-//!             requests ──▶ FORWARDED_BATCHES_MAX places
-//!   shard A                                      shard B          and the same from B to A
-//!             ◀── answers  FORWARDED_BATCHES_MAX places
+//!             requests ──▶ FORWARDED_BATCHES_MAX slots
+//!   shard A                                             shard B          and the same from B to A
+//!             ◀── replies  FORWARDED_BATCHES_MAX slots
 //! ```
 //!
-//! A shard that has no memory for what a parcel asks for does not keep it: that would close the path to others. It is
-//! returned with a [`Shortage`], and the requests are sent again later. Parcels of connections whose last ones were
-//! returned have at most half of the places.
+//! A [`ForwardedBatch`] has the operations of one connection for one owner, and room for their replies. It makes a
+//! round trip and is returned to a pool, so its memory is used again.
 //!
-//! What travels is a [`Parcel`]: the requests of one round of one connection for one owner, and room for their
-//! answers. It comes back as a whole, so its memory serves again.
+//! A shard that has no memory for a forwarded batch does not keep it: that would close the path to others. It returns
+//! the batch with a [`Shortage`], and the requests are sent again later. Batches of connections whose last ones were
+//! returned have at most half of the slots.
 //!
-//! Invariant: A has at most FORWARDED_BATCHES_MAX parcels at B. So neither ring is ever full when something is put into it:
-//! the place of the answer is reserved before the request leaves. A shard without a free place keeps the request,
-//! reads no more from that connection, and goes on with everything else; nobody ever waits for a ring.
+//! Invariant: A has at most FORWARDED_BATCHES_MAX batches at B. So no ring is ever full when a batch is put into it:
+//! the slot of the replies is reserved before the requests leave. A shard without a free slot keeps the requests, reads
+//! no more from that connection, and continues with everything else. It never waits for a ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::batch::{Answers, RequestBatch};
+use crate::batch::{ReplyBatch, RequestBatch};
 use crate::connections::Token;
 use crate::limits::{FORWARDED_BATCHES_MAX, FORWARDED_POOL_MAX, FORWARDED_RETRIES_MAX};
 use crate::settings::StartError;
 use crate::start::Steps;
 
-/// Why nothing of a parcel was answered.
+/// The reason why nothing of a forwarded batch was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// The store has no memory at the moment, or others have used up what it may copy for one batch.
+    /// The store has no memory at the moment, or others have used up the bytes that it may copy for one batch.
     Store,
     /// There is no memory for the replies.
     Replies,
@@ -44,27 +44,27 @@ pub(crate) enum Shortage {
     ManyReplies,
 }
 
-/// Requests on their way to the shard that owns their keys, or their answers on the way back.
+/// Operations for the shard that owns their keys, and their replies on the way back.
 #[derive(Debug, Default)]
-pub(crate) struct Parcel {
-    /// The connection that waits for the answers, at the shard that sent the parcel.
+pub(crate) struct ForwardedBatch {
+    /// The connection that waits for the replies, at the shard that sent the batch.
     pub(crate) connection: Token,
-    /// What is asked.
+    /// The requests.
     pub(crate) requests: RequestBatch,
-    /// What was answered.
-    pub(crate) answers: Answers,
+    /// Their replies, after the return.
+    pub(crate) replies: ReplyBatch,
     /// Bytes for which it was counted among the memory of connections.
     pub(crate) counted: usize,
-    /// Why nothing was answered, if nothing was.
+    /// The reason why nothing was executed, if nothing was.
     pub(crate) shortage: Option<Shortage>,
-    /// Whether the connection's last parcels were returned.
+    /// The connection's last forwarded batches were returned.
     is_retry: bool,
 }
 
-impl Parcel {
-    /// Bytes of memory held.
+impl ForwardedBatch {
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.requests.capacity() + self.answers.capacity()
+        self.requests.capacity() + self.replies.capacity()
     }
 }
 
@@ -81,7 +81,8 @@ impl Waker {
         Ok(Waker { event, asleep: AtomicBool::new(false) })
     }
 
-    /// Says that the shard is about to sleep. What it must not miss it has to look for once more after this.
+    /// Records that the shard is about to sleep. After this call it looks once more for everything that it must not
+    /// miss.
     pub(crate) fn will_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         // Either the other side's fence comes later, and it sees `asleep`, or earlier, and the last look sees what
@@ -94,7 +95,7 @@ impl Waker {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes the shard if it sleeps. Comes after what it shall find.
+    /// Wakes the shard if it sleeps. The caller has sent the batch that it shall find before.
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
@@ -113,64 +114,64 @@ impl AsFd for Waker {
 /// One shard's end of the rings to and from another.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    requests_out: SyncSender<Parcel>,
-    answers_in: Receiver<Parcel>,
-    requests_in: Receiver<Parcel>,
-    answers_out: SyncSender<Parcel>,
-    /// Parcels that may still be sent.
-    places: usize,
+    requests_out: SyncSender<ForwardedBatch>,
+    replies_in: Receiver<ForwardedBatch>,
+    requests_in: Receiver<ForwardedBatch>,
+    replies_out: SyncSender<ForwardedBatch>,
+    /// Forwarded batches that may still be sent.
+    slots: usize,
     /// Those of them that were sent again.
     retries: usize,
-    /// Parcels that came back.
-    spare: Vec<Parcel>,
+    /// Forwarded batches that came back.
+    pool: Vec<ForwardedBatch>,
     waker: Arc<Waker>,
 }
 
 impl Peer {
-    /// An empty parcel, if there is a place for it and for its answers. `is_retry` says that the last parcels of its
-    /// connection were returned.
-    pub(crate) fn parcel(&mut self, is_retry: bool) -> Option<Parcel> {
-        let has_place = self.places > 0 && !(is_retry && self.retries >= FORWARDED_RETRIES_MAX);
-        has_place.then(|| Parcel { is_retry, ..self.spare.pop().unwrap_or_default() })
+    /// Returns an empty forwarded batch, if there is a slot for it and for its replies. `is_retry` says that the last
+    /// batches of its connection were returned.
+    pub(crate) fn forwarded_batch(&mut self, is_retry: bool) -> Option<ForwardedBatch> {
+        let has_slot = self.slots > 0 && !(is_retry && self.retries >= FORWARDED_RETRIES_MAX);
+        has_slot.then(|| ForwardedBatch { is_retry, ..self.pool.pop().unwrap_or_default() })
     }
 
-    /// Sends requests. The parcel is one that [`Peer::parcel`] gave, the last one that it gave.
-    pub(crate) fn send_requests(&mut self, parcel: Parcel) {
-        self.places -= 1;
-        self.retries += usize::from(parcel.is_retry);
-        // A peer that is gone will not answer: the server ends, and so does this shard after its turn. A connection
+    /// Sends the batch that [`Peer::forwarded_batch`] returned last.
+    pub(crate) fn send_requests(&mut self, forwarded: ForwardedBatch) {
+        self.slots -= 1;
+        self.retries += usize::from(forwarded.is_retry);
+        // A peer that is gone will not reply: the server ends, and so does this shard after its turn. A connection
         // that was handed over late can bring requests so far.
-        let sent = self.requests_out.try_send(parcel);
-        debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "a place is reserved");
+        let sent = self.requests_out.try_send(forwarded);
+        debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "a slot is reserved");
         self.waker.wake();
     }
 
-    /// Takes answers that came back. The caller returns the parcel by [`Peer::put_back`].
-    pub(crate) fn receive_answers(&mut self) -> Option<Parcel> {
-        self.answers_in.try_recv().ok()
+    /// Takes replies that came back. The caller then calls [`Peer::return_to_pool`].
+    pub(crate) fn receive_replies(&mut self) -> Option<ForwardedBatch> {
+        self.replies_in.try_recv().ok()
     }
 
-    /// Returns a parcel whose answers have been taken out.
-    pub(crate) fn put_back(&mut self, mut parcel: Parcel) {
-        parcel.requests.clear();
-        parcel.answers.clear();
-        parcel.shortage = None;
-        self.places += 1;
-        self.retries -= usize::from(parcel.is_retry);
-        if self.spare.len() < FORWARDED_POOL_MAX {
-            self.spare.push(parcel);
+    /// Returns a forwarded batch whose replies were taken to the pool.
+    pub(crate) fn return_to_pool(&mut self, mut forwarded: ForwardedBatch) {
+        forwarded.requests.clear();
+        forwarded.replies.clear();
+        forwarded.shortage = None;
+        self.slots += 1;
+        self.retries -= usize::from(forwarded.is_retry);
+        if self.pool.len() < FORWARDED_POOL_MAX {
+            self.pool.push(forwarded);
         }
     }
 
-    /// Takes requests of the peer. The caller answers every parcel by [`Peer::send_answers`].
-    pub(crate) fn receive_requests(&mut self) -> Option<Parcel> {
+    /// Takes requests of the peer. The caller replies to every batch by [`Peer::send_replies`].
+    pub(crate) fn receive_requests(&mut self) -> Option<ForwardedBatch> {
         self.requests_in.try_recv().ok()
     }
 
-    /// Sends a parcel back.
-    pub(crate) fn send_answers(&mut self, parcel: Parcel) {
-        // A peer that is gone needs no answers: shards end together, after the last answer was taken.
-        let _ = self.answers_out.try_send(parcel);
+    /// Sends a forwarded batch back.
+    pub(crate) fn send_replies(&mut self, forwarded: ForwardedBatch) {
+        // A peer that is gone needs no replies: shards end together, after the last reply was taken.
+        let _ = self.replies_out.try_send(forwarded);
         self.waker.wake();
     }
 }
@@ -178,7 +179,7 @@ impl Peer {
 /// A shard's waker and its ends of the rings, by shard, `None` for itself.
 pub(crate) type Ends = (Arc<Waker>, Vec<Option<Peer>>);
 
-/// Makes the rings, and what each shard has of them.
+/// Makes the rings. Returns the ends that each shard has.
 pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Vec<Ends>, StartError> {
     let mut wakers = Vec::with_capacity(shard_count);
     for shard in 0..shard_count {
@@ -189,27 +190,27 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
     for one in 0..shard_count {
         for other in 0..one {
             let (requests_to_other, requests_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
-            let (answers_to_one, answers_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
+            let (replies_to_one, replies_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
             let (requests_to_one, requests_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
-            let (answers_to_other, answers_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
+            let (replies_to_other, replies_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
             shards[one].1[other] = Some(Peer {
                 requests_out: requests_to_other,
-                answers_in: answers_from_other,
+                replies_in: replies_from_other,
                 requests_in: requests_from_other,
-                answers_out: answers_to_other,
-                places: FORWARDED_BATCHES_MAX,
+                replies_out: replies_to_other,
+                slots: FORWARDED_BATCHES_MAX,
                 retries: 0,
-                spare: Vec::new(),
+                pool: Vec::new(),
                 waker: wakers[other].clone(),
             });
             shards[other].1[one] = Some(Peer {
                 requests_out: requests_to_one,
-                answers_in: answers_from_one,
+                replies_in: replies_from_one,
                 requests_in: requests_from_one,
-                answers_out: answers_to_one,
-                places: FORWARDED_BATCHES_MAX,
+                replies_out: replies_to_one,
+                slots: FORWARDED_BATCHES_MAX,
                 retries: 0,
-                spare: Vec::new(),
+                pool: Vec::new(),
                 waker: wakers[one].clone(),
             });
         }
@@ -231,37 +232,37 @@ mod tests {
         let mut first = shards.swap_remove(0).1.swap_remove(1).unwrap();
         drop(shards);
         for _ in 0..FORWARDED_BATCHES_MAX {
-            let parcel = first.parcel(false).expect("a place");
-            first.send_requests(parcel);
+            let forwarded = first.forwarded_batch(false).expect("a slot");
+            first.send_requests(forwarded);
         }
-        assert!(first.receive_answers().is_none());
+        assert!(first.receive_replies().is_none());
     }
 
     #[test]
-    fn a_place_is_reserved_for_every_answer() {
+    fn a_slot_is_reserved_for_every_reply() {
         let mut shards = connect_shards(2, &mut Steps::default()).unwrap();
         let mut second = shards.pop().unwrap().1.swap_remove(0).unwrap();
         let mut first = shards.pop().unwrap().1.swap_remove(1).unwrap();
-        for round in 0..3 {
+        for generation in 0..3 {
             for index in 0..FORWARDED_BATCHES_MAX {
-                let mut parcel = first.parcel(false).expect("a place");
-                parcel.connection = Token { index: index as u32, generation: round };
-                parcel.requests.push(&Request { key: b"k", operation: Operation::Get });
-                first.send_requests(parcel);
+                let mut forwarded = first.forwarded_batch(false).expect("a slot");
+                forwarded.connection = Token { index: index as u32, generation };
+                forwarded.requests.push(&Request { key: b"k", operation: Operation::Get });
+                first.send_requests(forwarded);
             }
-            assert!(first.parcel(false).is_none());
-            while let Some(mut parcel) = second.receive_requests() {
-                assert_eq!(parcel.requests.len(), 1);
-                parcel.answers.push(Reply::NotFound);
-                second.send_answers(parcel);
+            assert!(first.forwarded_batch(false).is_none());
+            while let Some(mut forwarded) = second.receive_requests() {
+                assert_eq!(forwarded.requests.len(), 1);
+                forwarded.replies.push(Reply::NotFound);
+                second.send_replies(forwarded);
             }
             for index in 0..FORWARDED_BATCHES_MAX {
-                let parcel = first.receive_answers().expect("an answer");
-                assert_eq!(parcel.connection, Token { index: index as u32, generation: round });
-                assert_eq!(parcel.answers.iter().count(), 1);
-                first.put_back(parcel);
+                let forwarded = first.receive_replies().expect("a reply");
+                assert_eq!(forwarded.connection, Token { index: index as u32, generation });
+                assert_eq!(forwarded.replies.iter().count(), 1);
+                first.return_to_pool(forwarded);
             }
-            assert!(first.receive_answers().is_none());
+            assert!(first.receive_replies().is_none());
         }
     }
 }

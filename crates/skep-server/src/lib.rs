@@ -6,31 +6,31 @@
 //!   RESP port ───┘                     └─ …
 //! ```
 //!
-//! A connection belongs to one shard. What it asks about keys of that shard is done there; the rest travels to the
-//! owner by a bounded ring and back. Nothing else is shared while requests are served.
+//! A connection belongs to one shard. That shard executes operations on its own keys, and forwards the others to their
+//! owners by bounded rings. Nothing else is shared while requests are served.
 //!
-//! What it promises: operations of one connection on one key are carried out in order, and replies leave in the
+//! Promises: operations of one connection on one key are executed in order, and replies leave in the
 //! order of the requests; operations on one key are linearizable. A batch, `MSET` and `DEL` of several keys are not
 //! transactions.
 
 mod batch;
 mod buffer;
-mod chunk;
 mod connection;
 mod connections;
 mod cores;
 mod delays;
 mod endpoint;
 mod exchange;
-mod ledger;
 mod limits;
 mod listen;
 mod memory_available;
+mod memory_budget;
 mod metrics;
-mod native_chunk;
-mod resp_chunk;
+mod native_batch;
+mod parsed_batch;
+mod reply_queue;
+mod resp_batch;
 mod resp_command;
-mod round;
 mod settings;
 mod shard;
 mod shared;
@@ -72,13 +72,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served. If it is refused
-    /// anything, it leaves nothing behind.
+    /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served. If it is
+    /// refused anything, it takes nothing.
     pub fn start(settings: &ServerSettings) -> Result<Server, StartError> {
         Self::start_in_steps(settings, Steps::default())
     }
 
-    /// Starts in two parts: all that the system may refuse, threads included, and then what cannot fail.
+    /// Starts in two parts: first the steps that the system may refuse, threads included, then those that cannot fail.
     fn start_in_steps(settings: &ServerSettings, mut steps: Steps) -> Result<Server, StartError> {
         settings.check()?;
         let mut settings = settings.clone();
@@ -97,7 +97,7 @@ impl Server {
         };
         let rings = connect_shards(processors.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
-        let (handovers, adopted): (Vec<_>, Vec<_>) = wakers
+        let (handovers, handed_over): (Vec<_>, Vec<_>) = wakers
             .iter()
             .map(|waker| {
                 let (sender, receiver) = channel();
@@ -107,10 +107,10 @@ impl Server {
         let shared = Arc::new(Shared::new(settings, ordered, random_number(), random_number()));
         let mut listeners = Some(listeners);
         let mut threads = Threads::default();
-        // All shards, and this thread, go on when the memory of all is prepared.
+        // All shards, and this thread, continue when the memory of all is prepared.
         let prepared = Arc::new(Barrier::new(processors.len() + 1));
-        for (index, ((mut processor, (waker, peers)), adopted)) in
-            (0_u16..).zip(processors.into_iter().zip(rings).zip(adopted))
+        for (index, ((mut processor, (waker, peers)), handed_over)) in
+            (0_u16..).zip(processors.into_iter().zip(rings).zip(handed_over))
         {
             let daemon = processor.merge_daemon();
             let name = format!("skep-merge-{index}");
@@ -125,7 +125,7 @@ impl Server {
                 listeners: listeners.take(),
                 waker,
                 peers,
-                adopted,
+                handed_over,
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
@@ -152,18 +152,18 @@ impl Server {
         Ok(Server { shared, wakers, _threads: threads })
     }
 
-    /// Where native clients connect.
+    /// Returns the address of the native port.
     pub fn native_address(&self) -> SocketAddr {
         self.shared.settings.native
     }
 
-    /// Where RESP clients connect, if they may.
+    /// Returns the address of the RESP port, if there is one.
     pub fn resp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.resp
     }
 
-    /// Accepts and reads no more, answers what has arrived, sends the replies, and ends. Peers that do not take
-    /// their replies are waited for two seconds.
+    /// Accepts and reads no more, executes the requests that have arrived, sends the replies, and ends. Peers that do
+    /// not take their replies are waited for two seconds.
     pub fn stop(self) {
         drop(self);
     }
@@ -178,7 +178,7 @@ impl Drop for Server {
     }
 }
 
-/// A core for each shard, if they are to be pinned.
+/// Returns a core for each shard, if they are to be pinned.
 fn cores_for_shards(settings: &ServerSettings, steps: &mut Steps) -> Result<Option<Vec<usize>>, StartError> {
     if !settings.pin_threads {
         return Ok(None);
@@ -199,7 +199,7 @@ fn prefault(index: u16, processor: &Processor, shared: &Shared) {
     }
 }
 
-/// A number that nobody can guess: the hash of nothing under keys from the system's random source.
+/// Returns a number that cannot be guessed: the hash of nothing under keys from the system's random source.
 fn random_number() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -1,7 +1,8 @@
 //! All limits of the server: bytes, counts and times, each with its unit and the reason for its value.
 //!
-//! Limits that depend on each other are compared at the end of the file, when the crate is compiled. What the user chooses
-//! is in [`crate::ServerSettings`]; the limits of keys, values and frames belong to `skep-core` and `skep-wire`.
+//! Limits that depend on each other are compared at the end of the file, when the crate is compiled. What the user
+//! chooses is in [`crate::ServerSettings`]; the limits of keys, values and frames belong to `skep-core` and
+//! `skep-wire`.
 
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ pub(crate) const ORDERED_SHARDS_MAX: u16 = SESSION_COUNT_MAX as u16 - 1;
 pub(crate) const DELAY_BOUND_MIN: Duration = Duration::from_millis(1);
 /// The longest bound of the delay: clients give up before.
 pub(crate) const DELAY_BOUND_MAX: Duration = Duration::from_secs(60);
-/// The shortest time that a lease is kept: a client needs some of it to ask for the next page.
+/// The shortest time of a lease: a client needs some of it to ask for the next page.
 pub(crate) const LEASE_TIME_MIN: Duration = Duration::from_millis(1);
-/// The longest time that a lease is kept: it keeps all that was replaced since.
+/// The longest time of a lease: it pins all that was replaced since.
 pub(crate) const LEASE_TIME_MAX: Duration = Duration::from_secs(3600);
 /// File descriptors that are no connections: listeners, events and wakers of shards, files of the process.
 pub(crate) const OTHER_DESCRIPTORS: usize = 100;
@@ -32,8 +33,8 @@ pub(crate) const OTHER_DESCRIPTORS: usize = 100;
 pub(crate) const BACKLOG: i32 = 1024;
 /// Connections that are accepted in a turn: more would keep the connections of the shard waiting.
 pub(crate) const ACCEPTED_IN_TURN_MAX: usize = 64;
-/// The time for which a connection is silent before the kernel asks for its peer. A machine that was switched off does not
-/// close its connections.
+/// The time for which a connection is silent before the kernel asks for its peer. A machine that was switched off does
+/// not close its connections.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
 /// The time between two such questions.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
@@ -50,13 +51,13 @@ pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// Bytes that a turn reads and decodes, and that it submits, and that it writes. It takes about a millisecond.
 pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
-/// Operations of a connection in a batch while nearly no memory is free. The reply of one is not buffered after a deferred
-/// one.
+/// Operations of a connection in a batch while nearly no memory is free. The reply of one is not buffered after a
+/// deferred one.
 pub(crate) const OPERATIONS_WITHOUT_MEMORY_MAX: usize = 1;
 /// Postponed connections that are tried in a turn, and as many returned ones.
 pub(crate) const RESUMED_MAX: usize = 64;
-/// Postponed connections may have this part of a turn's operations besides. They and returned connections may use up this part
-/// of its bytes before those of the queue.
+/// Postponed connections may have this part of a turn's operations besides. They and returned connections may use up
+/// this part of its bytes before those of the queue.
 pub(crate) const RESUMED_PART: usize = 4;
 /// Stuck connections that are tried in a turn: as many as the smallest window has operations.
 pub(crate) const STUCK_MAX: usize = WINDOW_MIN;
@@ -92,7 +93,8 @@ pub(crate) const COST_COUNT: usize = 15;
 pub(crate) const READ_MIN: usize = 4 << 10;
 /// Most bytes that are read before the requests among them are executed, unless an incomplete request is longer.
 pub(crate) const READ_MAX: usize = 256 << 10;
-/// Bytes that an operation is assumed to have before the first one has arrived: few, or the first read would bring too many.
+/// Bytes that an operation is assumed to have before the first one has arrived: few, or the first read would bring too
+/// many.
 pub(crate) const FIRST_OPERATION_SIZE: usize = 8;
 /// Bytes of room that a read is given if the input may grow, and the least room without which the input is compacted.
 pub(crate) const INPUT_ROOM_MIN: usize = 16 << 10;
@@ -127,8 +129,8 @@ pub(crate) const OPERAND_WORK: usize = 16;
 
 // Submission and replies.
 
-/// Bytes of operations that a connection submits at a time, beside those of the last one. They may have more than has arrived:
-/// the copy flags let a frame name one value tens of thousands of times, and what is forwarded is copied.
+/// Bytes of operations that a connection submits at a time, beside those of the last one. They may have more than has
+/// arrived: the copy flags let a frame name one value tens of thousands of times, and what is forwarded is copied.
 pub(crate) const SUBMISSION_SIZE_MAX: usize = 1 << 20;
 /// Bytes of large values that the replies of a space to a batch may have, and one value more.
 pub(crate) const REPLY_BUDGET: usize = 1 << 20;
@@ -168,7 +170,8 @@ pub(crate) const COMMAND_NAMES_MAX: usize = 1000;
 
 /// Forwarded batches that one shard has at another.
 pub(crate) const FORWARDED_BATCHES_MAX: usize = 32;
-/// Those of them that are sent again after they were returned: the others are left to connections whose owner has memory.
+/// Those of them that are sent again after they were returned: the others are left to connections whose owner has
+/// memory.
 pub(crate) const FORWARDED_RETRIES_MAX: usize = FORWARDED_BATCHES_MAX / 2;
 /// Empty batches that a shard keeps for another one, with their memory.
 pub(crate) const FORWARDED_POOL_MAX: usize = 8;
@@ -177,7 +180,7 @@ pub(crate) const POOLED_SIZE_MAX: usize = 64 << 10;
 /// Requests, and as many replies, that an empty batch keeps the memory of.
 pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
 
-// Memory of connections: see [`crate::ledger`].
+// Memory of connections: see [`crate::memory_budget`].
 
 /// Bytes that each connection may always hold.
 pub(crate) const SHARE: usize = 8 << 10;
@@ -198,10 +201,12 @@ pub(crate) const BUDGET_MIN: usize = 8 << 20;
 pub(crate) const PIECE: usize = 64 << 10;
 /// Pieces that a shard keeps when nothing is lent; less where the budget is small for the number of shards.
 pub(crate) const PIECES_KEPT: usize = 4;
-/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. The reserve covers more.
+/// Bytes of large replies that a turn makes as a rule: a mebibyte and one value, or a page of a scan. The reserve
+/// covers more.
 pub(crate) const TURN_REPLIES_MAX: usize = 2 << 20;
-/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is free. A
-/// client that takes a reply of a mebibyte gets the next one before clients that take none have used up what it returned.
+/// While less than a quarter of the common part is free, the large replies of a turn may take this part of what is
+/// free. A client that takes a reply of a mebibyte gets the next one before clients that take none have used up what it
+/// returned.
 pub(crate) const ROOM_PART: usize = 2;
 /// While the reserve is in use, large replies may take this part of what is left of its first half.
 pub(crate) const RESERVE_PART: usize = 64;

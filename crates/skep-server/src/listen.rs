@@ -1,7 +1,7 @@
 //! Where connections come in. The first shard listens for all.
 //!
 //! A RESP connection goes to the shards in turn. A native one stays here until its hello has named a shard, and then
-//! moves there with whatever else has arrived.
+//! moves there with the bytes that have arrived since.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -16,9 +16,9 @@ use crate::start::Steps;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::tcp::Tcp;
 
-/// A door of the server.
+/// A front_end of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum FrontEnd {
     /// The native protocol.
     Native,
     /// RESP.
@@ -46,12 +46,14 @@ impl Listeners {
 
     /// Lets the poller report when connections arrive.
     pub(crate) fn register(&self, poller: &Poller) -> rustix::io::Result<()> {
-        self.doors().try_for_each(|(door, listener)| poller.add(listener, Source::Listener(door), EventFlags::IN))
+        self.front_ends()
+            .try_for_each(|(front_end, listener)| poller.add(listener, Source::Listener(front_end), EventFlags::IN))
     }
 
-    /// Accepts the connections that have arrived at a door. If the system refuses one, accepts none for a while from `now` on.
-    pub(crate) fn accept(&mut self, poller: &Poller, door: Door, now: Instant, mut f: impl FnMut(Tcp)) {
-        let Some((_, listener)) = self.doors().find(|(other, _)| *other == door) else { return };
+    /// Accepts the connections that have arrived at a front_end. If the system refuses one, accepts none for a while
+    /// from `now` on.
+    pub(crate) fn accept(&mut self, poller: &Poller, front_end: FrontEnd, now: Instant, mut f: impl FnMut(Tcp)) {
+        let Some((_, listener)) = self.front_ends().find(|(other, _)| *other == front_end) else { return };
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
         for _ in 0..ACCEPTED_IN_TURN_MAX {
             match listener.accept() {
@@ -68,7 +70,7 @@ impl Listeners {
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
                         tracing::warn!(%error, "cannot accept connections");
-                        self.doors().for_each(|(_, listener)| poller.remove(listener));
+                        self.front_ends().for_each(|(_, listener)| poller.remove(listener));
                         self.paused_until = Some(now + ACCEPT_PAUSE);
                     }
                     return;
@@ -77,7 +79,7 @@ impl Listeners {
         }
     }
 
-    /// Whether nothing is accepted for a while.
+    /// Returns true if nothing is accepted for a while.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused_until.is_some()
     }
@@ -91,15 +93,15 @@ impl Listeners {
         Ok(())
     }
 
-    fn doors(&self) -> impl Iterator<Item = (Door, &TcpListener)> {
-        std::iter::once((Door::Native, &self.native)).chain(self.resp.as_ref().map(|resp| (Door::Resp, resp)))
+    fn front_ends(&self) -> impl Iterator<Item = (FrontEnd, &TcpListener)> {
+        std::iter::once((FrontEnd::Native, &self.native)).chain(self.resp.as_ref().map(|resp| (FrontEnd::Resp, resp)))
     }
 }
 
 /// Listens on an address, and sets it to the one that was bound.
-fn listen(door: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Result<TcpListener, StartError> {
+fn listen(front_end: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Result<TcpListener, StartError> {
     let wanted = *address;
-    let socket = steps.open(format!("a socket for the {door} port"), || {
+    let socket = steps.open(format!("a socket for the {front_end} port"), || {
         Socket::new(Domain::for_address(wanted), Type::STREAM, Some(Protocol::TCP))
     })?;
     let bind = || {
@@ -112,8 +114,8 @@ fn listen(door: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Re
         Ok::<_, std::io::Error>(listener)
     };
     steps.take(bind, |source| match source.kind() {
-        ErrorKind::AddrInUse => StartError::AddressInUse { door, address: wanted },
-        _ => StartError::Listen { door, address: wanted, source },
+        ErrorKind::AddrInUse => StartError::AddressInUse { front_end, address: wanted },
+        _ => StartError::Listen { front_end, address: wanted, source },
     })
 }
 
@@ -124,7 +126,7 @@ mod tests {
 
     use socket2::SockRef;
 
-    use super::{Door, Listeners};
+    use super::{FrontEnd, Listeners};
     use crate::start::Steps;
     use crate::transport::poller::Poller;
 
@@ -136,7 +138,7 @@ mod tests {
         let poller = Poller::new().unwrap();
         let mut accepted = Vec::new();
         while accepted.is_empty() {
-            listeners.accept(&poller, Door::Native, Instant::now(), |tcp| accepted.push(tcp));
+            listeners.accept(&poller, FrontEnd::Native, Instant::now(), |tcp| accepted.push(tcp));
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(SockRef::from(accepted[0].stream()).keepalive().unwrap());

@@ -1,12 +1,12 @@
-//! How much memory the server may take: what the machine has to spare and what its control groups allow.
+//! The memory that the server may take: as much as the machine can spare and its control groups allow.
 //!
 //! A control group (version 2 or 1) limits itself and all groups below it, so every group from ours up to the root
-//! is asked. File pages that nobody has used lately count as available, as they do in `MemAvailable`.
+//! is asked. File pages that no process has used lately count as available, as they do in `MemAvailable`.
 
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Bytes that a process could still take, or `None` where the system does not say. `root` is `/`.
+/// Returns the bytes that a process could still take, or `None` where the system does not say. `root` is `/`.
 pub(crate) fn memory_available(root: &Path) -> Option<u64> {
     let machine = read_to_string(root.join("proc/meminfo")).ok().and_then(|text| field(&text, "MemAvailable:"));
     let machine = machine.map(|kibibytes| kibibytes * 1024);
@@ -31,7 +31,7 @@ const VERSION_1: Files = Files {
     idle: "total_inactive_file",
 };
 
-/// What the groups of a line of `/proc/self/cgroup`, such as `0::/system.slice/skep.service`, leave.
+/// Returns the bytes that the groups of a line of `/proc/self/cgroup`, such as `0::/system.slice/skep.service`, leave.
 fn group_available(root: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
@@ -55,7 +55,7 @@ fn one_group(group: &Path, files: &Files) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(idle)))
 }
 
-/// The number behind a name at the beginning of a line.
+/// Returns the number behind a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()

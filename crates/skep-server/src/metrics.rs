@@ -1,4 +1,4 @@
-//! What each shard counts. Only the shard writes its counters, so they cost a plain store; whoever asks sums up.
+//! The counters of each shard. Only the shard writes them, so they cost a plain store; readers sum them up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use skep_store::processor::Statistics;
 
 use crate::delays::Delays;
-use crate::ledger::Purse;
+use crate::memory_budget::ShardBudget;
 use crate::resp_command::COMMAND_COUNT;
 use crate::window::Window;
 
@@ -25,13 +25,13 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The number.
+    /// Returns the number.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What one shard counts since its start.
+/// The counters of one shard since its start.
 ///
 /// Aligned so that no two shards write to one line, nor to the pair of lines that is fetched together.
 #[derive(Debug, Default)]
@@ -43,15 +43,15 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: Counter,
     /// Operations that arrived by the native protocol.
     pub(crate) operations_native: Counter,
-    /// Operations that its store carried out.
+    /// Operations that its store executed.
     pub(crate) operations: Counter,
-    /// Operations that the shards that own their keys carried out for it.
+    /// Operations that the shards that own their keys executed for it.
     pub(crate) operations_forwarded: Counter,
     /// Bytes that arrived.
     pub(crate) input_bytes: Counter,
     /// Bytes that left.
     pub(crate) output_bytes: Counter,
-    /// Commands answered with an error.
+    /// Commands whose reply was an error.
     pub(crate) error_replies: Counter,
     /// Connections closed because of bytes without meaning.
     pub(crate) protocol_errors: Counter,
@@ -72,7 +72,7 @@ pub(crate) struct Metrics {
     pub(crate) delay: Counter,
     pub(crate) delay_min: Counter,
     pub(crate) delay_max: Counter,
-    /// How often a connection waited for the next turn because a turn had enough to do.
+    /// Connections that waited for the next turn because a turn had enough to do, each time.
     pub(crate) held_back: Counter,
     /// Turns that had something to do, and the most that a connection waited until it was served.
     pub(crate) turns: Counter,
@@ -81,7 +81,7 @@ pub(crate) struct Metrics {
     pub(crate) connection_memory: Counter,
     /// Connections closed because they held memory without progress, or wanted more than one may.
     pub(crate) connections_closed_for_memory: Counter,
-    /// Operations answered `BUSY`.
+    /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.
     pub(crate) delays: Delays,
@@ -94,18 +94,18 @@ impl Metrics {
         self.commands[command].add(1);
     }
 
-    /// How often a RESP command was answered.
+    /// Returns how often the shard replied to a RESP command.
     pub(crate) fn command_count(&self, command: usize) -> u64 {
         self.commands[command].get()
     }
 
-    /// `count` operations were answered, with this delay.
-    pub(crate) fn answered(&self, count: u64, delay: Duration) {
+    /// Records `count` operations that got their replies after this delay.
+    pub(crate) fn replied(&self, count: u64, delay: Duration) {
         self.delays.add(delay, count);
         self.delay_max.set(self.delay_max.get().max(nanoseconds(delay)));
     }
 
-    /// Takes over where the window stands.
+    /// Publishes the state of the window.
     pub(crate) fn publish_window(&self, window: &Window) {
         self.window.set(window.limit() as u64);
         self.in_flight.set(window.in_flight() as u64);
@@ -113,12 +113,12 @@ impl Metrics {
         self.delay_min.set(nanoseconds(window.delay_min()));
     }
 
-    /// Takes over what connections hold.
-    pub(crate) fn publish_memory(&self, purse: &Purse) {
-        self.connection_memory.set(purse.used() as u64);
+    /// Publishes the memory that connections hold.
+    pub(crate) fn publish_memory(&self, shard_budget: &ShardBudget) {
+        self.connection_memory.set(shard_budget.used() as u64);
     }
 
-    /// Takes over what the store counts.
+    /// Publishes the statistics of the store.
     pub(crate) fn publish(&self, statistics: &Statistics) {
         self.pairs.set(statistics.pairs);
         self.pair_bytes.set(statistics.pair_bytes);

@@ -1,4 +1,4 @@
-//! What a server is started with, and why it may not start.
+//! The settings of a server, and the reasons why it may not start.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::limits::{
 };
 use crate::memory_available::memory_available;
 
-/// What a server is started with.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Where native clients connect. Port 0: any free port.
@@ -25,7 +25,8 @@ pub struct ServerSettings {
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
     pub ordered_memory: u64,
-    /// How long the state that a scan shows is kept when no page of it is asked for, between a millisecond and an hour.
+    /// The time for which the state of a scan is kept when no page of it is asked for, between a millisecond and an
+    /// hour.
     pub lease_time: Duration,
     /// Number of shards, at least 1. Each is a thread with a part of the keys and of the memory.
     pub shards: u16,
@@ -38,20 +39,21 @@ pub struct ServerSettings {
     /// Most connections at a time; fewer if the system grants fewer file descriptors. Each has a share of 8 KiB of the
     /// memory for connections, and all shares together are at most half of it.
     pub connections_max: usize,
-    /// Memory of all connections together, in bytes: what they have sent and is not worked on, what it was parsed into,
+    /// Memory of all connections together, in bytes: requests that are not executed, as bytes and as parsed batches,
     /// and the replies that their clients have not taken. One connection may hold up to half of it.
     pub connection_memory: u64,
-    /// Longest time from the read of a request to its reply, between a millisecond and a minute: what would take longer
-    /// while other connections wait is answered `BUSY`. Without it, nothing is refused.
+    /// Longest time from the read of a request to its reply, between a millisecond and a minute: a request that would
+    /// take longer while other connections wait is refused with `BUSY`. Without it, nothing is refused.
     pub delay_max: Option<Duration>,
-    /// Whether memory is touched at the start, and not when it is first used.
+    /// Touches the memory at the start, and not when it is first used.
     pub prefault: bool,
-    /// Whether each shard is pinned to a core of its own, of those that the process may use.
+    /// Pins each shard to a core of its own, of those that the process may use.
     pub pin_threads: bool,
 }
 
 impl Default for ServerSettings {
-    /// One shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, nothing refused, on the loopback ports 7379 and 6379.
+    /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, nothing
+    /// refused, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
@@ -72,7 +74,7 @@ impl Default for ServerSettings {
     }
 }
 
-/// Why a server did not start. Each says what to do.
+/// The reason why a server did not start. Each message says what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Too few or too many shards.
@@ -119,27 +121,27 @@ pub enum StartError {
         memory: u64,
         /// Bytes asked for, for the ordered space.
         ordered_memory: u64,
-        /// Bytes for connections: those asked for, and what the shards need to serve them.
+        /// Bytes for connections: those asked for, and those that the shards need to serve them.
         connection_memory: u64,
         /// Bytes that the machine and the control groups have to spare.
         available: u64,
     },
-    /// An address cannot be listened on because somebody else does.
-    #[error("{door} address {address} is in use: stop the program that listens there, or choose another port")]
+    /// Another program listens on an address.
+    #[error("{front_end} address {address} is in use: stop the program that listens there, or choose another port")]
     AddressInUse {
         /// Which of the two addresses.
-        door: &'static str,
+        front_end: &'static str,
         /// The address.
         address: SocketAddr,
     },
     /// An address cannot be listened on.
-    #[error("cannot listen on {door} address {address}: {source}: choose another address")]
+    #[error("cannot listen on {front_end} address {address}: {source}: choose another address")]
     Listen {
         /// Which of the two addresses.
-        door: &'static str,
+        front_end: &'static str,
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The reason that the system gives.
         source: std::io::Error,
     },
     /// Shards are to be pinned, and there are not enough cores for it.
@@ -162,12 +164,12 @@ pub enum StartError {
     /// The memory of the ordered store cannot be reserved.
     #[error("{}", with_advice(.0, "--ordered-memory", ""))]
     OrderedMemory(#[source] RegionError),
-    /// The system refuses a socket, or what a shard waits for events with.
+    /// The system refuses a socket or an event queue.
     #[error("the system refuses {what}: {source}: raise the limit of open files (ulimit -n), or choose fewer shards")]
     Descriptor {
-        /// What it is for.
+        /// Its purpose.
         what: String,
-        /// What the system says.
+        /// The reason that the system gives.
         source: std::io::Error,
     },
     /// The system refuses a thread.
@@ -178,7 +180,7 @@ pub enum StartError {
     Thread {
         /// The name of the thread.
         name: String,
-        /// What the system says.
+        /// The reason that the system gives.
         source: std::io::Error,
     },
 }
@@ -193,8 +195,8 @@ fn with_advice(error: &RegionError, option: &str, alternative: &str) -> String {
 }
 
 impl ServerSettings {
-    /// Returns the least memory for as many connections: twice their shares, in whole mebibytes, and so much that half of
-    /// it holds the largest value twice.
+    /// Returns the least memory for as many connections: twice their shares, in whole mebibytes, and so much that half
+    /// of it holds the largest value twice.
     pub fn connection_memory_min(connections_max: usize) -> u64 {
         (connections_max as u64)
             .saturating_mul(2 * SHARE as u64)
@@ -235,14 +237,14 @@ impl ServerSettings {
         }
     }
 
-    /// The settings of the ordered store, if there is to be one. `lease_seed` is secret.
+    /// Returns the settings of the ordered store, if there is to be one. `lease_seed` is secret.
     pub(crate) fn ordered(&self, lease_seed: u64) -> Option<OrderedSettings> {
         let lease_time = self.lease_time;
         let settings = OrderedSettings { lease_time, lease_seed, ..OrderedSettings::new(self.ordered_memory) };
         (self.ordered_memory > 0).then_some(settings)
     }
 
-    /// The settings of one shard's store. `seed` is secret.
+    /// Returns the settings of one shard's store. `seed` is secret.
     pub(crate) fn store(&self, seed: u64) -> Settings {
         let mut settings = Settings::for_kv_size(self.memory / u64::from(self.shards), self.kv_size, seed);
         if let Some(ratio) = self.hash_index_ratio {

@@ -1,19 +1,19 @@
 //! A shard: one thread, one part of the keys, one store, and the connections that were given to it.
 //!
-//! [`Shard::turn`] is the whole of its work, in the order in which things happen; `turn.rs` says how much of it. Nothing
-//! in it waits: a shard that finds nothing to do goes on looking for a short while, because a sleeper needs about 20 µs to
-//! wake up, and then sleeps in epoll until a socket or another shard wakes it. A shard all of whose work was deferred by a
-//! store sleeps too, but only for a moment: nothing wakes it when there is memory again.
+//! [`Shard::turn`] is the whole of its work, in order; `turn.rs` decides how much of it. A turn never waits. A shard
+//! that finds nothing to do polls for a short while, because waking up takes about 20 µs. Then it sleeps until a
+//! transport or another shard wakes it. A shard whose work was all deferred by a store sleeps too, but only for a
+//! moment: nothing wakes it when there is memory again.
 //!
 //! ```text
-//!   poll ─▶ adopt ─▶ receive ─▶ gather ─▶ execute ─▶ reply
-//!            │         │          │          │         │
-//!            │ new     │ parcels  │ read,    │ one     │ encode,
-//!            │         │          │ decode   │ batch   │ write
+//!   poll ─▶ accept ─▶ receive ─▶ gather ─▶ execute ─▶ reply
+//!            │         │          │         │          │
+//!            │ new     │ forwarded│ read,   │ one      │ encode,
+//!            │         │ batches  │ decode  │ batch    │ write
 //! ```
 //!
-//! The requests of a batch borrow from the input buffers of all connections that take part and from the parcels of
-//! other shards, so nothing of these changes between `gather` and the end of `execute`.
+//! The requests of a batch borrow from the input buffers of all connections that take part and from the forwarded
+//! batches of other shards, so nothing of these changes between `gather` and the end of `execute`.
 
 #[cfg(test)]
 pub(crate) mod driven;
@@ -37,11 +37,11 @@ use crate::connection::Next;
 use crate::connections::{Connections, Token};
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
-use crate::ledger::Purse;
 use crate::limits::{FLUSH_TIME, NAP, SPIN_TIME, TICK};
 use crate::listen::Listeners;
+use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
-use crate::round::Run;
+use crate::reply_queue::ReplyRange;
 use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
@@ -51,7 +51,7 @@ use crate::transport::poller::{Poller, Source};
 use crate::window::Window;
 use turn::{Arrival, Outgoing, Submission};
 
-/// How a shard is given a connection.
+/// The way by which a shard is given a connection.
 #[derive(Clone)]
 pub(crate) struct Handover {
     /// Where the connection goes. Their number is bounded by that of all connections.
@@ -60,7 +60,7 @@ pub(crate) struct Handover {
     pub(crate) waker: Arc<Waker>,
 }
 
-/// What a shard is made of at the start.
+/// The parts of a shard at the start.
 pub(crate) struct Parts {
     pub(crate) index: u16,
     pub(crate) shared: Arc<Shared>,
@@ -69,7 +69,7 @@ pub(crate) struct Parts {
     pub(crate) listeners: Option<Listeners>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) peers: Vec<Option<Peer>>,
-    pub(crate) adopted: Receiver<Box<Endpoint>>,
+    pub(crate) handed_over: Receiver<Box<Endpoint>>,
     /// To all shards, this one too.
     pub(crate) handovers: Vec<Handover>,
 }
@@ -85,53 +85,53 @@ pub(crate) struct Shard {
     stuck: VecDeque<Token>,
     /// Connections whose next reply the server makes itself, and had no room in the last turn.
     postponed: VecDeque<Token>,
-    /// How many of them are the first of the batch, and how many connections were taken before those of the queue.
+    /// Those of them that are the first of the batch, and connections that were taken before those of the queue.
     resumed: usize,
     first_ready: usize,
     /// Connections whose operations another shard has no memory for, and when they are submitted again.
     returned: VecDeque<Token>,
     next_retry: Instant,
     window: Window,
-    /// The memory that the connections borrow, those that wait for it, and when they are looked at again.
-    purse: Purse,
+    /// The memory that the connections borrow, those that wait for it, and the time of the next scan.
+    shard_budget: ShardBudget,
     starved: Vec<Token>,
     next_memory_scan: Instant,
-    /// Replies of a connection, before they are sent; kept for its memory.
+    /// Replies of a connection, before they are sent. Empty between connections; it keeps its memory.
     encoded: Vec<u8>,
-    /// Connections that say goodbye.
-    lingering: Vec<Token>,
+    /// Connections that drain.
+    draining: Vec<Token>,
     /// Requests of other shards.
     inbox: VecDeque<Arrival>,
-    /// The shard whose parcels are taken first.
+    /// The shard whose forwarded batches are taken first.
     first_peer: usize,
-    /// Whether answers of other shards were left for the next turn.
-    has_more_answers: bool,
+    /// Replies of other shards were left for the next turn.
+    has_more_replies: bool,
     /// Connections that take part in the batch.
     batch: Vec<Submission>,
-    /// Where the operations of the batch went, connection by connection.
-    places: Vec<Run>,
-    /// Empty between batches; kept for its memory.
+    /// The destinations of the operations of the batch, connection by connection.
+    destinations: Vec<ReplyRange>,
+    /// Empty between batches; it keeps its memory.
     requests: SpaceRequests<'static>,
     outgoing: Vec<Outgoing>,
     replies: SpaceReplies,
     /// Turns so far that had something to do.
     turns: u64,
-    /// Whether more than one connection waits, or another shard.
+    /// More than one connection waits, or another shard.
     others_wait: bool,
-    /// How many operations the stores carried out in the turn.
+    /// Operations that the stores executed in the turn.
     executed: usize,
-    /// How many operations of the turn were answered, and when they were read.
-    answered: Vec<(usize, Instant)>,
-    /// When lingering connections are looked at again.
+    /// Operations of the turn that got their replies, with the time of their read.
+    replied: Vec<(usize, Instant)>,
+    /// The time of the next tick.
     next_tick: Instant,
-    /// Set when the server stops: until when output is flushed.
+    /// Set when the server stops: the time at which all connections are closed.
     stop_until: Option<Instant>,
-    /// Whether this shard has told the others that it has no more connections.
+    /// This shard has told the others that it has no more connections.
     finished: bool,
 }
 
 impl Shard {
-    /// A shard that has not begun to work; its part of the hash store has these figures.
+    /// Creates a shard that has not begun to work; its part of the hash store has these statistics.
     pub(crate) fn new(
         parts: Parts,
         statistics: &Statistics,
@@ -148,7 +148,7 @@ impl Shard {
         })?;
         let peer_count = parts.peers.len();
         let window = Window::new(parts.shared.settings.delay_max, now);
-        let purse = Purse::new(parts.shared.ledger.clone());
+        let shard_budget = ShardBudget::new(parts.shared.memory_budget.clone());
         let metrics = parts.shared.metrics(usize::from(parts.index));
         metrics.publish(statistics);
         metrics.publish_window(&window);
@@ -164,23 +164,23 @@ impl Shard {
             returned: VecDeque::new(),
             next_retry: now,
             window,
-            purse,
+            shard_budget,
             starved: Vec::new(),
             next_memory_scan: now,
             encoded: Vec::new(),
-            lingering: Vec::new(),
+            draining: Vec::new(),
             inbox: VecDeque::new(),
             first_peer: 0,
-            has_more_answers: false,
+            has_more_replies: false,
             batch: Vec::new(),
-            places: Vec::new(),
+            destinations: Vec::new(),
             requests: SpaceRequests::default(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: SpaceReplies::new(),
             turns: 0,
             others_wait: false,
             executed: 0,
-            answered: Vec::new(),
+            replied: Vec::new(),
             next_tick: now,
             stop_until: None,
             finished: false,
@@ -203,9 +203,9 @@ impl Shard {
             if worked && !self.is_stuck() {
                 spin_until = now + SPIN_TIME;
             } else if now < spin_until {
-                // Whoever else wants this core, perhaps the client, has it.
+                // Another thread that wants this core, perhaps the client's, gets it.
                 std::thread::yield_now();
-            } else if !stores.rest() {
+            } else if !stores.before_sleep() {
                 self.sleep(now);
                 now = Instant::now();
                 // Another turn at once, and another while only if that one finds something.
@@ -214,10 +214,10 @@ impl Shard {
         }
     }
 
-    /// Does everything that can be done at once; answers whether that was anything.
+    /// Makes a turn. Returns true if there was something to do.
     fn turn(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
         self.poll(now);
-        self.adopt(now);
+        self.accept_handed_over(now);
         self.receive();
         let worked = self.has_work() || self.may_retry(now);
         if worked {
@@ -231,21 +231,21 @@ impl Shard {
 
     fn has_work(&self) -> bool {
         let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
-        has_connections || !self.inbox.is_empty() || self.has_more_answers
+        has_connections || !self.inbox.is_empty() || self.has_more_replies
     }
 
-    /// Whether operations that another shard returned are to be submitted again.
+    /// Returns true if operations that another shard returned are to be submitted again.
     fn may_retry(&self, now: Instant) -> bool {
         !self.returned.is_empty() && now >= self.next_retry
     }
 
-    /// Whether all that it has to do had its chance and was deferred.
+    /// Returns true if all of its work had its chance and was deferred.
     fn is_stuck(&self) -> bool {
         let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
-        !can_go_on && !self.has_more_answers && (!self.stuck.is_empty() || !self.returned.is_empty())
+        !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 
-    /// Takes what has happened since the last call.
+    /// Takes the events since the last call.
     fn poll(&mut self, now: Instant) {
         if !self.poller.has_events() {
             self.poller.wait(Some(Duration::ZERO));
@@ -253,13 +253,13 @@ impl Shard {
         while let Some((source, event)) = self.poller.next_event() {
             match source {
                 Source::Waker => {}
-                Source::Listener(door) => self.accept(door, now),
+                Source::Listener(front_end) => self.accept(front_end, now),
                 Source::Connection(token) => self.on_event(token, event),
             }
         }
     }
 
-    /// Tells a connection what has become possible at its transport.
+    /// Gives a connection an event of its transport.
     fn on_event(&mut self, token: Token, event: Event) {
         if let Some(connection) = self.connections.connection_mut(token) {
             connection.on_event(event);
@@ -270,7 +270,7 @@ impl Shard {
     /// Drops a connection.
     fn close(&mut self, token: Token) {
         if let Some(mut endpoint) = self.connections.remove(token) {
-            endpoint.connection.leave(&mut self.purse);
+            endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
         }
     }
@@ -286,17 +286,17 @@ impl Shard {
         }
     }
 
-    /// Does what time brings: ends lingering, listens again after a pause, and stops when the server does.
+    /// Does the work that is due: ends draining, listens again after a pause, and stops when the server does.
     fn tick(&mut self, now: Instant) {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
-            for token in std::mem::take(&mut self.lingering) {
+            for token in std::mem::take(&mut self.draining) {
                 let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
                 let next = match self.connections.get_mut(token) {
-                    Some(endpoint) => endpoint.flush(metrics, now, &mut self.purse),
+                    Some(endpoint) => endpoint.flush(metrics, now, &mut self.shard_budget),
                     None => continue,
                 };
-                if next == Next::Drain { self.lingering.push(token) } else { self.close(token) }
+                if next == Next::Drain { self.draining.push(token) } else { self.close(token) }
             }
             self.scan_memory(now);
         }
@@ -310,7 +310,7 @@ impl Shard {
         }
     }
 
-    /// Stops step by step: no more connections, no more input, then, when everything is answered and sent or too
+    /// Stops step by step: no more connections, no more input, then, when every reply is sent or too
     /// much time has passed, the end of all connections.
     fn stop(&mut self, now: Instant) {
         let Some(until) = self.stop_until else {
@@ -320,7 +320,7 @@ impl Shard {
             for token in tokens {
                 if let Some(endpoint) = self.connections.get_mut(token) {
                     let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-                    endpoint.end_input(metrics, now, &mut self.purse);
+                    endpoint.end_input(metrics, now, &mut self.shard_budget);
                 }
                 self.queue(token);
             }
@@ -334,7 +334,7 @@ impl Shard {
         }
         if self.connections.is_empty() && !self.finished {
             self.finished = true;
-            // Release and acquire, because the last one lets all go, and nobody may miss an answer sent before.
+            // Release and acquire, because the last one ends all shards, and no shard may miss a reply sent before.
             self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
             for handover in &self.parts.handovers {
                 handover.waker.wake();
@@ -342,23 +342,23 @@ impl Shard {
         }
     }
 
-    /// Whether all shards have finished. Until then this one answers the others.
+    /// Returns true if all shards have finished. Until then this one replies to the others.
     fn is_over(&self) -> bool {
         self.finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
     }
 
-    /// Sleeps until something happens. The next turn takes it.
+    /// Sleeps until an event. The next turn takes it.
     fn sleep(&mut self, now: Instant) {
         self.parts.waker.will_sleep();
-        self.adopt(now);
+        self.accept_handed_over(now);
         self.receive();
-        self.metrics().publish_memory(&self.purse);
+        self.metrics().publish_memory(&self.shard_budget);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {
             self.poller.wait(Some(NAP));
         } else if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
-            let ticking = stops || paused || !self.lingering.is_empty() || self.watches_memory();
+            let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
             self.poller.wait(ticking.then_some(TICK));
         }
         self.parts.waker.awake();

@@ -1,4 +1,4 @@
-//! What all shards know: the settings, the counters of each, and who is connected.
+//! The state that all shards share: the settings, the counters of each, and the connections.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use skep_store::ordered::OrderedStore;
 
-use crate::ledger::Ledger;
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::{Counter, Metrics};
 use crate::settings::ServerSettings;
 use crate::spaces::{Space, Spaces};
 
-/// What all shards know.
+/// The state that all shards share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// What the server was started with, with the ports that were bound.
+    /// The settings of the server, with the ports that were bound.
     pub(crate) settings: ServerSettings,
     /// The ordered store, which all shards work on, unless it is switched off.
     pub(crate) ordered: Option<OrderedStore>,
@@ -26,21 +26,21 @@ pub(crate) struct Shared {
     pub(crate) run_id: u64,
     /// When the server started.
     pub(crate) started: Instant,
-    /// Whether the server is to stop.
+    /// The server is to stop.
     pub(crate) stopping: AtomicBool,
     /// Shards that still have connections, while the server stops.
     pub(crate) shards_busy: AtomicUsize,
     /// Connections at this moment.
     pub(crate) connection_count: AtomicUsize,
     /// The memory that connections share.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) memory_budget: Arc<MemoryBudget>,
     next_connection: AtomicU64,
     next_shard: AtomicU16,
     metrics: Vec<Metrics>,
     clients: Mutex<BTreeMap<u64, Client>>,
 }
 
-/// What `CLIENT LIST` tells of a connection.
+/// A connection, as `CLIENT LIST` describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     /// The other side.
@@ -49,9 +49,9 @@ pub(crate) struct Client {
     pub(crate) local_address: SocketAddr,
     /// When it connected.
     pub(crate) since: Instant,
-    /// What it calls itself.
+    /// The name that it gave itself.
     pub(crate) name: String,
-    /// What its library calls itself.
+    /// The name that its library gave itself.
     pub(crate) library_name: String,
     /// The version of its library.
     pub(crate) library_version: String,
@@ -62,7 +62,7 @@ pub(crate) struct Client {
 }
 
 impl Shared {
-    /// What is known at the start.
+    /// Creates the state at the start.
     pub(crate) fn new(
         settings: ServerSettings,
         ordered: Option<OrderedStore>,
@@ -71,7 +71,7 @@ impl Shared {
     ) -> Self {
         let shard_count = usize::from(settings.shards);
         let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
-        let ledger = Arc::new(Ledger::new(budget, settings.connections_max, shard_count));
+        let memory_budget = Arc::new(MemoryBudget::new(budget, settings.connections_max, shard_count));
         Shared {
             settings,
             ordered,
@@ -81,7 +81,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),
-            ledger,
+            memory_budget,
             next_connection: AtomicU64::new(1),
             next_shard: AtomicU16::new(0),
             metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
@@ -89,12 +89,12 @@ impl Shared {
         }
     }
 
-    /// Which spaces there are.
+    /// Returns the spaces of the server.
     pub(crate) fn spaces(&self) -> Spaces {
         Spaces { has_ordered: self.ordered.is_some() }
     }
 
-    /// Number of pairs in a space.
+    /// Returns the number of pairs in a space.
     pub(crate) fn pair_count(&self, space: Space) -> u64 {
         match space {
             Space::Hash => self.sum(|metrics| &metrics.pairs),
@@ -102,32 +102,32 @@ impl Shared {
         }
     }
 
-    /// The counters of a shard.
+    /// Returns the counters of a shard.
     pub(crate) fn metrics(&self, shard: usize) -> &Metrics {
         &self.metrics[shard]
     }
 
-    /// The counters of all shards, in their order.
+    /// Returns the counters of all shards, in their order.
     pub(crate) fn all_metrics(&self) -> impl Iterator<Item = &Metrics> {
         self.metrics.iter()
     }
 
-    /// The sum of a counter over all shards.
+    /// Returns the sum of a counter over all shards.
     pub(crate) fn sum(&self, counter: fn(&Metrics) -> &Counter) -> u64 {
         self.metrics.iter().map(|metrics| counter(metrics).get()).sum()
     }
 
-    /// How often a command was answered, by all shards.
+    /// Returns how often all shards replied to a command.
     pub(crate) fn command_count(&self, command: usize) -> u64 {
         self.metrics.iter().map(|metrics| metrics.command_count(command)).sum()
     }
 
-    /// A shard for a connection that does not care: each in turn.
+    /// Returns a shard for a connection that may go to any: each in rotation.
     pub(crate) fn any_shard(&self) -> u16 {
         self.next_shard.fetch_add(1, Ordering::Relaxed) % self.settings.shards
     }
 
-    /// Registers a connection; answers its number.
+    /// Registers a connection; returns its number.
     pub(crate) fn enter(&self, address: SocketAddr, local_address: SocketAddr, protocol: u8) -> u64 {
         let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let client = Client {
@@ -160,7 +160,7 @@ impl Shared {
         clients.range(first..).take(count).map(|(&number, client)| (number, client.clone())).collect()
     }
 
-    /// The connections by number. Held for connecting, closing and `CLIENT`, never for an operation.
+    /// Locks the connections by number: for connecting, closing and `CLIENT`, never for an operation.
     pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

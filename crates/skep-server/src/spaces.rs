@@ -1,12 +1,12 @@
-//! The spaces of a server: which store an operation is about, and what a shard has of each.
+//! The spaces of a server: the store of an operation, and the part of each store that a shard has.
 //!
 //! ```text
-//!   space 0, hash      a store for each shard; an operation travels to the shard that owns its key
-//!   space 1, ordered   one store that all shards share; whoever receives an operation carries it out
+//!   space 0, hash      a store for each shard; an operation is forwarded to the shard that owns its key
+//!   space 1, ordered   one store that all shards share; the shard that receives an operation executes it
 //! ```
 //!
-//! The operations of a batch are kept apart by their space, and so are their replies: a [`Place`] says where an answer
-//! lies. A connection's operations on one key stay in order, because both stores keep that of their batches; between
+//! The operations of a batch are kept apart by their space, and so are their replies: a [`ReplyIndex`] names a
+//! reply. A connection's operations on one key stay in order, because both stores keep that of their batches; between
 //! spaces there is no order, as there is none between keys.
 
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub(crate) enum Space {
 }
 
 impl Space {
-    /// The number by which clients call it.
+    /// Returns the number that clients use for it.
     pub(crate) fn number(self) -> u16 {
         match self {
             Space::Hash => HASH_SPACE,
@@ -38,15 +38,15 @@ impl Space {
     }
 }
 
-/// Which spaces a server has: the ordered one may be switched off.
+/// The spaces that a server has: the ordered one may be switched off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spaces {
-    /// Whether there is an ordered one.
+    /// The server has an ordered space.
     pub(crate) has_ordered: bool,
 }
 
 impl Spaces {
-    /// The space of this number, if there is one.
+    /// Returns the space of this number, if there is one.
     pub(crate) fn find(self, number: u16) -> Option<Space> {
         match number {
             HASH_SPACE => Some(Space::Hash),
@@ -56,28 +56,28 @@ impl Spaces {
     }
 }
 
-/// Where an answer lies among the replies of a batch.
+/// The index of a reply among those of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ReplyIndex {
     space: Space,
     index: u32,
 }
 
-impl Place {
-    /// The answer to the operation of the hash space that was pushed as number `index`.
-    pub(crate) fn hash(index: usize) -> Place {
-        Place { space: Space::Hash, index: index as u32 }
+impl ReplyIndex {
+    /// Returns the index of the reply to operation `index` of the hash space.
+    pub(crate) fn hash(index: usize) -> ReplyIndex {
+        ReplyIndex { space: Space::Hash, index: index as u32 }
     }
 
-    /// Its number in its space.
+    /// Returns its index in its space.
     pub(crate) fn index(self) -> usize {
         self.index as usize
     }
 
-    /// The place of the answer so many operations of the same space further on.
+    /// Returns the index of the reply `count` operations later in the same space.
     #[inline]
-    pub(crate) fn ahead(self, count: usize) -> Place {
-        Place { index: self.index + count as u32, ..self }
+    pub(crate) fn plus(self, count: usize) -> ReplyIndex {
+        ReplyIndex { index: self.index + count as u32, ..self }
     }
 }
 
@@ -86,21 +86,21 @@ impl Place {
 pub(crate) struct SpaceRequests<'a> {
     hash: Vec<Request<'a>>,
     ordered: Vec<Request<'a>>,
-    /// Whose operations of the ordered space these are.
+    /// The connections whose operations of the ordered space these are.
     owners: Vec<OwnerRun>,
     /// The connection whose operations are being added.
     owner: u64,
 }
 
 impl<'a> SpaceRequests<'a> {
-    /// Says that the operations to come are those of a connection: leases that they open are known to it only.
+    /// Begins the operations of a connection: leases that they open are known to it only.
     pub(crate) fn begin(&mut self, connection: u64) {
         self.owner = connection;
     }
 
-    /// Adds an operation; answers where its answer will be.
+    /// Adds an operation. Returns the index of its reply.
     #[inline]
-    pub(crate) fn push(&mut self, space: Space, request: Request<'a>) -> Place {
+    pub(crate) fn push(&mut self, space: Space, request: Request<'a>) -> ReplyIndex {
         let requests = match space {
             Space::Hash => &mut self.hash,
             Space::Ordered => {
@@ -113,22 +113,22 @@ impl<'a> SpaceRequests<'a> {
             }
         };
         requests.push(request);
-        Place { space, index: (requests.len() - 1) as u32 }
+        ReplyIndex { space, index: (requests.len() - 1) as u32 }
     }
 
-    /// Number of operations.
+    /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         self.hash.len() + self.ordered.len()
     }
 
-    /// An empty batch with this one's memory, for requests that live at another time.
+    /// Returns an empty batch with this one's memory, for requests of another lifetime.
     pub(crate) fn recycle<'b>(mut self) -> SpaceRequests<'b> {
         self.owners.clear();
         SpaceRequests { hash: recycle(self.hash), ordered: recycle(self.ordered), owners: self.owners, owner: 0 }
     }
 }
 
-/// The answers to a batch.
+/// The replies to a batch.
 #[derive(Debug)]
 pub(crate) struct SpaceReplies {
     hash: Replies,
@@ -145,7 +145,7 @@ pub(crate) struct SpaceReplies {
 }
 
 impl SpaceReplies {
-    /// Without answers.
+    /// Returns an object without replies.
     pub(crate) fn new() -> SpaceReplies {
         let replies = || Replies::with_budget(REPLY_BUDGET);
         SpaceReplies {
@@ -160,30 +160,31 @@ impl SpaceReplies {
         }
     }
 
-    /// Sets how many bytes the large replies of each space may take in the next batch. Requests for others are deferred.
+    /// Sets how many bytes the large replies of each space may take in the next batch. Requests for others are
+    /// deferred.
     pub(crate) fn set_room(&mut self, room: usize) {
         self.hash.set_room(room);
         self.ordered.set_room(room);
     }
 
-    /// Returns true if the operation at this place was deferred because there is no room for its reply.
-    pub(crate) fn is_deferred_for_room(&self, place: Place) -> bool {
-        let index = place.index as usize;
-        match place.space {
+    /// Returns true if the operation at this index was deferred because there is no room for its reply.
+    pub(crate) fn is_deferred_for_room(&self, at: ReplyIndex) -> bool {
+        let index = at.index as usize;
+        match at.space {
             Space::Hash => self.hash.is_deferred_for_room(index),
             Space::Ordered => self.ordered.is_deferred_for_room(index),
         }
     }
 
-    /// The answer at this place.
+    /// Returns the reply at this index.
     #[inline]
-    pub(crate) fn get(&self, place: Place) -> Reply<'_> {
-        let index = place.index as usize;
+    pub(crate) fn get(&self, at: ReplyIndex) -> Reply<'_> {
+        let index = at.index as usize;
         #[cfg(test)]
-        if self.are_swapped && place.space == Space::Hash {
+        if self.are_swapped && at.space == Space::Hash {
             return self.swapped(index);
         }
-        match place.space {
+        match at.space {
             Space::Hash => self.hash.get(index),
             Space::Ordered => self.ordered.get(index),
         }
@@ -197,22 +198,22 @@ impl SpaceReplies {
         self.hash.get(if is_done(index) && is_done(other) { other } else { index })
     }
 
-    /// Whether operations of this place's space are to be submitted again.
-    pub(crate) fn have_deferred(&self, place: Place) -> bool {
-        match place.space {
+    /// Returns true if operations of this index's space are to be submitted again.
+    pub(crate) fn have_deferred(&self, at: ReplyIndex) -> bool {
+        match at.space {
             Space::Hash => self.hash_deferred > 0,
             Space::Ordered => self.ordered_deferred > 0,
         }
     }
 
-    /// Whether the operation at this place is to be submitted again.
-    pub(crate) fn is_deferred(&self, place: Place) -> bool {
-        let index = place.index as usize;
+    /// Returns true if the operation at this index is to be submitted again.
+    pub(crate) fn is_deferred(&self, at: ReplyIndex) -> bool {
+        let index = at.index as usize;
         #[cfg(test)]
         if self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
             return true;
         }
-        match place.space {
+        match at.space {
             Space::Hash => self.hash.is_deferred(index),
             Space::Ordered => self.ordered.is_deferred(index),
         }
@@ -224,7 +225,7 @@ impl SpaceReplies {
 pub(crate) struct Stores<'s> {
     hash: Processor,
     ordered: Option<Session<'s>>,
-    /// Whether the session may hold what its writes replaced.
+    /// The session may hold nodes and values that its writes replaced.
     holds_garbage: bool,
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
     #[cfg(test)]
@@ -235,7 +236,7 @@ pub(crate) struct Stores<'s> {
 }
 
 impl<'s> Stores<'s> {
-    /// A shard's part of the hash store, and its way to the ordered one if there is one.
+    /// Joins a shard's part of the hash store with a session of the ordered one, if there is one.
     pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>) -> Stores<'s> {
         let ordered = ordered.map(|store| store.session().expect("there are no more shards than sessions"));
         Stores {
@@ -249,12 +250,12 @@ impl<'s> Stores<'s> {
         }
     }
 
-    /// The shard's part of the hash store.
+    /// Returns the shard's part of the hash store.
     pub(crate) fn hash(&self) -> &Processor {
         &self.hash
     }
 
-    /// Carries out a batch. Answers how many of its operations are done: those that are deferred will be submitted
+    /// Executes a batch. Returns how many of its operations are done: those that are deferred will be submitted
     /// again. `now` is for the leases of scans.
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
         let mut done = 0;
@@ -272,7 +273,7 @@ impl<'s> Stores<'s> {
             done += batch.hash.len() - replies.hash_deferred;
         }
         if !batch.ordered.is_empty() {
-            let session = self.ordered.as_mut().expect("nobody has chosen a space that there is not");
+            let session = self.ordered.as_mut().expect("a space was chosen that the server has");
             session.execute_for(&batch.owners, &batch.ordered, &mut replies.ordered, now);
             self.holds_garbage = true;
             replies.ordered_deferred = replies.ordered.deferred_count();
@@ -281,7 +282,7 @@ impl<'s> Stores<'s> {
         done
     }
 
-    /// Carries out the operations of a batch of the hash space, except puts and what follows them on their keys.
+    /// Executes the operations of a batch of the hash space, except puts and the later operations on their keys.
     #[cfg(test)]
     fn execute_without_puts(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies) -> usize {
         use skep_core::operation::Operation;
@@ -302,9 +303,9 @@ impl<'s> Stores<'s> {
         requests.len() - replies.hash_deferred
     }
 
-    /// Hands over what others may wait for, and frees a part of it: the shard is going to sleep. Returns true if there may be
-    /// more to free, so that the shard looks for other work first.
-    pub(crate) fn rest(&mut self) -> bool {
+    /// Hands over garbage for which others may wait, and frees a part of it: the shard is going to sleep. Returns true
+    /// if there may be more to free, so that the shard looks for other work first.
+    pub(crate) fn before_sleep(&mut self) -> bool {
         if let Some(session) = &mut self.ordered
             && self.holds_garbage
         {
@@ -314,8 +315,8 @@ impl<'s> Stores<'s> {
     }
 }
 
-/// The memory of a vector of requests, for requests that live at another time. The vector is emptied; collecting
-/// into the same place keeps its memory.
+/// Returns the memory of a vector of requests, for requests of another lifetime. The vector is emptied; collecting
+/// in place keeps its memory.
 fn recycle<'a>(mut requests: Vec<Request<'_>>) -> Vec<Request<'a>> {
     requests.clear();
     requests.into_iter().map(|_| unreachable!("the vector is empty")).collect()
@@ -326,7 +327,7 @@ mod tests {
     use skep_core::operation::{Operation, Request};
     use skep_store::ordered::OwnerRun;
 
-    use super::{Place, Space, SpaceRequests, Spaces};
+    use super::{ReplyIndex, Space, SpaceRequests, Spaces};
 
     #[test]
     fn a_batch_keeps_spaces_apart_and_its_memory() {
@@ -338,9 +339,9 @@ mod tests {
         };
         let before = memory(&batch);
         let get = Request { key: b"k", operation: Operation::Get };
-        assert_eq!(batch.push(Space::Ordered, get), Place { space: Space::Ordered, index: 0 });
-        assert_eq!(batch.push(Space::Hash, get), Place::hash(0));
-        assert_eq!(batch.push(Space::Hash, get), Place::hash(1));
+        assert_eq!(batch.push(Space::Ordered, get), ReplyIndex { space: Space::Ordered, index: 0 });
+        assert_eq!(batch.push(Space::Hash, get), ReplyIndex::hash(0));
+        assert_eq!(batch.push(Space::Hash, get), ReplyIndex::hash(1));
         assert_eq!(batch.len(), 3);
         batch.begin(7);
         batch.push(Space::Ordered, get);

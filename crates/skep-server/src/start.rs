@@ -1,8 +1,8 @@
 //! The steps of a start, each of which the system may refuse.
 //!
 //! Every system call whose failure ends the start goes through [`Steps`]: there is no conversion from its error to a
-//! [`StartError`] otherwise. So each refusal says what was refused and what to do, and the test below can refuse every
-//! step in turn without a list of them. What the earlier steps have made is dropped with the error, and that ends it:
+//! [`StartError`] otherwise. So each refusal names the step and the remedy, and the test below can refuse every step in
+//! turn without a list of them. The results of the earlier steps are dropped with the error, and that ends them:
 //! threads that were started wait until all steps are taken, see [`crate::threads::Threads`].
 
 use std::io;
@@ -77,7 +77,7 @@ mod tests {
     use super::Steps;
     use crate::{Server, ServerSettings};
 
-    /// How long a start, or the end of what it began, may take before the test gives up.
+    /// The time that a start, or the end of what it began, may take before the test gives up.
     const WATCHDOG: Duration = Duration::from_secs(60);
 
     /// In a process of its own, whose threads and descriptors are those of the server alone.
@@ -136,12 +136,12 @@ mod tests {
             }
             wait_for_the_end();
         };
-        for sentence in &refusals {
-            let says_what_to_do = ["raise", "choose"].iter().any(|verb| sentence.contains(verb));
-            assert!(says_what_to_do && !sentence.contains('\n'), "{sentence}");
+        for message in &refusals {
+            let says_what_to_do = ["raise", "choose"].iter().any(|verb| message.contains(verb));
+            assert!(says_what_to_do && !message.contains('\n'), "{message}");
         }
         for part in parts {
-            assert!(refusals.iter().any(|sentence| sentence.contains(part)), "nothing about {part}: {refusals:#?}");
+            assert!(refusals.iter().any(|message| message.contains(part)), "nothing about {part}: {refusals:#?}");
         }
         let mut client = TcpStream::connect(server.resp_address().unwrap()).unwrap();
         client.write_all(b"PING\r\n").unwrap();
@@ -154,7 +154,7 @@ mod tests {
         println!("{} steps were refused in turn", refusals.len());
     }
 
-    /// Number of file descriptors or threads of this process.
+    /// Returns the number of file descriptors or threads of this process.
     fn entries(directory: &str) -> usize {
         read_dir(format!("/proc/self/{directory}")).unwrap().count()
     }

@@ -1,4 +1,4 @@
-//! The threads of a server and what they ask of the system.
+//! The threads of a server, and the resources that they need of the system.
 
 use std::io::Result;
 use std::sync::mpsc::{Sender, channel};
@@ -74,13 +74,13 @@ impl Drop for Threads {
     }
 }
 
-/// Asks the system for the file descriptors of so many connections; answers how many connections there may be.
+/// Asks the system for the file descriptors of this number of connections. Returns the number that it grants.
 pub(crate) fn connections_granted(connections_max: usize) -> usize {
     let wanted = connections_max.saturating_add(OTHER_DESCRIPTORS) as u64;
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
         limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-        // If the system refuses, the limit stays what it is.
+        // If the system refuses, the limit stays as it is.
         let _ = setrlimit(Resource::Nofile, limit);
     }
     let granted = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |current| current as usize);

@@ -1,13 +1,13 @@
-//! How many operations a shard takes on at a time, so that none of them waits long in it.
+//! The window of a shard: the number of operations that it takes on at a time, so that none of them waits long in it.
 //!
 //! KV-Direct keeps the latency of its processor bounded when buffers fill (the thesis, chapter on KV-Direct, a block
-//! left out of the final text): a window of operations in flight follows the running average of the processing delay as
-//! TCP Vegas does (Brakmo and Peterson, 1995), and clients are held back beyond it. There, credits of RDMA hold them back;
-//! here, their sockets are not read, and TCP does.
+//! left out of the final text). A window of operations in flight follows the running average of the processing delay,
+//! as TCP Vegas does (Brakmo and Peterson, 1995), and clients are throttled beyond it. There, credits of RDMA throttle
+//! them. Here, their sockets are not read, and TCP does.
 //!
-//! An operation is *in flight* from its submission to a store until that store has answered; what has been decoded and
-//! not submitted is not. Its *delay* is the time from the read of the socket that completed its request until its reply is
-//! written. What it waits beyond the smallest delay there was, it queues.
+//! An operation is *in flight* from its submission to a store until that store has replied. An operation that was
+//! decoded and not submitted is not in flight. Its *delay* is the time from the read of the socket that completed its
+//! request until its reply is written. The difference to the smallest delay so far is the time for which it queues.
 //!
 //! ```text
 //!   running delay − smallest delay                           age of a request
@@ -15,18 +15,18 @@
 //!   ├─ grows by 1/8 ┼─ stays ─┼─ shrinks by 1/8 ─ …           ├─ is refused: BUSY ───────┤
 //! ```
 //!
-//! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. The goal is the bound of
-//! the delay, or 100 ms if there is none.
+//! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. The goal is the bound
+//! of the delay, or 100 ms if there is none.
 //!
 //! A turn submits at most as many operations as the window has room for, and a connection at most a quarter of the
-//! window in a turn. So a connection whose requests ask for much is worked off in parts, and the others have their turns
-//! between these.
+//! window in a turn. So a connection with many requests is served in parts, and the others have their turns between
+//! these.
 //!
-//! If a bound is set (`--delay-max`), operations that are not begun are refused when they come near it: the last quarter
-//! of the bound is kept for what is begun. Nothing is refused while no other connection waits, since the refusal would help
-//! nobody, nor where little is left to do, since it would come no sooner than the reply. How much is left is priced by the
-//! median of recent turns: a turn in which memory was touched for the first time, or the processor was taken away, does
-//! not count.
+//! If a bound is set (`--delay-max`), operations that have not begun are refused when they come near it: the last
+//! quarter of the bound is for operations that have begun. Nothing is refused while no other connection waits: that
+//! would help no client. Nothing is refused of a connection with little left to do either: the refusal would come no
+//! sooner than the reply. The rest of its work costs the median of recent turns: a turn in which memory was touched for
+//! the first time, or the processor was taken away, does not count.
 
 use std::time::{Duration, Instant};
 
@@ -37,25 +37,25 @@ use crate::limits::{COST_COUNT, DELAY_GAIN, DELAY_GOAL, WINDOW_MAX, WINDOW_MIN, 
 pub(crate) struct Window {
     /// Beyond it, operations are refused.
     bound: Option<Duration>,
-    /// What the delays are judged by.
+    /// The delay by which the window is judged.
     goal: Duration,
     limit: usize,
     in_flight: usize,
-    /// The running average, once something was answered.
+    /// The running average, after the first reply.
     delay: Option<Duration>,
     delay_min: Duration,
     /// When the limit was last judged.
     since: Instant,
-    /// Of the operations read since then: how many were answered now, and their delays together.
-    answered: u64,
+    /// Of the operations read since then: the number of those that have replies, and the sum of their delays.
+    replied: u64,
     delay_sum: Duration,
-    /// What an operation took in each of the last turns that carried out any, and where the next one is noted.
+    /// The costs of an operation in the last turns that executed any, and the number of such turns.
     costs: [Duration; COST_COUNT],
     cost_count: usize,
 }
 
 impl Window {
-    /// The largest window, for delays below `bound`: that they will be long is to be seen first.
+    /// Begins with the largest window, for delays below `bound`: it shrinks when delays are long.
     pub(crate) fn new(bound: Option<Duration>, now: Instant) -> Window {
         Window {
             bound,
@@ -65,39 +65,39 @@ impl Window {
             delay: None,
             delay_min: Duration::MAX,
             since: now,
-            answered: 0,
+            replied: 0,
             delay_sum: Duration::ZERO,
             costs: [Duration::ZERO; COST_COUNT],
             cost_count: 0,
         }
     }
 
-    /// `count` operations were submitted to another shard.
+    /// Records that `count` operations were submitted to another shard.
     pub(crate) fn submitted(&mut self, count: usize) {
         self.in_flight += count;
     }
 
-    /// `count` operations came back from another shard.
+    /// Records that `count` operations came back from another shard.
     pub(crate) fn returned(&mut self, count: usize) {
         self.in_flight -= count;
     }
 
-    /// `count` operations that were read at `read_at` have their replies.
-    pub(crate) fn answered(&mut self, count: u64, read_at: Instant, now: Instant) {
+    /// Records the replies to `count` operations that were read at `read_at`.
+    pub(crate) fn replied(&mut self, count: u64, read_at: Instant, now: Instant) {
         let delay = now.saturating_duration_since(read_at);
         self.delay_min = self.delay_min.min(delay);
         if read_at >= self.since {
-            self.answered += count;
+            self.replied += count;
             self.delay_sum += delay.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
-    /// Lets the limit follow the delay of what was answered.
+    /// Adjusts the limit to the delay of the operations that got replies.
     pub(crate) fn adjust(&mut self, now: Instant) {
-        if self.answered == 0 {
+        if self.replied == 0 {
             return;
         }
-        let mean = self.delay_sum.div_f64(self.answered as f64);
+        let mean = self.delay_sum.div_f64(self.replied as f64);
         let delay = self.delay.map_or(mean, |delay| delay - delay / DELAY_GAIN + mean / DELAY_GAIN);
         let queueing = delay.saturating_sub(self.delay_min);
         if queueing < self.goal / 32 {
@@ -106,37 +106,37 @@ impl Window {
             self.limit = (self.limit - self.limit / WINDOW_STEP).max(WINDOW_MIN);
         }
         self.delay = Some(delay);
-        (self.since, self.answered, self.delay_sum) = (now, 0, Duration::ZERO);
+        (self.since, self.replied, self.delay_sum) = (now, 0, Duration::ZERO);
     }
 
-    /// Most operations in flight.
+    /// Returns the most operations that may be in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Operations in flight: those that other shards have, since those of a turn are done when it ends.
+    /// Returns the operations in flight: those that other shards have. Those of a turn are done when it ends.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// How many operations more may be submitted.
+    /// Returns the number of operations that may be submitted in addition.
     pub(crate) fn room(&self) -> usize {
         self.limit.saturating_sub(self.in_flight)
     }
 
-    /// What one connection may read at a time, and may submit in a turn, in operations.
+    /// Returns the number of operations that one connection may read at a time, and may submit in a turn.
     pub(crate) fn share(&self) -> usize {
         self.limit / WINDOW_PART
     }
 
-    /// A turn that carried out so many operations took so long.
+    /// Records a turn that executed this number of operations in this time.
     pub(crate) fn worked(&mut self, operations: usize, spent: Duration) {
         let Ok(operations @ 1..) = u32::try_from(operations) else { return };
         self.costs[self.cost_count % COST_COUNT] = spent / operations;
         self.cost_count += 1;
     }
 
-    /// What an operation takes: the median of recent turns.
+    /// Returns the cost of an operation: the median of recent turns.
     fn cost(&self) -> Duration {
         let mut costs = self.costs;
         let costs = &mut costs[..self.cost_count.min(COST_COUNT)];
@@ -144,20 +144,20 @@ impl Window {
         if costs.is_empty() { Duration::ZERO } else { *costs.select_nth_unstable(middle).1 }
     }
 
-    /// Whether operations that were read at `read_at` and are not begun would come too near the bound. Their connection
-    /// has `left` operations to go; `others_wait` says whether other connections have any.
+    /// Returns true if operations that were read at `read_at`, and have not begun, would come too near the bound. Their
+    /// connection has `left` operations to go; `others_wait` says that other connections have some.
     pub(crate) fn is_late(&self, read_at: Instant, now: Instant, left: usize, others_wait: bool) -> bool {
         let Some(bound) = self.bound else { return false };
         let is_near = others_wait && now.saturating_duration_since(read_at) >= bound * 3 / 4;
         is_near && self.cost().saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)) > bound / 16
     }
 
-    /// The running average of the delay.
+    /// Returns the running average of the delay.
     pub(crate) fn delay(&self) -> Duration {
         self.delay.unwrap_or_default()
     }
 
-    /// The smallest delay so far.
+    /// Returns the smallest delay so far.
     pub(crate) fn delay_min(&self) -> Duration {
         if self.delay.is_some() { self.delay_min } else { Duration::ZERO }
     }
@@ -171,8 +171,8 @@ mod tests {
 
     const BOUND: Duration = Duration::from_millis(100);
 
-    /// A shard with endless requests: each turn it reads as many as the window allows and answers them, `cost` each.
-    /// Answers the delay of the last turn.
+    /// Drives a shard with endless requests: each turn it reads as many as the window allows and replies to them,
+    /// `cost` each. Returns the delay of the last turn.
     fn overload(window: &mut Window, now: &mut Instant, turns: usize, cost: Duration) -> Duration {
         let mut delay = Duration::ZERO;
         for _ in 0..turns {
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(window.room(), 0);
             delay = cost * count as u32;
             *now += delay;
-            window.answered(count as u64, read_at, *now);
+            window.replied(count as u64, read_at, *now);
             window.adjust(*now);
             window.returned(count);
             assert!((WINDOW_MIN..=WINDOW_MAX).contains(&window.limit()));
@@ -190,18 +190,18 @@ mod tests {
         delay
     }
 
-    /// A shard that is asked for one cheap operation at a time.
+    /// Drives a shard that is asked for one cheap operation at a time.
     fn idle(window: &mut Window, now: &mut Instant, turns: usize) {
         for _ in 0..turns {
             let read_at = *now;
             *now += Duration::from_micros(10);
-            window.answered(1, read_at, *now);
+            window.replied(1, read_at, *now);
             window.adjust(*now);
         }
     }
 
     #[test]
-    fn the_delay_converges_whatever_an_operation_costs() {
+    fn the_delay_converges_for_cheap_and_expensive_operations() {
         for microseconds in [2, 3, 5, 10, 20] {
             let mut now = Instant::now();
             let mut window = Window::new(Some(BOUND), now);
@@ -239,11 +239,11 @@ mod tests {
         let limit = window.limit();
         for _ in 0..100 {
             now += BOUND;
-            window.answered(1000, early, now);
+            window.replied(1000, early, now);
             window.adjust(now);
         }
         assert_eq!(window.limit(), limit);
-        window.answered(1, now, now + BOUND);
+        window.replied(1, now, now + BOUND);
         window.adjust(now + BOUND);
         assert!(window.limit() < limit && window.delay() > BOUND / 16);
     }
@@ -259,7 +259,7 @@ mod tests {
         assert!(!window.is_late(now, now + BOUND / 2, much, true));
         assert!(window.is_late(now, now + BOUND * 3 / 4, much, true));
         assert!(window.is_late(now, now + BOUND, much, true));
-        assert!(!window.is_late(now, now + 10 * BOUND, much, false), "nobody else waits");
+        assert!(!window.is_late(now, now + 10 * BOUND, much, false), "no other connection waits");
         assert!(!window.is_late(now, now + BOUND, 1000, true), "a millisecond of work");
         let mut boundless = Window::new(None, now);
         (0..100).for_each(|_| boundless.worked(100, Duration::from_micros(100)));

@@ -1,5 +1,5 @@
-//! A request costs the server no allocation: from the socket through decoding and the store to the reply, on both doors
-//! and through another shard, once the buffers have grown.
+//! A request costs the server no allocation: from the socket through decoding and the store to the reply, in both front
+//! ends and through another shard, once the buffers have grown.
 //!
 //! The allocator of this program counts, for all threads. So there is one test, and its client sends and receives bytes
 //! that were prepared.
@@ -26,7 +26,7 @@ const ROUNDS: usize = 200;
 /// Keys of a batch.
 const KEY_COUNT: usize = 64;
 
-/// How often memory was allocated or grown meanwhile.
+/// Returns how often memory was allocated or grown meanwhile.
 fn allocations(work: impl FnOnce()) -> usize {
     let region = Region::new(ALLOCATOR);
     work();
@@ -58,7 +58,7 @@ impl Exchange {
     }
 }
 
-/// Every operation on keys that lie in buckets and on keys that lie in slabs; half of them are new each time.
+/// Returns every operation on keys that lie in buckets and on keys that lie in slabs; half of them are new each time.
 fn native_batch() -> Vec<u8> {
     let keys: Vec<Vec<u8>> = (0..KEY_COUNT).map(|number| format!("native:{number}").into_bytes()).collect();
     let values = [vec![1; 8], vec![1; 200]];
@@ -90,7 +90,7 @@ fn native_batch() -> Vec<u8> {
         let count = operations.len() - usize::from(number % 4 < 2);
         requests.extend(operations[..count].iter().map(|operation| Request { key, operation: *operation }));
     }
-    // The last answer, by which the end is known.
+    // The last reply, by which the end is known.
     let end = Operation::Put { value: b"end", condition: PutCondition::Always };
     requests.push(Request { key: b"end", operation: end });
     requests.push(Request { key: b"end", operation: Operation::Get });

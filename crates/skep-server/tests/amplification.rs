@@ -7,7 +7,7 @@ use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::partition::shard_of;
 use support::{Native, frame, server};
 
-/// The most bytes of the process that ever were in memory.
+/// Returns the most bytes of the process that ever were in memory.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

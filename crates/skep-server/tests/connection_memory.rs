@@ -1,5 +1,5 @@
-//! Memory of connections: one budget for what they have sent, what it was parsed into, and the replies that their clients
-//! have not taken. What they hold is told by the server's own count, in bytes of capacity.
+//! Memory of connections: one budget for what they have sent, what it was parsed into, and the replies that their
+//! clients have not taken. What they hold is told by the server's own count, in bytes of capacity.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn server(shards: u16, connection_memory: u64, connections_max: usize) -> Server
     Server::start(&settings).expect("the server starts")
 }
 
-/// A number of `INFO clients`.
+/// Returns a number of `INFO clients`.
 #[track_caller]
 fn info(resp: &mut Resp, field: &str) -> u64 {
     let text = resp.text("INFO clients");
@@ -71,7 +71,7 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// An `MSET` of as many pairs, without its last byte.
+/// Returns an `MSET` of as many pairs, without its last byte.
 fn unfinished(pairs: usize) -> Vec<u8> {
     let mut request = format!("*{}\r\n$4\r\nMSET\r\n", 2 * pairs + 1).into_bytes();
     for pair in 0..pairs {
@@ -131,7 +131,7 @@ fn unfinished_requests_stay_within_the_budget_and_end() {
             assert!(used(&mut witness) <= BUDGET);
         }
         assert!(used(&mut witness) > BUDGET / 2, "most of the budget is used");
-        // All finish: each request is carried out, or its connection ends with a reason.
+        // All finish: each request is executed, or its connection ends with a reason.
         let mut replies = Vec::new();
         std::thread::scope(|scope| {
             let request = &request;

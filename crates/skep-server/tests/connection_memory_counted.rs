@@ -1,5 +1,5 @@
-//! What the server counts as memory of connections is what they take. The allocator of this program counts too, so there
-//! is one test, and its clients send bytes that were prepared.
+//! What the server counts as memory of connections is what they take. The allocator of this program counts too, so
+//! there is one test, and its clients send bytes that were prepared.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn used(resp: &mut Resp) -> isize {
     line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }
 
-/// The count when it has not changed for a while.
+/// Returns the count when it has not changed for a while.
 fn settled(resp: &mut Resp) -> isize {
     let (mut last, mut since) = (used(resp), Instant::now());
     while since.elapsed() < Duration::from_millis(300) {

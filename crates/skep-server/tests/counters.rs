@@ -1,4 +1,4 @@
-//! Many clients at once on the same counters, by both doors: every increment counts, exactly once.
+//! Many clients at once on the same counters, by both front ends: every increment counts, exactly once.
 
 mod support;
 
@@ -21,12 +21,12 @@ struct Work {
     batch: usize,
 }
 
-/// The key of a counter of decimal text.
+/// Returns the key of a counter of decimal text.
 fn text_key(counter: usize) -> Vec<u8> {
     format!("text:{counter}").into_bytes()
 }
 
-/// The key of a binary counter.
+/// Returns the key of a binary counter.
 fn binary_key(counter: usize) -> Vec<u8> {
     format!("binary:{counter}").into_bytes()
 }
@@ -85,7 +85,7 @@ fn resp_client(server: &Server, Work { space, operations, batch }: Work) {
     }
 }
 
-/// A hundred clients: forty by RESP and sixty by the native protocol.
+/// Runs a hundred clients: forty by RESP and sixty by the native protocol.
 fn hundred_clients(shards: u16, work: Work) {
     let server = server(shards, 64 << 20);
     let sum = AtomicU64::new(0);

@@ -12,23 +12,23 @@ use skep_server::Server;
 use skep_wire::partition::shard_of;
 use support::{Native, Resp, command, frame, server};
 
-/// Many answers, asked for in one go on several connections.
+/// Many replies, asked for in one go on several connections.
 struct Greedy<'a> {
     connections: usize,
     shard: u16,
     requests: &'a [Request<'a>],
-    /// How often each connection asks for the answers to `requests`.
+    /// How often each connection asks for the replies to `requests`.
     frames: usize,
-    /// Bytes of an answer, at least.
-    answer_size: usize,
+    /// Bytes of a reply, at least.
+    reply_size: usize,
 }
 
 /// Lets a connection to `shard` ask for a key that does not exist, twenty times, one after the other, while the
-/// greedy ones take their answers. Answers how much of those had come when the last of the twenty came, of 1.
+/// greedy ones take their replies. Returns how much of those had come when the last of the twenty came, of 1.
 fn progress_meanwhile(server: &Server, greedy: &Greedy<'_>, shard: u16, key: &[u8]) -> f64 {
     let arrived = AtomicUsize::new(0);
     let bytes = frame(1, greedy.requests).repeat(greedy.frames);
-    let size = greedy.requests.len() * greedy.frames * greedy.answer_size;
+    let size = greedy.requests.len() * greedy.frames * greedy.reply_size;
     let mut modest = Native::connect(server, Some(shard));
     std::thread::scope(|scope| {
         for _ in 0..greedy.connections {
@@ -60,7 +60,7 @@ fn progress_meanwhile(server: &Server, greedy: &Greedy<'_>, shard: u16, key: &[u
     })
 }
 
-/// Keys that this shard owns.
+/// Returns keys that this shard owns.
 fn keys_of(server: &Server, shard: u16) -> Vec<Vec<u8>> {
     let welcome = Native::connect(server, None).welcome;
     let keys = (0..1000_u32).map(|number| number.to_le_bytes().to_vec());
@@ -76,25 +76,25 @@ fn put_large(server: &Server, key: &[u8], size: usize) {
 }
 
 #[test]
-fn large_answers_do_not_keep_small_ones_waiting() {
+fn large_replies_do_not_keep_small_ones_waiting() {
     let server = server(1, 32 << 20);
-    for (connections, answer_size, count, frames) in [(1, 300_000, 3000, 1), (3, 3000, 1000, 100)] {
-        put_large(&server, b"large", answer_size);
+    for (connections, reply_size, count, frames) in [(1, 300_000, 3000, 1), (3, 3000, 1000, 100)] {
+        put_large(&server, b"large", reply_size);
         let requests = vec![Request { key: b"large", operation: Operation::Get }; count];
-        let greedy = Greedy { connections, shard: 0, requests: &requests, frames, answer_size };
+        let greedy = Greedy { connections, shard: 0, requests: &requests, frames, reply_size };
         let progress = progress_meanwhile(&server, &greedy, 0, b"small");
         assert!(progress < 0.7, "{progress}");
     }
 }
 
 #[test]
-fn large_answers_for_other_shards_do_not_keep_small_ones_waiting() {
+fn large_replies_for_other_shards_do_not_keep_small_ones_waiting() {
     let server = server(2, 32 << 20);
     let keys = keys_of(&server, 0);
-    for (connections, answer_size, count, frames) in [(6, 300_000, 500, 1), (6, 3000, 1000, 50)] {
-        put_large(&server, &keys[0], answer_size);
+    for (connections, reply_size, count, frames) in [(6, 300_000, 500, 1), (6, 3000, 1000, 50)] {
+        put_large(&server, &keys[0], reply_size);
         let requests = vec![Request { key: &keys[0], operation: Operation::Get }; count];
-        let greedy = Greedy { connections, shard: 1, requests: &requests, frames, answer_size };
+        let greedy = Greedy { connections, shard: 1, requests: &requests, frames, reply_size };
         let progress = progress_meanwhile(&server, &greedy, 0, &keys[1]);
         assert!(progress < 0.7, "{progress}");
     }
@@ -106,7 +106,7 @@ fn requests_of_other_shards_do_not_keep_connections_waiting() {
     let keys = keys_of(&server, 0);
     let get = |number: usize| Request { key: &keys[1 + number % 100], operation: Operation::Get };
     let requests: Vec<Request<'_>> = (0..20_000).map(get).collect();
-    let greedy = Greedy { connections: 20, shard: 1, requests: &requests, frames: 20, answer_size: 1 };
+    let greedy = Greedy { connections: 20, shard: 1, requests: &requests, frames: 20, reply_size: 1 };
     let progress = progress_meanwhile(&server, &greedy, 0, &keys[0]);
     assert!(progress < 0.7, "{progress}");
 }
@@ -117,7 +117,7 @@ fn frames_of_many_operations_do_not_keep_others_waiting() {
     put_large(&server, b"large", 4000);
     let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] };
     let requests = vec![Request { key: b"large", operation: Operation::Reduce(sum) }; 65_000];
-    let greedy = Greedy { connections: 1, shard: 0, requests: &requests, frames: 10, answer_size: 2 };
+    let greedy = Greedy { connections: 1, shard: 0, requests: &requests, frames: 10, reply_size: 2 };
     let progress = progress_meanwhile(&server, &greedy, 0, b"small");
     assert!(progress < 0.7, "{progress}");
 }
@@ -129,17 +129,17 @@ fn commands_of_many_keys_keep_a_get_waiting_for_few_turns() {
     let mut request: Vec<&[u8]> = vec![b"missing"; COUNT + 1];
     request[0] = b"EXISTS";
     let request = command(&request);
-    let answered = AtomicUsize::new(0);
+    let replied = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..5 {
-            let (server, request, answered) = (&server, &request, &answered);
+            let (server, request, replied) = (&server, &request, &replied);
             scope.spawn(move || {
                 Resp::connect(server).expect(request, ":0\r\n");
-                answered.fetch_add(1, Ordering::Relaxed);
+                replied.fetch_add(1, Ordering::Relaxed);
             });
         }
         let mut modest = Resp::connect(&server);
-        while answered.load(Ordering::Relaxed) < 5 {
+        while replied.load(Ordering::Relaxed) < 5 {
             modest.expect("GET small\r\n", "$-1\r\n");
         }
     });

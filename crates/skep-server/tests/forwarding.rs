@@ -1,5 +1,5 @@
 //! Several shards through one connection: most operations travel to the shard that owns their key, and still every
-//! answer is the naive store's, in order.
+//! reply is the naive store's, in order.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn generator(seed: u64) -> Generator {
     })
 }
 
-/// As many requests as a frame takes, a few hundred.
+/// Returns as many requests as a frame takes, a few hundred.
 fn some_requests(generator: &mut Generator, left_over: &mut Option<OwnedRequest>) -> Vec<OwnedRequest> {
     let mut bytes = Vec::new();
     let mut writer = RequestFrameWriter::new(&mut bytes, 0, 0);
@@ -59,7 +59,7 @@ fn one_connection_agrees_with_the_naive_store_in_every_space() {
         let mut spaces = [(HASH_SPACE, NaiveStore::new()), (ORDERED_SPACE, NaiveStore::ordered())]
             .map(|(space, naive)| (space, naive, generator(seed + 100 * u64::from(space)), None));
         for round in 0..60 {
-            // A frame for each space, both sent before the first is answered.
+            // A frame for each space, both sent before the first has a reply.
             let mut frames = Vec::new();
             for (space, _, generator, left_over) in &mut spaces {
                 let requests = some_requests(generator, left_over);
@@ -87,7 +87,7 @@ fn one_connection_agrees_with_the_naive_store_in_every_space() {
 }
 
 #[test]
-fn every_door_and_shard_sees_the_same_keys() {
+fn every_front_end_and_shard_sees_the_same_keys() {
     let server = server(3, 32 << 20);
     for (shard, space) in [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)] {
         let mut connection = Native::connect(&server, Some(shard));
@@ -123,7 +123,7 @@ fn what_is_too_long_to_travel_is_refused_where_it_arrives() {
 }
 
 #[test]
-fn pipelined_frames_are_answered_in_order() {
+fn pipelined_frames_have_replies_in_order() {
     let server = server(2, 32 << 20);
     let mut connection = Native::connect(&server, Some(0));
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Bytes without meaning on both ports. Whatever comes, the server goes on, and a well-behaved connection notices
+//! Bytes without meaning on both ports. The server continues after each, and a well-behaved connection notices
 //! nothing.
 
 mod support;
@@ -17,7 +17,7 @@ use skep_server::Server;
 use skep_wire::native::{Hello, ORDERED_SPACE, REQUEST_FRAME_SIZE_MAX, WireError};
 use support::{Native, Resp, command, connect, frame, frame_in, seeds, server};
 
-/// Sends bytes, perhaps in two pieces, then the end; reads until the server closes. Answers what came back.
+/// Sends bytes, perhaps in two pieces, then the end; reads until the server closes. Replies what came back.
 fn throw(address: SocketAddr, bytes: &[u8], cut: usize) -> Vec<u8> {
     let mut stream = connect(address);
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -25,13 +25,13 @@ fn throw(address: SocketAddr, bytes: &[u8], cut: usize) -> Vec<u8> {
     // The server may have closed already.
     let _ = stream.write_all(first).and_then(|()| stream.write_all(second));
     let _ = stream.shutdown(Shutdown::Write);
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
+    let mut reply = Vec::new();
+    match stream.read_to_end(&mut reply) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => panic!("the server neither answers nor closes: {error}"),
+        Err(error) => panic!("the server neither replies nor closes: {error}"),
     }
-    answer
+    reply
 }
 
 /// A connection on each port that must always get what it asks for.
@@ -60,7 +60,7 @@ impl Witness {
     }
 }
 
-/// A good native conversation, without the answers.
+/// Returns a good native conversation, without the replies.
 fn native_conversation() -> Vec<u8> {
     let put = |key, value| Request { key, operation: Operation::Put { value, condition: PutCondition::Always } };
     let update = Update {
@@ -99,7 +99,7 @@ fn native_conversation() -> Vec<u8> {
     bytes
 }
 
-/// A good RESP conversation, without the answers.
+/// Returns a good RESP conversation, without the replies.
 fn resp_conversation() -> Vec<u8> {
     [
         command(&[b"HELLO", b"3"]),
@@ -180,8 +180,8 @@ fn oversized() {
         (b"*2\r\n$3\r\nGET\r\n$536870912\r\n".to_vec(), "invalid bulk length"),
         ([b"*17\r\n".to_vec(), command(&[&[b'x'; 1 << 20]])[4..].repeat(16)].concat(), "too big request"),
     ] {
-        let answer = throw(resp, &sent, 10);
-        assert_eq!(String::from_utf8_lossy(&answer), format!("-ERR Protocol error: {sentence}\r\n"));
+        let reply = throw(resp, &sent, 10);
+        assert_eq!(String::from_utf8_lossy(&reply), format!("-ERR Protocol error: {sentence}\r\n"));
         witness.check();
     }
     for size in [0, 7, REQUEST_FRAME_SIZE_MAX as u32 + 1, u32::MAX] {
@@ -208,7 +208,7 @@ fn errors_of_single_operations_leave_the_connection_alone() {
     bytes[8] = 9;
     connection.send(&bytes);
     connection.receive(1, 2, |_, response| assert_eq!(response, Err(WireError::UnknownSpace)));
-    // An operation that does not exist takes those behind it along: nobody knows where they begin.
+    // An operation that does not exist ends the frame: the operations after it begin at an unknown position.
     let mut bytes = frame(2, &[get, get]);
     bytes[12] = 31;
     connection.send(&bytes);

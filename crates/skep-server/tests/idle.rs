@@ -1,4 +1,4 @@
-//! What a server costs when nobody asks for anything. In a process of its own, whose threads tell.
+//! The cost of a server without requests. In a process of its own, so that its threads are those of the server.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Native, Resp, command, server};
 /// One test at a time: the threads of all servers count.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Clock ticks, of ten milliseconds as a rule, that the shards have run.
+/// Returns clock ticks, of ten milliseconds as a rule, that the shards have run.
 fn ticks() -> u64 {
     let mut sum = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use skep_core::operation::{Operation, Request};
 use support::{Native, Resp, command, frame, server};
 
-/// Bytes of the process that are in memory.
+/// Returns the bytes of the process that are in memory.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
@@ -17,11 +17,11 @@ fn resident() -> u64 {
 
 #[test]
 fn memory_is_bounded() {
-    what_is_only_announced_takes_no_memory();
-    what_nobody_reads_takes_little_memory();
+    promised_bytes_take_no_memory();
+    unread_replies_take_little_memory();
 }
 
-fn what_is_only_announced_takes_no_memory() {
+fn promised_bytes_take_no_memory() {
     let server = server(1, 32 << 20);
     let before = resident();
     let mut connections: Vec<Resp> = (0..200).map(|_| Resp::connect(&server)).collect();
@@ -38,13 +38,13 @@ fn what_is_only_announced_takes_no_memory() {
         std::thread::sleep(Duration::from_millis(5));
     }
     Resp::connect(&server).expect("PING\r\n", "+PONG\r\n");
-    // 400 MB are announced.
+    // The headers promise 400 MB.
     assert!(resident() < before + (64 << 20), "{} bytes more", resident() - before);
     connections[0].0.write_all(&vec![b'v'; (1 << 20) - 1000]).unwrap();
     connections[0].expect("\r\nPING\r\n", "+OK\r\n+PONG\r\n");
 }
 
-fn what_nobody_reads_takes_little_memory() {
+fn unread_replies_take_little_memory() {
     let server = server(2, 32 << 20);
     let mut writer = Resp::connect(&server);
     let keys: Vec<[u8; 1]> = (0..4).map(|key| [key]).collect();

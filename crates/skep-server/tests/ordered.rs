@@ -1,11 +1,10 @@
-//! The ordered space over RESP: its commands, byte for byte, and what they refuse; leases that expire; several shards
-//! that write and scan one space.
+//! The ordered space over RESP: its commands, byte for byte, and their refusals; several shards that write and scan one
+//! space. The simulation has leases that expire.
 
 mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
@@ -26,7 +25,7 @@ const WHOLE: Scan<'_> = Scan {
     lease: ScanLease::None,
 };
 
-/// A small server on free ports, otherwise with these settings.
+/// Starts a small server on free ports, otherwise with these settings.
 fn server_with(settings: &ServerSettings) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings =
@@ -34,25 +33,25 @@ fn server_with(settings: &ServerSettings) -> Server {
     Server::start(&settings).unwrap()
 }
 
-/// A connection that has chosen the ordered space.
+/// Connects, and chooses the ordered space.
 fn ordered(server: &Server) -> Resp {
     let mut resp = Resp::connect(server);
     resp.expect("SELECT 1\r\n", "+OK\r\n");
     resp
 }
 
-/// The array of these bulk strings.
+/// Returns the array of these bulk strings.
 fn bulks(strings: &[&str]) -> String {
     let bulks: String = strings.iter().map(|string| format!("${}\r\n{string}\r\n", string.len())).collect();
     format!("*{}\r\n{bulks}", strings.len())
 }
 
-/// A page that nothing follows.
+/// Returns a page that no other follows.
 fn last(strings: &[&str]) -> String {
     format!("*2\r\n$-1\r\n{}", bulks(strings))
 }
 
-/// A page that is followed by what lies behind this key.
+/// Returns a page that another one after this key follows.
 fn page(next: &str, strings: &[&str]) -> String {
     format!("*2\r\n${}\r\n{next}\r\n{}", next.len(), bulks(strings))
 }
@@ -90,7 +89,7 @@ fn ranges() {
         resp.expect("SKEP.FLOOR cb\r\nSKEP.FLOOR b\r\nSKEP.FLOOR A\r\n", {
             bulks(&["ca", "4"]) + &bulks(&["b", "2"]) + "$-1\r\n"
         });
-        // A pipeline is carried out in its order.
+        // A pipeline is executed in its order.
         resp.expect("SET e 6\r\nSKEP.COUNT - +\r\nDEL e\r\nSKEP.COUNT - +\r\n", "+OK\r\n:6\r\n:1\r\n:5\r\n");
         resp.expect("HELLO 3\r\nSKEP.FLOOR A\r\n", {
             let hello = "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.4\r\n$5\r\nproto\r\n:3\r\n";
@@ -215,7 +214,7 @@ fn refusals() {
     resp.expect("SKEP.SCAN - + LEASE 7\r\nSKEP.SCAN - + LEASE 0\r\nSKEP.SCAN - + LEASE -1\r\n", {
         format!("-ERR {}\r\n", OperationError::LeaseExpired).repeat(3)
     });
-    // By the native protocol too; each is answered, and the connection goes on.
+    // By the native protocol too; each has a reply, and the connection continues.
     let scan = |key, scan| Request { key, operation: Operation::Scan(scan) };
     let cases: [(Request<'_>, OperationError); 5] = [
         (scan(b"b", Scan { end: ScanEnd::Below(b"a"), ..WHOLE }), OperationError::RangeReversed),
@@ -235,7 +234,7 @@ fn refusals() {
 }
 
 #[test]
-fn keys_that_are_too_long_are_refused_at_both_doors() {
+fn keys_that_are_too_long_are_refused_at_both_front_ends() {
     let server = server(2, SMALL);
     let (longest, long) = (&[b'k'; 460][..], &[b'k'; 461][..]);
     let mut resp = ordered(&server);
@@ -288,7 +287,7 @@ fn keys_that_are_too_long_are_refused_at_both_doors() {
 }
 
 #[test]
-fn a_range_that_is_longer_than_an_answer_comes_in_pages() {
+fn a_range_that_is_longer_than_a_reply_comes_in_pages() {
     let server = server(2, SMALL);
     let mut resp = ordered(&server);
     // Two of the values fit a page, and of the longest one alone.
@@ -306,7 +305,7 @@ fn a_range_that_is_longer_than_an_answer_comes_in_pages() {
     resp.expect("SKEP.SCAN - + AFTER key4\r\n", last(&pairs(5..7)));
     resp.expect("SKEP.PREFIX key REV LIMIT 100\r\n", page("key5", &[&keys[6], &value, &keys[5], &value]));
     resp.expect("SKEP.SCAN - + KEYS\r\n", last(&keys.iter().map(String::as_str).collect::<Vec<_>>()));
-    // The same by the native protocol, and many at once: each is answered with its page.
+    // The same by the native protocol, and many at once: each has its page.
     let mut native = Native::connect(&server, Some(0));
     for reverse in [false, true] {
         let mut found: Vec<(Vec<u8>, usize)> = Vec::new();
@@ -337,39 +336,6 @@ fn a_range_that_is_longer_than_an_answer_comes_in_pages() {
         let expected = keys.iter().zip(&values).map(|(key, value)| (key.as_bytes().to_vec(), value.len()));
         assert!(expected.eq(found));
     }
-}
-
-#[test]
-fn who_asks_for_a_page_too_late_is_told_so() {
-    let time = Duration::from_millis(50);
-    let server = server_with(&ServerSettings { lease_time: time, shards: 2, ..ServerSettings::default() });
-    let mut resp = ordered(&server);
-    resp.expect("MSET a 1 b 2 c 3\r\n", "+OK\r\n");
-    let resp_lease = open_lease(&mut resp, &["a", "1"]);
-    let mut native = Native::connect(&server, Some(1));
-    let scan = |scan| Request { key: b"", operation: Operation::Scan(scan) };
-    let open = Scan { limit: 1, lease: ScanLease::Open, ..WHOLE };
-    native.send(&frame_in(ORDERED_SPACE, 1, &[scan(open)]));
-    let mut lease = None;
-    native.receive(1, 1, |_, response| {
-        let Ok(Reply::Value(bytes)) = response else { panic!("{response:?}") };
-        lease = Page::decode(bytes).unwrap().lease();
-    });
-    std::thread::sleep(2 * time);
-    let late = Scan { lease: ScanLease::Continue(lease.expect("more follows")), ..WHOLE };
-    native.send(&frame_in(ORDERED_SPACE, 2, &[scan(late), scan(WHOLE)]));
-    native.receive(2, 2, |index, response| match index {
-        0 => assert_eq!(response, Ok(Reply::Failed(OperationError::LeaseExpired))),
-        _ => assert!(matches!(response, Ok(Reply::Value(_))), "{response:?}"),
-    });
-    resp.expect(format!("SKEP.SCAN - + KEYS AFTER a LEASE {resp_lease}\r\n"), {
-        "-ERR the lease of the scan has expired, or there never was one with this number: begin the scan again\r\n"
-    });
-    // Nothing is left of it, and the scan can begin again.
-    resp.expect("SKEP.SCAN - + KEYS\r\n", last(&["a", "b", "c"]));
-    let info = resp.text("INFO ordered");
-    let leases = "skep_ordered_leases:0\r\nskep_ordered_leases_expired:2\r\nskep_ordered_leases_ended_for_memory:0\r\n";
-    assert!(info.contains(leases), "{info}");
 }
 
 /// Opens a lease with a page of one pair, that of the key `a`. Returns its number.
@@ -432,7 +398,7 @@ fn a_count_goes_through_as_many_pages_as_it_takes() {
         native.receive(1, requests.len(), |_, response| assert_eq!(response, Ok(Reply::Done)));
     }
     let mut resp = ordered(&server);
-    // What is deleted behind it in the pipeline was there.
+    // What is deleted after it in the pipeline was there.
     resp.expect(
         "SKEP.COUNT - +\r\nDEL \"\\x00\\x00\\x00\\x00\"\r\nSKEP.COUNT - +\r\nSKEP.COUNT PREFIX \"\\x00\\x01\"\r\n",
         ":150000\r\n:1\r\n:149999\r\n:65536\r\n",
@@ -525,7 +491,7 @@ fn check_moment(page: &Page<'_>, reverse: bool, last: &mut [u32]) {
     }
 }
 
-/// The leases of a connection end with it: nobody else could go on with them.
+/// The leases of a connection end with it: no other connection could continue them.
 #[test]
 fn leases_end_with_their_connection() {
     let server = server(2, SMALL);
@@ -543,7 +509,7 @@ fn leases_end_with_their_connection() {
     assert!(info.contains("skep_ordered_leases_expired:0\r\n"), "{info}");
 }
 
-/// An exporter asks for `INFO` all the time while two shards write: everybody gets every answer.
+/// An exporter asks for `INFO` all the time while two shards write: everybody gets every reply.
 #[test]
 fn info_beside_writers() {
     const FRAMES: u32 = 400;
@@ -576,5 +542,5 @@ fn info_beside_writers() {
         is_done.store(true, Ordering::Relaxed);
         exporter.join().unwrap()
     });
-    assert!(count > 100, "INFO was answered {count} times");
+    assert!(count > 100, "INFO got a reply {count} times");
 }

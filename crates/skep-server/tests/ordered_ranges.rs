@@ -21,12 +21,12 @@ struct Asked {
     is_reversed: bool,
 }
 
-/// One to five of three bytes: many are prefixes of others, and every third may be the greatest there is.
+/// Returns one to five of three bytes: many are prefixes of others, and every third may be the greatest there is.
 fn key(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     (0..random.random_range(1..=5)).map(|_| [b'a', b'b', 0xff][random.random_range(0..3)]).collect()
 }
 
-/// A bound, and how a key compares with it.
+/// Returns a bound, and how a key compares with it.
 fn bound(random: &mut Xoshiro256PlusPlus) -> (Vec<u8>, Vec<u8>) {
     let key = key(random);
     match random.random_range(0..6) {
@@ -57,7 +57,7 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// A page of keys, with their values if it shows pairs, behind which another key follows or none.
+/// Returns a page of keys, with their values if it shows pairs; another key may follow it.
 fn page(keys: &[Vec<u8>], map: &Map, is_pairs: bool, more: bool) -> Vec<u8> {
     let next = keys.last().filter(|_| more).map_or(b"$-1\r\n".to_vec(), |last| bulk(last));
     let entry = |key: &Vec<u8>| if is_pairs { [bulk(key), bulk(&map[key])].concat() } else { bulk(key) };

@@ -1,5 +1,5 @@
-//! More costly operations than the server can carry out within its bound: each request gets exactly one answer, an exact
-//! result or `BUSY`; what was refused has changed nothing, what was not has; and whoever asks for little gets it.
+//! More costly operations than the server can execute within its bound: each request gets exactly one reply, an exact
+//! result or `BUSY`; what was refused has changed nothing, what was not has; and a client that asks for little gets it.
 
 mod support;
 
@@ -27,30 +27,31 @@ fn put(server: &Server, key: &[u8], value: &[u8]) {
     });
 }
 
-/// What a field of `INFO` says.
+/// Returns the value of a field of `INFO`.
 fn info(server: &Server, field: &str) -> u64 {
     let text = Resp::connect(server).text("INFO congestion");
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{field}: {text}")).parse().expect("a whole number")
 }
 
-/// Answers that a client got.
+/// Returns that a client got.
 #[derive(Default)]
 struct Tally {
-    answers: AtomicU64,
+    replies: AtomicU64,
     refused: AtomicU64,
-    /// Increments that were carried out.
+    /// Increments that were executed.
     increments: AtomicU64,
 }
 
 impl Tally {
     fn count(&self, counter: &AtomicU64) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.replies.fetch_add(1, Ordering::Relaxed);
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Sends frames of `folds` folds and an increment each, without waiting for answers; answers how many operations that was.
+/// Sends frames of `folds` folds and an increment each, without waiting for replies; returns how many operations that
+/// was.
 fn native_flood(server: &Server, frames: usize, folds: usize, tally: &Tally) -> usize {
     let sum = Reduce { fold: Fold::Sum, element: Element::U64, initial: &[0; 8], constants: &[] };
     let mut requests = vec![Request { key: b"vector", operation: Operation::Reduce(sum) }; folds];
@@ -64,7 +65,7 @@ fn native_flood(server: &Server, frames: usize, folds: usize, tally: &Tally) -> 
             connection.receive(1, requests.len(), |index, response| match response {
                 Ok(Reply::Value(value)) if index < folds => {
                     assert_eq!(value, SUM.to_le_bytes());
-                    tally.answers.fetch_add(1, Ordering::Relaxed);
+                    tally.replies.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(Reply::Value(_)) => tally.count(&tally.increments),
                 Err(WireError::Busy) => tally.count(&tally.refused),
@@ -75,7 +76,7 @@ fn native_flood(server: &Server, frames: usize, folds: usize, tally: &Tally) -> 
     frames * requests.len()
 }
 
-/// A RESP reply: its first line, and what lies in it.
+/// Reads a RESP reply: its first line, and its content.
 fn reply(reader: &mut BufReader<TcpStream>) -> Vec<String> {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
@@ -98,7 +99,7 @@ fn is_busy(reply: &[String]) -> bool {
     reply[0].starts_with('-')
 }
 
-/// Sends folds and increments in turns, without waiting for answers; answers how many commands that was.
+/// Sends folds and increments in turns, without waiting for replies; returns how many commands that was.
 fn resp_flood(server: &Server, key: &str, pairs: usize, tally: &Tally) -> usize {
     let pair = [command(&[b"SKEP.REDUCE", b"vector", b"sum", b"u64", b"0"]), command(&[b"INCR", key.as_bytes()])];
     let bytes = pair.concat().repeat(pairs);
@@ -112,7 +113,7 @@ fn resp_flood(server: &Server, key: &str, pairs: usize, tally: &Tally) -> usize 
                 busy if is_busy(&busy) => tally.count(&tally.refused),
                 sum => {
                     assert_eq!(sum, [format!(":{SUM}")]);
-                    tally.answers.fetch_add(1, Ordering::Relaxed);
+                    tally.replies.fetch_add(1, Ordering::Relaxed);
                 }
             }
             match reply(&mut reader) {
@@ -121,7 +122,7 @@ fn resp_flood(server: &Server, key: &str, pairs: usize, tally: &Tally) -> usize 
                     // Nothing is lost in between, and the order is kept.
                     last += 1;
                     assert_eq!(number, [format!(":{last}")]);
-                    tally.answers.fetch_add(1, Ordering::Relaxed);
+                    tally.replies.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -168,7 +169,7 @@ fn overload(shards: u16) {
         let modest = scope.spawn(move || modest(server, over, tally));
         let floods: Vec<_> = (0..8)
             .map(|flood| match flood % 4 {
-                // Many frames, each of which can be answered in time; frames that cannot; and commands.
+                // Many frames, each of which can have its replies in time; frames that cannot; and commands.
                 0 | 1 => scope.spawn(move || native_flood(server, 400, 50, tally)),
                 2 => scope.spawn(move || native_flood(server, 2, 60_000, tally)),
                 _ => scope.spawn(move || resp_flood(server, &format!("resp{flood}"), 5000, tally)),
@@ -179,10 +180,10 @@ fn overload(shards: u16) {
         println!("the modest got {}", modest.join().unwrap());
         operations
     });
-    assert_eq!(tally.answers.load(Ordering::Relaxed), operations as u64);
+    assert_eq!(tally.replies.load(Ordering::Relaxed), operations as u64);
     let refused = tally.refused.load(Ordering::Relaxed);
     println!("{refused} of {operations} refused");
-    // Sixty thousand folds read 240 MB: nobody does that in a millisecond.
+    // Sixty thousand folds read 240 MB: no machine does that in a millisecond.
     assert!(refused > 0);
     assert_eq!(refused, info(&server, "skep_operations_refused"));
     let increments = tally.increments.load(Ordering::Relaxed);
@@ -190,12 +191,12 @@ fn overload(shards: u16) {
 }
 
 #[test]
-fn every_request_has_one_answer() {
+fn every_request_has_one_reply() {
     overload(1);
 }
 
 #[test]
-fn every_request_has_one_answer_from_other_shards_too() {
+fn every_request_has_one_reply_from_other_shards_too() {
     overload(2);
 }
 
@@ -205,7 +206,7 @@ fn a_command_of_several_keys_is_refused_as_a_whole() {
     put(&server, b"large", &vec![1; 1 << 20]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Nothing is refused while nobody else waits.
+        // Nothing is refused while no other client waits.
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut other = Resp::connect(&server);

@@ -12,7 +12,7 @@ use support::{Native, Resp, command, frame, server};
 
 const VALUE_SIZE: usize = 300_000;
 
-/// A value that says which key it belongs to.
+/// Returns a value that names its key.
 fn value(key: u8) -> Vec<u8> {
     vec![b'a' + key; VALUE_SIZE]
 }
@@ -59,7 +59,7 @@ fn large_values_beyond_the_budget_arrive_in_order() {
 }
 
 #[test]
-fn large_native_answers_are_split_over_frames() {
+fn large_native_replies_are_split_over_frames() {
     for shards in [1, 3] {
         let server = server(shards, 64 << 20);
         let mut connection = Native::connect(&server, Some(0));
@@ -72,14 +72,14 @@ fn large_native_answers_are_split_over_frames() {
         let keys: Vec<[u8; 1]> = (0..100).map(|index| [index % 5]).collect();
         let mut requests: Vec<Request<'_>> =
             keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
-        // A put behind deferred gets of its key must not overtake them.
+        // A put after deferred gets of its key must not overtake them.
         let put = Operation::Put { value: b"new", condition: PutCondition::Always };
         requests.push(Request { key: &[4], operation: put });
         requests.push(Request { key: &[4], operation: Operation::Get });
         connection.execute(9, &requests, |index, response| match index {
             100 => assert_eq!(response, Ok(Reply::Done)),
             101 => assert_eq!(response, Ok(Reply::Value(b"new"))),
-            _ => assert!(response == Ok(Reply::Value(&value((index % 5) as u8))), "answer {index}"),
+            _ => assert!(response == Ok(Reply::Value(&value((index % 5) as u8))), "reply {index}"),
         });
     }
 }
@@ -125,7 +125,7 @@ fn a_client_that_leaves_is_forgotten() {
 }
 
 #[test]
-fn a_half_closed_connection_gets_all_its_answers() {
+fn a_half_closed_connection_gets_all_its_replies() {
     let server = server(2, 32 << 20);
     let mut resp = Resp::connect(&server);
     resp.0.write_all("INCR a\r\nINCR b\r\n".repeat(3000).as_bytes()).unwrap();
@@ -137,7 +137,7 @@ fn a_half_closed_connection_gets_all_its_answers() {
 }
 
 #[test]
-fn stopping_answers_what_has_arrived() {
+fn a_stop_replies_to_requests_that_have_arrived() {
     for shards in [1, 3] {
         let server = server(shards, 32 << 20);
         let mut idle = Resp::connect(&server);

@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// The values of all keys and the number of pairs in each space.
+    /// Returns the values of all keys and the number of pairs in each space.
     fn state(&mut self) -> String {
         let mut state = String::new();
         for line in ["select 0", "MGET", "dbsize", "select 1", "MGET", "dbsize"] {
@@ -132,7 +132,7 @@ struct Described {
 }
 
 impl Described {
-    /// All commands that the server says it has.
+    /// Returns all commands that the server lists.
     fn all(client: &mut Client) -> Vec<Described> {
         let listed = String::from_utf8(client.execute_line("command list")).unwrap();
         let names = listed.lines().skip(2).step_by(2).map(str::to_owned);
@@ -227,7 +227,7 @@ fn a_long_command_with_a_wrong_end_changes_nothing() {
     }
 }
 
-/// Memory that runs out is met while the command is carried out: its reply says what was done.
+/// Memory that runs out is met while the command is executed: its reply says what was done.
 #[test]
 fn an_mset_that_runs_out_of_memory_says_how_many_keys_it_set() {
     let server = server(1, 4 << 20);

@@ -1,4 +1,4 @@
-//! Conversations over RESP, byte for byte. The sentences are those that clients of Redis read.
+//! Conversations over RESP, byte for byte. The error messages are those that clients of Redis read.
 
 mod support;
 

@@ -48,7 +48,7 @@ fn a_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let error = refused(&ServerSettings { resp: Some(address), ..settings() }, "stop the program that listens there");
-    assert!(matches!(error, StartError::AddressInUse { door: "RESP", .. }));
+    assert!(matches!(error, StartError::AddressInUse { front_end: "RESP", .. }));
     refused(&ServerSettings { native: address, ..settings() }, &address.to_string());
     drop(taken);
     // And after a server has stopped, its port can be had at once.

@@ -1,4 +1,4 @@
-//! The life of a connection, and what is known of the transport that its bytes move by.
+//! The life of a connection, and the known state of its transport.
 //!
 //! ```text
 //!            the input has ended, or the server stops
@@ -12,8 +12,8 @@
 //!
 //! An error of the transport closes a connection in every state.
 //!
-//! A connection that ends on this side first tells the peer so, and then drains: it reads and discards the bytes that the peer
-//! still sends, for a while. Closing at once would destroy the last reply on its way.
+//! A connection that ends on this side first tells the peer so, and then drains: it reads and discards the bytes that
+//! the peer still sends, for a while. Closing at once would destroy the last reply on its way.
 
 use std::io::{ErrorKind, Read};
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl Life {
         matches!(self, Life::Open | Life::Finishing)
     }
 
-    /// No more input arrives, or no more is wanted.
+    /// Records that no more input arrives, or that no more is wanted.
     pub(super) fn end_input(&mut self) {
         *self = match *self {
             Life::Open | Life::Finishing => Life::Finishing,
@@ -55,7 +55,7 @@ impl Life {
         }
     }
 
-    /// No more requests are to be taken.
+    /// Records that no more requests are taken.
     pub(super) fn end_requests(&mut self) {
         *self = match *self {
             Life::Open => Life::Closing { is_input_over: false },
@@ -64,7 +64,7 @@ impl Life {
         }
     }
 
-    /// Everything is sent, and the peer was told. `is_over` says that it has nothing more to send.
+    /// Records that everything is sent, and that the peer was told so. `is_over` says that nothing more arrives.
     pub(super) fn end_output(&mut self, drain: Drain, is_over: bool) {
         *self = match *self {
             Life::Closing { is_input_over: false } if !is_over => Life::Draining(drain),
@@ -88,7 +88,7 @@ impl Drain {
         Drain { until: now + DRAIN_TIME, size: 0 }
     }
 
-    /// Discards what has arrived. Returns true if that was the end of it.
+    /// Discards the bytes that have arrived. Returns true if the input has ended, or the limit is reached.
     pub(super) fn discard(&mut self, mut source: impl Read) -> bool {
         let mut discarded = [0; 16 << 10];
         while self.size < DRAIN_SIZE_MAX {
@@ -104,7 +104,7 @@ impl Drain {
     }
 }
 
-/// What is known of the transport. It is only said once, by an event, so that it must not be forgotten.
+/// The known state of the transport. An event reports a change once, so it must not be forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Readiness {
     /// There may be something to read.
@@ -116,25 +116,25 @@ pub(super) struct Readiness {
 }
 
 impl Readiness {
-    /// A transport that may be read and written: it is tried.
+    /// Creates the readiness of a transport that may be read and written: it is tried.
     pub(super) fn new() -> Readiness {
         Readiness { is_readable: true, is_writable: true, is_peer_finished: false }
     }
 
-    /// Takes over what has become possible.
+    /// Takes over an event.
     pub(super) fn on_event(&mut self, event: Event) {
         self.is_readable |= event.is_readable;
         self.is_writable |= event.is_writable;
         self.is_peer_finished |= event.is_finished;
     }
 
-    /// Takes over what a read found.
+    /// Takes over the result of a read.
     pub(super) fn on_read(&mut self, moved: Moved) {
         // The end was reported together with the last bytes, so it must be looked for.
         self.is_readable = moved.more || self.is_peer_finished && !moved.ended;
     }
 
-    /// Takes over what a write found.
+    /// Takes over the result of a write.
     pub(super) fn on_write(&mut self, moved: Moved) {
         self.is_writable = moved.more;
     }

@@ -1,20 +1,20 @@
-//! What a connection holds, and what it waits for when it may not hold more: see [`crate::ledger`].
+//! The memory that a connection holds, and waits for when it may not hold more: see [`crate::memory_budget`].
 
 use std::cmp::Reverse;
 use std::time::Instant;
 
 use super::Connection;
 use crate::buffer::Input;
-use crate::chunk::Chunk;
 use crate::endpoint::Endpoint;
-use crate::ledger::Purse;
 use crate::limits::{CLIENT_SIZE, OUTPUT_ROOM_MIN, SHARE};
+use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
+use crate::parsed_batch::ParsedBatch;
 
-/// Bytes of a connection besides its buffers: itself, and what `CLIENT LIST` tells.
+/// Bytes of a connection besides its buffers: itself, and its entry in `CLIENT LIST`.
 const CONNECTION_SIZE: usize = size_of::<Endpoint>() + CLIENT_SIZE;
 
-/// What a connection holds, and what it waits for.
+/// The memory that a connection holds, and waits for.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     /// Bytes of memory that it held when its shard last counted them.
@@ -25,12 +25,12 @@ pub(super) struct Holding {
     pub(super) needed: usize,
     want: Want,
     /// It may borrow all that is free.
-    is_senior: bool,
+    has_priority: bool,
     /// Its client does not take replies, and no more of them may be held.
     pub(super) is_full: bool,
 }
 
-/// What a connection wants memory for.
+/// The purpose for which a connection wants memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Want {
     #[default]
@@ -42,46 +42,50 @@ enum Want {
 }
 
 impl Connection {
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        CONNECTION_SIZE + self.input.capacity() + self.output.capacity() + self.chunk.capacity() + self.round.capacity()
+        CONNECTION_SIZE
+            + self.input.capacity()
+            + self.output.capacity()
+            + self.parsed.capacity()
+            + self.queue.capacity()
     }
 
-    /// Returns true if it may not go on because the reserve is used up. What a share covers goes on in any case.
-    pub(crate) fn is_held_back(&self, purse: &Purse) -> bool {
-        purse.is_exhausted() && self.memory() > SHARE
+    /// Returns true if it may not continue because the reserve is used up. A connection within its share always may.
+    pub(crate) fn is_throttled(&self, shard_budget: &ShardBudget) -> bool {
+        shard_budget.is_exhausted() && self.memory() > SHARE
     }
 
-    /// Counts what is held now.
-    pub(crate) fn settle(&mut self, purse: &mut Purse) {
+    /// Records the memory that is held now.
+    pub(crate) fn record_memory(&mut self, shard_budget: &mut ShardBudget) {
         let (held, output) = (self.memory(), self.output.waiting());
-        purse.settle(std::mem::replace(&mut self.holding.held, held), held);
-        purse.settle_output(std::mem::replace(&mut self.holding.held_output, output), output);
+        shard_budget.record(std::mem::replace(&mut self.holding.held, held), held);
+        shard_budget.record_output(std::mem::replace(&mut self.holding.held_output, output), output);
     }
 
-    /// Counts nothing any more: the connection ends, or goes to another shard.
-    pub(crate) fn leave(&mut self, purse: &mut Purse) {
-        self.resign(purse);
-        purse.settle(std::mem::take(&mut self.holding.held), 0);
-        purse.settle_output(std::mem::take(&mut self.holding.held_output), 0);
+    /// Records that no memory is held: the connection ends, or goes to another shard.
+    pub(crate) fn leave(&mut self, shard_budget: &mut ShardBudget) {
+        self.yield_priority(shard_budget);
+        shard_budget.record(std::mem::take(&mut self.holding.held), 0);
+        shard_budget.record_output(std::mem::take(&mut self.holding.held_output), 0);
     }
 
-    /// Stops being the senior.
-    pub(crate) fn resign(&mut self, purse: &Purse) {
-        if std::mem::take(&mut self.holding.is_senior) {
-            purse.ledger().resign();
+    /// Yields its priority.
+    pub(crate) fn yield_priority(&mut self, shard_budget: &ShardBudget) {
+        if std::mem::take(&mut self.holding.has_priority) {
+            shard_budget.memory_budget().yield_priority();
         }
     }
 
-    /// Tries again what was waiting for memory.
-    pub(crate) fn retry(&mut self, purse: &Purse) {
+    /// Lets the step that was waiting for memory be tried again.
+    pub(crate) fn retry(&mut self, shard_budget: &ShardBudget) {
         self.holding.want = Want::Nothing;
-        self.look_for_room(purse);
+        self.look_for_room(shard_budget);
     }
 
     /// Finds out whether the client has to take replies before there are more.
-    pub(super) fn look_for_room(&mut self, purse: &Purse) {
-        self.holding.is_full = self.output.waiting() > 0 && !self.may_hold_more(purse);
+    pub(super) fn look_for_room(&mut self, shard_budget: &ShardBudget) {
+        self.holding.is_full = self.output.waiting() > 0 && !self.may_hold_more(shard_budget);
     }
 
     /// Waits for memory, because operations are left for later for want of it.
@@ -91,19 +95,21 @@ impl Connection {
         }
     }
 
-    /// Returns true if more replies may be held. What others might need is not for a client that takes none.
-    fn may_hold_more(&self, purse: &Purse) -> bool {
-        !purse.ledger().is_tight() && purse.room(self.held(), false) >= OUTPUT_ROOM_MIN.min(purse.one_max() / 8)
+    /// Returns true if more replies may be held. A client that takes none must leave memory to others.
+    fn may_hold_more(&self, shard_budget: &ShardBudget) -> bool {
+        !shard_budget.memory_budget().is_tight()
+            && shard_budget.room(self.held(), false) >= OUTPUT_ROOM_MIN.min(shard_budget.one_max() / 8)
     }
 
-    /// A step needs this many bytes more than are allowed: waits for them, or ends if there will never be as many.
-    pub(super) fn want_memory(&mut self, size: usize, metrics: &Metrics, purse: &Purse) {
-        if self.memory() + size <= purse.one_max() {
+    /// Waits for this number of bytes more, or ends if there will never be as many.
+    pub(super) fn want_memory(&mut self, size: usize, metrics: &Metrics, shard_budget: &ShardBudget) {
+        if self.memory() + size <= shard_budget.one_max() {
             self.holding.want = Want::Request;
-            self.holding.is_senior = self.holding.is_senior || purse.ledger().become_senior(self.number);
+            self.holding.has_priority =
+                self.holding.has_priority || shard_budget.memory_budget().take_priority(self.number);
             return;
         }
-        if self.output.waiting() > 0 && self.memory() - self.output.capacity() + size <= purse.one_max() {
+        if self.output.waiting() > 0 && self.memory() - self.output.capacity() + size <= shard_budget.one_max() {
             // It fits when the client has taken its replies. Until then, it must not keep others from borrowing.
             self.starve();
             return;
@@ -111,10 +117,10 @@ impl Connection {
         self.end_with_error("the request takes more than half of the memory for connections", metrics);
     }
 
-    /// Ends a connection that holds memory without progress. Returns true if there is nothing to send but the reason: its
-    /// client is told why if it has read all replies.
-    pub(crate) fn end_stalled(&mut self, metrics: &Metrics) -> bool {
-        let is_idle = self.output.waiting() == 0 && self.chunk.is_finished() && self.life.takes_requests();
+    /// Ends a connection that holds memory without progress. Returns true if there is nothing to send but the reason:
+    /// its client is told why if it has read all replies.
+    pub(crate) fn end_unresponsive(&mut self, metrics: &Metrics) -> bool {
+        let is_idle = self.output.waiting() == 0 && self.parsed.is_finished() && self.life.takes_requests();
         self.end_with_error("memory for connections is short, and this one made no progress for 10 s", metrics);
         is_idle
     }
@@ -123,11 +129,11 @@ impl Connection {
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
         tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");
-        if let Chunk::Resp(_) = self.chunk {
+        if let ParsedBatch::Resp(_) = self.parsed {
             self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
         }
-        self.finish_chunk();
-        if self.chunk.size() == 0 {
+        self.finish_parsed();
+        if self.parsed.size() == 0 {
             // No request refers to it.
             self.input = Input::default();
         }
@@ -150,7 +156,7 @@ impl Connection {
         if self.output.waiting() > 0 {
             !self.readiness.is_writable
         } else {
-            self.chunk.is_finished() && self.intake.is_exhausted && !self.readiness.is_readable
+            self.parsed.is_finished() && self.intake.is_exhausted && !self.readiness.is_readable
         }
     }
 
@@ -159,7 +165,7 @@ impl Connection {
         self.is_starved() && self.readiness.is_peer_finished
     }
 
-    /// Bytes of memory that it held when they were last counted.
+    /// Returns the bytes of memory that it held when they were last counted.
     pub(crate) fn held(&self) -> usize {
         self.holding.held
     }
@@ -170,28 +176,28 @@ impl Connection {
     }
 
     /// Returns true if it may borrow all that is free.
-    pub(crate) fn is_senior(&self) -> bool {
-        self.holding.is_senior
+    pub(crate) fn has_priority(&self) -> bool {
+        self.holding.has_priority
     }
 
-    /// Orders connections that wait for memory: first those that a request is missing some for, the largest first, which
-    /// is the next senior; then those whose clients took replies last.
+    /// Orders connections that wait for memory: first those that a request is missing some for, the largest first,
+    /// which is the next one with priority; then those whose clients took replies last.
     pub(crate) fn rank(&self) -> impl Ord + use<> {
         (Reverse(if self.wants_room() { self.held() } else { 0 }), Reverse(self.progress_at))
     }
 
-    /// When it last read or wrote a byte.
+    /// Returns the time at which it last read or wrote a byte.
     pub(crate) fn progress_at(&self) -> Instant {
         self.progress_at
     }
 
     /// Returns the memory of empty buffers.
-    pub(crate) fn release(&mut self, purse: &mut Purse) {
-        if self.chunk.is_finished() && self.round.is_finished() {
+    pub(crate) fn release(&mut self, shard_budget: &mut ShardBudget) {
+        if self.parsed.is_finished() && self.queue.is_finished() {
             self.input.release();
-            self.chunk.release();
-            self.round.release();
-            self.settle(purse);
+            self.parsed.release();
+            self.queue.release();
+            self.record_memory(shard_budget);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! How much a connection submits at a time, and what became of its last submission.
+//! The number of operations that a connection submits at a time, and the outcome of its last submission.
 
-/// What is known of the operations that a connection has submitted.
+/// The record of the operations that a connection has submitted.
 #[derive(Debug)]
 pub(super) struct Submissions {
     /// Operations that it may submit at a time.
@@ -12,15 +12,16 @@ pub(super) struct Submissions {
 }
 
 impl Submissions {
-    /// Any number may be submitted.
+    /// Allows any number.
     pub(super) fn new() -> Submissions {
         Submissions { quota: usize::MAX, has_progress: false, is_returned: false }
     }
 
-    /// `count` operations were submitted, of which `done` are done or with other shards, in `forwarded` batches.
+    /// Records a submission of `count` operations: `done` of them are done or with other shards, in `forwarded`
+    /// batches.
     ///
-    /// - If none is done, and `has_company` says that something before them in the batch was executed, that may have used up
-    ///   what they needed: half as many are submitted next.
+    /// - If none is done, and `has_company` says that something before them in the batch was executed, that may have
+    ///   used up the memory that they needed: half as many are submitted next.
     /// - If some are done, as many are submitted next.
     /// - If all are done, twice as many, until the quota exceeds the `share` of the window.
     pub(super) fn submitted(&mut self, count: usize, done: usize, forwarded: usize, share: usize, has_company: bool) {
@@ -33,8 +34,8 @@ impl Submissions {
         self.is_returned &= done == 0 || forwarded > 0;
     }
 
-    /// A forwarded batch of `count` operations is back, of which `done` were executed. `is_last` says that no other one is in
-    /// flight.
+    /// Records that a forwarded batch of `count` operations is back, with `done` of them executed. `is_last` says that
+    /// no other one is in flight.
     pub(super) fn returned(&mut self, count: usize, done: usize, is_last: bool) {
         if done < count {
             self.quota = self.quota.min(done.max(1));

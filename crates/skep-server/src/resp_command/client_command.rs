@@ -1,4 +1,4 @@
-//! `CLIENT`: what connections are called, and who is connected.
+//! `CLIENT`: the names of connections, and their list.
 
 use std::fmt::Write;
 
@@ -77,8 +77,8 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
     Ok(())
 }
 
-/// Describes the connections, the oldest first, in whole lines of at most [`CLIENT_LIST_SIZE_MAX`] bytes together. Other threads
-/// that connect or close wait for a few copies only: the text is made while the lock is not held.
+/// Describes the connections, the oldest first, in whole lines of at most [`CLIENT_LIST_SIZE_MAX`] bytes together.
+/// Other threads that connect or close wait for a few copies only: the text is made while the lock is not held.
 fn list(shared: &Shared) -> String {
     let mut text = String::new();
     let mut next = 0;
@@ -96,7 +96,7 @@ fn list(shared: &Shared) -> String {
     }
 }
 
-/// An argument that may become a name: printable, without blanks.
+/// Returns an argument that may become a name: printable, without blanks.
 pub(super) fn printable(arguments: Arguments<'_>, index: usize, what: &str) -> Result<String, String> {
     let text = arguments.get(index);
     // A name is kept as long as its connection, and told to everybody.

@@ -56,8 +56,8 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Res
     Ok(())
 }
 
-/// The ten parts of Redis 7: name, arity, flags, the places of keys, categories, tips, keys, subcommands. The last
-/// four are not told.
+/// Writes the ten parts of Redis 7: name, arity, flags, the positions of keys, categories, tips, keys, subcommands. The
+/// last four are not told.
 fn describe(info: &CommandInfo, writer: &mut ReplyWriter<'_>) {
     writer.array(10);
     writer.bulk(info.name.as_bytes());

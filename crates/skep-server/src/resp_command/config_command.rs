@@ -45,11 +45,11 @@ fn settings(shared: &Shared) -> [(&'static str, String); 12] {
     ]
 }
 
-/// Whether a name matches a pattern of `*`, `?` and characters in either case. Takes at most the product of the two
-/// lengths.
+/// Returns true if a name matches a pattern of `*`, `?` and characters in either case. Takes at most the product of the
+/// two lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut in_name) = (0, 0);
-    // Where to go on when a `*` must take one more character.
+    // The position to continue at when a `*` must take one more character.
     let mut retry = None;
     loop {
         match (pattern.get(at), name.get(in_name)) {

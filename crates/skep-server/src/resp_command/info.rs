@@ -1,4 +1,4 @@
-//! `INFO`: what the server can tell about itself, in the fields that clients and exporters of Redis read. A field
+//! `INFO`: the state of the server, in the fields that clients and exporters of Redis read. A field
 //! that we could not tell truthfully is left out.
 
 use std::fmt::Write;
@@ -27,7 +27,7 @@ const SECTIONS: [Section; 12] = [
     ("Keyspace", keyspace),
 ];
 
-/// The sections that were asked for; all if none was.
+/// Returns the sections that were asked for; all if none was.
 pub(super) fn text(arguments: Arguments<'_>, shared: &Shared) -> String {
     let wanted = |name: &str| {
         arguments.count() == 1
@@ -74,7 +74,7 @@ fn server(text: &mut String, shared: &Shared) {
 }
 
 fn clients(text: &mut String, shared: &Shared) {
-    let connection_memory = shared.sum(|metrics| &metrics.connection_memory) + shared.ledger.batches();
+    let connection_memory = shared.sum(|metrics| &metrics.connection_memory) + shared.memory_budget.batches();
     fields! { text
         "connected_clients" shared.clients().len()
         "cluster_connections" 0
@@ -82,14 +82,14 @@ fn clients(text: &mut String, shared: &Shared) {
         "blocked_clients" 0
         "skep_connection_memory_limit" shared.settings.connection_memory
         "skep_connection_memory_used" connection_memory
-        "skep_connection_memory_used_max" shared.ledger.used_max().max(connection_memory)
-        "skep_connections_waiting_for_memory" shared.ledger.waiting()
+        "skep_connection_memory_used_max" shared.memory_budget.used_max().max(connection_memory)
+        "skep_connections_waiting_for_memory" shared.memory_budget.waiting()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
     }
 }
 
 fn memory(text: &mut String, shared: &Shared) {
-    // Of the hash space: what the index and the slabs have taken of its memory. At the total, its writers are told that
+    // Of the hash space: the memory that the index and the slabs have taken. At the total, its writers are told that
     // it is full.
     let used = shared.sum(|metrics| &metrics.taken_bytes);
     let total = shared.settings.memory;
@@ -106,7 +106,7 @@ fn memory(text: &mut String, shared: &Shared) {
     }
 }
 
-/// The ordered space, apart from the memory above.
+/// Writes the state of the ordered space, apart from the memory above.
 fn ordered(text: &mut String, shared: &Shared) {
     fields! { text "skep_ordered_maxmemory" shared.settings.ordered_memory }
     let Some(store) = &shared.ordered else { return };
@@ -123,7 +123,7 @@ fn ordered(text: &mut String, shared: &Shared) {
     }
 }
 
-/// Bytes of the process that are in memory.
+/// Returns the bytes of the process that are in memory.
 fn resident_bytes() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
@@ -153,8 +153,8 @@ fn stats(text: &mut String, shared: &Shared) {
     }
 }
 
-/// How long operations take from the read of their socket to their reply, and what was done about it. The buckets
-/// count delays up to so many microseconds, since the start, so that a client that asks twice knows what came between. A
+/// Delays of operations from the read of their socket to their reply, and the reaction of the window. The buckets count
+/// delays up to a number of microseconds, since the start, so that a client that asks twice knows the difference. A
 /// bound of 0 says that there is none.
 fn congestion(text: &mut String, shared: &Shared) {
     let microseconds = |delay: Duration| format!("{:.3}", delay.as_nanos() as f64 / 1000.0);
@@ -197,10 +197,10 @@ fn replication(text: &mut String, _: &Shared) {
     fields! { text "role" "master" "connected_slaves" 0 }
 }
 
-/// Processor time of the process, which the kernel counts in hundredths of a second.
+/// Returns processor time of the process, which the kernel counts in hundredths of a second.
 fn cpu(text: &mut String, _: &Shared) {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
-    // The name of the process, in parentheses, may contain anything; the 12th and 13th field behind it are the times.
+    // The name of the process, in parentheses, may contain anything; the 12th and 13th field after it are the times.
     let Some((_, fields)) = stat.rsplit_once(')') else { return };
     let ticks = |index: usize| fields.split_whitespace().nth(index).and_then(|field| field.parse::<f64>().ok());
     if let (Some(user), Some(system)) = (ticks(11), ticks(12)) {

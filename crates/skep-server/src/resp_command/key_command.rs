@@ -21,13 +21,13 @@ use super::table::CommandName;
 use super::vector_command::{write_elements, write_number, write_value};
 use super::{Arguments, Operands, Progress, store_error, vector_command, wire_error, wrong_argument_count};
 
-/// A command on keys; ranges are places of binary operands.
+/// A command on keys; ranges are positions of binary operands.
 #[derive(Debug, PartialEq)]
 pub(crate) enum KeyCommand {
     Get,
     GetMany,
     Set(PutCondition),
-    /// An answer by number: 1 if it was set, 0 if the key exists.
+    /// A reply by number: 1 if it was set, 0 if the key exists.
     SetNew,
     SetMany,
     Delete,
@@ -62,8 +62,8 @@ pub(crate) enum KeyCommand {
 }
 
 impl KeyCommand {
-    /// The command, `None` if it is not on keys, or the sentence that refuses it. The number of arguments has been
-    /// checked against the table.
+    /// Decodes the command: `None` if it is not on keys, or the error message that refuses it. The number of arguments
+    /// has been checked against the table.
     pub(super) fn decode(
         name: CommandName,
         arguments: Arguments<'_>,
@@ -98,7 +98,7 @@ impl KeyCommand {
         }))
     }
 
-    /// How many operations the command is, with this many arguments.
+    /// Returns the number of operations of the command, with this many arguments.
     pub(super) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             KeyCommand::GetMany | KeyCommand::Delete | KeyCommand::Exists => argument_count - 1,
@@ -108,8 +108,8 @@ impl KeyCommand {
     }
 
     /// Checks all operations of a command of several before the first one is submitted: an invalid key or value among
-    /// them refuses the whole command. A single operation whose reply is that of the command is left to the store, which checks
-    /// it in any case.
+    /// them refuses the whole command. A single operation whose reply is that of the command is left to the store,
+    /// which checks it in any case.
     pub(super) fn validate(&self, arguments: Arguments<'_>, operands: &[u8]) -> Result<(), OperationError> {
         let operation_count = self.operation_count(arguments.count());
         if operation_count == 1 && !matches!(self, KeyCommand::GetMany) {
@@ -118,7 +118,7 @@ impl KeyCommand {
         (0..operation_count).try_for_each(|index| self.request(arguments, operands, index, None).validate())
     }
 
-    /// The operation at this place of the command; a count goes on where it stands.
+    /// Returns the operation at this index of the command; a count continues where it stopped.
     pub(super) fn request<'a>(
         &self,
         arguments: Arguments<'a>,
@@ -166,8 +166,9 @@ impl KeyCommand {
         Request { key: arguments.get(1 + step * index), operation }
     }
 
-    /// Takes the answer to the operation at `index`. Whether the operation goes on, and has to be submitted again.
-    pub(super) fn answer(
+    /// Takes the reply to the operation at `index`. Returns true if the operation continues, and has to be submitted
+    /// again.
+    pub(super) fn reply(
         &self,
         argument_count: usize,
         index: usize,
@@ -177,7 +178,7 @@ impl KeyCommand {
     ) -> bool {
         let reply = match response {
             Ok(reply) => reply,
-            // A command is refused as a whole, and is answered once.
+            // A command is refused as a whole, and has one reply.
             Err(error) => {
                 if index == 0 {
                     writer.error(&wire_error(error));
@@ -191,13 +192,13 @@ impl KeyCommand {
         }
         if let Reply::Failed(error) = reply {
             progress.error = progress.error.or(Some(error));
-            if !self.is_summed_up() {
-                writer.error(&self.error_sentence(error));
+            if !self.has_one_reply() {
+                writer.error(&self.error_message(error));
             }
             return false;
         }
         match (self, reply) {
-            (KeyCommand::Scan(scan), _) => return scan.answer(reply, progress, writer),
+            (KeyCommand::Scan(scan), _) => return scan.reply(reply, progress, writer),
             (KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists, _) => {
                 progress.done += i64::from(reply == Reply::Done);
             }
@@ -206,7 +207,7 @@ impl KeyCommand {
             (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
             (KeyCommand::Add { .. }, Reply::Value(text)) => {
                 let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                writer.integer(number.expect("the store answers a decimal number"));
+                writer.integer(number.expect("the store returns a decimal number"));
             }
             (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
                 write_elements(*element, value, writer);
@@ -218,7 +219,7 @@ impl KeyCommand {
         false
     }
 
-    /// Writes the reply of a command whose answers are summed up.
+    /// Writes the reply of a command whose replies are summed up.
     pub(super) fn finish(&self, argument_count: usize, progress: &Progress, writer: &mut ReplyWriter<'_>) {
         match (self, progress.error) {
             _ if progress.refused => {}
@@ -227,32 +228,32 @@ impl KeyCommand {
                 let key_count = self.operation_count(argument_count);
                 writer.error(&format!("{}; {} of {key_count} keys were set", store_error(error), progress.done));
             }
-            (_, Some(error)) if self.is_summed_up() => writer.error(&store_error(error)),
+            (_, Some(error)) if self.has_one_reply() => writer.error(&store_error(error)),
             (KeyCommand::SetMany, _) => writer.simple("OK"),
             (KeyCommand::Delete | KeyCommand::Exists, _) => writer.integer(progress.done),
             _ => {}
         }
     }
 
-    /// The sentence for an error of the store; operands that do not fit are told which would.
-    fn error_sentence(&self, error: OperationError) -> String {
-        let sentence = store_error(error);
+    /// Returns the error message for an error of the store; for operands that do not fit, with those that would.
+    fn error_message(&self, error: OperationError) -> String {
+        let message = store_error(error);
         let (name, operands) = match self {
             KeyCommand::Update { function, .. } => (function.name(), function.operands()),
             KeyCommand::Reduce { fold, .. } => (fold.name(), fold.operands()),
             KeyCommand::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
-            _ => return sentence,
+            _ => return message,
         };
-        if error == OperationError::OperandLength { format!("{sentence}: {name} takes {operands}") } else { sentence }
+        if error == OperationError::OperandLength { format!("{message}: {name} takes {operands}") } else { message }
     }
 
-    /// Whether the command has one reply for all its operations.
-    fn is_summed_up(&self) -> bool {
+    /// Returns true if the command has one reply for all its operations.
+    fn has_one_reply(&self) -> bool {
         matches!(self, KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists)
     }
 }
 
-/// The condition of a `SET`.
+/// Returns the condition of a `SET`.
 fn put_condition(arguments: Arguments<'_>) -> Result<PutCondition, String> {
     let mut condition = PutCondition::Always;
     for index in 3..arguments.count() {

@@ -1,9 +1,9 @@
-//! RESP commands: what each asks of the store or of the server, and how the answers become replies.
+//! RESP commands: their operations on the stores or on the server, and their replies.
 //!
 //! A command that arrives becomes an [`Action`] at once: names, options, numbers and, of a command of several
 //! operations, all keys and values are checked before any operation is submitted. So a command that is refused has
 //! no effect. Its operations are made from its arguments when they are submitted, its reply when its turn comes.
-//! Sentences are those of Redis 7.2, since clients read them.
+//! Error messages are those of Redis 7.2, since clients read them.
 //!
 //! Not as in Redis: `MSET` and `DEL` of several keys are operations on each key, not one transaction, whether the
 //! keys belong to one shard or to several. Other clients can see some of them done, and an `MSET` that runs out of
@@ -37,9 +37,9 @@ use table::CommandName;
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
 
-/// What commands that the server answers may look at and change.
+/// The state that commands which the server replies to itself may read and change.
 pub(crate) struct Context<'a> {
-    /// What all shards know.
+    /// The state that all shards share.
     pub(crate) shared: &'a Shared,
     /// The shard that works.
     pub(crate) shard: usize,
@@ -54,8 +54,9 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are `size`
-    /// bytes. A costly reply needs room in the turn; small ones have some of their own, so that a `PING` does not wait.
+    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
+    /// `size` bytes. A costly reply needs room in the turn; small ones have some of their own, so that a `PING` does
+    /// not wait.
     pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
         self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
         if is_costly {
@@ -69,41 +70,41 @@ impl Context<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Arguments<'a> {
     request: &'a [u8],
-    places: &'a [Argument],
+    ranges: &'a [Argument],
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments that lie at `places` of `request`.
-    pub(crate) fn new(request: &'a [u8], places: &'a [Argument]) -> Self {
-        Arguments { request, places }
+    /// Creates the arguments that are at `ranges` of `request`.
+    pub(crate) fn new(request: &'a [u8], ranges: &'a [Argument]) -> Self {
+        Arguments { request, ranges }
     }
 
-    /// How many there are, with the name.
+    /// Returns their number, with the name.
     pub(crate) fn count(self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
-    /// The argument at this place; the name is at 0.
+    /// Returns the argument at this index; the name is at 0.
     pub(crate) fn get(self, index: usize) -> &'a [u8] {
-        &self.request[self.places[index].range()]
+        &self.request[self.ranges[index].range()]
     }
 
-    /// The arguments from this place on.
+    /// Returns the arguments from this index on.
     pub(crate) fn from(self, index: usize) -> impl Iterator<Item = &'a [u8]> {
-        self.places[index..].iter().map(move |place| &self.request[place.range()])
+        self.ranges[index..].iter().map(move |argument| &self.request[argument.range()])
     }
 
-    /// The argument as text for a sentence.
+    /// Returns the argument as text for an error message.
     pub(crate) fn text(self, index: usize) -> std::borrow::Cow<'a, str> {
         String::from_utf8_lossy(self.get(index))
     }
 
-    /// Whether the argument is this word, in small or capital letters.
+    /// Returns true if the argument is this word, in small or capital letters.
     pub(crate) fn is(self, index: usize, word: &str) -> bool {
         self.get(index).eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// The argument as a decimal number, as Redis takes it: without a plus, leading zeros and blanks.
+    /// Returns the argument as a decimal number, as Redis takes it: without a plus, leading zeros and blanks.
     pub(crate) fn integer(self, index: usize) -> Option<i64> {
         let text = std::str::from_utf8(self.get(index)).ok()?;
         let digits = text.strip_prefix('-').unwrap_or(text);
@@ -111,38 +112,38 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// What a command asks for.
+/// The request of a command.
 pub(crate) enum Action {
     /// Operations on keys.
     Keys(CommandName, KeyCommand),
-    /// Another space for what follows.
+    /// Another space for the commands after it.
     Select(Space),
-    /// An answer of the server, about this space where it is about one.
+    /// A reply of the server, about this space where it is about one.
     Server(CommandName, Space),
-    /// Nothing: the sentence says why.
+    /// Nothing: the error message says why.
     Refuse(String),
     /// Nothing, and the connection ends.
     Close(String),
 }
 
-/// What the answers to a command of several operations have come to so far.
+/// The replies to a command of several operations so far.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Keys for which something was done.
     done: i64,
     /// The first error.
     error: Option<OperationError>,
-    /// Whether nothing was done, and the answer says so already.
+    /// Nothing was done, and the reply says so already.
     refused: bool,
-    /// Where a count stands that takes more than one page.
+    /// The position of a count that takes more than one page.
     resume: Option<Resume>,
 }
 
 impl Action {
-    /// What the request asks for. Numbers written as text are left for `operands` to convert.
+    /// Decodes the request. Numbers written as text are left for `operands` to convert.
     pub(crate) fn decode(arguments: Arguments<'_>, space: Space, spaces: Spaces, operands: &mut Operands) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
-            // A web page can let a browser send commands to a port of its machine, behind the header of a request.
+            // A web page can let a browser send commands to a port of its machine, after the header of a request.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
                 return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
             }
@@ -169,11 +170,11 @@ impl Action {
                 Action::Refuse(wrong_argument_count(info.name))
             }
             Ok(None) => Action::Server(name, space),
-            Err(sentence) => Action::Refuse(sentence),
+            Err(message) => Action::Refuse(message),
         }
     }
 
-    /// Whether nothing that follows on the connection is answered.
+    /// Returns true if the server replies to nothing that follows on the connection.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self, Action::Server(CommandName::Quit, _) | Action::Close(_))
     }
@@ -195,12 +196,13 @@ impl Action {
         }
     }
 
-    /// Whether the command tells what the stores hold: what follows it must not have been carried out by then.
-    pub(crate) fn looks_around(&self) -> bool {
+    /// Returns true if the command counts the pairs of the stores: the commands after it must not have been executed by
+    /// then.
+    pub(crate) fn reads_statistics(&self) -> bool {
         matches!(self, Action::Server(CommandName::DbSize | CommandName::Info, _))
     }
 
-    /// How many operations a command of this many arguments is.
+    /// Returns the number of operations of a command of this many arguments.
     pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             Action::Keys(_, command) => command.operation_count(argument_count),
@@ -208,7 +210,7 @@ impl Action {
         }
     }
 
-    /// An operation of the command, of which this is known so far.
+    /// Returns an operation of the command; `progress` has the replies so far.
     pub(crate) fn request<'a>(
         &self,
         arguments: Arguments<'a>,
@@ -225,9 +227,9 @@ impl Action {
         }
     }
 
-    /// Writes what is to be written when the operation at `index` is answered. Whether it has to be submitted again, to
-    /// go on where it stands.
-    pub(crate) fn answer(
+    /// Writes the part of the reply that belongs to the operation at `index`. Returns true if it has to be submitted
+    /// again, to continue from its position.
+    pub(crate) fn reply(
         &self,
         argument_count: usize,
         index: usize,
@@ -236,12 +238,12 @@ impl Action {
         writer: &mut ReplyWriter<'_>,
     ) -> bool {
         match self {
-            Action::Keys(_, command) => command.answer(argument_count, index, response, progress, writer),
+            Action::Keys(_, command) => command.reply(argument_count, index, response, progress, writer),
             _ => false,
         }
     }
 
-    /// Writes what is to be written when all operations are answered.
+    /// Writes the part of the reply that follows all operations.
     pub(crate) fn finish(
         &self,
         arguments: Arguments<'_>,
@@ -269,26 +271,26 @@ impl Action {
             Action::Server(name, space) => {
                 metrics.command(*name as usize);
                 let reply = server_command::run(*name, *space, arguments, output, version, context);
-                if let Err(sentence) = reply {
+                if let Err(message) = reply {
                     metrics.error_replies.add(1);
-                    ReplyWriter::new(output, *version).error(&sentence);
+                    ReplyWriter::new(output, *version).error(&message);
                 }
             }
-            Action::Refuse(sentence) => {
+            Action::Refuse(message) => {
                 metrics.error_replies.add(1);
-                ReplyWriter::new(output, *version).error(sentence);
+                ReplyWriter::new(output, *version).error(message);
             }
-            Action::Close(sentence) => {
+            Action::Close(message) => {
                 metrics.error_replies.add(1);
                 metrics.protocol_errors.add(1);
-                ReplyWriter::new(output, *version).error(sentence);
+                ReplyWriter::new(output, *version).error(message);
                 context.closing = true;
             }
         }
     }
 }
 
-/// The space that a `SELECT` chooses.
+/// Returns the space that a `SELECT` chooses.
 fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
     let number = arguments.integer(1).ok_or("ERR value is not an integer or out of range")?;
     let space = u16::try_from(number).ok().and_then(|number| spaces.find(number));
@@ -300,7 +302,7 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
     })
 }
 
-/// The sentence for an error of the store.
+/// Returns the error message for an error of the store.
 fn store_error(error: OperationError) -> String {
     match error {
         error if error.is_out_of_memory() => {
@@ -311,7 +313,7 @@ fn store_error(error: OperationError) -> String {
     }
 }
 
-/// The sentence for an operation that never reached a store.
+/// Returns the error message for an operation that never reached a store.
 fn wire_error(error: WireError) -> String {
     match error {
         WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
@@ -339,7 +341,7 @@ fn unknown_command(arguments: Arguments<'_>) -> String {
     format!("ERR unknown command '{}', with args beginning with: {beginning}", excerpt(arguments.get(0), 128))
 }
 
-/// The first bytes of an argument, for a sentence.
+/// Returns the first bytes of an argument, for an error message.
 fn excerpt(argument: &[u8], size_max: usize) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(&argument[..argument.len().min(size_max)])
 }

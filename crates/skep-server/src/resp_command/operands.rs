@@ -16,7 +16,7 @@ use skep_core::function::{Element, ParseError};
 use super::Arguments;
 use crate::limits::OPERAND_WORK;
 
-/// The operands of the commands of a chunk.
+/// The operands of the commands of a parsed batch.
 #[derive(Debug, Default)]
 pub(crate) struct Operands {
     bytes: Vec<u8>,
@@ -31,28 +31,28 @@ struct Numbers {
     element: Element,
     /// The arguments that they are.
     arguments: Range<usize>,
-    /// What is said beside the error when one of them is no number.
+    /// The hint beside the error when one of them is no number.
     hint: &'static str,
 }
 
 impl Operands {
-    /// The bytes of the numbers that are converted.
+    /// Returns the bytes of the numbers that are converted.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity() + self.numbers.capacity() * size_of::<Numbers>()
     }
 
-    /// Whether all numbers are converted.
+    /// Returns true if all numbers are converted.
     pub(crate) fn is_complete(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Plans that these arguments are converted to numbers; returns where they will be. `hint` goes on with the sentence
-    /// that refuses what is no number.
+    /// Plans that these arguments are converted to numbers. Returns their positions. `hint` continues the error message
+    /// for an argument that is no number.
     pub(super) fn plan(&mut self, element: Element, arguments: Range<usize>, hint: &'static str) -> Range<usize> {
         let start = self.planned;
         self.planned += arguments.len() * element.width();
@@ -64,8 +64,8 @@ impl Operands {
         start..self.planned
     }
 
-    /// Converts up to `count_max` numbers of the command that has these arguments; returns their size. After an error, a
-    /// sentence that refuses the command, none of its numbers is left.
+    /// Converts up to `count_max` numbers of the command that has these arguments; returns their size. After an error,
+    /// a error message that refuses the command, none of its numbers is left.
     pub(crate) fn convert(&mut self, arguments: Arguments<'_>, count_max: usize) -> Result<usize, String> {
         let mut left = count_max;
         let mut size = 0;
@@ -78,10 +78,10 @@ impl Operands {
                 if let Err(error) = element.parse(&arguments.text(index), &mut self.bytes) {
                     let hint = if error == ParseError::NotANumber { hint } else { "" };
                     let text = super::excerpt(arguments.get(index), 128);
-                    let sentence = format!("ERR '{text}' is wrong for {}: {error}{hint}", element.name());
+                    let message = format!("ERR '{text}' is wrong for {}: {error}{hint}", element.name());
                     self.numbers.clear();
                     self.planned = self.bytes.len();
-                    return Err(sentence);
+                    return Err(message);
                 }
             }
             left -= part.len();

@@ -8,12 +8,13 @@
 //!   SKEP.FLOOR key                       the pair with the greatest key not above this one
 //!
 //!   start, end   [key included   (key not included   - the lowest   + the greatest     as ZRANGEBYLEX has them
-//!   reply        next, pairs of the page; behind them, if LEASE was given, the number of the lease
+//!   reply        next, pairs of the page; after them, if LEASE was given, the number of the lease
 //! ```
 //!
-//! A page ends with the range, with `LIMIT`, or when it is long. *Next* is null if nothing follows, otherwise the last key:
-//! the same command with `AFTER` and this key goes on. With `LEASE OPEN` all pages show one state of the space; the next
-//! ones are asked for with the number. A count goes through as many pages as it takes, of one state, before it answers.
+//! A page ends with the range, with `LIMIT`, or when it is long. *Next* is null if nothing follows, otherwise the last
+//! key: the same command with `AFTER` and this key continues. With `LEASE OPEN` all pages show one state of the space;
+//! the next ones are asked for with the number. A count goes through as many pages as it takes, of one state, before it
+//! replies.
 
 use skep_core::operation::{
     KEY_SIZE_MAX, Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
@@ -30,17 +31,17 @@ pub(crate) struct ScanCommand {
     limit: u32,
     answer: ScanAnswer,
     lease: ScanLease,
-    /// The argument with the key after which to go on.
+    /// The argument with the key after which the scan continues.
     after: Option<usize>,
     reply: ReplyForm,
 }
 
-/// Where the pairs lie.
+/// The range of the pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Range {
     /// Between the first two arguments.
     Between(Bound, Bound),
-    /// Behind the prefix in this argument.
+    /// Those with the prefix in this argument.
     Prefix(usize),
     /// At or below the first argument.
     Floor,
@@ -59,7 +60,7 @@ enum Bound {
     Excluded,
 }
 
-/// What the reply is made of.
+/// The form of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyForm {
     /// Next and the pairs.
@@ -72,7 +73,7 @@ enum ReplyForm {
     Pair,
 }
 
-/// Where a count stands that takes more than one page.
+/// The position of a count that takes more than one page.
 #[derive(Debug)]
 pub(crate) struct Resume {
     after: Vec<u8>,
@@ -90,28 +91,28 @@ const WHOLE: ScanCommand = ScanCommand {
     reply: ReplyForm::Page,
 };
 
-/// `SKEP.SCAN start end [option…]`
+/// Decodes `SKEP.SCAN start end [option…]`.
 pub(super) fn scan(arguments: Arguments<'_>) -> Result<ScanCommand, String> {
     options(ScanCommand { range: between(arguments)?, ..WHOLE }, arguments, 3)
 }
 
-/// `SKEP.PREFIX prefix [option…]`
+/// Decodes `SKEP.PREFIX prefix [option…]`.
 pub(super) fn prefix(arguments: Arguments<'_>) -> Result<ScanCommand, String> {
     options(ScanCommand { range: Range::Prefix(1), ..WHOLE }, arguments, 2)
 }
 
-/// `SKEP.COUNT start end`, `SKEP.COUNT PREFIX prefix`
+/// Decodes `SKEP.COUNT start end` and `SKEP.COUNT PREFIX prefix`.
 pub(super) fn count(arguments: Arguments<'_>) -> Result<ScanCommand, String> {
     let range = if arguments.is(1, "PREFIX") { Range::Prefix(2) } else { between(arguments)? };
     Ok(ScanCommand { range, answer: ScanAnswer::Count, lease: ScanLease::Open, reply: ReplyForm::Count, ..WHOLE })
 }
 
-/// `SKEP.FLOOR key`
+/// Decodes `SKEP.FLOOR key`.
 pub(super) fn floor() -> ScanCommand {
     ScanCommand { limit: 1, reply: ReplyForm::Pair, ..WHOLE }
 }
 
-/// Above this key lie no others.
+/// No other key is above this one.
 const ABOVE_ALL: &[u8] = &[0xff; KEY_SIZE_MAX];
 
 fn between(arguments: Arguments<'_>) -> Result<Range, String> {
@@ -159,7 +160,7 @@ fn options(mut command: ScanCommand, arguments: Arguments<'_>, first: usize) -> 
     Ok(command)
 }
 
-/// Whether a range that ends there goes on below this key.
+/// Returns true if a range that ends there continues below this key.
 fn is_within(key: &[u8], end: ScanEnd<'_>) -> bool {
     match end {
         ScanEnd::Last => true,
@@ -169,7 +170,7 @@ fn is_within(key: &[u8], end: ScanEnd<'_>) -> bool {
 }
 
 impl ScanCommand {
-    /// The scan, from where its count stands if that has begun.
+    /// Returns the scan, from the position of its count if that has begun.
     pub(super) fn request<'a>(&self, arguments: Arguments<'a>, resume: Option<&'a Resume>) -> Request<'a> {
         let key = |index: usize| &arguments.get(index)[1..];
         let (mut start, mut end) = match self.range {
@@ -210,9 +211,9 @@ impl ScanCommand {
     }
 
     /// Takes a page. Whether another one is to be asked for before there is a reply.
-    pub(super) fn answer(&self, reply: Reply<'_>, progress: &mut Progress, writer: &mut ReplyWriter<'_>) -> bool {
-        let Reply::Value(bytes) = reply else { unreachable!("a scan is answered with a page: {reply:?}") };
-        let page = Page::decode(bytes).expect("the store answers a whole page");
+    pub(super) fn reply(&self, reply: Reply<'_>, progress: &mut Progress, writer: &mut ReplyWriter<'_>) -> bool {
+        let Reply::Value(bytes) = reply else { unreachable!("the reply to a scan is a page: {reply:?}") };
+        let page = Page::decode(bytes).expect("the store returns a whole page");
         match self.reply {
             ReplyForm::Count => {
                 progress.done += i64::from(page.count());

@@ -1,4 +1,4 @@
-//! Commands that the server answers without its store.
+//! Commands that the server replies without its store.
 
 use skep_wire::resp::{ReplyWriter, Version};
 
@@ -7,7 +7,7 @@ use super::{Arguments, Context, REDIS_VERSION, client_command, command_command, 
 use super::{excerpt, wrong_argument_count};
 use crate::spaces::Space;
 
-/// Runs a command and writes its reply, or answers the sentence of an error. The number of arguments has been
+/// Runs a command and writes its reply, or replies the error message of an error. The number of arguments has been
 /// checked against the table.
 pub(super) fn run(
     name: CommandName,
@@ -54,7 +54,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// `HELLO [version [AUTH user password] [SETNAME name]]`
+/// Runs `HELLO [version [AUTH user password] [SETNAME name]]`.
 fn hello(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,

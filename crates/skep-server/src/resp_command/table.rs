@@ -1,17 +1,17 @@
-//! The table of commands: what `COMMAND` tells, and what the number of arguments is checked against.
+//! The table of commands: the description that `COMMAND` returns, and the number of arguments that is checked.
 
 /// A command as `COMMAND` and `COMMAND DOCS` describe it.
 pub(super) struct CommandInfo {
     pub(super) name: &'static str,
-    /// Arguments with the name; negative: at least so many.
+    /// Arguments with the name; negative: at least this number.
     pub(super) arity: i64,
     pub(super) flags: &'static [&'static str],
-    /// Place of the first key, of the last (negative: from the end), and the step between keys; 0: no keys.
+    /// Index of the first key, of the last (negative: from the end), and the step between keys; 0: no keys.
     pub(super) keys: (i64, i64, i64),
     pub(super) group: &'static str,
     pub(super) since: &'static str,
     pub(super) summary: &'static str,
-    /// Whether it is for spaces whose keys have an order.
+    /// It is for spaces whose keys have an order.
     pub(super) needs_order: bool,
 }
 
@@ -76,18 +76,18 @@ pub(crate) const COMMAND_COUNT: usize = COMMANDS.len();
 const NAME_SIZE_MAX: usize = 16;
 
 impl CommandName {
-    /// The command of this name, in small or capital letters.
+    /// Returns the command of this name, in small or capital letters.
     pub(super) fn find(name: &[u8]) -> Option<CommandName> {
         let mut small = [0; NAME_SIZE_MAX];
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);
         small.make_ascii_lowercase();
-        // The few that make up nearly all traffic stand first, and most others differ in length.
+        // The few that make up nearly all requests are first, and most others differ in length.
         let index = COMMANDS.iter().position(|info| info.name.as_bytes() == small)?;
         Some(NAMES[index])
     }
 
-    /// The description of the command.
+    /// Returns the description of the command.
     pub(super) fn info(self) -> &'static CommandInfo {
         &COMMANDS[self as usize]
     }

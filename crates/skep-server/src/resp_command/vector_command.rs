@@ -10,7 +10,7 @@
 //!   SKEP.FILTER k gt i64 1                          2 3
 //! ```
 //!
-//! An update answers the old value: one number if that has one element, otherwise an array. A missing key is null.
+//! An update replies the old value: one number if that has one element, otherwise an array. A missing key is null.
 //! Numbers are RESP integers; an unsigned one beyond 63 bits is a big number, a float a double, which version 2
 //! writes as bulk strings.
 
@@ -21,18 +21,18 @@ use skep_wire::resp::ReplyWriter;
 use super::key_command::KeyCommand;
 use super::{Arguments, Operands, store_error};
 
-/// `SKEP.SET key element number…`
+/// Decodes `SKEP.SET key element number…`.
 pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let element = element(arguments, 2)?;
     Ok(KeyCommand::SetVector { value: operands.plan(element, 3..arguments.count(), "") })
 }
 
-/// `SKEP.GETV key element`
+/// Decodes `SKEP.GETV key element`.
 pub(super) fn get(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
     Ok(KeyCommand::GetVector(element(arguments, 2)?))
 }
 
-/// `SKEP.UPDATE key function element operand… [INIT number…] [NORETURN]`
+/// Decodes `SKEP.UPDATE key function element operand… [INIT number…] [NORETURN]`.
 pub(super) fn update(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let function =
         named(arguments, 2, "function", UpdateFunction::from_name, &UpdateFunction::ALL.map(UpdateFunction::name))?;
@@ -58,7 +58,7 @@ pub(super) fn update(arguments: Arguments<'_>, operands: &mut Operands) -> Resul
     Ok(KeyCommand::Update { function, element, shape, operand, initial, return_old })
 }
 
-/// `SKEP.REDUCE key fold element initial [constant…]`
+/// Decodes `SKEP.REDUCE key fold element initial [constant…]`.
 pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let fold = named(arguments, 2, "fold", Fold::from_name, &Fold::ALL.map(Fold::name))?;
     let element = element(arguments, 3)?;
@@ -67,7 +67,7 @@ pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Operands) -> Resul
     Ok(KeyCommand::Reduce { fold, element, initial, constants })
 }
 
-/// `SKEP.FILTER key predicate element [operand]`
+/// Decodes `SKEP.FILTER key predicate element [operand]`.
 pub(super) fn filter(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
     let predicate = named(arguments, 2, "predicate", Predicate::from_name, &Predicate::ALL.map(Predicate::name))?;
     let element = element(arguments, 3)?;
@@ -116,7 +116,7 @@ fn element(arguments: Arguments<'_>, index: usize) -> Result<Element, String> {
     named(arguments, index, "element type", Element::from_name, &Element::ALL.map(Element::name))
 }
 
-/// What an argument names; `all` are the names that there are.
+/// Finds the item that an argument names; `all` are the names that there are.
 fn named<T>(
     arguments: Arguments<'_>,
     index: usize,

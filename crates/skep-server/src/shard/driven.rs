@@ -28,7 +28,7 @@ pub(crate) fn driven_shards<'s>(
     steps: &mut Steps,
 ) -> Result<Vec<Driven<'s>>, StartError> {
     let rings = connect_shards(usize::from(shared.settings.shards), steps)?;
-    let (handovers, adopted): (Vec<_>, Vec<_>) = rings
+    let (handovers, handed_over): (Vec<_>, Vec<_>) = rings
         .iter()
         .map(|(waker, _)| {
             let (sender, receiver) = channel();
@@ -36,8 +36,8 @@ pub(crate) fn driven_shards<'s>(
         })
         .unzip();
     (0..shared.settings.shards)
-        .zip(rings.into_iter().zip(adopted))
-        .map(|(index, ((waker, peers), adopted))| {
+        .zip(rings.into_iter().zip(handed_over))
+        .map(|(index, ((waker, peers), handed_over))| {
             let store = shared.settings.store(u64::from(index));
             let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
             let parts = Parts {
@@ -47,7 +47,7 @@ pub(crate) fn driven_shards<'s>(
                 listeners: None,
                 waker,
                 peers,
-                adopted,
+                handed_over,
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
@@ -63,7 +63,7 @@ impl Driven<'_> {
         handover.sender.send(Box::new(endpoint)).expect("the shard takes connections");
     }
 
-    /// Tells the connections what has become possible at their simulated transports.
+    /// Gives the connections the events of their simulated transports.
     pub(crate) fn deliver_events(&mut self) {
         let endpoints = self.shard.connections.iter_mut();
         let events = endpoints.filter_map(|(token, endpoint)| Some((token, endpoint.transport.take_event()?)));
@@ -82,13 +82,13 @@ impl Driven<'_> {
         self.shard.measure(now, spent);
     }
 
-    /// Does what time brings.
+    /// Does the work that is due.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.shard.tick(now);
     }
 
     /// Returns true if the shard has no connections, and holds no memory for any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shard.connections.is_empty() && self.shard.purse.used() == 0
+        self.shard.connections.is_empty() && self.shard.shard_budget.used() == 0
     }
 }

@@ -1,12 +1,12 @@
-//! How a connection comes to its shard.
+//! The path of a connection to its shard.
 //!
 //! ```text
-//!   listener ─▶ accept ─▶ hand over ─▶ adopt ─▶ take: the poller knows it, and it is in the queue
-//!   hello ────▶ greet ───────┘
+//!   listener ─▶ accept ─▶ hand over ─▶ accept_handed_over ─▶ take: the poller knows it, and it is in the queue
+//!   hello ─▶ handshake ────────┘
 //! ```
 //!
-//! The first shard accepts for all. RESP connections go to the shards in rotation. A native one goes where its hello says,
-//! with the bytes that arrived after it.
+//! The first shard accepts for all. RESP connections go to the shards in rotation. A native one goes to the shard that
+//! its hello names, with the bytes that arrived after it.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,47 +14,47 @@ use std::time::Instant;
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
 
 use super::Shard;
-use crate::chunk::Chunk;
 use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
-use crate::listen::Door;
-use crate::resp_chunk::RespChunk;
+use crate::listen::FrontEnd;
+use crate::parsed_batch::ParsedBatch;
+use crate::resp_batch::RespBatch;
 use crate::transport::Transport;
 use crate::transport::poller::Source;
 use crate::transport::tcp::Tcp;
 
 impl Shard {
     /// Accepts connections.
-    pub(super) fn accept(&mut self, door: Door, now: Instant) {
+    pub(super) fn accept(&mut self, front_end: FrontEnd, now: Instant) {
         let Some(mut listeners) = self.parts.listeners.take() else { return };
         let mut accepted = Vec::new();
-        listeners.accept(&self.poller, door, now, |tcp| accepted.push(tcp));
+        listeners.accept(&self.poller, front_end, now, |tcp| accepted.push(tcp));
         self.parts.listeners = Some(listeners);
         for tcp in accepted {
-            self.welcome_socket(tcp, door, now);
+            self.welcome_socket(tcp, front_end, now);
         }
     }
 
     /// Gives an accepted connection to the shard where it begins.
-    fn welcome_socket(&mut self, tcp: Tcp, door: Door, now: Instant) {
+    fn welcome_socket(&mut self, tcp: Tcp, front_end: FrontEnd, now: Instant) {
         let shared = &self.parts.shared;
         if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
-            if door == Door::Resp {
+            if front_end == FrontEnd::Resp {
                 // The socket is new: this fits, or the peer is gone.
                 let _ = tcp.write(b"-ERR max number of clients reached\r\n");
             }
             return;
         }
         let Ok((address, local_address)) = tcp.addresses() else { return };
-        let (protocol, chunk, shard) = match door {
-            Door::Native => (0, Chunk::Hello, self.parts.index),
-            Door::Resp => (2, Chunk::Resp(RespChunk::new(shared.spaces())), shared.any_shard()),
+        let (protocol, parsed, shard) = match front_end {
+            FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
+            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::new(shared.spaces())), shared.any_shard()),
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);
-        let endpoint = Endpoint::new(Connection::new(number, chunk, now), Transport::Tcp(tcp));
+        let endpoint = Endpoint::new(Connection::new(number, parsed, now), Transport::Tcp(tcp));
         self.hand_over(Box::new(endpoint), shard, now);
     }
 
@@ -64,7 +64,7 @@ impl Shard {
             self.take(endpoint, now);
             return;
         }
-        endpoint.connection.leave(&mut self.purse);
+        endpoint.connection.leave(&mut self.shard_budget);
         let handover = &self.parts.handovers[usize::from(shard)];
         match handover.sender.send(endpoint) {
             Ok(()) => handover.waker.wake(),
@@ -73,8 +73,8 @@ impl Shard {
     }
 
     /// Takes the connections that other shards hand over.
-    pub(super) fn adopt(&mut self, now: Instant) {
-        while let Ok(endpoint) = self.parts.adopted.try_recv() {
+    pub(super) fn accept_handed_over(&mut self, now: Instant) {
+        while let Ok(endpoint) = self.parts.handed_over.try_recv() {
             self.take(endpoint, now);
         }
     }
@@ -82,7 +82,7 @@ impl Shard {
     /// Makes a connection one of this shard's.
     fn take(&mut self, mut endpoint: Box<Endpoint>, now: Instant) {
         let number = endpoint.connection.number;
-        // It may have waited in another shard, which counts turns of its own.
+        // It may have waited in another shard, which counts its own turns.
         (endpoint.is_queued, endpoint.waits_since, endpoint.waits_for_memory) = (false, None, false);
         let token = self.connections.insert(endpoint);
         let Some(endpoint) = self.connections.get_mut(token) else { return };
@@ -91,16 +91,16 @@ impl Shard {
             self.parts.shared.leave(number);
             return;
         }
-        endpoint.connection.settle(&mut self.purse);
+        endpoint.connection.record_memory(&mut self.shard_budget);
         if self.stop_until.is_some() {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-            endpoint.end_input(metrics, now, &mut self.purse);
+            endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
         self.queue(token);
     }
 
     /// Replies to the hello of a native connection. Returns true if that moved it to another shard.
-    pub(super) fn greet(&mut self, token: Token, hello: &Hello, now: Instant) -> bool {
+    pub(super) fn handshake(&mut self, token: Token, hello: &Hello, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard_count = shared.settings.shards;
         let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
@@ -115,7 +115,7 @@ impl Shard {
             shared.spaces(),
         );
         if shard == self.parts.index {
-            // The next turn decodes what came with the hello.
+            // The next turn decodes the bytes after the hello.
             return false;
         }
         endpoint.transport.deregister(&self.poller);

@@ -1,5 +1,5 @@
-//! Shards that are driven turn by turn, so that what a client waits for is counted in turns. The clock is the test's:
-//! an operation takes as long as the test says.
+//! Shards that are driven turn by turn, so that the waiting time of a client is counted in turns. The clock is the
+//! test's: an operation takes as long as the test says.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,21 +11,21 @@ use skep_wire::native::{ReplyFrame, RequestFrameWriter, WireError};
 use skep_wire::partition::Partition;
 
 use super::driven::{Driven, driven_shards};
-use crate::chunk::Chunk;
 use crate::connection::Connection;
 use crate::delays::DelayCounts;
 use crate::endpoint::Endpoint;
 use crate::limits::TICK;
-use crate::native_chunk::NativeChunk;
-use crate::resp_chunk::RespChunk;
+use crate::native_batch::NativeBatch;
+use crate::parsed_batch::ParsedBatch;
+use crate::resp_batch::RespBatch;
 use crate::settings::ServerSettings;
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
 use crate::transport::tcp::Tcp;
 
+mod forwarded_batches;
 mod memory;
-mod parcels;
 mod server_replies;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -36,7 +36,7 @@ struct Bench {
     shards: Vec<Driven<'static>>,
     listener: TcpListener,
     now: Instant,
-    /// What a turn takes, and what it takes more for each operation.
+    /// The time that a turn takes, and the time that it takes in addition for each operation.
     turn_cost: Duration,
     cost: Duration,
 }
@@ -53,7 +53,7 @@ impl Bench {
         Bench { shared: shared.clone(), shards, listener, now, turn_cost: MICROSECOND, cost: MICROSECOND }
     }
 
-    fn connect(&mut self, shard: usize, chunk: Chunk) -> Client {
+    fn connect(&mut self, shard: usize, parsed: ParsedBatch) -> Client {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (accepted, address) = self.listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
@@ -61,19 +61,19 @@ impl Bench {
         accepted.set_nonblocking(true).unwrap();
         accepted.set_nodelay(true).unwrap();
         let number = self.shared.enter(address, address, 2);
-        let endpoint = Endpoint::new(Connection::new(number, chunk, self.now), Transport::Tcp(Tcp::new(accepted)));
+        let endpoint = Endpoint::new(Connection::new(number, parsed, self.now), Transport::Tcp(Tcp::new(accepted)));
         self.shards[shard].hand_over(endpoint);
         Client { stream, received: Vec::new() }
     }
 
     fn resp(&mut self, shard: usize) -> Client {
-        let chunk = Chunk::Resp(RespChunk::new(self.shared.spaces()));
-        self.connect(shard, chunk)
+        let parsed = ParsedBatch::Resp(RespBatch::new(self.shared.spaces()));
+        self.connect(shard, parsed)
     }
 
     fn native(&mut self, shard: usize) -> Client {
-        let chunk = Chunk::Native(NativeChunk::new(self.shared.spaces()));
-        self.connect(shard, chunk)
+        let parsed = ParsedBatch::Native(NativeBatch::new(self.shared.spaces()));
+        self.connect(shard, parsed)
     }
 
     /// Lets a shard make a turn, which takes its time. Returns false if the shard found nothing to do.
@@ -131,7 +131,7 @@ impl Bench {
         std::mem::take(&mut client.received)
     }
 
-    /// A key that a shard owns; another one for another number.
+    /// Returns a key that a shard owns; another one for another number.
     fn key(&self, shard: u16, number: usize) -> Vec<u8> {
         let partition = Partition::new(self.shared.partition_seed, self.shared.settings.shards);
         let keys = (0_u32..).map(|number| format!("key{number}").into_bytes());
@@ -146,7 +146,7 @@ struct Client {
 }
 
 impl Client {
-    /// Takes what has arrived; returns the size of all that has arrived.
+    /// Takes the bytes that have arrived. Returns the size of all so far.
     fn receive(&mut self) -> usize {
         let mut piece = vec![0; 256 << 10];
         loop {
@@ -178,14 +178,14 @@ fn frame(requests: &[Request<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// A command of many arguments.
+/// Returns a command of many arguments.
 fn long_command(name: &[u8], argument: &[u8], count: usize) -> Vec<u8> {
     let mut arguments = vec![name];
     arguments.extend(std::iter::repeat_n(argument, count));
     command(&arguments)
 }
 
-/// Clients whose commands have arrived but for the last byte.
+/// Connects clients whose commands have arrived except the last byte.
 fn prepare(bench: &mut Bench, count: usize, command: &[u8]) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| bench.resp(0)).collect();
     for client in &mut clients {
@@ -268,7 +268,7 @@ fn numbers_are_decoded_in_parts() {
     assert!(hogs.iter().all(|hog| hog.received == b"+OK\r\n"));
 }
 
-/// How many of the replies that a native client received are refusals; what else it received satisfies `is_right`.
+/// Counts the replies that a native client received, and the refusals among them; the others satisfy `is_right`.
 fn refusals(client: &Client, is_right: impl Fn(Reply<'_>) -> bool) -> (usize, usize) {
     let (mut replies, mut refusals, mut rest) = (0, 0, &client.received[..]);
     while let Some((frame, size)) = ReplyFrame::decode(rest).unwrap() {
@@ -336,10 +336,10 @@ fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
     let mut hogs: Vec<Client> = (0..40).map(|_| bench.native(0)).collect();
     hogs.iter_mut().for_each(|hog| bench.send(hog, &gets));
     let mut modest = bench.native(0);
-    let mut answered = 0;
+    let mut replied = 0;
     while bench.shards[0].shard.has_work() || bench.turn(0) {
         bench.ask(&mut modest, &frame(&[get]), 9);
-        answered += 1;
+        replied += 1;
         hogs.iter_mut().for_each(|hog| _ = hog.receive());
     }
     hogs.iter_mut().for_each(|hog| _ = hog.receive());
@@ -351,7 +351,7 @@ fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
     }
     let mut delays = DelayCounts::default();
     bench.shared.metrics(0).delays.add_to(&mut delays);
-    assert_eq!(delays.buckets().map(|(_, count)| count).sum::<u64>(), (40 * OPERATIONS + answered) as u64);
+    assert_eq!(delays.buckets().map(|(_, count)| count).sum::<u64>(), (40 * OPERATIONS + replied) as u64);
     // Four hundred thousand operations take 400 ms.
     assert!(refused > OPERATIONS, "{refused}");
     assert!(delays.quantile(1.0) < Duration::from_millis(125), "{delays:?}");

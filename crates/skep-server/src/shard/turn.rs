@@ -1,9 +1,9 @@
-//! One turn of a shard: which work it takes on, in which order, and how much of it.
+//! One turn of a shard: the work that it takes on, in which order, and how much of it.
 //!
 //! ```text
-//!   queue of connections ──▶ read, decode ─┐                      ┌─▶ replies, output
-//!                                          ├─▶ one batch ─▶ stores┤
-//!   parcels of other shards ───────────────┘                      └─▶ parcels go back
+//!   queue of connections ──────────────▶ read, decode ─┐                      ┌─▶ replies, output
+//!                                                      ├─▶ one batch ─▶ stores┤
+//!   forwarded batches of other shards ─────────────────┘                      └─▶ forwarded batches, back
 //! ```
 //!
 //! A turn is bounded, and so is the number of turns that a request waits:
@@ -11,21 +11,24 @@
 //! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
 //!   share, and the other shards as many again.
 //! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
-//!   beyond it by what it may take alone. The stores bound what they copy ([`crate::spaces::SpaceReplies`]).
-//! - **Replies of the server.** Those that may be large, such as `CLIENT LIST`, are encoded while the replies of the turn
-//!   have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is the first in one
-//!   of the next turns.
-//! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at least the
-//!   first one. Only connections whose operations are to be refused go first: a refusal is to be told soon, and is cheap.
-//!   Parcels are taken from each of the other shards in turn, and in every other turn connections go before them.
+//!   beyond it by what it may take alone. The stores bound the bytes that they copy ([`crate::spaces::SpaceReplies`]).
+//! - **Replies of the server.** Those that may be large, such as `CLIENT LIST`, are encoded while the replies of the
+//!   turn have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is the
+//!   first in one of the next turns.
+//! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at
+//!   least the first one. Only connections whose operations are to be refused go first: a refusal is to be told soon,
+//!   and is cheap. Forwarded batches are taken from each of the other shards in rotation, and in every other turn after
+//!   the connections.
 //!
-//! A store may defer operations: because what it may copy for one batch is used up, or because there is no memory for them
-//! at the moment. A connection may have all of its operations deferred. If something before it in the batch was
-//! carried out, that may have used up what it needed: it goes ahead of the connections that were served. If nothing was, it
-//! had its chance and is *stuck*: from then on it is tried at the end of each batch, after all that can go on. A shard that
-//! has nothing but what is stuck sleeps for a moment between turns. A parcel of which nothing was carried out is
-//! returned to its sender, so that it closes the path to nobody else. Its connection is *returned* too, and submits an operation
-//! again after [`NAP`].
+//! A store may defer operations: because it has copied all that it may for one batch, or because it has no memory for
+//! them at the moment. A connection may have all of its operations deferred:
+//!
+//! 1. If something before it in the batch was executed, that may have used up the memory that it needed. It goes ahead
+//!    of the connections that were served.
+//! 2. If nothing was, it had its chance and is *stuck*: from then on it is tried at the end of each batch, after all
+//!    others. A shard that has only stuck connections sleeps for a moment between turns.
+//! 3. A forwarded batch of which nothing was executed is returned to its sender, so that the path is free for others.
+//!    Its connection is *returned* too, and submits an operation again after [`NAP`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -34,76 +37,76 @@ use skep_core::operation::{KEY_SIZE_MAX, Reply};
 use skep_wire::native::WireError;
 
 use super::{Parts, Shard};
-use crate::batch::Answer;
+use crate::batch::OwnedReply;
 use crate::connection::Next;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
-use crate::exchange::{Parcel, Peer, Shortage};
+use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
     ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_SIZE_MAX,
 };
+use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::resp_command::Context;
-use crate::round::{Run, Slot, push_run};
-use crate::spaces::{Place, Space, SpaceRequests, Stores};
+use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
     token: Token,
-    /// Its part of [`Shard::places`].
-    places: Range<usize>,
-    parcel_count: usize,
-    /// Whether it had operations to submit.
+    /// Its part of [`Shard::destinations`].
+    destinations: Range<usize>,
+    forwarded_count: usize,
+    /// It had operations to submit.
     is_waiting: bool,
-    /// Whether it can go on at once, after those whose operations were deferred.
-    goes_on: bool,
+    /// It can continue at once, after those whose operations were deferred.
+    continues: bool,
 }
 
 /// Requests of another shard that wait for a batch.
 pub(super) struct Arrival {
     shard: usize,
-    parcel: Parcel,
-    /// Where the answers to those that are in the batch begin, and how many these are.
+    forwarded: ForwardedBatch,
+    /// The index of the first reply of those that are in the batch, and their number.
     first: usize,
     submitted: usize,
-    /// Whether there is no memory for replies to so many: they are sent back.
+    /// There is no memory for this number of replies: the requests are sent back.
     is_refused: bool,
 }
 
-/// What one connection sends to one other shard.
+/// The operations that one connection sends to one other shard.
 pub(super) enum Outgoing {
     Nothing,
-    /// There is no place; these operations are submitted later.
-    NoPlace,
-    Parcel(Parcel),
+    /// There is no slot; these operations are submitted later.
+    NoSlot,
+    Batch(ForwardedBatch),
 }
 
 impl Shard {
-    /// Takes what other shards sent: answers go to the connections that wait for them, requests into the inbox. From each
-    /// shard in turn, until there is enough for this turn.
+    /// Takes the batches that other shards sent: replies go to the connections that wait for them, requests into the
+    /// inbox. Takes from the shards in rotation, until there is enough for this turn.
     pub(super) fn receive(&mut self) {
         let shard_count = self.parts.peers.len();
         let (mut size, mut empty) = (0, 0);
         let mut shard = self.first_peer;
         while empty < shard_count && size < TURN_SIZE_MAX {
-            let parcel = self.parts.peers[shard].as_mut().and_then(Peer::receive_answers);
-            if let Some(parcel) = parcel {
+            let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_replies);
+            if let Some(forwarded) = forwarded {
                 empty = 0;
-                size += parcel.answers.size();
-                self.take_answers(shard, parcel);
+                size += forwarded.replies.size();
+                self.take_replies(shard, forwarded);
             } else {
                 empty += 1;
             }
             shard = (shard + 1) % shard_count;
         }
-        self.has_more_answers = empty < shard_count;
+        self.has_more_replies = empty < shard_count;
         empty = 0;
-        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.parcel.requests.len()).sum();
+        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.requests.len()).sum();
         while empty < shard_count && operations < self.window.limit() {
-            let parcel = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
-            if let Some(parcel) = parcel {
+            let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
+            if let Some(forwarded) = forwarded {
                 empty = 0;
-                operations += parcel.requests.len();
-                self.inbox.push_back(Arrival { shard, parcel, first: 0, submitted: 0, is_refused: false });
+                operations += forwarded.requests.len();
+                self.inbox.push_back(Arrival { shard, forwarded, first: 0, submitted: 0, is_refused: false });
             } else {
                 empty += 1;
             }
@@ -112,33 +115,33 @@ impl Shard {
         self.first_peer = shard;
     }
 
-    /// Takes the answers that `shard` sent back.
-    fn take_answers(&mut self, shard: usize, parcel: Parcel) {
-        self.window.returned(parcel.requests.len());
-        self.metrics().operations_forwarded.add(parcel.answers.done_count());
-        self.purse.ledger().settle_batch(parcel.counted, 0);
-        let (token, shortage) = (parcel.connection, parcel.shortage);
+    /// Takes the replies that `shard` sent back.
+    fn take_replies(&mut self, shard: usize, forwarded: ForwardedBatch) {
+        self.window.returned(forwarded.requests.len());
+        self.metrics().operations_forwarded.add(forwarded.replies.done_count());
+        self.shard_budget.memory_budget().record_batch(forwarded.counted, 0);
+        let (token, shortage) = (forwarded.connection, forwarded.shortage);
         let mut waits_for_store = false;
         if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {
-            connection.receive(shard as u16, &parcel.answers);
-            connection.settle(&mut self.purse);
+            connection.receive(shard as u16, &forwarded.replies);
+            connection.record_memory(&mut self.shard_budget);
             waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !*is_queued;
             *is_queued |= waits_for_store;
         }
         if let Some(peer) = &mut self.parts.peers[shard] {
-            peer.put_back(parcel);
+            peer.return_to_pool(forwarded);
         }
         match shortage {
             _ if waits_for_store => self.returned.push_back(token),
-            // What the owner has no memory for is sent again at the next tick.
+            // Requests for which the owner has no memory are sent again at the next tick.
             Some(Shortage::Replies) => self.starve(token),
             _ => self.queue(token),
         }
     }
 
-    /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough for a batch. What
-    /// other shards ask for does not count, or they could keep the connections of this one waiting for ever. Stuck
-    /// connections come last.
+    /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough
+    /// for a batch. Requests of other shards do not count, or they could keep the connections of this one waiting
+    /// without end. Stuck connections come last.
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
         let (mut operations, mut size) = (0, 0);
@@ -175,87 +178,87 @@ impl Shard {
         }
     }
 
-    /// Reads and decodes a connection and adds it to the batch. Returns the operations and bytes that this counts for.
+    /// Reads and decodes a connection and adds it to the batch. Returns the operations and bytes that it counts for.
     fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let Some(endpoint) = self.connections.get_mut(token) else { return (0, 0) };
         endpoint.is_queued = false;
-        endpoint.connection.retry(&self.purse);
-        if self.purse.is_exhausted() {
-            // Without empty buffers its share may cover what it does next.
-            endpoint.connection.release(&mut self.purse);
+        endpoint.connection.retry(&self.shard_budget);
+        if self.shard_budget.is_exhausted() {
+            // Without empty buffers its share may cover the next step.
+            endpoint.connection.release(&mut self.shard_budget);
         }
-        endpoint.read(metrics, share, now, &mut self.purse);
-        if let Some(hello) = endpoint.connection.decode(metrics, &mut self.purse)
-            && self.greet(token, &hello, now)
+        endpoint.read(metrics, share, now, &mut self.shard_budget);
+        if let Some(hello) = endpoint.connection.decode(metrics, &mut self.shard_budget)
+            && self.handshake(token, &hello, now)
         {
             return (1, 0);
         }
         let Some(connection) = self.connections.connection_mut(token) else { return (1, 0) };
-        connection.settle(&mut self.purse);
+        connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
-        self.batch.push(Submission { token, places: 0..0, parcel_count: 0, is_waiting, goes_on: false });
+        self.batch.push(Submission { token, destinations: 0..0, forwarded_count: 0, is_waiting, continues: false });
         // A connection without operations has its cost too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
         (operations, connection.take_work())
     }
 
-    /// Whether the parcels of other shards go before the connections in this turn.
-    fn inbox_goes_first(&self) -> bool {
+    /// Returns true if the forwarded batches of other shards come before the connections in this turn.
+    fn inbox_is_first(&self) -> bool {
         self.turns.is_multiple_of(2)
     }
 
-    /// Runs the operations of all connections of the batch, and of the inbox, in one go, except those of the hash space
-    /// whose keys belong to another shard: they are sent there. What would come too late is refused, unless the server
-    /// stops: then nobody waits after it.
+    /// Executes the operations of all connections of the batch, and of the inbox, as one batch. Operations of the hash
+    /// space whose keys belong to another shard are forwarded. Operations that would come too late are refused, unless
+    /// the server stops: then no connection waits after them.
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
-        let inbox_goes_first = self.inbox_goes_first();
+        let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         let aside = self.stuck.len() + self.postponed.len() + self.returned.len();
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
-        // Another shard may have returned what this one lacks.
-        self.purse.balance();
-        self.replies.set_room(self.purse.reply_room());
+        // Another shard may have returned memory that this one lacks.
+        self.shard_budget.balance();
+        self.replies.set_room(self.shard_budget.reply_room());
         let Shard {
             parts,
             connections,
             window,
-            purse,
+            shard_budget,
             inbox,
             batch,
-            places,
+            destinations,
             outgoing,
             replies,
             stop_until,
             first_ready,
             ..
         } = self;
-        let Parts { index, shared, peers, partition, .. } = parts;
-        let metrics = shared.metrics(usize::from(*index));
+        let Parts { index: own, shared, peers, partition, .. } = parts;
+        let metrics = shared.metrics(usize::from(*own));
         // Also if another shard's reserve is in use, and not this one's.
-        let is_low = purse.is_low();
+        let is_low = shard_budget.is_low();
         for arrival in inbox.iter_mut() {
-            arrival.is_refused = is_low && arrival.parcel.requests.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
+            arrival.is_refused = is_low && arrival.forwarded.requests.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
         }
         let mut arrivals = inbox.iter_mut().filter(|arrival| !arrival.is_refused);
         let mut requests = std::mem::take(&mut self.requests).recycle();
-        if inbox_goes_first {
+        if inbox_is_first {
             submit_arrivals(arrivals.by_ref(), operations_max, &mut requests);
         }
-        places.clear();
+        destinations.clear();
         let share = window.share();
         let mut size = 0;
-        for (place, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
+        for (index, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
             let Some(connection) = connections.connection(submission.token) else { continue };
-            let size_max = if place < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
-            if size >= size_max || connection.is_held_back(purse) {
+            let size_max = if index < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
+            if size >= size_max || connection.is_throttled(shard_budget) {
                 // It is the first of the next turn.
                 continue;
             }
             requests.begin(connection.number);
-            let start = places.len();
+            let start = destinations.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
             let count_max = connection.submission_max(if is_low { OPERATIONS_WITHOUT_MEMORY_MAX } else { share });
@@ -264,40 +267,49 @@ impl Shard {
                     Ok(request) => request,
                     Err(error) => {
                         metrics.refused.add(u64::from(error == WireError::Busy));
-                        return push_run(places, start, Run::one(Slot::Kept(Answer::Unserved(error))));
+                        return push_range(
+                            destinations,
+                            start,
+                            ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error))),
+                        );
                     }
                 };
-                // A request that is refused anyway need not travel for it.
+                // A request that is refused anyway need not be forwarded.
                 let is_ours = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
-                let owner = if is_ours { *index } else { partition.shard_of(request.key) };
-                if owner == *index {
-                    return push_run(places, start, Run::one(Slot::Fresh(requests.push(space, request))));
+                let owner = if is_ours { *own } else { partition.shard_of(request.key) };
+                if owner == *own {
+                    return push_range(
+                        destinations,
+                        start,
+                        ReplyRange::one(Slot::Ready(requests.push(space, request))),
+                    );
                 }
                 let out = &mut outgoing[usize::from(owner)];
                 if let Outgoing::Nothing = out {
                     let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
-                    *out = peer.parcel(connection.is_returned()).map_or(Outgoing::NoPlace, Outgoing::Parcel);
+                    *out = peer.forwarded_batch(connection.is_returned()).map_or(Outgoing::NoSlot, Outgoing::Batch);
                 }
-                if let Outgoing::Parcel(parcel) = out {
-                    parcel.requests.push(&request);
-                    push_run(places, start, Run::one(Slot::Forwarded(owner)));
+                if let Outgoing::Batch(forwarded) = out {
+                    forwarded.requests.push(&request);
+                    push_range(destinations, start, ReplyRange::one(Slot::Forwarded(owner)));
                 } else {
-                    push_run(places, start, Run::one(Slot::Unanswered));
+                    push_range(destinations, start, ReplyRange::one(Slot::Pending));
                 }
             });
-            submission.places = start..places.len();
+            submission.destinations = start..destinations.len();
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
-                if let (Some(peer), Outgoing::Parcel(mut parcel)) = (peer, std::mem::replace(out, Outgoing::Nothing)) {
-                    parcel.connection = submission.token;
-                    parcel.counted = parcel.capacity();
-                    purse.ledger().settle_batch(0, parcel.counted);
-                    submission.parcel_count += 1;
-                    window.submitted(parcel.requests.len());
-                    peer.send_requests(parcel);
+                if let (Some(peer), Outgoing::Batch(mut forwarded)) = (peer, std::mem::replace(out, Outgoing::Nothing))
+                {
+                    forwarded.connection = submission.token;
+                    forwarded.counted = forwarded.capacity();
+                    shard_budget.memory_budget().record_batch(0, forwarded.counted);
+                    submission.forwarded_count += 1;
+                    window.submitted(forwarded.requests.len());
+                    peer.send_requests(forwarded);
                 }
             }
         }
-        if !inbox_goes_first {
+        if !inbox_is_first {
             submit_arrivals(arrivals, operations_max, &mut requests);
         }
         self.executed = 0;
@@ -309,10 +321,11 @@ impl Shard {
         self.requests = requests.recycle();
     }
 
-    /// Sends answers back to other shards, writes the replies of the batch, and sees what is next for each connection.
+    /// Sends replies back to other shards, writes the replies of the batch, and puts connections into the lists of the
+    /// shard.
     pub(super) fn reply(&mut self, now: Instant) {
         // In the order of the batch.
-        if self.inbox_goes_first() {
+        if self.inbox_is_first() {
             let has_progress = self.reply_to_shards();
             self.reply_to_connections(has_progress, now);
         } else {
@@ -321,44 +334,47 @@ impl Shard {
         }
     }
 
-    /// Sends parcels back that were in the batch, and keeps the others. Returns true if something of them was carried out.
+    /// Sends back the forwarded batches that were in the batch, and keeps the others. Returns true if any operation of
+    /// them was executed.
     fn reply_to_shards(&mut self) -> bool {
         let mut has_progress = false;
         for _ in 0..self.inbox.len() {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
-            let answers = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
-            if answers.clone().any(|index| !self.replies.is_deferred(Place::hash(index))) {
+            let range = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
+            if range.clone().any(|index| !self.replies.is_deferred(ReplyIndex::hash(index))) {
                 has_progress = true;
-                let Arrival { shard, mut parcel, .. } = arrival;
-                for index in answers.clone() {
-                    parcel.answers.push(self.replies.get(Place::hash(index)));
+                let Arrival { shard, mut forwarded, .. } = arrival;
+                for index in range.clone() {
+                    forwarded.replies.push(self.replies.get(ReplyIndex::hash(index)));
                 }
-                for _ in answers.len()..parcel.requests.len() {
-                    parcel.answers.push(Reply::Deferred);
+                for _ in range.len()..forwarded.requests.len() {
+                    forwarded.replies.push(Reply::Deferred);
                 }
-                let capacity = parcel.capacity();
-                self.purse.ledger().settle_batch(std::mem::replace(&mut parcel.counted, capacity), capacity);
+                let capacity = forwarded.capacity();
+                self.shard_budget
+                    .memory_budget()
+                    .record_batch(std::mem::replace(&mut forwarded.counted, capacity), capacity);
                 if let Some(peer) = &mut self.parts.peers[shard] {
-                    peer.send_answers(parcel);
+                    peer.send_replies(forwarded);
                 }
                 continue;
             }
             let shortage = if arrival.is_refused {
                 Some(Shortage::ManyReplies)
-            } else if answers.clone().any(|index| self.replies.is_deferred_for_room(Place::hash(index))) {
+            } else if range.clone().any(|index| self.replies.is_deferred_for_room(ReplyIndex::hash(index))) {
                 Some(Shortage::Replies)
-            } else if !answers.is_empty() {
+            } else if !range.is_empty() {
                 Some(Shortage::Store)
             } else {
                 None
             };
             if shortage.is_some() {
                 // Its connection waits for memory where that is counted, or sends it again later, or sends less.
-                let Arrival { shard, mut parcel, .. } = arrival;
-                parcel.shortage = shortage;
-                (0..parcel.requests.len()).for_each(|_| parcel.answers.push(Reply::Deferred));
+                let Arrival { shard, mut forwarded, .. } = arrival;
+                forwarded.shortage = shortage;
+                (0..forwarded.requests.len()).for_each(|_| forwarded.replies.push(Reply::Deferred));
                 if let Some(peer) = &mut self.parts.peers[shard] {
-                    peer.send_answers(parcel);
+                    peer.send_replies(forwarded);
                 }
                 continue;
             }
@@ -367,8 +383,8 @@ impl Shard {
         has_progress
     }
 
-    /// Writes the replies of the batch, and puts connections that can go on into the queue. `has_progress` says whether
-    /// something before the connections in the batch was carried out.
+    /// Writes the replies of the batch, and puts connections that can continue into the queue. `has_progress` says that
+    /// an operation before those of the connections was executed.
     fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
@@ -380,15 +396,19 @@ impl Shard {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
             }
-            let Submission { token, ref places, parcel_count, is_waiting, .. } = self.batch[index];
-            let places = places.clone();
+            let Submission { token, ref destinations, forwarded_count, is_waiting, .. } = self.batch[index];
+            let destinations = destinations.clone();
             let Some(endpoint) = self.connections.get_mut(token) else { continue };
             let connection = &mut endpoint.connection;
-            let done = match places.is_empty() {
+            let done = match destinations.is_empty() {
                 true => 0,
-                false => {
-                    connection.place(&self.places[places.clone()], parcel_count, &self.replies, share, has_progress)
-                }
+                false => connection.record_submission(
+                    &self.destinations[destinations.clone()],
+                    forwarded_count,
+                    &self.replies,
+                    share,
+                    has_progress,
+                ),
             };
             has_progress |= done > 0;
             let mut context = Context {
@@ -399,17 +419,18 @@ impl Shard {
                 turn_room,
                 is_postponed: false,
             };
-            let answered = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.purse);
-            if answered > 0 {
-                self.answered.push((answered, connection.read_at()));
-            } else if done == 0 && self.places[places.clone()].iter().any(|run| run.is_deferred_for_room(&self.replies))
+            let replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+            if replied > 0 {
+                self.replied.push((replied, connection.read_at()));
+            } else if done == 0
+                && self.destinations[destinations.clone()].iter().any(|range| range.is_deferred_for_room(&self.replies))
             {
                 connection.starve();
             }
             turn_room = context.turn_room;
             let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
-            let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.purse);
+            let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.shard_budget);
             self.encoded.clear();
             let Endpoint { connection, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
@@ -433,27 +454,27 @@ impl Shard {
                     *is_queued = true;
                     self.ready.push_front(token);
                 }
-                // There is no place for what is sent again.
+                // No slot is left for batches that are sent again.
                 Next::Work if is_deferred && connection.is_returned() => {
                     *is_queued = true;
                     self.returned.insert(returned_again, token);
                     returned_again += 1;
                 }
-                Next::Work if is_deferred && (places.is_empty() || has_progress) => self.queue(token),
+                Next::Work if is_deferred && (destinations.is_empty() || has_progress) => self.queue(token),
                 Next::Work if is_deferred => {
                     *is_queued = true;
                     self.stuck.push_back(token);
                 }
-                Next::Work => self.batch[index].goes_on = true,
+                Next::Work => self.batch[index].continues = true,
                 Next::Wait => {}
                 Next::Starve => self.starve(token),
-                Next::Drain if self.lingering.contains(&token) => {}
-                Next::Drain => self.lingering.push(token),
+                Next::Drain if self.draining.contains(&token) => {}
+                Next::Drain => self.draining.push(token),
                 Next::Close => self.close(token),
             }
         }
         for index in 0..self.batch.len() {
-            if self.batch[index].goes_on {
+            if self.batch[index].continues {
                 self.queue(self.batch[index].token);
             }
         }
@@ -462,18 +483,18 @@ impl Shard {
         self.retry_starved();
     }
 
-    /// Lets the window follow how long it took until the replies of the turn were written; the turn took `spent`.
+    /// Adjusts the window to the time until the replies of the turn were written; the turn took `spent`.
     pub(super) fn measure(&mut self, now: Instant, spent: Duration) {
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        for (count, read_at) in self.answered.drain(..) {
-            metrics.answered(count as u64, now.saturating_duration_since(read_at));
-            self.window.answered(count as u64, read_at, now);
+        for (count, read_at) in self.replied.drain(..) {
+            metrics.replied(count as u64, now.saturating_duration_since(read_at));
+            self.window.replied(count as u64, read_at, now);
         }
         if self.next_retry == now - spent + NAP {
-            // What was submitted again in this turn may have taken longer than a nap.
+            // The operations that were submitted again in this turn may have taken longer than a nap.
             self.next_retry = now + NAP;
         }
-        metrics.publish_memory(&self.purse);
+        metrics.publish_memory(&self.shard_budget);
         self.window.adjust(now);
         self.window.worked(self.executed, spent);
         metrics.turns.set(self.turns);
@@ -481,7 +502,7 @@ impl Shard {
     }
 }
 
-/// Adds the operations of the first parcels to the batch, those of one at least.
+/// Adds the operations of the first forwarded batches to the batch, at least those of one.
 fn submit_arrivals<'a>(
     arrivals: impl Iterator<Item = &'a mut Arrival>,
     operations_max: usize,
@@ -492,14 +513,14 @@ fn submit_arrivals<'a>(
         if operations >= operations_max {
             return;
         }
-        let count = arrival.parcel.requests.len();
+        let count = arrival.forwarded.requests.len();
         operations += count;
-        let Arrival { parcel, first, submitted, .. } = arrival;
+        let Arrival { forwarded, first, submitted, .. } = arrival;
         *submitted = count;
-        for (index, request) in parcel.requests.iter().take(count).enumerate() {
-            let place = requests.push(Space::Hash, request);
+        for (index, request) in forwarded.requests.iter().take(count).enumerate() {
+            let reply = requests.push(Space::Hash, request);
             if index == 0 {
-                *first = place.index();
+                *first = reply.index();
             }
         }
     }

@@ -1,5 +1,6 @@
-//! A client of the simulation: it sends random requests in pieces, takes the replies when it likes, and checks each of them
-//! against a naive store of its own. No other client uses its keys, so its replies do not depend on the order of clients.
+//! A client of the simulation: it sends random requests in pieces, takes the replies when it likes, and checks each of
+//! them against a naive store of its own. No other client uses its keys, so its replies do not depend on the order of
+//! clients.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,7 +16,7 @@ use super::pipe::ClientEnd;
 /// Requests that a client has sent, and that have no reply, from which on it sends no more.
 const OUTSTANDING_MAX: usize = 300;
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Native frames, to a space. The client waits for its welcome first.
@@ -59,7 +60,7 @@ pub(super) enum State {
     Vanished,
 }
 
-/// The mix of a space: only an ordered space has scans, and RESP has few commands.
+/// Returns the mix of a space: only an ordered space has scans, and RESP has few commands.
 fn mix(protocol: Protocol) -> Mix {
     let all = Mix {
         get: 8,
@@ -128,10 +129,12 @@ impl Client {
         &self.end
     }
 
-    /// Lets the client do something. The bytes that it sends arrive at `due`. Replies go to `trace`; a wrong one is an error.
+    /// Lets the client do something. The bytes that it sends arrive at `due`. Replies go to `trace`; a wrong one is an
+    /// error. A server that stops may end the connection before all replies.
     pub(super) fn act(
         &mut self,
         due: Instant,
+        is_stopping: bool,
         random: &mut Xoshiro256PlusPlus,
         trace: impl FnMut(&[u8]),
     ) -> Result<(), String> {
@@ -159,6 +162,8 @@ impl Client {
         }
         if self.left == 0 && self.outstanding.is_empty() {
             self.end.finish();
+            self.state = State::Finished;
+        } else if self.end.has_ended() && is_stopping {
             self.state = State::Finished;
         } else if self.end.has_ended() {
             return Err(format!("the server ended the connection, {} replies are missing", self.outstanding.len()));

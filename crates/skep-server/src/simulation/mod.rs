@@ -1,5 +1,5 @@
-//! A simulation of a whole server: shards, transports and clients in one thread, driven by one seed. No socket, no thread and
-//! no clock decides anything, so the same seed gives the same run.
+//! A simulation of a whole server: shards, transports and clients in one thread, driven by one seed. No socket, no
+//! thread and no clock decides anything, so the same seed gives the same run.
 //!
 //! ```text
 //!   clients ─▶ pipes: late, in pieces ─▶ shards, in random order ─▶ pipes ─▶ clients: each reply is checked
@@ -13,16 +13,19 @@
 //! 4. Each shard may make a turn, in a random order. So forwarded batches of different shards overtake each other.
 //!
 //! The seed also chooses the number of shards, the budget of memory, and how expensive an operation is. With expensive
-//! operations and a bound of the delay, the server refuses some. At first a random step of the start fails.
+//! operations and a bound of the delay, the server refuses some. At first a random step of the start fails. Some
+//! servers stop while clients are active.
 //!
 //! A failing test prints its seed; `SKEP_SEED` repeats it.
 
 mod client;
+mod leases;
 pub(crate) mod pipe;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
@@ -31,11 +34,11 @@ use skep_store::naive::seeds;
 use skep_store::ordered::OrderedStore;
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-use crate::chunk::Chunk;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::limits::TICK;
-use crate::resp_chunk::RespChunk;
+use crate::parsed_batch::ParsedBatch;
+use crate::resp_batch::RespBatch;
 use crate::settings::ServerSettings;
 use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
@@ -47,7 +50,7 @@ use pipe::pipe;
 /// A run that has not ended after this number of steps never ends.
 const STEPS_MAX: usize = 2_000_000;
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     /// The hash of all replies and turns, in their order.
@@ -55,20 +58,23 @@ struct Outcome {
     replies: u64,
     refusals: u64,
     vanished: usize,
+    stopped: usize,
     forwarded: u64,
     steps: usize,
 }
 
-/// What a seed chooses.
+/// The choices of a seed.
 struct Plan {
     settings: ServerSettings,
     client_count: usize,
     /// The step of the start that fails at first.
     failing_step: usize,
-    /// What an operation costs.
+    /// The cost of an operation.
     cost: Duration,
-    /// How late bytes arrive at most.
+    /// The most microseconds after which bytes arrive.
     delay_max: u64,
+    /// The step in which the server stops, if it does before its clients are done.
+    stops_at: Option<usize>,
 }
 
 impl Plan {
@@ -91,6 +97,7 @@ impl Plan {
             failing_step: random.random_range(1..=3 * usize::from(shards)),
             cost: Duration::from_micros(if is_overloaded { 300 } else { 1 }),
             delay_max: random.random_range(1..=300),
+            stops_at: random.random_ratio(1, 4).then(|| random.random_range(0..2000)),
         }
     }
 }
@@ -104,6 +111,7 @@ struct World<'s> {
     random: Xoshiro256PlusPlus,
     now: Instant,
     trace: DefaultHasher,
+    steps: usize,
 }
 
 impl<'s> World<'s> {
@@ -113,7 +121,7 @@ impl<'s> World<'s> {
         assert!(driven_shards(shared, now, failing).is_err(), "the start fails");
         let shards = driven_shards(shared, now, &mut Steps::default()).expect("the second start does not fail");
         let trace = DefaultHasher::new();
-        World { shared, plan, shards, clients: Vec::new(), random, now, trace }
+        World { shared, plan, shards, clients: Vec::new(), random, now, trace, steps: 0 }
     }
 
     /// Connects a client. Only the first one works on the ordered space, or scans would find the keys of others.
@@ -124,22 +132,28 @@ impl<'s> World<'s> {
             _ if self.random.random_ratio(1, 2) => Protocol::Native { space: HASH_SPACE, is_welcome: false },
             _ => Protocol::Resp,
         };
-        let (chunk, shard) = match protocol {
-            Protocol::Native { .. } => (Chunk::Hello, 0),
-            Protocol::Resp => (Chunk::Resp(RespChunk::new(self.shared.spaces())), self.shared.any_shard()),
+        let (parsed, shard) = match protocol {
+            Protocol::Native { .. } => (ParsedBatch::Handshake, 0),
+            Protocol::Resp => (ParsedBatch::Resp(RespBatch::new(self.shared.spaces())), self.shared.any_shard()),
         };
         let capacity = self.random.random_range(1000..200_000);
         let (client_end, server_end) = pipe(capacity, capacity, self.now);
         let address = SocketAddr::from(([127, 0, 0, 1], 1 + number as u16));
-        let connection = Connection::new(self.shared.enter(address, address, 2), chunk, self.now);
+        let connection = Connection::new(self.shared.enter(address, address, 2), parsed, self.now);
         let endpoint = Endpoint::new(connection, Transport::Simulated(server_end));
         self.shards[usize::from(shard)].hand_over(endpoint);
         self.clients.push(Client::new(number, seed, protocol, client_end, &mut self.random));
     }
 
-    /// Makes a step. Returns false when all clients are done and the server has no connections.
+    /// Makes a step. Returns false when all clients are done, the server has no connections, and a stopping server has
+    /// stopped.
     fn step(&mut self) -> Result<bool, String> {
+        self.steps += 1;
         self.now += Duration::from_micros(self.random.random_range(1..20));
+        if self.plan.stops_at == Some(self.steps) {
+            self.shared.stopping.store(true, Ordering::Release);
+        }
+        let is_stopping = self.shared.stopping.load(Ordering::Acquire);
         for client in &mut self.clients {
             let delay = Duration::from_micros(self.random.random_range(0..=self.plan.delay_max));
             client.end().advance(self.now, delay);
@@ -147,7 +161,7 @@ impl<'s> World<'s> {
                 let number = client.number;
                 let trace = &mut self.trace;
                 client
-                    .act(self.now + delay, &mut self.random, |reply| (number, reply).hash(trace))
+                    .act(self.now + delay, is_stopping, &mut self.random, |reply| (number, reply).hash(trace))
                     .map_err(|error| format!("client {number}: {error}"))?;
             }
         }
@@ -174,7 +188,8 @@ impl<'s> World<'s> {
             self.now += TICK;
         }
         let is_done = self.clients.iter().all(|client| client.state != State::Active && client.end().is_dropped());
-        Ok(!(is_done && self.shards.iter().all(Driven::is_empty)))
+        let has_stopped = !is_stopping || self.shared.shards_busy.load(Ordering::Acquire) == 0;
+        Ok(!(is_done && has_stopped && self.shards.iter().all(Driven::is_empty)))
     }
 
     /// Runs to the end.
@@ -182,14 +197,12 @@ impl<'s> World<'s> {
         for number in 0..self.plan.client_count {
             self.connect(seed.wrapping_mul(1000).wrapping_add(number as u64));
         }
-        let mut steps = 0;
         while self.step()? {
-            steps += 1;
-            if steps == STEPS_MAX {
+            if self.steps == STEPS_MAX {
                 return Err("the run does not end".to_owned());
             }
         }
-        if self.shared.connection_count.load(std::sync::atomic::Ordering::Relaxed) != 0 {
+        if self.shared.connection_count.load(Ordering::Relaxed) != 0 {
             return Err("a connection was not forgotten".to_owned());
         }
         Ok(Outcome {
@@ -198,7 +211,8 @@ impl<'s> World<'s> {
             refusals: self.clients.iter().map(|client| client.refusals).sum(),
             vanished: self.clients.iter().filter(|client| client.state == State::Vanished).count(),
             forwarded: self.shared.sum(|metrics| &metrics.operations_forwarded),
-            steps,
+            stopped: usize::from(self.shared.stopping.load(Ordering::Relaxed)),
+            steps: self.steps,
         })
     }
 }
@@ -225,11 +239,12 @@ fn every_reply_is_that_of_the_naive_store() {
         sum.refusals += outcome.refusals;
         sum.vanished += outcome.vanished;
         sum.forwarded += outcome.forwarded;
+        sum.stopped += outcome.stopped;
     }
     if std::env::var("SKEP_SEED").is_err() {
-        // The seeds reach what the simulation is for.
+        // The seeds reach all kinds of events.
         assert!(sum.replies > 10_000 && sum.forwarded > 1000, "{sum:?}");
-        assert!(sum.refusals > 0 && sum.vanished > 0, "{sum:?}");
+        assert!(sum.refusals > 0 && sum.vanished > 0 && sum.stopped > 0, "{sum:?}");
     }
 }
 

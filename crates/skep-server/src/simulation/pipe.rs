@@ -5,8 +5,8 @@
 //!   client ◀─ take ─── arrived ◀── in flight, until a time ◀── write ─ server
 //! ```
 //!
-//! A stream takes a limited number of bytes, so that a client that does not take its replies stops the server from writing.
-//! Like epoll with edges, a pipe reports each change once.
+//! A stream takes a limited number of bytes, so that a client that does not take its replies stops the server from
+//! writing. Like epoll with edges, a pipe reports each change once.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Result};
@@ -32,11 +32,11 @@ struct Streams {
     is_blocked: bool,
     /// The server knows that the client sends no more.
     is_end_reported: bool,
-    /// The client is gone, and what was in flight with it.
+    /// The client is gone, with all bytes that were in flight.
     is_reset: bool,
     /// The server has dropped its end.
     is_dropped: bool,
-    /// The time, for what the server writes, and how late that arrives.
+    /// The time, and the delay after which the bytes arrive that the server writes.
     now: Instant,
     delay: Duration,
 }
@@ -122,7 +122,7 @@ impl Pipe {
         if streams.is_reset { Err(ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize> {
         let mut streams = lock(&self.0);
         if streams.is_reset {
@@ -134,7 +134,7 @@ impl Pipe {
         }
     }
 
-    /// Writes what the stream takes.
+    /// Writes as many bytes as the stream takes.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize> {
         let mut streams = lock(&self.0);
         if streams.is_reset {
@@ -146,7 +146,7 @@ impl Pipe {
         if count > 0 { Ok(count) } else { Err(ErrorKind::WouldBlock.into()) }
     }
 
-    /// Returns what has become possible since the last call.
+    /// Returns the event since the last call.
     pub(crate) fn take_event(&self) -> Option<Event> {
         let event = std::mem::take(&mut lock(&self.0).event);
         (event != Event::default()).then_some(event)
@@ -177,7 +177,7 @@ impl ClientEnd {
         streams.event = Event { is_readable: true, is_writable: true, is_finished: true, is_over: true };
     }
 
-    /// Lets time go on: bytes arrive, and what the server writes from now on is late by `delay`.
+    /// Advances the time: bytes arrive, and those that the server writes from now on arrive after `delay`.
     pub(crate) fn advance(&self, now: Instant, delay: Duration) {
         let mut streams = lock(&self.0);
         (streams.now, streams.delay) = (now, delay);

@@ -1,4 +1,4 @@
-//! Transports: what moves the bytes of a connection. A connection itself knows none.
+//! Transports move the bytes of a connection. A connection itself knows none.
 //!
 //! ```text
 //!   event ──────────▶ connection        readiness: may be read, may be written, the peer has finished, it is over
@@ -10,8 +10,9 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot go on returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! TCP is the only transport of the product; the simulation has one in memory. Each is a variant of [`Transport`] with the
-//! same functions in the same order, so that the compiler sees through the choice and removes it where there is one.
+//! TCP is the only transport of the product; the simulation has one in memory. Each is a variant of [`Transport`] with
+//! the same functions in the same order, so that the compiler sees through the choice and removes it where there is
+//! one.
 
 pub(crate) mod poller;
 pub(crate) mod tcp;
@@ -23,7 +24,7 @@ use crate::simulation::pipe::Pipe;
 use poller::{Poller, Source};
 use tcp::Tcp;
 
-/// What has become possible at a transport since the last event.
+/// The changes at a transport since the last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
     /// There may be something to read.
@@ -45,7 +46,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Lets the poller report what becomes possible.
+    /// Lets the poller report events.
     pub(crate) fn register(&self, poller: &Poller, source: Source) -> rustix::io::Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.register(poller, source),
@@ -63,7 +64,7 @@ impl Transport {
         }
     }
 
-    /// Returns what has become possible since the last call, of a transport that no poller waits for.
+    /// Returns the event since the last call, of a transport that no poller waits for.
     #[cfg(test)]
     pub(crate) fn take_event(&self) -> Option<Event> {
         match self {

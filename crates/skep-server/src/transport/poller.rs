@@ -1,4 +1,4 @@
-//! What a shard waits for: sockets, listeners and the event that other shards wake it by, through epoll.
+//! The event queue of a shard: sockets, listeners, and the waker that other shards use, through epoll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,20 +10,20 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::Event;
 use crate::connections::Token;
 use crate::limits::EVENTS_MAX;
-use crate::listen::Door;
+use crate::listen::FrontEnd;
 
 /// Words in epoll that are no connection; tokens never have these generations.
 const WAKER_WORD: u64 = u64::MAX;
 const NATIVE_WORD: u64 = u64::MAX - 1;
 const RESP_WORD: u64 = u64::MAX - 2;
 
-/// What an event is about.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Another shard has something for this one.
     Waker,
     /// A listener has connections.
-    Listener(Door),
+    Listener(FrontEnd),
     /// A connection of this shard.
     Connection(Token),
 }
@@ -32,8 +32,8 @@ impl Source {
     fn to_word(self) -> u64 {
         match self {
             Source::Waker => WAKER_WORD,
-            Source::Listener(Door::Native) => NATIVE_WORD,
-            Source::Listener(Door::Resp) => RESP_WORD,
+            Source::Listener(FrontEnd::Native) => NATIVE_WORD,
+            Source::Listener(FrontEnd::Resp) => RESP_WORD,
             Source::Connection(token) => token.to_u64(),
         }
     }
@@ -41,8 +41,8 @@ impl Source {
     fn from_word(word: u64) -> Source {
         match word {
             WAKER_WORD => Source::Waker,
-            NATIVE_WORD => Source::Listener(Door::Native),
-            RESP_WORD => Source::Listener(Door::Resp),
+            NATIVE_WORD => Source::Listener(FrontEnd::Native),
+            RESP_WORD => Source::Listener(FrontEnd::Resp),
             word => Source::Connection(Token::from_u64(word)),
         }
     }
@@ -58,7 +58,7 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// A poller that waits for nothing yet.
+    /// Creates a poller that waits for nothing yet.
     pub(crate) fn new() -> rustix::io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Poller { epoll, events: Vec::with_capacity(EVENTS_MAX), taken: 0 })
@@ -101,7 +101,7 @@ impl Poller {
     }
 }
 
-/// Returns what flags say about a connection.
+/// Returns the event that flags describe.
 fn event_of(flags: EventFlags) -> Event {
     let is_over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
     let is_finished = flags.contains(EventFlags::RDHUP) || is_over;

@@ -28,7 +28,7 @@ impl Tcp {
         &self.0
     }
 
-    /// Lets the poller report what becomes possible.
+    /// Lets the poller report events.
     pub(super) fn register(&self, poller: &Poller, source: Source) -> rustix::io::Result<()> {
         poller.add(&self.0, source, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
     }
@@ -43,13 +43,13 @@ impl Tcp {
         self.0.shutdown(Shutdown::Write)
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     #[inline]
     pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize> {
         (&self.0).read(buffer)
     }
 
-    /// Writes what the socket takes.
+    /// Writes as many bytes as the socket takes.
     #[inline]
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize> {
         (&self.0).write(bytes)

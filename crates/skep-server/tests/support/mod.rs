@@ -9,12 +9,12 @@ use skep_core::operation::Request;
 use skep_server::{Server, ServerSettings};
 use skep_wire::native::{HASH_SPACE, Hello, ReplyFrame, RequestFrameWriter, Response, Welcome};
 
-/// A server on free ports.
+/// Starts a server on free ports.
 pub(crate) fn server(shards: u16, memory: u64) -> Server {
     server_with_delay_max(shards, memory, None)
 }
 
-/// A server on free ports that answers `BUSY` rather than later than this, if it may.
+/// Starts a server on free ports that refuses with `BUSY` rather than replies later than this, if it may.
 pub(crate) fn server_with_delay_max(shards: u16, memory: u64, delay_max: Option<Duration>) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = ServerSettings {
@@ -29,7 +29,7 @@ pub(crate) fn server_with_delay_max(shards: u16, memory: u64, delay_max: Option<
     Server::start(&settings).expect("the server starts")
 }
 
-/// A socket that does not wait for ever.
+/// Connects a socket that does not wait without end.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the server accepts");
     stream.set_nodelay(true).unwrap();
@@ -83,7 +83,7 @@ impl Resp {
         assert_eq!(rest.escape_ascii().to_string(), "");
     }
 
-    /// Sends a line and answers the bulk string or text in return.
+    /// Sends a line and replies the bulk string or text in return.
     #[track_caller]
     pub(crate) fn text(&mut self, line: &str) -> String {
         self.0.write_all(line.as_bytes()).unwrap();
@@ -103,7 +103,7 @@ impl Resp {
     }
 }
 
-/// A native connection that sends whole frames and waits for their answers.
+/// A native connection that sends whole frames and waits for their replies.
 pub(crate) struct Native {
     pub(crate) stream: TcpStream,
     pub(crate) welcome: Welcome,
@@ -127,47 +127,47 @@ impl Native {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Hands the answers to the frame of this sequence, and the number of each, to `each`.
+    /// Hands the replies to the frame of this sequence, and the number of each, to `each`.
     #[track_caller]
     pub(crate) fn receive(&mut self, sequence: u32, count: usize, mut each: impl FnMut(usize, Response<'_>)) {
-        let mut answered = 0;
+        let mut replied = 0;
         loop {
             let decoded = ReplyFrame::decode(&self.received[self.consumed..]).expect("a reply frame");
             let Some((frame, size)) = decoded else {
                 self.received.drain(..self.consumed);
                 self.consumed = 0;
                 let mut piece = vec![0; 64 << 10];
-                let size = self.stream.read(&mut piece).expect("an answer in time");
-                assert!(size > 0, "the connection ended after {answered} of {count} answers");
+                let size = self.stream.read(&mut piece).expect("a reply in time");
+                assert!(size > 0, "the connection ended after {replied} of {count} replies");
                 self.received.extend_from_slice(&piece[..size]);
                 continue;
             };
             assert_eq!(frame.sequence, sequence);
             for response in frame.replies() {
-                each(answered, response.expect("an answer"));
-                answered += 1;
+                each(replied, response.expect("a reply"));
+                replied += 1;
             }
             self.consumed += size;
-            if answered >= count {
-                assert_eq!(answered, count);
+            if replied >= count {
+                assert_eq!(replied, count);
                 return;
             }
         }
     }
 
-    /// Sends requests in one frame and hands each answer to `each`.
+    /// Sends requests in one frame and hands each reply to `each`.
     pub(crate) fn execute(&mut self, sequence: u32, requests: &[Request<'_>], each: impl FnMut(usize, Response<'_>)) {
         self.send(&frame(sequence, requests));
         self.receive(sequence, requests.len(), each);
     }
 }
 
-/// A frame of requests to the hash space that fit into one.
+/// Returns a frame of requests to the hash space that fit into one.
 pub(crate) fn frame(sequence: u32, requests: &[Request<'_>]) -> Vec<u8> {
     frame_in(HASH_SPACE, sequence, requests)
 }
 
-/// A frame of requests to a space that fit into one.
+/// Returns a frame of requests to a space that fit into one.
 pub(crate) fn frame_in(space: u16, sequence: u32, requests: &[Request<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RequestFrameWriter::new(&mut bytes, sequence, space);
@@ -178,7 +178,7 @@ pub(crate) fn frame_in(space: u16, sequence: u32, requests: &[Request<'_>]) -> V
     bytes
 }
 
-/// A request as clients send it.
+/// Returns a request as clients send it.
 pub(crate) fn command(arguments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {
@@ -189,7 +189,7 @@ pub(crate) fn command(arguments: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The seeds of random tests: `SKEP_SEED`, or a few fixed ones.
+/// Returns the seeds of random tests: `SKEP_SEED`, or a few fixed ones.
 pub(crate) fn seeds() -> Vec<u64> {
     match std::env::var("SKEP_SEED") {
         Ok(seed) => vec![seed.parse().expect("SKEP_SEED is a number")],

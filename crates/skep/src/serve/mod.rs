@@ -103,8 +103,8 @@ fn explain(error: &StartError) -> String {
             MemorySize(*connection_memory),
             MemorySize(ServerSettings::connection_memory_min(*connections_max))
         ),
-        StartError::AddressInUse { door: front_end, .. } => format!("{error} with {}", flag_of(front_end)),
-        StartError::Listen { door: front_end, address, source } => {
+        StartError::AddressInUse { front_end, .. } => format!("{error} with {}", flag_of(front_end)),
+        StartError::Listen { front_end, address, source } => {
             format!(
                 "cannot listen on {address}: {}: choose another address with {}",
                 reason(source),

@@ -5,12 +5,12 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use super::{Bench, Client, Driven, command, long_command};
-use crate::ledger::Purse;
 use crate::limits::{FLUSH_TIME, TICK};
+use crate::memory_budget::ShardBudget;
 use crate::settings::ServerSettings;
 
-/// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take nothing, until no
-/// more of them is served.
+/// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take
+/// nothing, until no more of them is served.
 fn hold_all_memory_for_replies(bench: &mut Bench) -> (Client, Vec<Client>) {
     let mut modest = bench.resp(0);
     let mut hogs: Vec<Client> = (0..150).map(|_| bench.resp(0)).collect();
@@ -29,7 +29,7 @@ fn a_modest_value_is_read_in_few_turns_while_others_hold_the_memory_for_replies(
     let settings = ServerSettings { connection_memory: 64 << 20, connections_max: 500, ..ServerSettings::default() };
     let mut bench = Bench::new(1, &settings);
     let (mut modest, hogs) = hold_all_memory_for_replies(&mut bench);
-    let used = bench.shards[0].shard.purse.used();
+    let used = bench.shards[0].shard.shard_budget.used();
     assert!(used > 30 << 20, "the replies of the others take {used} bytes");
     let get = command(&[b"GET", b"modest"]);
     for _ in 0..100 {
@@ -61,7 +61,7 @@ fn a_modest_value_does_not_wait_for_those_who_ask_for_large_ones() {
     }
 }
 
-/// The smallest budget, half of which is common.
+/// Returns the smallest budget, half of which is common.
 fn with_little_memory() -> ServerSettings {
     ServerSettings { connection_memory: 8 << 20, connections_max: 512, ..ServerSettings::default() }
 }
@@ -86,7 +86,7 @@ fn longest_silence(bench: &mut Bench, requests: &[u8], count: usize, size_each: 
             client.received.clear();
         }
         longest = longest.max(silent);
-        assert!(silent < 2000, "no byte in {silent} turns: {} in use", bench.shards[0].shard.purse.used());
+        assert!(silent < 2000, "no byte in {silent} turns: {} in use", bench.shards[0].shard.shard_budget.used());
     }
     longest
 }
@@ -130,7 +130,7 @@ fn two_requests_for_many_values_do_not_hold_the_memory_of_their_own_replies() {
 }
 
 #[test]
-fn a_request_is_executed_or_refused_whatever_its_size() {
+fn a_request_of_any_size_is_executed_or_refused() {
     // Around the largest that may be held: its input, and what it is parsed into.
     let mut bench = Bench::new(1, &with_little_memory());
     let mut kinds = [0; 2];
@@ -160,10 +160,10 @@ fn a_pipeline_beside_a_senior_takes_few_turns() {
     let gets = command(&[b"GET", b"missing"]).repeat(20_000);
     let mut turns = Vec::new();
     for is_beside_senior in [false, true] {
-        let ledger = bench.shared.ledger.clone();
+        let memory_budget = bench.shared.memory_budget.clone();
         bench.send(&mut client, &gets);
         (0..2).for_each(|_| _ = bench.turn(0));
-        assert!(!is_beside_senior || ledger.become_senior(1 << 40));
+        assert!(!is_beside_senior || memory_budget.take_priority(1 << 40));
         turns.push(bench.turns_until(&mut client, 5 * 20_000, 100_000));
         client.received.clear();
     }
@@ -198,12 +198,12 @@ fn a_silent_client_does_not_keep_a_request_from_memory_though_some_is_free() {
     while bench.turn(0) {}
     for seconds in 0..30 {
         // A request at another shard lacks memory.
-        let mut other = Purse::new(bench.shared.ledger.clone());
+        let mut other = ShardBudget::new(bench.shared.memory_budget.clone());
         other.publish_wanting(usize::from(seconds >= 20));
         bench.now += Duration::from_secs(1);
         bench.shards[0].shard.tick(bench.now);
         other.publish_wanting(0);
-        assert!(!bench.shared.ledger.is_tight());
+        assert!(!bench.shared.memory_budget.is_tight());
         let closed = bench.shared.metrics(0).connections_closed_for_memory.get();
         assert_eq!(
             closed,
@@ -224,10 +224,10 @@ fn a_starved_connection_whose_client_is_gone_is_closed() {
         let mut client = bench.resp(0);
         bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
         // All memory is held.
-        let held = bench.shared.ledger.clone();
-        let mut other = Purse::new(held);
-        other.settle(0, 8 << 20);
-        other.settle_output(0, 8 << 20);
+        let held = bench.shared.memory_budget.clone();
+        let mut other = ShardBudget::new(held);
+        other.record(0, 8 << 20);
+        other.record_output(0, 8 << 20);
         bench.send(&mut client, &command(&[b"GET", b"large"]));
         while bench.turn(0) {}
         assert_eq!(bench.shards[0].shard.starved.len(), 1);
@@ -244,21 +244,21 @@ fn a_starved_connection_whose_client_is_gone_is_closed() {
             bench.turn(0);
         }
         assert!(bench.shards[0].shard.connections.is_empty(), "closed, reset: {is_reset}");
-        other.settle(8 << 20, 0);
+        other.record(8 << 20, 0);
     }
 }
 
 /// Holds all memory, as replies that clients of another shard do not take.
-fn hold_all_memory(bench: &Bench) -> Purse {
-    let mut other = Purse::new(bench.shared.ledger.clone());
-    other.settle(0, 8 << 20);
-    other.settle_output(0, 8 << 20);
+fn hold_all_memory(bench: &Bench) -> ShardBudget {
+    let mut other = ShardBudget::new(bench.shared.memory_budget.clone());
+    other.record(0, 8 << 20);
+    other.record_output(0, 8 << 20);
     other
 }
 
-fn release_all_memory(mut other: Purse) {
-    other.settle(8 << 20, 0);
-    other.settle_output(8 << 20, 0);
+fn release_all_memory(mut other: ShardBudget) {
+    other.record(8 << 20, 0);
+    other.record_output(8 << 20, 0);
 }
 
 #[test]
@@ -370,8 +370,8 @@ fn connections_within_their_shares_go_on_while_the_reserves_are_used_up() {
             let key = bench.key(shard, 0);
             bench.ask(&mut client, &command(&[b"SET", &key, b"1"]), 5);
         }
-        bench.shared.ledger.settle_batch(0, 64 << 20);
-        assert!(bench.shards[0].shard.purse.is_exhausted());
+        bench.shared.memory_budget.record_batch(0, 64 << 20);
+        assert!(bench.shards[0].shard.shard_budget.is_exhausted());
         for round in 0..20 {
             let key = bench.key(round % shards, 0);
             for (request, size) in [(command(&[b"PING"]), 7), (command(&[b"GET", &key]), 7)] {

@@ -4,7 +4,7 @@ use super::{Bench, Client, command, long_command};
 use crate::limits::TURN_SIZE_MAX;
 use crate::settings::ServerSettings;
 
-/// Bytes of replies that the first shard has encoded.
+/// Returns the bytes of replies that the first shard has encoded.
 fn encoded(bench: &mut Bench) -> u64 {
     let waiting: usize =
         bench.shards[0].shard.connections.iter_mut().map(|(_, endpoint)| endpoint.connection.output_size()).sum();

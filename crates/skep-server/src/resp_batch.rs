@@ -1,32 +1,31 @@
-//! A chunk of a RESP connection: commands, some of which are operations on keys, some of which the server answers
-//! itself.
+//! The parsed batch of a RESP connection: commands. Some are operations on keys, the server replies to others itself.
 //!
-//! A command of many keys is as many operations, submitted in rounds; `MGET` of a million keys takes a thousand
-//! rounds and never more memory than its keys and the answers of one round. Commands that the server answers run
-//! when their place in the replies is reached, so that they see what came before them.
+//! A command of several keys is one operation for each. An `MGET` of a million keys is submitted in a thousand parts
+//! and never takes more memory than its keys and the replies of one part. The server runs its own commands when their
+//! turn in the replies comes, so that they see the effects of the commands before them.
 //!
-//! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its chunk, and
-//! its numbers are made binary in parts, one each time that [`RespChunk::decode`] is called.
+//! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its parsed
+//! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
 use skep_core::operation::Request;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
-use crate::chunk::{Decoded, Part};
 use crate::limits::{
     ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
 };
-use crate::native_chunk::make_room;
+use crate::native_batch::make_room;
+use crate::parsed_batch::{Decoded, Part};
+use crate::reply_queue::ReplyQueue;
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
-use crate::round::Round;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
-/// Commands that are worked on, and what is known of the one that is arriving.
-pub(crate) struct RespChunk {
+/// Commands that are worked on, and the state of the one that is arriving.
+pub(crate) struct RespBatch {
     spaces: Spaces,
     /// The space that the commands after the last one are about; `SELECT` changes it.
     space: Space,
     parser: RequestParser,
-    /// What replies are written in; `HELLO` changes it.
+    /// The version of the replies; `HELLO` changes it.
     version: Version,
     commands: Vec<Command>,
     arguments: Vec<Argument>,
@@ -34,24 +33,24 @@ pub(crate) struct RespChunk {
     operands: Operands,
     /// Bytes of the error messages of refused commands.
     message_bytes: usize,
-    /// Whether the last command waits for its operands.
+    /// The last command waits for its operands.
     is_decoding: bool,
     /// Bytes of the input that the commands take.
     size: usize,
-    /// Whether nothing behind the commands is answered.
+    /// The server replies to nothing after the commands.
     ended: bool,
-    /// The command, and in it the operation, of the first answer that is not in the output.
+    /// The command, and in it the operation, of the first reply that is not in the output.
     command: usize,
     operation: usize,
     /// Operations from there to the end.
     operations_left: usize,
-    /// What the answers of the command so far came to.
+    /// The replies of the command so far.
     progress: Progress,
 }
 
 struct Command {
     space: Space,
-    /// Where the request begins in the input.
+    /// The position of the request in the input.
     start: usize,
     first_argument: usize,
     argument_count: usize,
@@ -59,23 +58,23 @@ struct Command {
     operation_count: usize,
 }
 
-/// What may come after a command that was taken from the input, or why none was taken.
+/// The next step after a command was taken from the input, or the reason why none was taken.
 #[derive(Clone, Copy, PartialEq)]
 enum After {
-    /// Another command of the same chunk.
+    /// Another command of the same parsed batch.
     Command,
-    /// Nothing: the next command begins another chunk.
+    /// Nothing: the next command begins another parsed batch.
     End,
     /// Nothing: the next command has not arrived.
     Incomplete,
-    /// Nothing until there is memory for the next command: so many bytes.
+    /// Nothing until there is memory for the next command: its bytes.
     NeedsMemory(usize),
 }
 
-impl RespChunk {
-    /// No commands yet; they may choose among these spaces.
-    pub(crate) fn new(spaces: Spaces) -> RespChunk {
-        RespChunk {
+impl RespBatch {
+    /// Returns a batch without commands; they may choose among these spaces.
+    pub(crate) fn new(spaces: Spaces) -> RespBatch {
+        RespBatch {
             spaces,
             space: Space::default(),
             parser: RequestParser::default(),
@@ -94,8 +93,8 @@ impl RespChunk {
         }
     }
 
-    /// Takes whole commands from the input, as many as a chunk may have and as `memory_max` allows, or decodes the next part
-    /// of a long one.
+    /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows, or decodes the next
+    /// part of a long one.
     pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Decoded {
         let mut after = After::Command;
         while after == After::Command && !self.is_decoding && !self.is_full() {
@@ -113,10 +112,10 @@ impl RespChunk {
             }
         }
         let exhausted = after == After::Incomplete || self.ended;
-        Decoded::Requests { round_size: self.round_size(), request_count: self.request_count(), exhausted }
+        Decoded::Requests { queue_size: self.queue_size(), request_count: self.request_count(), exhausted }
     }
 
-    /// Whether the chunk has enough commands.
+    /// Returns true if the parsed batch has enough commands.
     fn is_full(&self) -> bool {
         self.operations_left + self.commands.len() >= 2 * PARSED_OPERATIONS_MAX
             || self.size >= PARSED_SIZE_MAX
@@ -173,15 +172,15 @@ impl RespChunk {
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
         self.ended |= action.is_last();
-        let looks_around = action.looks_around();
+        let reads_statistics = action.reads_statistics();
         let space = self.space;
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
-        if looks_around { After::End } else { After::Command }
+        if reads_statistics { After::End } else { After::Command }
     }
 
     /// Makes room for the arguments of a request, and for twice as many as there are if that is allowed. If not even
-    /// `count` more are, returns how many bytes these take.
+    /// `count` more are, returns the bytes that these take.
     fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
         let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
         let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
@@ -194,15 +193,15 @@ impl RespChunk {
         Ok(())
     }
 
-    /// Makes the next part of the last command's operands binary; a number that is none refuses the command. Returns the
-    /// size of the part.
+    /// Makes the next part of the last command's operands binary; a number that is none refuses the command. Returns
+    /// the size of the part.
     fn decode_operands(&mut self, input: &[u8]) -> usize {
         let command = self.commands.last_mut().expect("a command waits for its operands");
         let size = match self.operands.convert(command.arguments(input, &self.arguments), OPERANDS_PART) {
             Ok(size) => size,
-            Err(sentence) => {
+            Err(message) => {
                 self.operations_left -= std::mem::take(&mut command.operation_count);
-                command.action = Action::Refuse(sentence);
+                command.action = Action::Refuse(message);
                 0
             }
         };
@@ -210,7 +209,7 @@ impl RespChunk {
         size
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.commands.capacity() * size_of::<Command>()
             + self.arguments.capacity() * size_of::<Argument>()
@@ -218,42 +217,42 @@ impl RespChunk {
             + self.message_bytes
     }
 
-    /// Returns the memory of a finished chunk.
+    /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
         (self.commands, self.arguments, self.operands) = (Vec::new(), Vec::new(), Operands::default());
     }
 
-    /// Bytes of the input that the commands take.
+    /// Returns the bytes of the input that the commands take.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether the last command waits for its operands.
+    /// Returns true if the last command waits for its operands.
     pub(crate) fn is_decoding(&self) -> bool {
         self.is_decoding
     }
 
-    /// Operations whose answers are not in the output.
+    /// Returns the number of operations whose replies are not in the output.
     pub(crate) fn operations_left(&self) -> usize {
         self.operations_left
     }
 
-    /// What has just been decoded: operations, or commands if these are more.
+    /// Returns the number of operations that were just decoded, or of commands if these are more.
     pub(crate) fn request_count(&self) -> usize {
         self.operations_left.max(self.commands.len())
     }
 
-    /// Whether all answers are in the output.
+    /// Returns true if all replies are in the output.
     pub(crate) fn is_finished(&self) -> bool {
         self.command == self.commands.len()
     }
 
-    /// Operations of the next round.
-    pub(crate) fn round_size(&self) -> usize {
+    /// Returns the number of operations of the next reply queue.
+    pub(crate) fn queue_size(&self) -> usize {
         self.operations_left.min(PARSED_OPERATIONS_MAX)
     }
 
-    /// Forgets the commands; answers how many bytes of the input they took.
+    /// Forgets the commands. Returns the bytes of the input that they took.
     pub(crate) fn finish(&mut self) -> usize {
         self.commands.clear();
         self.commands.shrink_to(PARSED_OPERATIONS_MAX);
@@ -265,9 +264,10 @@ impl RespChunk {
         std::mem::take(&mut self.size)
     }
 
-    /// The operations whose answers are not in the output, each with its part in its command.
+    /// Returns the operations whose replies are not in the output, each with its part in its command.
     pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
-        // A command of a million keys is submitted a thousand times: what is answered must not be walked through.
+        // A command of a million keys is submitted a thousand times: the operations that have replies must not be
+        // walked through.
         let mut first = self.operation;
         let mut progress = Some(&self.progress);
         self.commands[self.command..].iter().flat_map(move |command| {
@@ -283,7 +283,7 @@ impl RespChunk {
         })
     }
 
-    /// The part in its command of the operation after the first `count` whose answers are not in the output.
+    /// Returns the part in its command of the operation after the first `count` whose replies are not in the output.
     pub(crate) fn part(&self, count: usize) -> Option<Part> {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
@@ -295,10 +295,10 @@ impl RespChunk {
         None
     }
 
-    /// Writes the answers that are there, in order, until they are more than `room` bytes.
+    /// Writes the replies that are there, in order, until they are more than `room` bytes.
     pub(crate) fn encode(
         &mut self,
-        round: &mut Round,
+        queue: &mut ReplyQueue,
         replies: &SpaceReplies,
         input: &[u8],
         output: &mut Vec<u8>,
@@ -306,19 +306,19 @@ impl RespChunk {
         context: &mut Context<'_>,
     ) {
         let begin = output.len();
-        let RespChunk { commands, arguments: places, progress, version, .. } = self;
+        let RespBatch { commands, arguments: ranges, progress, version, .. } = self;
         while let Some(command) = commands.get(self.command) {
-            let arguments = command.arguments(input, places);
+            let arguments = command.arguments(input, ranges);
             while self.operation < command.operation_count {
                 if output.len() - begin > room {
                     return;
                 }
-                let Some(response) = round.next(replies) else { return };
+                let Some(response) = queue.next(replies) else { return };
                 let mut writer = ReplyWriter::new(output, *version);
-                if command.action.answer(arguments.count(), self.operation, response, progress, &mut writer) {
-                    return round.go_on();
+                if command.action.reply(arguments.count(), self.operation, response, progress, &mut writer) {
+                    return queue.resubmit();
                 }
-                round.advance();
+                queue.advance();
                 self.operation += 1;
                 self.operations_left -= 1;
             }
@@ -349,7 +349,7 @@ impl Command {
         Part { index, count: self.operation_count }
     }
 
-    fn arguments<'a>(&self, input: &'a [u8], places: &'a [Argument]) -> Arguments<'a> {
-        Arguments::new(&input[self.start..], &places[self.first_argument..][..self.argument_count])
+    fn arguments<'a>(&self, input: &'a [u8], ranges: &'a [Argument]) -> Arguments<'a> {
+        Arguments::new(&input[self.start..], &ranges[self.first_argument..][..self.argument_count])
     }
 }

@@ -1,17 +1,18 @@
-//! Parcels for which their owner has no memory, in turns: they close the path between two shards to nobody else.
+//! Forwarded batches for which their owner has no memory, in turns: they leave the path between two shards to all
+//! others.
 
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 use super::{Bench, Client, MICROSECOND, command, frame, refusals};
-use crate::ledger::Purse;
 use crate::limits::NAP;
+use crate::memory_budget::ShardBudget;
 use crate::settings::ServerSettings;
 
-/// More clients than there are places between two shards.
+/// More clients than there are slots between two shards.
 const CLIENTS: usize = 100;
 
 #[test]
-fn parcels_without_memory_leave_the_path_to_others() {
+fn forwarded_batches_without_memory_leave_the_path_to_others() {
     let mut bench = Bench::new(2, &ServerSettings::default());
     bench.shards[0].stores.defers_puts = true;
     let keys: Vec<Vec<u8>> = (0..500).map(|number| bench.key(0, number)).collect();
@@ -46,7 +47,7 @@ fn parcels_without_memory_leave_the_path_to_others() {
 }
 
 #[test]
-fn parcels_without_memory_keep_the_order_of_their_operations() {
+fn forwarded_batches_without_memory_keep_the_order_of_their_operations() {
     let mut bench = Bench::new(2, &ServerSettings::default());
     bench.shards[0].stores.defers_puts = true;
     let keys = [bench.key(0, 0), bench.key(1, 0), bench.key(0, 1)];
@@ -75,7 +76,7 @@ fn parcels_without_memory_keep_the_order_of_their_operations() {
 }
 
 #[test]
-fn parcels_without_memory_for_replies_leave_the_path_to_others() {
+fn forwarded_batches_without_memory_for_replies_leave_the_path_to_others() {
     let settings = ServerSettings { connection_memory: 8 << 20, connections_max: 512, ..ServerSettings::default() };
     let mut bench = Bench::new(2, &settings);
     let (large, small) = (bench.key(0, 0), bench.key(0, 1));
@@ -83,9 +84,9 @@ fn parcels_without_memory_for_replies_leave_the_path_to_others() {
     bench.ask(&mut reader, &command(&[b"SET", &large, &vec![b'v'; 1 << 20]]), 5);
     bench.ask(&mut reader, &command(&[b"SET", &small, b"1"]), 5);
     // All memory is held by replies that clients do not take.
-    let mut other = Purse::new(bench.shared.ledger.clone());
-    other.settle(0, 8 << 20);
-    other.settle_output(0, 8 << 20);
+    let mut other = ShardBudget::new(bench.shared.memory_budget.clone());
+    other.record(0, 8 << 20);
+    other.record_output(0, 8 << 20);
     let mut hogs: Vec<Client> = (0..CLIENTS).map(|_| bench.resp(1)).collect();
     hogs.iter_mut().for_each(|hog| bench.send(hog, &command(&[b"GET", &large])));
     for _ in 0..20 {
@@ -95,8 +96,8 @@ fn parcels_without_memory_for_replies_leave_the_path_to_others() {
         assert!(turns <= 6, "{turns} turns");
         assert_eq!(std::mem::take(&mut reader.received), b"$1\r\n1\r\n");
     }
-    other.settle(8 << 20, 0);
-    other.settle_output(8 << 20, 0);
+    other.record(8 << 20, 0);
+    other.record_output(8 << 20, 0);
     for hog in &mut hogs {
         while hog.receive() < (1 << 20) + 12 {
             bench.turn_or_tick();
@@ -104,9 +105,9 @@ fn parcels_without_memory_for_replies_leave_the_path_to_others() {
     }
 }
 
-/// The owner copies one large value in a turn. Requests for the others do not wait in the places between the shards.
+/// The owner copies one large value in a turn. Requests for the others do not wait in the slots between the shards.
 #[test]
-fn parcels_that_ask_for_large_values_leave_the_path_to_others() {
+fn forwarded_batches_that_ask_for_large_values_leave_the_path_to_others() {
     let mut bench = Bench::new(2, &ServerSettings::default());
     let (large, small) = (bench.key(0, 0), bench.key(0, 1));
     let mut reader = bench.resp(1);

@@ -1,8 +1,8 @@
-//! A chunk of a native connection: whole request frames, worked on in one round.
+//! The parsed batch of a native connection: whole request frames.
 //!
-//! The frames stay where they arrived. They are decoded when their operations are submitted. A frame of tens of thousands
-//! of operations is submitted in parts: where the last part began and ended is kept, so that the next one, and the few
-//! operations that a store deferred, are found without decoding all that precedes them.
+//! The frames stay where they arrived. They are decoded when their operations are submitted. A frame of tens of
+//! thousands of operations is submitted in parts. The positions where the last part began and ended are stored. So the
+//! next part, and the few operations that a store deferred, are found without decoding all operations before them.
 
 use std::cell::Cell;
 
@@ -12,46 +12,46 @@ use skep_wire::native::{
 };
 
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::round::Round;
+use crate::reply_queue::ReplyQueue;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// Frames that are worked on.
 #[derive(Debug)]
-pub(crate) struct NativeChunk {
+pub(crate) struct NativeBatch {
     spaces: Spaces,
-    frames: Vec<FramePlace>,
+    frames: Vec<FrameEntry>,
     /// Bytes of the input that the frames take.
     size: usize,
-    /// The frame, and in it the operation, of the first answer that is not in the output.
+    /// The frame, and in it the operation, of the first reply that is not in the output.
     frame: usize,
     operation: usize,
-    /// Where the last submission began and ended.
-    visited: Cell<[Place; 2]>,
+    /// The positions where the last submission began and ended.
+    submitted: Cell<[FramePosition; 2]>,
 }
 
-/// A place in a frame.
+/// A position in one of the frames.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct FramePosition {
     frame: usize,
     position: Position,
 }
 
-/// Where a frame lies in the input.
+/// The position of a frame in the input.
 #[derive(Debug)]
-struct FramePlace {
+struct FrameEntry {
     start: usize,
     sequence: u32,
     count: u16,
 }
 
-impl NativeChunk {
-    /// No frames yet; they may name these spaces.
-    pub(crate) fn new(spaces: Spaces) -> NativeChunk {
-        NativeChunk { spaces, frames: Vec::new(), size: 0, frame: 0, operation: 0, visited: Cell::default() }
+impl NativeBatch {
+    /// Returns a batch without frames; they may name these spaces.
+    pub(crate) fn new(spaces: Spaces) -> NativeBatch {
+        NativeBatch { spaces, frames: Vec::new(), size: 0, frame: 0, operation: 0, submitted: Cell::default() }
     }
 
-    /// Takes whole frames from the input, as many as a chunk may have. Answers the number of
-    /// operations, and whether no more frames are complete.
+    /// Takes whole frames from the input, as many as a batch may have. Returns the number of operations, and true if no
+    /// more frames are complete.
     pub(crate) fn decode(&mut self, input: &[u8], memory_max: usize) -> Result<(usize, bool), ProtocolError> {
         let mut operation_count = 0;
         while operation_count < PARSED_OPERATIONS_MAX && self.size < PARSED_SIZE_MAX {
@@ -61,12 +61,12 @@ impl NativeChunk {
                         break;
                     }
                     let (sequence, count) = (frame.sequence, frame.count);
-                    self.frames.push(FramePlace { start: self.size, sequence, count });
+                    self.frames.push(FrameEntry { start: self.size, sequence, count });
                     self.size += size;
                     operation_count += usize::from(count);
                 }
                 Ok(None) => return Ok((operation_count, true)),
-                // What came before is answered first; the next chunk meets the error again.
+                // The frames before it come first; the next batch meets the error again.
                 Err(_) if !self.frames.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -74,64 +74,63 @@ impl NativeChunk {
         Ok((operation_count, false))
     }
 
-    /// Bytes of the input that the frames take.
+    /// Returns the bytes of the input that the frames take.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.frames.capacity() * size_of::<FramePlace>()
+        self.frames.capacity() * size_of::<FrameEntry>()
     }
 
-    /// Returns the memory of a finished chunk.
+    /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
         self.frames = Vec::new();
     }
 
-    /// Whether all answers are in the output.
+    /// Returns true if all replies are in the output.
     pub(crate) fn is_finished(&self) -> bool {
         self.frame == self.frames.len()
     }
 
-    /// Forgets the frames; answers how many bytes of the input they took.
+    /// Forgets the frames. Returns the bytes of the input that they took.
     pub(crate) fn finish(&mut self) -> usize {
         self.frames.clear();
         self.frames.shrink_to(PARSED_OPERATIONS_MAX);
         (self.frame, self.operation) = (0, 0);
-        self.visited.take();
+        self.submitted.take();
         std::mem::take(&mut self.size)
     }
 
-    /// The operations whose answers are not in the output, in order.
+    /// Returns the operations whose replies are not in the output, in order.
     pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> NativeOperations<'a> {
-        // The last place that is not behind the first operation whose answer is not in the output.
-        let mut begin = Place { frame: self.frame, position: Position::default() };
-        for place in self.visited.get() {
-            if place.frame == self.frame && (begin.position.count()..=self.operation).contains(&place.position.count())
-            {
-                begin = place;
+        // The last position that is not after the first operation whose reply is not in the output.
+        let mut begin = FramePosition { frame: self.frame, position: Position::default() };
+        for end in self.submitted.get() {
+            if end.frame == self.frame && (begin.position.count()..=self.operation).contains(&end.position.count()) {
+                begin = end;
             }
         }
-        let mut operations = NativeOperations { chunk: self, input, begin, index: self.frame, frame: None };
+        let mut operations = NativeOperations { parsed: self, input, begin, index: self.frame, frame: None };
         operations.open(begin.position);
-        operations.skip_answered(self.operation - begin.position.count());
+        operations.skip_replied(self.operation - begin.position.count());
         operations
     }
 
-    /// Writes the answers that are there, in order, until they are more than `room` bytes.
-    pub(crate) fn encode(&mut self, round: &mut Round, replies: &SpaceReplies, output: &mut Vec<u8>, room: usize) {
+    /// Writes the replies that are there, in order, until they are more than `room` bytes.
+    pub(crate) fn encode(&mut self, queue: &mut ReplyQueue, replies: &SpaceReplies, output: &mut Vec<u8>, room: usize) {
         let begin = output.len();
-        while let Some(place) = self.frames.get(self.frame) {
+        while let Some(entry) = self.frames.get(self.frame) {
             if output.len() - begin > room {
                 return;
             }
-            let count = usize::from(place.count);
-            if count > 0 && round.next(replies).is_none() {
+            let count = usize::from(entry.count);
+            if count > 0 && queue.next(replies).is_none() {
                 return;
             }
-            let mut writer = ReplyFrameWriter::new(output, place.sequence);
-            self.operation += round.take(count - self.operation, replies, |response| {
+            let mut writer = ReplyFrameWriter::new(output, entry.sequence);
+            self.operation += queue.take(count - self.operation, replies, |response| {
                 writer.push(response);
                 writer.size() < REPLY_FRAME_SIZE_FULL
             });
@@ -144,8 +143,8 @@ impl NativeChunk {
     }
 }
 
-/// Makes room for one more element, for twice as many if there are some; `held` bytes are held beside them. Returns false
-/// if they would take more than `memory_max` bytes; a first element is always allowed.
+/// Makes room for one more element, for twice as many if there are some; `held` bytes are held beside them. Returns
+/// false if they would take more than `memory_max` bytes; a first element is always allowed.
 pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize) -> bool {
     if elements.len() < elements.capacity() {
         return true;
@@ -159,12 +158,12 @@ pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize
     true
 }
 
-/// The operations of a chunk from a place on. Where they end, when it is dropped, is kept.
+/// The operations of a parsed batch from a position on. When it is dropped, it stores the position where it ended.
 pub(crate) struct NativeOperations<'a> {
-    chunk: &'a NativeChunk,
+    parsed: &'a NativeBatch,
     input: &'a [u8],
-    begin: Place,
-    /// The frame that it is in, the space that the frame names, and what is left of the frame.
+    begin: FramePosition,
+    /// The frame that it is in, the space that the frame names, and the rest of the frame.
     index: usize,
     frame: Option<(RequestFrame<'a>, Option<Space>, Operations<'a>)>,
 }
@@ -172,18 +171,18 @@ pub(crate) struct NativeOperations<'a> {
 impl NativeOperations<'_> {
     /// Opens the frame that it is in, if there is one, at a position.
     fn open(&mut self, position: Position) {
-        self.frame = self.chunk.frames.get(self.index).map(|place| {
-            let Ok(Some((frame, _))) = RequestFrame::decode(&self.input[place.start..]) else {
+        self.frame = self.parsed.frames.get(self.index).map(|entry| {
+            let Ok(Some((frame, _))) = RequestFrame::decode(&self.input[entry.start..]) else {
                 unreachable!("the frame was decoded from these bytes before")
             };
-            (frame, self.chunk.spaces.find(frame.space), frame.operations_from(position))
+            (frame, self.parsed.spaces.find(frame.space), frame.operations_from(position))
         });
     }
 
-    /// Steps over operations. Apart, so that the loop over those that are submitted is the one place where decoding is
+    /// Skips operations. Apart, so that the loop over those that are submitted is the one place where decoding is
     /// inlined.
     #[inline(never)]
-    fn skip_answered(&mut self, count: usize) {
+    fn skip_replied(&mut self, count: usize) {
         for _ in 0..count {
             self.next();
         }
@@ -212,8 +211,8 @@ impl<'a> Iterator for NativeOperations<'a> {
 impl Drop for NativeOperations<'_> {
     fn drop(&mut self) {
         if let Some((frame, _, operations)) = &self.frame {
-            let end = Place { frame: self.index, position: frame.position(operations) };
-            self.chunk.visited.set([self.begin, end]);
+            let end = FramePosition { frame: self.index, position: frame.position(operations) };
+            self.parsed.submitted.set([self.begin, end]);
         }
     }
 }
