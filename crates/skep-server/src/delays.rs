@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::Counter;
+use crate::counter::Counter;
 
 /// Buckets: up to 2³⁶ nanoseconds, over a minute. The last one holds all that is longer.
 const BUCKET_COUNT: usize = 36 * STEPS;

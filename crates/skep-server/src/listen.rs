@@ -10,20 +10,12 @@ use std::time::Instant;
 use rustix::event::epoll::EventFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::front_end::FrontEnd;
 use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG, KEEPALIVE, KEEPALIVE_INTERVAL};
 use crate::settings::StartError;
 use crate::start::Steps;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::tcp::Tcp;
-
-/// A front_end of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrontEnd {
-    /// The native protocol.
-    Native,
-    /// RESP.
-    Resp,
-}
 
 /// The sockets that connections come in by.
 #[derive(Debug)]

@@ -1,35 +1,14 @@
 //! The counters of each shard. Only the shard writes them, so they cost a plain store; readers sum them up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use skep_store::processor::Statistics;
 
+use crate::counter::Counter;
 use crate::delays::Delays;
 use crate::memory_budget::ShardBudget;
-use crate::resp_command::COMMAND_COUNT;
+use crate::resp_command::table::COMMAND_COUNT;
 use crate::window::Window;
-
-/// A number that one thread writes and all may read.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds; only for the thread that owns the counter.
-    pub(crate) fn add(&self, count: u64) {
-        self.0.store(self.get() + count, Ordering::Relaxed);
-    }
-
-    /// Sets; only for the thread that owns the counter.
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// Returns the number.
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The counters of one shard since its start.
 ///

@@ -10,11 +10,11 @@
 use skep_core::operation::Request;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
+use crate::decoded::{Decoded, Part};
 use crate::limits::{
     ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
 };
 use crate::native_batch::make_room;
-use crate::parsed_batch::{Decoded, Part};
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::spaces::{Space, SpaceReplies, Spaces};

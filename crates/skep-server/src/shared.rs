@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use skep_store::ordered::OrderedStore;
 
+use crate::counter::Counter;
 use crate::memory_budget::MemoryBudget;
-use crate::metrics::{Counter, Metrics};
+use crate::metrics::Metrics;
 use crate::settings::ServerSettings;
 use crate::spaces::{Space, Spaces};
 

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use super::Connection;
 use crate::buffer::Input;
-use crate::endpoint::Endpoint;
 use crate::limits::{CLIENT_SIZE, OUTPUT_ROOM_MIN, SHARE};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
+use crate::transport::Transport;
 
 /// Bytes of a connection besides its buffers: itself, and its entry in `CLIENT LIST`.
-const CONNECTION_SIZE: usize = size_of::<Endpoint>() + CLIENT_SIZE;
+const CONNECTION_SIZE: usize = size_of::<Connection>() + size_of::<Transport>() + CLIENT_SIZE;
 
 /// The memory that a connection holds, and waits for.
 #[derive(Debug, Default)]

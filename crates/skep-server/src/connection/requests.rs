@@ -7,11 +7,12 @@ use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size
 
 use super::Connection;
 use crate::batch::ReplyBatch;
+use crate::decoded::Decoded;
 use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, READ_MAX, SHARE_FOR_REPLIES, SUBMISSION_SIZE_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
-use crate::parsed_batch::{Decoded, ParsedBatch};
+use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::Context;
 use crate::spaces::{Space, SpaceReplies, Spaces};

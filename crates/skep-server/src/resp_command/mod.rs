@@ -12,16 +12,17 @@
 mod client_command;
 mod command_command;
 mod config_command;
+mod decode;
+mod elements;
 mod info;
 mod key_command;
 mod operands;
 mod scan_command;
 mod server_command;
-mod table;
+pub(crate) mod table;
 mod vector_command;
 
 pub(crate) use operands::Operands;
-pub(crate) use table::COMMAND_COUNT;
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
@@ -160,7 +161,7 @@ impl Action {
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
-        match KeyCommand::decode(name, arguments, operands) {
+        match decode::key_command(name, arguments, operands) {
             Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),

@@ -39,7 +39,6 @@ use skep_wire::native::WireError;
 use super::{Parts, Shard};
 use crate::batch::OwnedReply;
 use crate::connection::Next;
-use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
@@ -48,6 +47,7 @@ use crate::limits::{
 use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::resp_command::Context;
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
+use crate::token::Token;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
