@@ -16,7 +16,7 @@ check:
     cargo check --workspace --all-targets
     cargo test --workspace --exclude skep-server --exclude skep-nic --exclude skep-benches \
         --lib --bins --test tidy --test corpus -- \
-        --skip stress --skip stopped_writer --skip without_versions --skip merging --skip beside_a_daemon \
+        --skip stress --skip without_versions --skip merging --skip beside_a_daemon \
         --skip operations_on_one_bucket --skip everything_comes_up
 
 # Run the tests that need only the toolchain.

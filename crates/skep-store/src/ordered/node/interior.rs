@@ -90,15 +90,6 @@ pub(crate) fn find_in_segment<'g>(node: Node<'g>, position: SegmentPosition, tar
     }
 }
 
-/// Finds the child of the target.
-#[inline(always)]
-pub(crate) fn find<'g>(node: Node<'g>, target: Target<'_>) -> ChildPosition<'g> {
-    let position = Shortcuts::open(node).find(target);
-    // Its key heads are read at once.
-    node.frame().prefetch_line(usize::from(position.start));
-    find_in_segment(node, position, target)
-}
-
 /// Returns all children.
 pub(crate) fn children<'g>(node: Node<'g>) -> Vec<Child<'g>> {
     let shortcuts = Shortcuts::open(node);

@@ -14,58 +14,17 @@
 
 use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::find;
-use super::super::memory::number::Lid;
 use super::super::node::frame::Node;
-use super::super::node::interior;
-use super::super::node::interior::ChildPosition;
 use super::super::node::log;
 use super::super::node::segment::{ItemPosition, Value};
 use super::super::node::shortcut;
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
-use super::descent::{KeyPosition, older_to};
+use super::descent::{GROUP_SIZE, KeyPosition};
 use crate::memory::LINE_SIZE;
 
-/// Most gets in flight together: enough for all misses that a core can have in flight.
-pub(crate) const GROUP_SIZE: usize = 32;
-
 impl OrderedStore {
-    /// Finds the leaves of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys. Header and shortcut
-    /// index of each leaf are resident. The remaining nodes are the root.
-    #[inline]
-    pub(crate) fn find_leaves<'g>(
-        &'g self,
-        keys: &[&[u8]],
-        version: u64,
-        guard: &'g Guard<'_>,
-    ) -> [Node<'g>; GROUP_SIZE] {
-        assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
-        let root = self.as_of(Lid::ROOT, version, guard);
-        let mut nodes = [root; GROUP_SIZE];
-        let mut positions = [SegmentPosition::default(); GROUP_SIZE];
-        let mut children = [None; GROUP_SIZE];
-        // The root is in the cache; the levels below it are not.
-        for _ in 0..root.level() {
-            for ((key, node), position) in keys.iter().zip(&nodes).zip(&mut positions) {
-                *position = Shortcuts::open(*node).find(Target::AtOrBelow(key));
-                interior::prefetch_segment(*node, *position);
-            }
-            for (((key, node), position), child) in keys.iter().zip(&nodes).zip(&positions).zip(&mut children) {
-                let ChildPosition { lid, hint, .. } =
-                    interior::find_in_segment(*node, *position, Target::AtOrBelow(key));
-                self.frames.prefetch_entry(lid);
-                self.frames.prefetch_hinted(hint);
-                *child = Some((lid, hint));
-            }
-            for (child, node) in children[..keys.len()].iter().zip(&mut nodes) {
-                let Some((lid, hint)) = child else { break };
-                *node = older_to(self.frames.latest_of(*lid, *hint, guard).open(), version);
-            }
-        }
-        nodes
-    }
-
     /// Calls `f` with the values of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys.
     pub(crate) fn get_group<'g>(
         &'g self,

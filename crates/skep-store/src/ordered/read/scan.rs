@@ -25,7 +25,8 @@ use super::super::node::segment::{ITEM_COUNT_MAX, Item, Value};
 use super::super::node::shortcut::Shortcuts;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
-use super::group::{self, GROUP_SIZE};
+use super::descent::GROUP_SIZE;
+use super::group;
 use crate::short::is_below;
 use skep_core::operation::{Range, ScanEnd, Start};
 

@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use super::super::node::overflow;
 use super::super::node::segment::Value;
+use super::super::read::descent::GROUP_SIZE;
 use super::super::read::descent::KeyPosition;
-use super::super::read::group::GROUP_SIZE;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::super::version::reclaim::Reclaimer;

@@ -14,7 +14,7 @@ use shortage::{Shortage, pause};
 use super::key_head::{Target, fingerprint};
 use super::leaf::find;
 use super::node::overflow;
-use super::read::group::GROUP_SIZE;
+use super::read::descent::GROUP_SIZE;
 use super::store::OrderedStore;
 use super::version::epoch::{Guard, Participant};
 use super::version::garbage::BATCH_SIZE;

@@ -3,6 +3,7 @@
 use super::super::key_head::Target;
 use super::super::memory::number::{FrameNumber, Lid};
 use super::super::node::interior;
+use super::super::node::shortcut::Shortcuts;
 use super::super::{OrderedSettings, OrderedStore, Session};
 use skep_core::operation::{PutCondition, Reply};
 
@@ -48,7 +49,8 @@ fn hints(session: &mut Session<'_>, invalid: Option<FrameNumber>) -> (usize, usi
         }
         for child in interior::children(node) {
             let low_fence = if child.separator.is_empty() { low_fence } else { child.separator };
-            let position = interior::find(node, Target::AtOrBelow(low_fence));
+            let target = Target::AtOrBelow(low_fence);
+            let position = interior::find_in_segment(node, Shortcuts::open(node).find(target), target);
             assert_eq!(position.lid, child.lid);
             let node = store.latest(child.lid, &guard);
             if position.hint.guess() == node.number().bits() {

@@ -22,7 +22,7 @@
 //! are unlocked.
 
 use super::super::key_head::encoding::Encoding;
-use super::super::key_head::separator;
+use super::super::key_head::{Target, separator};
 use super::super::leaf::build::{LEAF_SIZE_MERGED_MAX, LeafPlan, Sorted, size_of_pair};
 use super::super::leaf::edit::Edits;
 use super::super::leaf::merge::{Halves, pairs_with};
@@ -423,17 +423,14 @@ impl OrderedStore {
     fn path<'g>(&'g self, key: &[u8], leaf: Lid, guard: &'g Guard<'_>) -> Option<Vec<Step<'g>>> {
         let mut path = Vec::new();
         let mut fences = Fences { low: None, high: None };
-        let mut node = self.latest(Lid::ROOT, guard);
-        while node.level() > 0 {
+        let found = self.descend(Target::AtOrBelow(key), u64::MAX, guard, |node, child| {
             let children = interior::children(node);
-            let index = children.partition_point(|child| child.separator <= key) - 1;
-            let lid = children[index].lid;
+            let index = children.iter().position(|other| other.lid == child.lid).expect("it is a child of the node");
             let below = fences.of_run(&children, &(index..index + 1));
             path.push(Step { node, children, index, fences });
             fences = below;
-            node = self.latest(lid, guard);
-        }
-        (node.lid() == leaf).then_some(path)
+        });
+        (found.lid() == leaf).then_some(path)
     }
 }
 
