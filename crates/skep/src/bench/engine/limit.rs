@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use skep_measure::Work;
 use skep_store::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, UNIT_SIZE};
 
-use super::measure::Effort;
+use super::effort::Effort;
 
 /// The lines that an ideal store touches for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

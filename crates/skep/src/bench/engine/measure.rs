@@ -8,8 +8,9 @@
 //! The two sides have different working sets, so each is warmed up again after the other; `skep_measure` decides how
 //! long. The bare loop evicts popular keys from the caches, and the warm-up brings them back.
 
-use skep_measure::{Figure, Times, Work};
+use skep_measure::{Figure, Work};
 
+use super::effort::Effort;
 use super::limit::{BareLoop, Ideal};
 
 /// A store, and the cases in which it is measured.
@@ -22,14 +23,6 @@ pub(super) trait Subject {
 
     /// Runs a case for at least this time. Afterwards any case can run.
     fn run(&mut self, case: &Self::Case, at_least: std::time::Duration) -> Result<Work, String>;
-}
-
-/// Batch size, number of rounds and times.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
-    pub(super) batch: usize,
-    pub(super) rounds: u64,
-    pub(super) times: Times,
 }
 
 /// The results of all rounds.

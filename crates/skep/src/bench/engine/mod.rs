@@ -6,6 +6,7 @@
 //! quartile) / median. A row whose spread is above the bound is not measured. Accesses and lines are counted on another
 //! store, which is not timed.
 
+mod effort;
 mod hash;
 mod limit;
 mod measure;
@@ -19,8 +20,8 @@ use std::time::Duration;
 use skep_measure::Times;
 use skep_store::memory::LocalMemory;
 
+use self::effort::Effort;
 use self::limit::BareLoop;
-use self::measure::Effort;
 use crate::failure::Failure;
 use crate::size::MemorySize;
 use skep_measure::distribution::Distribution;

@@ -14,8 +14,8 @@ use std::convert::Infallible;
 
 use skep_measure::{Figure, LimitWithWork};
 
+use super::effort::Effort;
 use super::limit::BareLoop;
-use super::measure::Effort;
 
 /// Steps of work for each line.
 const STEPS: [u32; 5] = [4, 8, 16, 32, 64];

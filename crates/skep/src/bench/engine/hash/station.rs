@@ -14,7 +14,7 @@ use skep_store::memory::LocalMemory;
 
 use super::case::{CASES, Case, Draw, execute};
 use super::corpus::Corpus;
-use crate::bench::engine::measure::Effort;
+use crate::bench::engine::effort::Effort;
 
 /// How the requests of a case are drawn, and the alternative to the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
