@@ -112,7 +112,7 @@ fn a_segment_that_grows_is_divided() {
     }
 }
 
-/// What happens to the first and last keys of segments, and right beside them.
+/// Changes the first and last keys of segments, and the keys next to them.
 #[test]
 fn keys_at_the_borders_of_segments() {
     for seed in test_seeds() {
