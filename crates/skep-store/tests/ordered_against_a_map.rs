@@ -13,7 +13,7 @@ use skep_store::ordered::{End, LogBlock, OrderedSettings, OrderedStore, Range, S
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What keys look like.
+/// The kinds of keys.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
     /// 1 to 460 bytes of few different ones, so that keys are prefixes of each other.
@@ -28,7 +28,7 @@ enum Keys {
     Longest,
 }
 
-/// How long values are.
+/// The sizes of values.
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Sixteen,
@@ -185,7 +185,7 @@ fn scan_batch(session: &mut Session<'_>, ranges: &[Range<'_>]) -> Vec<Pairs> {
     all
 }
 
-/// What a put answers.
+/// Returns the reply that a put has to return.
 fn put(map: &mut Map, key: Vec<u8>, value: Vec<u8>, condition: PutCondition) -> Reply<'static> {
     match (condition, map.contains_key(&key)) {
         (PutCondition::IfAbsent, true) => Reply::Exists,

@@ -20,7 +20,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const PAIRS: u32 = 20_000;
 
-/// How often memory was allocated or grown meanwhile.
+/// Returns how often memory was allocated or grown meanwhile.
 fn allocations(work: impl FnOnce()) -> usize {
     let region = Region::new(ALLOCATOR);
     work();

@@ -1,4 +1,4 @@
-//! What the ordered store takes: lines of a lookup, memory of a load in random order, memory under overwriting for long.
+//! The costs of the ordered store: lines of a lookup, memory of a load in random order, memory after many overwrites.
 
 use std::sync::Arc;
 

@@ -112,7 +112,8 @@ fn a_store_that_was_filled_in_order_can_be_emptied() {
     }
 }
 
-/// How many pairs of a size fit a store from which most of what it held was deleted, in parts of what fit an empty one.
+/// Returns how many pairs of a size fit a store from which most pairs were deleted, as a part of those that fit an empty
+/// one.
 fn share_that_fits(memory: u64, first: usize, then: usize, empty_count: usize, seed: u64) -> f64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let store = store(memory);
@@ -342,7 +343,7 @@ fn smaller_values_leave_what_deletes_of_a_full_store_need() {
     }
 }
 
-/// What each of several threads writes to a full store, against a map: puts may be refused, nothing else. Others read.
+/// Several threads write to a full store, each against a map: puts may be refused, nothing else. Other threads read.
 #[test]
 fn threads_on_a_full_store_lose_nothing() {
     const WRITERS: u64 = 3;

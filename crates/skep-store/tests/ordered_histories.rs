@@ -28,7 +28,7 @@ const WRITES: usize = 3_000;
 const SCANS: u64 = 150;
 const WRITES_MAX: usize = 30 * WRITES;
 
-/// What keys look like. Their order is that of their numbers.
+/// The kinds of keys. Their order is that of their numbers.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
     /// Short and of one size.

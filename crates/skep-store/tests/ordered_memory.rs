@@ -366,7 +366,7 @@ fn page_of(replies: &Replies) -> Page<'_> {
     Page::decode(page).unwrap()
 }
 
-/// What a lease has kept is freed in parts of at most 64 pieces, of at most 8 KiB each.
+/// The garbage of a lease is freed in parts of at most 64 pieces, of at most 8 KiB each.
 #[test]
 fn what_a_lease_has_kept_is_freed_in_parts() {
     const PART_BYTES_MAX: u64 = 64 * 8192;

@@ -25,7 +25,7 @@ struct Case {
     reply_budget: usize,
 }
 
-/// What a case found, so that it can be asserted that it found it.
+/// Counts of the cases that were found, so that a test can assert that each was.
 #[derive(Debug, Default)]
 struct Seen {
     nodes_full: u64,

@@ -1,4 +1,4 @@
-//! What readers see while a writer is stopped before each change of the page table: one write has one moment.
+//! Reads the store while a writer is stopped before each change of the page table: a write takes effect at one moment.
 //!
 //! ```text
 //! one write       ──┤ stop ├──┤ stop ├──┤ stop ├── returns
@@ -26,7 +26,7 @@ struct ReadAtStops {
     store: OnceLock<Weak<OrderedStore>>,
     /// Every key that was ever written.
     keys: Mutex<Vec<Vec<u8>>>,
-    /// What was read since the last write returned, in order.
+    /// The results of reads since the last write returned, in order.
     seen: Mutex<Vec<(&'static str, Map)>>,
 }
 
@@ -75,7 +75,7 @@ fn read_all(session: &mut Session<'_>, keys: &[Vec<u8>]) -> [(&'static str, Map)
     ]
 }
 
-/// How keys and values look, and the log block.
+/// The sizes of keys and values, and the log block.
 struct Case {
     key_size: usize,
     value_sizes: &'static [usize],

@@ -17,7 +17,7 @@ struct Movable {
     epochs: Epochs,
     /// The space: which frame can be moved.
     owned: Mutex<Option<u32>>,
-    /// Whether anything refers to the LID.
+    /// One if there is a reference to the LID, else zero.
     is_referred_to: AtomicU64,
     table: [AtomicU32; 1],
     states: [AtomicU64; 3],

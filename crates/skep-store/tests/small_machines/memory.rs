@@ -3,7 +3,7 @@
 #[path = "../../src/ordered/memory/page_table.rs"]
 pub(crate) mod page_table;
 
-/// What the store's files find under `memory::frame_state`: a frame is a number.
+/// Stands for `memory::frame_state`: a frame is a number.
 pub(crate) mod frame_state {
     #[derive(Debug)]
     pub(crate) struct RetiredFrame(pub(crate) u32);
@@ -19,7 +19,7 @@ pub(crate) mod frame_state {
     }
 }
 
-/// What the store's files find under `memory::number`.
+/// Stands for `memory::number`.
 pub(crate) mod number {
     pub(crate) const UNIT_512_SIZE: usize = 512;
 

@@ -1,4 +1,4 @@
-//! What the store's files find under `space`: it only counts the frames that are free.
+//! Stands for the module `space` of the ordered store: it only counts the frames that are free.
 
 use crate::memory::number::Lid;
 

@@ -1,4 +1,4 @@
-//! What the store's files find under `super::sync`.
+//! Stands for the module `sync` of the ordered store.
 //!
 //! Loom 0.7 remembers one last access of an atomic. If a thread loads and then changes what another thread has loaded before,
 //! it takes the two of the first thread for the only ones and never tries the other order. So each access is

@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use super::super::key_head::encoding::Encoding;
 use super::super::memory::frame_state::SealedFrame;
-use super::super::memory::number::{FRAME_SIZE_MAX, FRAME_UNITS_MAX, UNIT_512_SIZE};
-use super::super::memory::number::{FrameNumber, Lid};
+use super::super::memory::number::{FRAME_SIZE_MAX, FRAME_UNITS_MAX, FrameNumber, Lid, UNIT_512_SIZE};
 use super::super::node::builder::FrameBuilder;
 use super::super::node::division::{Division, Measure};
 use super::super::node::frame::Node;
@@ -32,12 +31,12 @@ const _: () = assert!(LEAF_SIZE_MERGED_MAX + LogBlock::SIZE_MAX <= FRAME_SIZE_MA
 /// The source of a segment.
 #[derive(Clone, Debug)]
 pub(crate) enum Part<'a> {
-    /// Segment `number` of the present leaf: its bytes and boundary key.
-    Kept { number: usize, bytes: &'a [u8], first_key: &'a [u8] },
+    /// The segment with this index of the present leaf: its bytes and boundary key.
+    Kept { segment_index: usize, bytes: &'a [u8], first_key: &'a [u8] },
     /// Some items of such a segment, and edits that give it this size. `first_key` is the key of the first of these
     /// items.
     Edited {
-        number: usize,
+        segment_index: usize,
         bytes: &'a [u8],
         first_key: &'a [u8],
         items: Range<usize>,
@@ -154,8 +153,8 @@ impl<'a> LeafPlan<'a> {
             match part {
                 Part::Written(items) => segment::write(to, &sorted.items[items.clone()], index > 0),
                 Part::Kept { bytes, .. } => to[..bytes.len()].copy_from_slice(bytes),
-                Part::Edited { number, bytes, items, edits, .. } => {
-                    edit::write(to, bytes, *number > 0, items.clone(), &sorted.edits[edits.clone()]);
+                Part::Edited { segment_index, bytes, items, edits, .. } => {
+                    edit::write(to, bytes, *segment_index > 0, items.clone(), &sorted.edits[edits.clone()]);
                 }
             }
         }

@@ -66,12 +66,12 @@ impl<'a> Edits<'a> {
             if position == order.count() {
                 break;
             }
-            let number = order.entry(position);
-            let Entry { word, key, value, .. } = Entry::read(leaf, number);
+            let entry = order.entry(position);
+            let Entry { word, key, value, .. } = Entry::read(leaf, entry);
             if is_older {
                 all.dropped.extend(value.is_overflow.then_some(value.bytes));
             } else {
-                let item = (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[number] });
+                let item = (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[entry] });
                 all.add(leaf, shortcuts, Edit { position: word.back, is_exact: word.flags.is_exact, item, over: None });
             }
             is_older = word.flags.is_followed;
@@ -82,8 +82,8 @@ impl<'a> Edits<'a> {
     #[inline]
     fn add(&mut self, leaf: Node<'a>, shortcuts: Shortcuts<'a>, mut edit: Edit<'a>) {
         if edit.is_exact {
-            let (number, index) = (usize::from(edit.position.segment), usize::from(edit.position.index));
-            let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
+            let (segment_index, index) = (usize::from(edit.position.segment), usize::from(edit.position.index));
+            let segment = Segment::open(leaf, shortcuts.segment_start(segment_index), segment_index);
             let (offset, key_size, value_size) = segment.layout(index);
             let is_overflow = segment.is_overflow(index);
             if is_overflow {

@@ -6,8 +6,7 @@ use super::super::key_head::Target;
 use super::super::key_head::lanes::equal;
 use super::super::node::frame::{Frame, Node};
 use super::super::node::log::{BackPointer, DirectoryWord, Entry, read_delta};
-use super::super::node::segment::SEGMENT_SIZE_GOAL;
-use super::super::node::segment::{ItemPosition, Segment, Value};
+use super::super::node::segment::{ItemPosition, SEGMENT_SIZE_GOAL, Segment, Value};
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
 use crate::memory::LINE_SIZE;
 use crate::short;
@@ -109,16 +108,16 @@ fn search_segment<'g>(frame: Frame<'g>, position: SegmentPosition, key: &[u8], f
 /// Prefetches the item that may have a key, or all of the segment. The segment's head is resident.
 #[inline]
 pub(crate) fn prefetch_position(leaf: Node<'_>, position: SegmentPosition, fingerprint: u8) {
-    let (start, number) = (usize::from(position.start), usize::from(position.segment));
-    let segment = Segment::open(leaf, start, number);
+    let (start, index) = (usize::from(position.start), usize::from(position.segment));
+    let segment = Segment::open(leaf, start, index);
     let candidates = segment.matching(fingerprint);
-    if number > 0 && candidates & 1 == 1 {
-        Shortcuts::open(leaf).prefetch_boundary(number, segment.key_size());
+    if index > 0 && candidates & 1 == 1 {
+        Shortcuts::open(leaf).prefetch_boundary(index, segment.key_size());
     } else if candidates != 0 {
         let (offset, key_size, value_size) = segment.layout(candidates.trailing_zeros() as usize);
         leaf.frame().prefetch(offset, key_size + value_size);
     } else {
-        Shortcuts::open(leaf).prefetch_segment(number);
+        Shortcuts::open(leaf).prefetch_segment(index);
     }
 }
 

@@ -19,8 +19,7 @@ use super::super::key_head::separator;
 use super::super::node::division::middle_of;
 use super::super::node::frame::Node;
 use super::super::node::log::LogBlock;
-use super::super::node::segment::SEGMENT_SIZE_GOAL;
-use super::super::node::segment::{ITEM_COUNT_MAX, Item, Segment};
+use super::super::node::segment::{ITEM_COUNT_MAX, Item, SEGMENT_SIZE_GOAL, Segment};
 use super::super::node::shortcut::{BOUNDARIES_SIZE_MAX, END_SIZE, SEGMENT_COUNT_MAX, Shortcuts};
 use super::build::{LeafPlan, Part, Sorted, size_of_pair};
 use super::edit::{self, Edit, Middle};
@@ -50,24 +49,24 @@ impl<'a> Sorted<'a> {
         let mut segment_room = SEGMENT_COUNT_MAX - count;
         let mut next = 0;
         let mut boundary_keys = shortcuts.boundary_keys();
-        for number in 0..count {
+        for segment_index in 0..count {
             let first = next;
-            while edits.get(next).is_some_and(|edit| usize::from(edit.position.segment) == number) {
+            while edits.get(next).is_some_and(|edit| usize::from(edit.position.segment) == segment_index) {
                 next += 1;
             }
             let own = first..next;
-            let start = shortcuts.segment_start(number);
-            let first_key = if number == 0 { &[] } else { boundary_keys.next().expect("one for each segment") };
+            let start = shortcuts.segment_start(segment_index);
+            let first_key = if segment_index == 0 { &[] } else { boundary_keys.next().expect("one for each segment") };
             if own.is_empty() {
                 // With the bytes that fill it up to the next segment.
-                let size = match number + 1 {
+                let size = match segment_index + 1 {
                     next if next < count => shortcuts.segment_start(next) - start,
-                    _ => Segment::open(leaf, start, number).size(),
+                    _ => Segment::open(leaf, start, segment_index).size(),
                 };
-                sorted.parts.push(Part::Kept { number, bytes: leaf.read(start, size), first_key });
+                sorted.parts.push(Part::Kept { segment_index, bytes: leaf.read(start, size), first_key });
                 continue;
             }
-            let segment = Segment::open(leaf, start, number);
+            let segment = Segment::open(leaf, start, segment_index);
             let of_segment = &edits[own.clone()];
             if let Some(item_count) = edit::count_with(&segment, of_segment) {
                 let pairs_size = item_count * (segment.pair_size() + 1);
@@ -78,8 +77,8 @@ impl<'a> Sorted<'a> {
                 let has_room = segment_room > 0 && boundary_room >= END_SIZE + segment.key_size();
                 let may_grow = item_count <= ITEM_COUNT_MAX && (pairs_size <= SEGMENT_SIZE_HIGH || !has_room);
                 if item_count <= segment.count() || may_grow {
-                    let (items, size) = (0..segment.count(), segment.size_with(item_count, number > 0));
-                    sorted.parts.push(Part::Edited { number, bytes, first_key, items, edits: own, size });
+                    let (items, size) = (0..segment.count(), segment.size_with(item_count, segment_index > 0));
+                    sorted.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits: own, size });
                     continue;
                 }
                 let middle = edit::middle_with(&segment, of_segment, item_count).filter(|_| has_room);
@@ -88,24 +87,24 @@ impl<'a> Sorted<'a> {
                     segment_room -= 1;
                     boundary_room -= END_SIZE + segment.key_size();
                     let (items, edits) = (0..middle.item, own.start..own.start + middle.edits);
-                    let size = segment.size_with(middle.count, number > 0);
-                    sorted.parts.push(Part::Edited { number, bytes, first_key, items, edits, size });
+                    let size = segment.size_with(middle.count, segment_index > 0);
+                    sorted.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
                     let first_key = segment.pair(middle.item).0;
                     let (items, edits) = (middle.item..segment.count(), own.start + middle.edits..own.end);
                     let size = segment.size_with(item_count - middle.count, true);
-                    sorted.parts.push(Part::Edited { number, bytes, first_key, items, edits, size });
+                    sorted.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
                     continue;
                 }
             }
             let first = sorted.items.len();
-            collect(leaf, number, 0..segment.count(), of_segment, &mut sorted.items);
+            collect(leaf, segment_index, 0..segment.count(), of_segment, &mut sorted.items);
             let items = &sorted.items[first..];
             let sizes = items.iter().map(size_of_pair);
             let size: usize = sizes.clone().sum();
             if items.is_empty() || items.len() < segment.count() && size < SEGMENT_SIZE_LOW {
                 return None;
             }
-            if number > 0 {
+            if segment_index > 0 {
                 boundary_room = (boundary_room + first_key.len()).checked_sub(items[0].key.len())?;
             }
             let end = first + items.len();
@@ -161,10 +160,10 @@ impl<'a> Sorted<'a> {
 pub(crate) fn pairs_with<'a>(leaf: Node<'a>, edits: &[Edit<'a>]) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(256);
     let mut rest = edits;
-    for number in 0..Shortcuts::open(leaf).segment_count() {
-        let own = rest.iter().take_while(|edit| usize::from(edit.position.segment) == number).count();
+    for segment_index in 0..Shortcuts::open(leaf).segment_count() {
+        let own = rest.iter().take_while(|edit| usize::from(edit.position.segment) == segment_index).count();
         let (of_segment, later) = rest.split_at(own);
-        collect(leaf, number, 0..ITEM_COUNT_MAX, of_segment, &mut items);
+        collect(leaf, segment_index, 0..ITEM_COUNT_MAX, of_segment, &mut items);
         rest = later;
     }
     items
@@ -173,19 +172,25 @@ pub(crate) fn pairs_with<'a>(leaf: Node<'a>, edits: &[Edit<'a>]) -> Vec<Item<'a>
 /// Appends the pairs of a part that does not consist of items yet.
 fn collect_part<'a>(leaf: Node<'a>, part: &Part<'a>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
     match part {
-        Part::Kept { number, .. } => collect(leaf, *number, 0..ITEM_COUNT_MAX, &[], items),
-        Part::Edited { number, items: range, edits: own, .. } => {
-            collect(leaf, *number, range.clone(), &edits[own.clone()], items);
+        Part::Kept { segment_index, .. } => collect(leaf, *segment_index, 0..ITEM_COUNT_MAX, &[], items),
+        Part::Edited { segment_index, items: range, edits: own, .. } => {
+            collect(leaf, *segment_index, range.clone(), &edits[own.clone()], items);
         }
         Part::Written(_) => {}
     }
 }
 
 /// Appends the pairs of some items of a segment after their edits.
-fn collect<'a>(leaf: Node<'a>, number: usize, range: Range<usize>, edits: &[Edit<'a>], items: &mut Vec<Item<'a>>) {
+fn collect<'a>(
+    leaf: Node<'a>,
+    segment_index: usize,
+    range: Range<usize>,
+    edits: &[Edit<'a>],
+    items: &mut Vec<Item<'a>>,
+) {
     let shortcuts = Shortcuts::open(leaf);
-    let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
-    let boundary_key = shortcuts.first_key(number);
+    let segment = Segment::open(leaf, shortcuts.segment_start(segment_index), segment_index);
+    let boundary_key = shortcuts.first_key(segment_index);
     items.reserve(2 * ITEM_COUNT_MAX);
     let mut next = range.start;
     for edit in edits {

@@ -240,19 +240,19 @@ impl<'g> Segment<'g> {
         if next >= range.end {
             return;
         }
-        let item = |number: usize, (key, bytes)| {
-            let value = Value { bytes, is_overflow: self.is_overflow(number) };
-            Item { key, value, fingerprint: self.fingerprint(number) }
+        let item = |index: usize, (key, bytes)| {
+            let value = Value { bytes, is_overflow: self.is_overflow(index) };
+            Item { key, value, fingerprint: self.fingerprint(index) }
         };
         if self.is_run_from(next) {
             let (offset, key_size, _) = self.layout(next);
             let run = self.node.read(offset, (range.end - next) * self.pair_size());
             let pairs = run.chunks_exact(self.pair_size()).map(|pair| pair.split_at(key_size));
-            to.extend((next..range.end).zip(pairs).map(|(number, pair)| item(number, pair)));
+            to.extend((next..range.end).zip(pairs).map(|(index, pair)| item(index, pair)));
         } else {
-            to.extend((next..range.end).map(|number| {
-                let (key, value) = self.pair(number);
-                item(number, (key, value.bytes))
+            to.extend((next..range.end).map(|index| {
+                let (key, value) = self.pair(index);
+                item(index, (key, value.bytes))
             }));
         }
     }

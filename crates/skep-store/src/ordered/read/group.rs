@@ -15,10 +15,9 @@
 use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::find;
 use super::super::node::frame::Node;
-use super::super::node::log;
 use super::super::node::segment::{ItemPosition, Value};
-use super::super::node::shortcut;
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
+use super::super::node::{log, shortcut};
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::descent::{GROUP_SIZE, KeyPosition};
@@ -38,23 +37,23 @@ impl OrderedStore {
         let mut fingerprints = [0_u8; GROUP_SIZE];
         // Log entries that may have the key.
         let mut in_log = [0_u16; GROUP_SIZE];
-        for (number, key) in keys.iter().enumerate() {
-            let leaf = leaves[number];
-            fingerprints[number] = fingerprint(key);
-            in_log[number] = find::log_candidates(leaf, fingerprints[number]) as u16;
-            if in_log[number] != 0 {
+        for (index, key) in keys.iter().enumerate() {
+            let leaf = leaves[index];
+            fingerprints[index] = fingerprint(key);
+            in_log[index] = find::log_candidates(leaf, fingerprints[index]) as u16;
+            if in_log[index] != 0 {
                 leaf.frame().prefetch_line(leaf.log_start());
             }
         }
         let positions = find_segments(&leaves, keys);
         // The item that the key is compared with first.
         let mut item_positions = [ItemPosition::NONE; GROUP_SIZE];
-        for number in 0..keys.len() {
-            let (leaf, position) = (leaves[number], positions[number]);
-            if in_log[number] != 0 {
-                log::prefetch(leaf, in_log[number].ilog2() as usize);
+        for index in 0..keys.len() {
+            let (leaf, position) = (leaves[index], positions[index]);
+            if in_log[index] != 0 {
+                log::prefetch(leaf, in_log[index].ilog2() as usize);
             }
-            let item_position = find::first_item_position(leaf, position, fingerprints[number]);
+            let item_position = find::first_item_position(leaf, position, fingerprints[index]);
             if item_position != ItemPosition::NONE {
                 let (offset, size) = (
                     usize::from(item_position.offset),
@@ -62,16 +61,15 @@ impl OrderedStore {
                 );
                 leaf.frame().prefetch(offset, size);
             }
-            item_positions[number] = item_position;
+            item_positions[index] = item_position;
         }
-        for (number, key) in keys.iter().enumerate() {
-            let leaf = leaves[number];
-            let logged = match in_log[number] {
+        for (index, key) in keys.iter().enumerate() {
+            let leaf = leaves[index];
+            let logged = match in_log[index] {
                 0 => None,
                 candidates => find::read_log(leaf.frame(), key, u32::from(candidates), version),
             };
-            let sorted =
-                || find::read_sorted(leaf, positions[number], item_positions[number], key, fingerprints[number]);
+            let sorted = || find::read_sorted(leaf, positions[index], item_positions[index], key, fingerprints[index]);
             f(logged.unwrap_or_else(sorted));
         }
     }
@@ -87,9 +85,9 @@ pub(crate) struct KeyPositions<'g> {
 impl<'g> KeyPositions<'g> {
     /// Returns the position of one key.
     #[inline]
-    pub(crate) fn of(&self, number: usize) -> KeyPosition<'g> {
-        let (leaf, segment) = (self.leaves[number], self.segments[number]);
-        KeyPosition { leaf, segment, fingerprint: self.fingerprints[number] }
+    pub(crate) fn of(&self, index: usize) -> KeyPosition<'g> {
+        let (leaf, segment) = (self.leaves[index], self.segments[index]);
+        KeyPosition { leaf, segment, fingerprint: self.fingerprints[index] }
     }
 }
 
@@ -101,12 +99,12 @@ impl OrderedStore {
         let leaves = self.find_leaves(keys, u64::MAX, guard);
         let segments = find_segments(&leaves, keys);
         let mut fingerprints = [0; GROUP_SIZE];
-        for (number, key) in keys.iter().enumerate() {
-            fingerprints[number] = fingerprint(key);
-            log::prefetch_end(leaves[number]);
+        for (index, key) in keys.iter().enumerate() {
+            fingerprints[index] = fingerprint(key);
+            log::prefetch_end(leaves[index]);
         }
-        for (number, fingerprint) in fingerprints[..keys.len()].iter().enumerate() {
-            let leaf = leaves[number];
+        for (index, fingerprint) in fingerprints[..keys.len()].iter().enumerate() {
+            let leaf = leaves[index];
             if self.log_block.is_full(leaf) {
                 leaf.frame().prefetch(0, leaf.log_start() + LINE_SIZE + leaf.state().log_size());
                 continue;
@@ -115,7 +113,7 @@ impl OrderedStore {
             if candidates != 0 {
                 log::prefetch(leaf, candidates.ilog2() as usize);
             }
-            find::prefetch_position(leaf, segments[number], *fingerprint);
+            find::prefetch_position(leaf, segments[index], *fingerprint);
         }
         KeyPositions { leaves, segments, fingerprints }
     }
@@ -126,24 +124,24 @@ impl OrderedStore {
 pub(crate) fn find_segments(leaves: &[Node<'_>; GROUP_SIZE], keys: &[&[u8]]) -> [SegmentPosition; GROUP_SIZE] {
     let mut positions = [SegmentPosition::default(); GROUP_SIZE];
     let mut tied = 0_u32;
-    for (number, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
+    for (index, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
         let shortcuts = Shortcuts::open(*leaf);
         match shortcuts.find_untied(Target::AtOrBelow(key)) {
             Ok(position) => {
-                positions[number] = position;
+                positions[index] = position;
                 leaf.frame().prefetch_line(usize::from(position.start));
             }
             Err(tie) => {
-                tied |= 1 << number;
+                tied |= 1 << index;
                 shortcut::prefetch_tied(leaf.frame(), tie, key);
             }
         }
     }
     while tied != 0 {
-        let number = tied.trailing_zeros() as usize;
+        let index = tied.trailing_zeros() as usize;
         tied &= tied - 1;
-        positions[number] = Shortcuts::open(leaves[number]).find(Target::AtOrBelow(keys[number]));
-        leaves[number].frame().prefetch_line(usize::from(positions[number].start));
+        positions[index] = Shortcuts::open(leaves[index]).find(Target::AtOrBelow(keys[index]));
+        leaves[index].frame().prefetch_line(usize::from(positions[index].start));
     }
     positions
 }

@@ -190,11 +190,11 @@ impl OrderedStore {
         let keys = &keys[..ranges.len()];
         let leaves = self.find_leaves(keys, version, guard);
         let positions = group::find_segments(&leaves, keys);
-        let mut scans: [Option<Scan<'g, 'k>>; GROUP_SIZE] = std::array::from_fn(|number| {
+        let mut scans: [Option<Scan<'g, 'k>>; GROUP_SIZE] = std::array::from_fn(|index| {
             Scan::new(
-                leaves[number],
-                usize::from(positions[number].segment),
-                ranges.get(number)?.with_prefix_as_start(),
+                leaves[index],
+                usize::from(positions[index].segment),
+                ranges.get(index)?.with_prefix_as_start(),
                 false,
             )
         });
@@ -202,9 +202,9 @@ impl OrderedStore {
         while is_in_flight {
             scans.iter_mut().flatten().for_each(Scan::prefetch);
             is_in_flight = false;
-            for (number, slot) in scans.iter_mut().enumerate() {
+            for (index, slot) in scans.iter_mut().enumerate() {
                 let Some(scan) = slot else { continue };
-                match scan.step(self, version, guard, &mut |key, value| f(number, key, value)) {
+                match scan.step(self, version, guard, &mut |key, value| f(index, key, value)) {
                     true => is_in_flight = true,
                     false => *slot = None,
                 }

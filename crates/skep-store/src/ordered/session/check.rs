@@ -6,8 +6,7 @@ use super::super::key_head::encoding::Encoding;
 use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::cursor::LeafCursor;
 use super::super::leaf::find;
-use super::super::memory::number::UNIT_512_SIZE;
-use super::super::memory::number::{FrameNumber, Lid};
+use super::super::memory::number::{FrameNumber, Lid, UNIT_512_SIZE};
 use super::super::node::frame::Node;
 use super::super::node::interior::{self, Child};
 use super::super::node::log::{BackPointer, Entry, LogBlock, LogOrder};
@@ -170,8 +169,8 @@ fn references_of(leaf: Node<'_>) -> Vec<&[u8]> {
     let shortcuts = Shortcuts::open(leaf);
     let mut values: Vec<Value<'_>> =
         (0..leaf.state().log_count()).map(|entry| Entry::read(leaf, entry).value).collect();
-    for number in 0..shortcuts.segment_count() {
-        let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
+    for index in 0..shortcuts.segment_count() {
+        let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
         values.extend((0..segment.count()).map(|item| segment.value(item)));
     }
     values.into_iter().filter(|value| value.is_overflow).map(|value| value.bytes).collect()
@@ -186,20 +185,20 @@ fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {
 fn check_segments(leaf: Node<'_>) {
     let shortcuts = Shortcuts::open(leaf);
     let count = shortcuts.segment_count();
-    for (number, key) in std::iter::once(&[][..]).chain(shortcuts.boundary_keys()).enumerate() {
-        let start = shortcuts.segment_start(number);
-        let segment = Segment::open(leaf, start, number);
+    for (index, key) in std::iter::once(&[][..]).chain(shortcuts.boundary_keys()).enumerate() {
+        let start = shortcuts.segment_start(index);
+        let segment = Segment::open(leaf, start, index);
         assert!(segment.count() <= ITEM_COUNT_MAX && (segment.count() > 0 || count == 1), "segments have items");
-        let (next, room) = match number + 1 < count {
-            true => (shortcuts.segment_start(number + 1), SEGMENT_ALIGNMENT),
+        let (next, room) = match index + 1 < count {
+            true => (shortcuts.segment_start(index + 1), SEGMENT_ALIGNMENT),
             // A segment that was kept may have the bytes that filled it up.
             false => (leaf.log_start(), LINE_SIZE + SEGMENT_ALIGNMENT),
         };
         let end = start + segment.size();
-        assert!(end <= next && next - end < room, "segment {number} of {count}: {end}, {next}");
-        if number > 0 {
+        assert!(end <= next && next - end < room, "segment {index} of {count}: {end}, {next}");
+        if index > 0 {
             assert_eq!(
-                shortcuts.key_head(number - 1),
+                shortcuts.key_head(index - 1),
                 shortcuts.encoding().key_head(key),
                 "key heads are made from the keys"
             );

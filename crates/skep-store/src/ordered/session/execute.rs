@@ -15,8 +15,7 @@ use std::time::Instant;
 
 use super::super::node::overflow;
 use super::super::node::segment::Value;
-use super::super::read::descent::GROUP_SIZE;
-use super::super::read::descent::KeyPosition;
+use super::super::read::descent::{GROUP_SIZE, KeyPosition};
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::super::version::reclaim::Reclaimer;

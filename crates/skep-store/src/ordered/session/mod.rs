@@ -113,18 +113,18 @@ impl<'s> Session<'s> {
         let Session { store, participant, writer, .. } = self;
         let guard = participant.enter();
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
-        keys.iter_mut().zip(pairs).for_each(|(place, (key, _))| *place = key);
+        keys.iter_mut().zip(pairs).for_each(|(slot, (key, _))| *slot = key);
         let positions = store.positions_of_group(&keys[..pairs.len()], &guard);
         let mut done = pairs.len();
-        for (number, (key, value)) in pairs.iter().enumerate() {
+        for (index, (key, value)) in pairs.iter().enumerate() {
             let request = Request { key, operation: Operation::Put { value, condition } };
             let change = Change::Put { value, condition };
             let reply = match request.validate() {
-                Ok(()) => store.write(key, &change, Some(positions.of(number)), writer, &guard),
+                Ok(()) => store.write(key, &change, Some(positions.of(index)), writer, &guard),
                 Err(error) => Some(Reply::Failed(error)),
             };
             let Some(reply) = reply else {
-                done = number;
+                done = index;
                 break;
             };
             f(reply);
@@ -161,9 +161,9 @@ impl<'s> Session<'s> {
         let guard = participant.enter();
         let version = store.versions.read();
         for (group, ranges) in ranges.chunks(GROUP_SIZE).enumerate() {
-            store.scan_group(ranges, version, &guard, |number, key, value| {
+            store.scan_group(ranges, version, &guard, |index, key, value| {
                 let value = overflow::in_full(&store.frames, value, scratch, &guard);
-                f(group * GROUP_SIZE + number, key, value)
+                f(group * GROUP_SIZE + index, key, value)
             });
         }
     }

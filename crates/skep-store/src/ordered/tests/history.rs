@@ -1,4 +1,4 @@
-//! Whether a history of writes, deletes and scans is linearizable, checked after the run, exactly.
+//! Checks if a history of writes, deletes and scans is linearizable, exactly, after the run.
 //!
 //! Each key has one writer, so the order of its writes is known, and a value says which write it is of. Then a history
 //! is linearizable if and only if these orders together have no cycle:
@@ -52,7 +52,7 @@ impl Graph {
         self.edges.push((from, to));
     }
 
-    /// Whether the nodes can be put in an order.
+    /// Returns true if the nodes can be put in an order.
     fn is_acyclic(&self) -> bool {
         let mut before = vec![0_usize; self.node_count];
         let mut behind = vec![Vec::new(); self.node_count];
@@ -76,7 +76,7 @@ impl Graph {
 }
 
 impl History {
-    /// Whether all operations can have taken effect one after the other, each between its begin and its end.
+    /// Returns true if all operations can have taken effect one after the other, each between its begin and its end.
     pub(super) fn is_linearizable(&self, key_count: usize) -> bool {
         let ends = self.writes.iter().map(|write| write.end).chain(self.scans.iter().map(|scan| scan.end));
         let moments = ends.max().unwrap_or(0) as usize + 1;

@@ -1,4 +1,4 @@
-//! Who takes the locks of the store: of space, garbage and leases.
+//! The locks of space, garbage and leases: reads take none, and no thread takes two.
 
 use crate::ordered::sync::{Mutex, lock_count};
 use crate::ordered::{OrderedSettings, OrderedStore, Range};

@@ -46,10 +46,10 @@ fn segments_at(session: &mut Session<'_>, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let leaf = store.find_leaf(Target::AtOrBelow(key), u64::MAX, &guard);
     assert_eq!(leaf.state().log_count(), 0);
     let shortcuts = Shortcuts::open(leaf);
-    let keys = |number| {
-        let segment = Segment::open(leaf, shortcuts.segment_start(number), number);
+    let keys = |index| {
+        let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
         let mut items = Vec::new();
-        segment.collect(shortcuts.first_key(number), 0..segment.count(), &mut items);
+        segment.collect(shortcuts.first_key(index), 0..segment.count(), &mut items);
         items.iter().map(|item| item.key.to_vec()).collect()
     };
     (0..shortcuts.segment_count()).map(keys).collect()
@@ -112,7 +112,7 @@ fn a_segment_that_grows_is_divided() {
     }
 }
 
-/// What happens to the first and last keys of segments, and right beside them.
+/// Changes the first and last keys of segments, and the keys next to them.
 #[test]
 fn keys_at_the_borders_of_segments() {
     for seed in test_seeds() {

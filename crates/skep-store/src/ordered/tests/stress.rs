@@ -39,7 +39,7 @@ fn store(memory: u64) -> OrderedStore {
     OrderedStore::new(&OrderedSettings::new(memory)).unwrap()
 }
 
-/// What a scanning thread does instead of a scan.
+/// The scan of a scanning thread.
 pub(super) type ScanWith = fn(&mut Session<'_>, Range<'_>, &mut dyn FnMut(&[u8], &[u8]));
 
 pub(super) fn scan_as_it_is(session: &mut Session<'_>, range: Range<'_>, f: &mut dyn FnMut(&[u8], &[u8])) {

@@ -20,8 +20,7 @@
 
 use super::super::key_head::Target;
 use super::super::leaf::build::{self, LeafPlan, Sorted};
-use super::super::leaf::edit::NewEntry;
-use super::super::leaf::edit::{Edit, Edits};
+use super::super::leaf::edit::{Edit, Edits, NewEntry};
 use super::super::leaf::find;
 use super::super::leaf::merge::pairs_with;
 use super::super::memory::frame_state::SealedFrame;
@@ -123,8 +122,8 @@ fn plan_with<'a>(leaf: Node<'a>, edits: &'a [Edit<'a>]) -> Option<LeafPlan<'a>> 
 
 /// Returns the reference to an overflow value in the sorted block that an entry replaces.
 fn overflow_under<'a>(leaf: Node<'a>, edit: &Edit<'a>) -> Option<&'a [u8]> {
-    let number = usize::from(edit.position.segment);
-    let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(number), number);
+    let index = usize::from(edit.position.segment);
+    let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(index), index);
     let value = edit.is_exact.then(|| segment.value(usize::from(edit.position.index)))?;
     value.is_overflow.then_some(value.bytes)
 }
