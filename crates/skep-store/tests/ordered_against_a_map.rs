@@ -140,7 +140,7 @@ fn run_with(settings: &OrderedSettings, case: &Case) {
             });
             assert_eq!(expected.next(), None, "every key is answered");
             let figures = store.statistics();
-            assert_eq!(figures.garbage_bytes, 0, "nothing is under way");
+            assert_eq!(figures.garbage_bytes, 0, "nothing is in flight");
             assert_eq!(figures.space.lids_used, checked.leaves + checked.interior_nodes, "LIDs are in the tree");
             println!("{checked:?} {figures:?}");
         }

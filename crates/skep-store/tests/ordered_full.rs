@@ -35,7 +35,7 @@ fn put(session: &mut Session<'_>, key: &Key, value: &[u8]) -> bool {
     reply == Reply::Done
 }
 
-/// Puts pairs with random keys until so many in a row are refused. The keys that were put.
+/// Puts pairs with random keys until `refused_max` in a row are refused. Returns the keys that were put.
 fn fill(session: &mut Session<'_>, random: &mut Xoshiro256PlusPlus, size: usize, refused_max: u32) -> Vec<Key> {
     let (mut keys, mut refused) = (Vec::new(), 0);
     let value = vec![7; size];

@@ -71,7 +71,7 @@ fn replies() -> Replies {
     Replies::with_budget(1 << 20)
 }
 
-/// Overwrites pairs, while an operation is under way, until a write finds no memory and is deferred. Returns the number of
+/// Overwrites pairs, while an operation is in flight, until a write finds no memory and is deferred. Returns the number of
 /// that write.
 fn write_until_deferred<T: Trace>(writer: &mut Session<'_, T>, now: Instant) -> u32 {
     let mut replies = replies();
@@ -86,7 +86,7 @@ fn write_until_deferred<T: Trace>(writer: &mut Session<'_, T>, now: Instant) -> 
     unreachable!("memory is bounded");
 }
 
-/// Runs `during` while a scan is under way, which keeps all garbage.
+/// Runs `during` while a scan is in flight, which keeps all garbage.
 fn during_a_scan<T: Trace>(store: &OrderedStore<T>, mut during: impl FnMut()) {
     let is_first = Cell::new(true);
     store.session().unwrap().scan(Range::ALL, |_, _| {

@@ -256,7 +256,7 @@ impl Node {
         }
     }
 
-    /// Replaces the frame, and uses it again if nobody can reach it.
+    /// Replaces the frame, and uses it again if no operation can reach it.
     fn replace(&self, tag: impl Fn(&Self) -> Tag, early: bool) {
         let version = self.versions.take();
         self.frames[NEW as usize].set(version);
@@ -408,7 +408,7 @@ fn a_lease_that_is_read_is_not_pulled_away() {
         leases.expire_due(&epochs, now + 2 * LEASE_TIME);
         assert!(!leases.end_oldest_of(&epochs, &epochs.holds_of(&tag)), "it is being read");
         assert!(!epochs.holds_of(&tag).is_empty());
-        let number = end(reading, true).expect("whoever asks for the next page is told");
+        let number = end(reading, true).expect("the reader of the next page is told");
         assert!(epochs.is_past(&tag), "it was let go behind the page");
         assert!(leases.resume(&epochs, number, OWNER, now).is_none());
         assert_eq!(leases.statistics(), LeaseStatistics { open: 0, expired: 1, ended_for_memory: 1 });
@@ -456,7 +456,7 @@ fn the_oldest_makes_room() {
         let numbers: Vec<u64> = (0..LEASE_COUNT_MAX).map(|_| end(open().unwrap(), true).unwrap()).collect();
         let read = leases.resume(&epochs, numbers[0], OWNER, now).unwrap();
         let newest = end(open().unwrap(), true).unwrap();
-        assert!(leases.resume(&epochs, numbers[1], OWNER, now).is_none(), "the oldest that nobody read");
+        assert!(leases.resume(&epochs, numbers[1], OWNER, now).is_none(), "the oldest that no page has read");
         assert_eq!(end(read, true), Some(numbers[0]));
         let readings: Vec<_> =
             numbers.iter().chain([&newest]).filter_map(|number| leases.resume(&epochs, *number, OWNER, now)).collect();

@@ -1,4 +1,4 @@
-//! KV-Direct's hash store (section 3.3): a table of 64-byte buckets and slabs for what does not fit them.
+//! KV-Direct's hash store (section 3.3): a table of 64-byte buckets, and slabs for larger pairs.
 
 pub mod bucket;
 mod edit;

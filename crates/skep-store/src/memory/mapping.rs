@@ -63,7 +63,7 @@ impl Mapping {
         self.base
     }
 
-    /// Touches every page, so that nobody waits for one later. Whether the kernel could: Linux 5.14 and newer can.
+    /// Touches every page, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and newer can.
     pub(crate) fn populate(&self) -> bool {
         // SAFETY: the range is this mapping; populating does not change its content.
         unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) }.is_ok()
@@ -88,7 +88,7 @@ impl Drop for Mapping {
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
+    // SAFETY: a prefetch never faults, for any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());

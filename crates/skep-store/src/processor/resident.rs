@@ -17,20 +17,19 @@
 //! 2. [`Batch::run_resident`] works on the head of every dependency queue: on the chained buckets, then on its bucket or
 //!    slab. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so
 //!    that their page walks overlap. A request that is alone in its queue is completed by the probe if its value is short.
-//! 3. The rest goes through the same searches and edits as a future: allocations, and edits of more than one bucket. So does
-//!    everything on a memory that has nothing resident.
+//! 3. The rest runs as futures, with the same searches and edits: allocations, and edits of more than one bucket. Without
+//!    resident lines, every request is a future.
 //!
-//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures, a
-//! borrowed [`Arrivals`] and other ends of the loop were measured: the compiler left calls in the loops, or kept their state
-//! in memory.
+//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and a
+//! borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory.
 
 use std::hint::cold_path;
 
-use super::chain::Batch;
 use super::execution::{execute, execute_on_missing};
 use super::interleaver::IN_FLIGHT_MAX;
+use super::queue::Batch;
 use super::replies::{Entry, Replies, ReplySlot};
-use super::station::{Admission, Arrivals, ChainIndex, Chains};
+use super::station::{Admission, Arrivals, QueueIndex, Queues};
 use crate::apply::{ShortOutcome, apply_short};
 use crate::hash::{
     Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
@@ -38,24 +37,23 @@ use crate::hash::{
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
 
-/// The lists between the stages, kept from batch to batch. Each has a queue with what its front needs next.
+/// The lists between the stages, whose memory is used again. Each lists queues with the next need of their heads.
 #[derive(Debug)]
 pub(super) struct Stages {
     /// A probe of this prefetched bucket.
-    buckets: Vec<(ChainIndex, Pointer)>,
+    buckets: Vec<(QueueIndex, Pointer)>,
     /// A probe of this bucket of the chain, which is not prefetched.
-    chained: Vec<(ChainIndex, Pointer)>,
-    /// What this bucket allows, which was probed.
-    probed: Vec<(ChainIndex, Pointer, Probe)>,
-    /// This slab, which may hold its pair.
-    slabs: Vec<(ChainIndex, SlabSlot)>,
+    chained: Vec<(QueueIndex, Pointer)>,
+    /// An access to this bucket, which was probed.
+    probed: Vec<(QueueIndex, Pointer, Probe)>,
+    /// An access to this slab, which may contain the pair.
+    slabs: Vec<(QueueIndex, SlabSlot)>,
     /// A future, after [`Batch::run_resident`].
-    pub(super) waiting: Vec<ChainIndex>,
+    pub(super) remaining: Vec<QueueIndex>,
     pub(super) counts: StageCounts,
 }
 
-/// Numbers of dependency queues whose front each stage was used for. They tell if two memories are served by the same
-/// stages.
+/// Numbers of dependency queues for whose heads each stage was used. They tell if two memories are served by the same stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageCounts {
     /// Requests, not queues, of the loop over home buckets.
@@ -77,7 +75,7 @@ impl Default for Stages {
             chained: Vec::with_capacity(IN_FLIGHT_MAX),
             probed: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
-            waiting: Vec::with_capacity(IN_FLIGHT_MAX),
+            remaining: Vec::with_capacity(IN_FLIGHT_MAX),
             counts: StageCounts::default(),
         }
     }
@@ -130,8 +128,8 @@ impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteOnBuckets<'_, '_
             let reply = ReplySlot { entry, bytes };
             if let Some(effect) = execute_on_bucket(table, bucket, probe, request, reply, &mut counts) {
                 lines.note(at.span(LINE_SIZE), effect);
-            } else if let Some(chain) = arrivals.admit(index, admission) {
-                stages.enter(chain, at, bucket, probe);
+            } else if let Some(queue) = arrivals.admit(index, admission) {
+                stages.enter(queue, at, bucket, probe);
             }
         }
         Some(counts)
@@ -176,7 +174,7 @@ fn execute_short_value(
     lines: &mut impl ResidentLines,
     at: Pointer,
     request: &Request<'_>,
-    answer: &mut Entry,
+    entry: &mut Entry,
     hits: &mut u64,
 ) -> Option<QuickProbe> {
     let bucket = Bucket::from_line_mut(lines.line(at));
@@ -185,14 +183,14 @@ fn execute_short_value(
     let word = position.load_word(bucket);
     if let Operation::Get = request.operation {
         *hits += 1;
-        *answer = Entry::short(word, position.size());
+        *entry = Entry::short(word, position.size());
         return None;
     }
     let value = position.value_of(word);
     let Some(ShortOutcome { returns_value, changed }) = apply_short(&request.operation, value, position.size()) else {
         return Some(quick);
     };
-    *answer = if returns_value { Entry::short(word, position.size()) } else { Entry::DONE };
+    *entry = if returns_value { Entry::short(word, position.size()) } else { Entry::DONE };
     if let Some(changed) = changed {
         position.store(bucket, changed);
         lines.note(at.span(LINE_SIZE), Effect::Changed);
@@ -200,12 +198,12 @@ fn execute_short_value(
     None
 }
 
-/// Probes a bucket for the front of each queue, if the memory has the buckets resident; returns true if it has. A request on
-/// a short value that is alone in its queue is executed.
+/// Probes a bucket for the head of each queue, if the memory has the buckets resident. Returns true if it has. Executes a
+/// request on a short value that is alone in its queue.
 struct ProbeBuckets<'a, 'b, M> {
     batch: &'a Batch<'b, M>,
     stages: &'a mut Stages,
-    answers: &'a mut [Entry],
+    replies: &'a mut [Entry],
 }
 
 impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
@@ -213,27 +211,27 @@ impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> bool {
-        let ProbeBuckets { batch, stages, answers } = self;
+        let ProbeBuckets { batch, stages, replies } = self;
         let Some(mut lines) = batch.table.memory().resident() else { return false };
         let mut hits = 0;
         let buckets = std::mem::take(&mut stages.buckets);
-        for &(chain, at) in &buckets {
-            let first = batch.station.first(chain);
+        for &(queue, at) in &buckets {
+            let first = batch.station.first(queue);
             let request = &batch.requests[first.index()];
             let mut quick = QuickProbe::Unclear;
             if batch.station.after(first).is_none() {
-                let answer = &mut answers[first.index()];
-                match execute_short_value(lanes, &mut lines, at, request, answer, &mut hits) {
+                let entry = &mut replies[first.index()];
+                match execute_short_value(lanes, &mut lines, at, request, entry, &mut hits) {
                     Some(found) => quick = found,
                     None => {
-                        batch.station.clear(chain);
+                        batch.station.clear(queue);
                         continue;
                     }
                 }
             }
             let bucket = Bucket::from_line_mut(lines.line(at));
             let secondary = batch.homes[first.index()].secondary();
-            stages.enter(chain, at, bucket, probe(lanes, bucket, request.key, secondary, quick));
+            stages.enter(queue, at, bucket, probe(lanes, bucket, request.key, secondary, quick));
         }
         stages.counts.buckets += buckets.len() as u64;
         stages.buckets = buckets;
@@ -244,35 +242,35 @@ impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
 }
 
 impl Stages {
-    /// Puts a queue into the list of what its front needs after a probe of this bucket.
+    /// Adds a queue to the list of what its head needs after a probe of this bucket.
     #[inline(always)]
-    fn enter(&mut self, chain: ChainIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
+    fn enter(&mut self, queue: QueueIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
         match (probe, bucket.chain()) {
-            (Probe::Slab(slab), _) => self.slabs.push((chain, slab)),
-            (Probe::Absent, Some(next)) => self.chained.push((chain, next)),
-            (probe, _) => self.probed.push((chain, at, probe)),
+            (Probe::Slab(slab), _) => self.slabs.push((queue, slab)),
+            (Probe::Absent, Some(next)) => self.chained.push((queue, next)),
+            (probe, _) => self.probed.push((queue, at, probe)),
         }
     }
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { buckets, chained, probed, slabs, waiting, counts: _ } = self;
+        let Stages { buckets, chained, probed, slabs, remaining, counts: _ } = self;
         buckets.clear();
         chained.clear();
         probed.clear();
         slabs.clear();
-        waiting.clear();
+        remaining.clear();
     }
 
     /// Lets a queue begin with a probe of its home bucket.
     #[inline]
-    pub(super) fn activate(&mut self, chain: ChainIndex, home: Home) {
-        self.buckets.push((chain, home.bucket.pointer()));
+    pub(super) fn activate(&mut self, queue: QueueIndex, home: Home) {
+        self.buckets.push((queue, home.bucket.pointer()));
     }
 }
 
 impl<M: Memory> Batch<'_, M> {
-    /// Works on all dependency queues as far as that needs no future.
+    /// Executes the requests of all dependency queues that need no future.
     #[inline(never)]
     pub(super) fn run_resident(&self, stages: &mut Stages) {
         let mut replies = self.replies.borrow_mut();
@@ -284,9 +282,9 @@ impl<M: Memory> Batch<'_, M> {
                 stages.buckets.append(&mut stages.chained);
             }
             if !stages.buckets.is_empty() {
-                let (answers, _) = replies.parts_mut(self.first_reply, self.requests.len());
-                if !self.table.search().run(ProbeBuckets { batch: self, stages, answers }) {
-                    stages.waiting.extend(stages.buckets.drain(..).map(|(chain, _)| chain));
+                let (replies, _) = replies.parts_mut(self.first_reply, self.requests.len());
+                if !self.table.search().run(ProbeBuckets { batch: self, stages, replies }) {
+                    stages.remaining.extend(stages.buckets.drain(..).map(|(queue, _)| queue));
                     break;
                 }
                 continue;
@@ -299,59 +297,59 @@ impl<M: Memory> Batch<'_, M> {
             self.access_probed(stages, &mut replies);
             self.access_slabs(stages, &mut replies);
         }
-        stages.counts.futures += stages.waiting.len() as u64;
+        stages.counts.futures += stages.remaining.len() as u64;
     }
 
-    /// Executes the front of each queue that a bucket is enough for, and what has the same key in the queue: the bucket has
-    /// its pair or shows that there is none.
+    /// Executes the head of each queue that needs only one bucket, and the requests of the same key after it. The bucket has
+    /// the pair, or shows that there is none.
     #[inline(never)]
     fn access_probed(&self, stages: &mut Stages, replies: &mut Replies) {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
-        for (chain, at, probe) in stages.probed.drain(..) {
+        for (queue, at, probe) in stages.probed.drain(..) {
             let bucket = Bucket::from_line_mut(lines.line(at));
-            let first = self.station.first(chain);
+            let first = self.station.first(queue);
             let request = &self.requests[first.index()];
             // An edit of a chained bucket may need others of the chain.
             let may_edit = at == self.homes[first.index()].bucket.pointer();
-            let access = |value: Option<&mut [u8]>| self.access(chain, first, value, replies);
+            let access = |value: Option<&mut [u8]>| self.access(queue, first, value, replies);
             let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, may_edit, access);
             lines.note(at.span(LINE_SIZE), effect);
             match accessed {
                 BucketAccess::Done => {}
-                BucketAccess::Edited(edit) => self.end_first(chain, first, edit.reply(), replies),
+                BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
                 BucketAccess::Left(..) | BucketAccess::Elsewhere => {
-                    stages.waiting.push(chain);
+                    stages.remaining.push(queue);
                     continue;
                 }
             }
-            self.activate(&mut stages.buckets, chain);
+            self.activate(&mut stages.buckets, queue);
         }
     }
 
-    /// Searches a slab for the key of each front.
+    /// Searches a slab for the key of each head.
     #[inline(never)]
     fn access_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
         for (_, slab) in &stages.slabs {
             self.table.prefetch_slab(*slab);
         }
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
-        for (chain, slab) in stages.slabs.drain(..) {
-            let first = self.station.first(chain);
+        for (queue, slab) in stages.slabs.drain(..) {
+            let first = self.station.first(queue);
             let request = &self.requests[first.index()];
-            let access = |value: &mut [u8]| self.forward(chain, first, value, replies);
+            let access = |value: &mut [u8]| self.forward(queue, first, value, replies);
             if self.table.access_resident_slab(&mut lines, slab, request.key, access) {
-                self.activate(&mut stages.buckets, chain);
+                self.activate(&mut stages.buckets, queue);
             } else {
-                stages.waiting.push(chain);
+                stages.remaining.push(queue);
             }
         }
     }
 
     /// Lets a queue begin again with a probe of its home bucket, if it is not empty.
     #[inline]
-    fn activate(&self, buckets: &mut Vec<(ChainIndex, Pointer)>, chain: ChainIndex) {
-        if let Some(first) = self.front(chain) {
-            buckets.push((chain, self.homes[first.index()].bucket.pointer()));
+    fn activate(&self, buckets: &mut Vec<(QueueIndex, Pointer)>, queue: QueueIndex) {
+        if let Some(first) = self.head(queue) {
+            buckets.push((queue, self.homes[first.index()].bucket.pointer()));
         }
     }
 }

@@ -51,7 +51,7 @@ impl Movable {
         drop(guard);
     }
 
-    /// Uses a frame again when nobody can reach it: another node is built there.
+    /// Uses a frame again when no operation can reach it: another node is built there.
     fn reuse(&self, frame: u32, tag: &Tag) {
         if self.epochs.is_past(tag) {
             self.frames[frame as usize].set(REUSED);

@@ -1,6 +1,6 @@
 //! The memory that reclamation gives back, as the models have it: frames are numbers, and a space counts those that are free.
 
-/// What the store's files find under `super::frame`: a frame is a number, and how often it is in use.
+/// The module that the store's files import as `super::frame`: a frame is a number, and how often it is in use.
 pub(crate) mod frame {
     pub(crate) const GRANULE_SIZE: usize = 512;
 
@@ -18,13 +18,13 @@ pub(crate) mod frame {
     }
 }
 
-/// What the store's files find under `super::header`.
+/// The module that the store's files import as `super::header`.
 pub(crate) mod header {
     #[derive(Debug)]
     pub(crate) struct Lid;
 }
 
-/// What the store's files find under `super::space`: it only counts.
+/// The module that the store's files import as `super::space`: it only counts.
 pub(crate) mod space {
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub(crate) struct SpaceStatistics {

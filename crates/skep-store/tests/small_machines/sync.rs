@@ -1,8 +1,8 @@
-//! What the store's files find under `super::sync`.
+//! The module that the store's files import as `super::sync`.
 //!
 //! Loom 0.7 remembers one last access of an atomic. If a thread loads and then changes what another thread has loaded before,
 //! it takes the two of the first thread for the only ones and never tries the other order. So each access is
-//! preceded by a store to a companion that nobody reads: it orders nothing, and any two of them are tried in both orders.
+//! preceded by a store to a companion that no thread reads: it orders nothing, and any two of them are tried in both orders.
 
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::MutexGuard;

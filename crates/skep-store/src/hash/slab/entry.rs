@@ -1,4 +1,4 @@
-//! What the allocator's stacks hold: a free stretch of slab memory in four bytes.
+//! An entry of the allocator's stacks: a free stretch of slab memory in four bytes.
 //!
 //! A stretch is a power of two of units and aligned to its size. An entry is twice its pointer plus its size in
 //! units, so the lowest bit that is set tells the size: the paper's "address field and slab type field" in 32 bits.
@@ -81,7 +81,7 @@ impl SlabEntry {
         (self.0 & (self.0 - 1)) >> 1
     }
 
-    /// Where it begins.
+    /// Returns its first unit.
     pub(super) fn pointer(self) -> Pointer {
         Pointer::new(self.unit())
     }

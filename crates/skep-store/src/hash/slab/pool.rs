@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A merging pass takes the short entries of a zone: with all free entries of a stretch of memory it can join all
-//! neighbours in it. A zone has at most 32,768 of them, so a pass is short whatever the size of the memory. Entries
-//! from 512 B up need no joining and stay.
+//! neighbours in it. A zone has at most 32,768 of them, so a pass is short for every size of memory. Entries from 512 B up
+//! need no joining and stay.
 
 use super::entry::{SlabClass, SlabEntry};
 use super::zone_set::{ZONE_COUNT_MAX, ZoneSet};
@@ -52,7 +52,7 @@ impl ZonePool {
         self.stacks.iter_mut().flat_map(|stack| stack.drain(..))
     }
 
-    /// Adds the entries of another; the longer list of each length is kept in its place.
+    /// Adds the entries of another; the longer list of each length is kept in its index.
     fn absorb(&mut self, other: ZonePool) {
         for (stack, mut others) in self.stacks.iter_mut().zip(other.stacks) {
             if others.len() > stack.len() {
@@ -125,7 +125,7 @@ impl HostPools {
         self.zones.len()
     }
 
-    /// Number of the zone that an address lies in.
+    /// Returns the number of an address's zone.
     pub(super) fn zone_of(&self, pointer: Pointer) -> usize {
         (pointer.unit() >> self.zone_shift) as usize
     }

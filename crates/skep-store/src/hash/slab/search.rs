@@ -1,4 +1,4 @@
-//! What happens when there is no slab: zones are merged one after the other, until one yields what is needed.
+//! The search for a slab when none is free: zones are merged one after the other, until one yields the needed slab.
 //!
 //! ```text
 //! zones    0   1   2   3   4   5   6   7   ...
@@ -10,7 +10,7 @@
 //! enough was released to make another outcome likely. A zone whose short entries hold less than two units is passed over. The
 //! others are merged:
 //!
-//! 1. The near side is given to the host side, so that the zone has all of its free entries.
+//! 1. The local cache is given to the host side, so that the zone has all of its free entries.
 //! 2. The daemon gets the zone, if there is a daemon and the shard keeps slabs of each class without it: two batches, or
 //!    as many as go. So small operations go on.
 //! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
@@ -35,7 +35,7 @@ use super::merge::{Pass, merge};
 use super::{NoSlab, RESERVE, SlabAllocator, SlabClass, SlabNeeds};
 use crate::memory::{Pointer, UNIT_SIZE};
 
-/// What passing over a zone, or merging one, counts for beside its entries.
+/// The cost of passing over a zone, or merging one, besides its entries.
 const ZONE_WORK: usize = 8;
 
 /// Batches without progress after which waiters that have not tried again are forgotten: their clients may be gone.
@@ -61,7 +61,7 @@ pub(super) struct Search {
     stalled: u32,
 }
 
-/// What merging has come to.
+/// The result of merging.
 enum Outcome {
     /// Something came back: try again now.
     Retry,
@@ -195,7 +195,7 @@ impl SlabAllocator {
             return Outcome::Later;
         }
         for near_class in SlabClass::all() {
-            let count = self.near[near_class.index()].len();
+            let count = self.local[near_class.index()].len();
             self.spill(near_class, count);
         }
         self.search_zones()
@@ -208,7 +208,7 @@ impl SlabAllocator {
             if zone == self.host.zone_count() {
                 return Outcome::Retry;
             }
-            // What is with the daemon was taken for another reason, without the near side: the zone has its turn later.
+            // What is with the daemon was taken for another reason, without the local cache: the zone has its turn later.
             if self.merge_work == 0 || self.merger.is_away(zone) {
                 return Outcome::Later;
             }
@@ -230,9 +230,9 @@ impl SlabAllocator {
 
     /// Merges a zone in the shard.
     fn merge_here(&mut self, zone: usize) {
-        self.traffic.merge_passes += 1;
+        self.statistics.merge_passes += 1;
         let pool = self.host.take_short(zone);
-        self.traffic.merged_entries += pool.len() as u64;
+        self.statistics.merged_entries += pool.len() as u64;
         self.merge_work = self.merge_work.saturating_sub(pool.len());
         self.end_pass(Pass { zone, pool: merge(pool) });
     }
@@ -285,12 +285,12 @@ mod tests {
         for slab in &slabs[64..64 + 32 + 8 + 1] {
             allocator.release(class(32), *slab);
         }
-        let (free, traffic) = (allocator.free_size(), allocator.traffic());
+        let (free, statistics) = (allocator.free_size(), allocator.statistics());
         let mut taken = Vec::new();
         for needs in [[0, 0, 0, 0, 3], [0, 5, 0, 0, 2], [10, 0, 0, 0, 2]] {
             assert_eq!(allocator.take_all(&needs, |_, _| panic!("none is given")), Err(NoSlab::Full), "{needs:?}");
         }
-        assert_eq!((allocator.free_size(), allocator.traffic().allocations), (free, traffic.allocations));
+        assert_eq!((allocator.free_size(), allocator.statistics().allocations), (free, statistics.allocations));
         let give = |class: SlabClass, pointer: Pointer| taken.push((pointer.unit(), class.size()));
         assert_eq!(allocator.take_all(&[1, 0, 2, 0, 2], give), Ok(()));
         taken.sort_unstable();
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(allocator.free_size(), 0);
     }
 
-    /// What an operation lacks is tried again in every batch: that alone begins no other search.
+    /// An operation that lacks slabs is tried again in every batch: that alone begins no other search.
     #[test]
     fn trying_again_does_not_prolong_a_search() {
         let (mut allocator, slabs) = full();
