@@ -20,7 +20,7 @@ const SEED: u64 = 44;
 const BATCH: usize = 300;
 const BATCH_COUNT: usize = 400;
 /// How often all batches are executed before allocations are counted: the pools of free slabs grow to their largest sizes.
-const WARM_UP: usize = 8;
+const WARM_UP: usize = 16;
 /// Most bytes of a key and a value that a slab holds with its header.
 const SMALL_PAIR_SIZE_MAX: usize = 508;
 

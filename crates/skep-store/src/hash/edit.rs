@@ -51,7 +51,7 @@ struct NewSlab {
 }
 
 /// An entry to be added to a bucket.
-enum NewEntry<'a> {
+pub(super) enum NewEntry<'a> {
     /// The pair itself.
     Inline(&'a [u8], &'a [u8]),
     /// A slab that holds it.
@@ -59,14 +59,14 @@ enum NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    fn slot_count(&self) -> usize {
+    pub(super) fn slot_count(&self) -> usize {
         match self {
             NewEntry::Inline(key, value) => slots_for(key.len() + value.len()),
             NewEntry::Slab(_) => 1,
         }
     }
 
-    fn push(&self, bucket: &mut Bucket) {
+    pub(super) fn push(&self, bucket: &mut Bucket) {
         match self {
             NewEntry::Inline(key, value) => {
                 bucket.push_inline(key, value);
@@ -94,22 +94,24 @@ impl Location {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Makes an edit if it takes nothing but this bucket, which holds the inline pair or shows that there is none. Returns true
-    /// if it did.
+    /// Makes an edit if it takes nothing but this bucket, which holds the inline pair or shows that there is none. Pairs are only
+    /// inserted and removed if it is the home bucket and has no chain. Returns true if it did.
     #[inline(never)]
     pub(super) fn edit_bucket(
         &self,
         bucket: &mut Bucket,
         found: Option<InlinePair>,
         key: &[u8],
+        is_home: bool,
         edit: &Edit<'_>,
     ) -> bool {
+        let may_change_slots = is_home && bucket.chain().is_none();
         let old_size = found.map(|pair| key.len() + pair.value_size);
         let old_slots = found.map_or(0, InlinePair::slot_count);
         let (new_size, new_slots) = match (edit, found) {
             // The pairs of the next bucket may fit into one that has lost a pair.
-            (Edit::Remove, Some(_)) if bucket.chain().is_none() => (None, 0),
-            (Edit::Store(new), _) if self.is_inline(key.len(), new.size()) => {
+            (Edit::Remove, Some(_)) if may_change_slots => (None, 0),
+            (Edit::Store(new), _) if (found.is_some() || may_change_slots) && self.is_inline(key.len(), new.size()) => {
                 let new_size = key.len() + new.size();
                 (Some(new_size), slots_for(new_size))
             }

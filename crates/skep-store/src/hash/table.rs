@@ -73,6 +73,15 @@ pub(crate) enum BucketAccess<'e> {
     Elsewhere,
 }
 
+/// A slab whose lines are resident, and the slot that points to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResidentSlab {
+    /// The address of the bucket with the slot.
+    pub(crate) at: Pointer,
+    pub(crate) slot: u8,
+    pub(crate) slab: SlabSlot,
+}
+
 /// The result of a search for a key in all buckets of its chain.
 pub(crate) enum Sought<'e> {
     /// The operation was executed, and has its reply.
@@ -218,24 +227,24 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Does what this bucket alone allows after a probe of it. If it shows that the key exists or is missing, `access` gets the
-    /// value or `None`. An edit is made if `may_edit` and nothing else is needed for it.
+    /// value or `None`. An edit is made if it needs nothing else.
     #[inline(always)]
     pub(crate) fn access_bucket<'e>(
         &self,
         bucket: &mut Bucket,
         probe: Probe,
         key: &[u8],
-        may_edit: bool,
+        is_home: bool,
         access: impl FnOnce(Option<&mut [u8]>) -> Access<'e>,
     ) -> (Effect, BucketAccess<'e>) {
         let (found, accessed) = match probe {
             Probe::Pair(pair) => (Some(pair), access(Some(bucket.inline_value_mut(pair)))),
             Probe::Absent if bucket.chain().is_none() => (None, access(None)),
-            Probe::Absent | Probe::Slab(_) => return (Effect::Unchanged, BucketAccess::Elsewhere),
+            Probe::Absent | Probe::Slab(..) => return (Effect::Unchanged, BucketAccess::Elsewhere),
         };
         match accessed {
             Access::Done(effect) => (effect, BucketAccess::Done),
-            Access::Edit(edit) if may_edit && self.edit_bucket(bucket, found, key, &edit) => {
+            Access::Edit(edit) if self.edit_bucket(bucket, found, key, is_home, &edit) => {
                 (Effect::Changed, BucketAccess::Edited(edit))
             }
             Access::Edit(edit) => (Effect::Unchanged, BucketAccess::Left(found, edit)),
@@ -248,21 +257,32 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Accesses a resident slab. Returns true if it holds the pair, and `access` has executed the operation on the value.
+    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the slab and
+    /// its bucket.
     #[inline(always)]
     pub(crate) fn access_resident_slab<'e>(
         &self,
         lines: &mut impl ResidentLines,
-        slab: SlabSlot,
+        home: &Home,
+        resident: &ResidentSlab,
         key: &[u8],
         access: impl FnOnce(&mut [u8]) -> Access<'e>,
-    ) -> bool {
+    ) -> BucketAccess<'e> {
+        let slab = resident.slab;
         let span = slab.pointer.span(slab.class.size());
         let bytes = lines.span(span);
-        let Some(range) = object::find_value(slab.class, bytes, key) else { return false };
-        let Access::Done(effect) = access(&mut bytes[range]) else { return false };
-        lines.note(span, effect);
-        true
+        let Some(range) = object::find_value(slab.class, bytes, key) else { return BucketAccess::Elsewhere };
+        let value_size = range.len();
+        match access(&mut bytes[range]) {
+            Access::Done(effect) => {
+                lines.note(span, effect);
+                BucketAccess::Done
+            }
+            Access::Edit(edit) if self.edit_resident_slab(lines, home, resident, key, value_size, &edit) => {
+                BucketAccess::Edited(edit)
+            }
+            Access::Edit(_) => BucketAccess::Elsewhere,
+        }
     }
 
     /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing key's
@@ -377,6 +397,11 @@ impl<M: Memory> HashTable<M> {
     /// Returns true if there is a slab of the class without merging.
     pub(super) fn has_slab(&self, class: SlabClass) -> bool {
         self.slabs.borrow().has(class)
+    }
+
+    /// Allocates a slab of the class, if there is one without merging.
+    pub(super) fn take_free_slab(&self, class: SlabClass) -> Option<Pointer> {
+        self.slabs.borrow_mut().allocate(class)
     }
 
     /// Allocates all slabs that are needed, the largest first; or none.

@@ -82,6 +82,11 @@ impl<L: ResidentLines> ResidentLines for CountingLines<'_, L> {
         self.lines.span(span)
     }
 
+    fn new_span(&mut self, span: Span) -> &mut [u8] {
+        self.spans.borrow_mut().changed.insert(span);
+        self.lines.new_span(span)
+    }
+
     fn note(&mut self, span: Span, effect: Effect) {
         if effect == Effect::Changed {
             self.spans.borrow_mut().changed.insert(span);

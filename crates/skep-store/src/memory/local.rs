@@ -194,6 +194,11 @@ impl ResidentLines for LocalLines<'_> {
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), span.size()) }
     }
 
+    #[inline]
+    fn new_span(&mut self, span: Span) -> &mut [u8] {
+        self.span(span)
+    }
+
     #[inline(always)]
     fn note(&mut self, _: Span, _: Effect) {}
 }

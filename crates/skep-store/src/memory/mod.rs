@@ -1,8 +1,7 @@
 //! Memory in lines of 64 bytes, on which the hash store is built.
 //!
-//! An operation of a store is written once, as an `async fn` over [`Memory`]; what moves the bytes is behind the
-//! trait. On [`LocalMemory`] an await is a prefetch, a turn for other operations, and a load; a model of other
-//! hardware puts its own time there. The units:
+//! The operations of the hash store are written once, over the trait [`Memory`]. On [`LocalMemory`] an await is a prefetch, a
+//! turn for other operations, and a load. A model of other hardware adds its own time. The units:
 //!
 //! - An **access** is one read or write of a run of adjacent bytes: one DMA request in KV-Direct's terms. The papers
 //!   count accesses.
@@ -190,6 +189,9 @@ pub trait ResidentLines {
     /// Returns a span, to be read and changed.
     fn span(&mut self, span: Span) -> &mut [u8];
 
+    /// Returns a span with undefined content, to be written.
+    fn new_span(&mut self, span: Span) -> &mut [u8];
+
     /// Notes what was done to a span that was returned.
     fn note(&mut self, span: Span, effect: Effect);
 }
@@ -204,6 +206,10 @@ impl ResidentLines for NoLines {
     }
 
     fn span(&mut self, _: Span) -> &mut [u8] {
+        match *self {}
+    }
+
+    fn new_span(&mut self, _: Span) -> &mut [u8] {
         match *self {}
     }
 

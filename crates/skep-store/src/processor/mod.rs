@@ -9,8 +9,8 @@
 //!
 //! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
 //! 2. Admission is a few tight loops over a part. One of them only prefetches: adjacent prefetches overlap their page walks.
-//! 3. If the memory has lines resident, requests are executed on their home buckets in their order. Those that need more
-//!    enter the reservation station, and the stages of `resident.rs` follow.
+//! 3. If the memory has lines resident, short inline values are accessed in request order. All other requests enter the
+//!    reservation station, and the stages of `resident.rs` follow.
 //! 4. The remaining requests run as futures, in waves. Operations on large values run after the waves, one at a time.
 //!
 //! When [`Processor::execute`] returns, all is written back: no operation is in flight between batches. [`Processor::flow`]
@@ -38,7 +38,7 @@ use std::hint::cold_path;
 
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::queue::Batch;
-use self::resident::{ExecuteOnBuckets, Stages};
+use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLanes};
@@ -232,7 +232,7 @@ impl<M: Memory> Processor<M> {
         is_complete
     }
 
-    /// Checks, hashes and prefetches all requests, executes those that need only a resident home bucket, and admits the others
+    /// Checks, hashes and prefetches all requests, executes those on resident short values, and admits the others
     /// to the station. Returns the number of requests that are deferred because an earlier one on their key is.
     fn admit(
         &mut self,
@@ -252,20 +252,17 @@ impl<M: Memory> Processor<M> {
         self.stages.clear();
         let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
-            let execute = ExecuteOnBuckets {
+            let execute_short = ExecuteShort {
                 table: &self.table,
                 requests,
                 homes,
-                replies: replies.parts_mut(first_reply, requests.len()),
+                entries: replies.entries_mut(first_reply, requests.len()),
                 arrivals: self.station.begin(),
                 stages: &mut self.stages,
                 admission: &admission,
             };
-            match self.table.search().run(execute) {
-                Some(counts) => {
-                    self.hits += counts.hits;
-                    self.misses += counts.misses;
-                }
+            match self.table.search().run(execute_short) {
+                Some(hits) => self.hits += hits,
                 None => {
                     let mut arrivals = self.station.begin();
                     for (index, home) in homes.iter().enumerate() {

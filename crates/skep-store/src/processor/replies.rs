@@ -29,9 +29,9 @@ pub struct Replies {
 
 /// The slot of the reply to one request.
 pub(crate) struct ReplySlot<'r> {
-    pub(super) entry: &'r mut Entry,
+    entry: &'r mut Entry,
     /// The bytes of all replies.
-    pub(super) bytes: &'r mut Vec<u8>,
+    bytes: &'r mut Vec<u8>,
 }
 
 /// Larger replies have a budget of their own, as large as that of the others. Otherwise one client that reads 64 KiB would
@@ -277,10 +277,10 @@ impl Replies {
         ReplySlot { entry: &mut self.entries[index], bytes: &mut self.bytes }
     }
 
-    /// Returns the entries of the `count` requests from `first` on, and the bytes of all replies.
+    /// Returns the entries of the `count` requests from `first` on.
     #[inline]
-    pub(super) fn parts_mut(&mut self, first: usize, count: usize) -> (&mut [Entry], &mut Vec<u8>) {
-        (&mut self.entries[first..first + count], &mut self.bytes)
+    pub(super) fn entries_mut(&mut self, first: usize, count: usize) -> &mut [Entry] {
+        &mut self.entries[first..first + count]
     }
 
     /// Returns the bytes of the replies so far. [`Replies::finish_value`] makes a value of bytes that are appended.
@@ -295,12 +295,6 @@ impl Replies {
 }
 
 impl ReplySlot<'_> {
-    /// Returns the same slot for a shorter time.
-    #[inline(always)]
-    pub(super) fn reborrow(&mut self) -> ReplySlot<'_> {
-        ReplySlot { entry: self.entry, bytes: self.bytes }
-    }
-
     /// Sets the reply. A value is copied.
     #[inline]
     pub(crate) fn set(&mut self, reply: Reply<'_>) {

@@ -1,38 +1,39 @@
 //! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of futures.
 //!
 //! ```text
-//! prefetched at    home bucket,      dependent ones:      what is left of them
-//! admission  ───▶  in one loop  ───▶ probe again    ───▶ ─┬─▶ the pair in its bucket, or an edit of it
-//!                  (most requests)      ▲                  ├─▶ prefetch slabs, access them
+//! prefetched at    short values      all others: probe    what is left of them
+//! admission  ───▶  of inline pairs ─▶ of the bucket  ───▶ ─┬─▶ the pair in its bucket, or an edit of it
+//!                  (most requests)      ▲                  ├─▶ prefetch slabs, old or new, access them
 //!                                       │                  ├─▶ prefetch chained buckets ──▶ again a probe
 //!                                       └── dependency ────┤
 //!                                           queues that    └─▶ futures
 //!                                           are not empty
 //! ```
 //!
-//! 1. [`ExecuteOnBuckets`] takes the requests in their order. It completes each that needs only its home bucket: values of
-//!    one to eight bytes first, without a call, then other inline values, inserted and removed pairs, and missing keys. All
-//!    others enter the reservation station, and so do later requests of the same slot. So the order of a key's requests is
-//!    kept, and a completed request never was in the station.
+//! 1. [`ExecuteShort`] takes the requests in their order. It completes each whose key has an inline pair with a value of one
+//!    to eight bytes, if it leaves the size unchanged. All others enter the reservation station, and so do later requests of
+//!    the same slot. So the order of a key's requests is kept, and a completed request was never in the station. The home
+//!    bucket of each that is the head of its queue is probed in the same loop.
 //! 2. [`Batch::run_resident`] works on the head of every dependency queue: on the chained buckets, then on its bucket or
 //!    slab. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so
 //!    that their page walks overlap. A request that is alone in its queue is completed by the probe if its value is short.
-//! 3. The rest runs as futures, with the same searches and edits: allocations, and edits of more than one bucket. Without
-//!    resident lines, every request is a future.
+//! 3. The rest runs as futures: large values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash is equal
+//!    to that of another key. Without resident lines, every request is a future.
 //!
 //! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and a
-//! borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory.
+//! borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory. So did a call in
+//! the first loop that completes edits of home buckets: it saved instructions of the edits, and cost a GET five.
 
 use std::hint::cold_path;
 
-use super::execution::{execute, execute_on_missing};
 use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
-use super::replies::{Entry, Replies, ReplySlot};
+use super::replies::{Entry, Replies};
 use super::station::{Admission, Arrivals, QueueIndex, Queues};
-use crate::apply::{ShortOutcome, apply_short};
+use crate::apply::{Edit, Outcome, ShortOutcome, apply_short, apply_to_missing};
 use crate::hash::{
-    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, SlabSlot, WithLanes, find_short_value, probe,
+    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, ResidentSlab, SlabSlot, WithLanes,
+    find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
@@ -47,7 +48,9 @@ pub(super) struct Stages {
     /// An access to this bucket, which was probed.
     probed: Vec<(QueueIndex, Pointer, Probe)>,
     /// An access to this slab, which may contain the pair.
-    slabs: Vec<(QueueIndex, SlabSlot)>,
+    slabs: Vec<(QueueIndex, ResidentSlab)>,
+    /// An insertion of its pair with this new slab.
+    inserts: Vec<(QueueIndex, SlabSlot)>,
     /// A future, after [`Batch::run_resident`].
     pub(super) remaining: Vec<QueueIndex>,
     pub(super) counts: StageCounts,
@@ -56,13 +59,13 @@ pub(super) struct Stages {
 /// Numbers of dependency queues for whose heads each stage was used. They tell if two memories are served by the same stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageCounts {
-    /// Requests, not queues, of the loop over home buckets.
+    /// Requests, not queues, of the loop over short values.
     pub requests: u64,
     /// Probes of chained buckets, and of the home buckets of queues that begin again.
     pub buckets: u64,
     /// Accesses to a bucket that was probed.
     pub probed: u64,
-    /// Accesses to a slab.
+    /// Accesses to a slab, and insertions of new slabs.
     pub slabs: u64,
     /// Futures that began after the stages.
     pub futures: u64,
@@ -75,95 +78,52 @@ impl Default for Stages {
             chained: Vec::with_capacity(IN_FLIGHT_MAX),
             probed: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
+            inserts: Vec::with_capacity(IN_FLIGHT_MAX),
             remaining: Vec::with_capacity(IN_FLIGHT_MAX),
             counts: StageCounts::default(),
         }
     }
 }
 
-/// Executes requests on their home buckets, in order, if the memory has lines resident; `None` if it has not. Admits the
-/// requests to the station that need more than their home bucket, or depend on such a request.
-pub(super) struct ExecuteOnBuckets<'a, 's, 'k, M, A> {
+/// Executes requests on short values of inline pairs, in order, if the memory has lines resident; `None` if it has not.
+/// Admits all others to the station. The output is the number of GETs that found their key.
+pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
     pub(super) table: &'a HashTable<M>,
     pub(super) requests: &'a [Request<'k>],
     pub(super) homes: &'a [Home],
-    /// The entries of the replies, and the bytes of all replies.
-    pub(super) replies: (&'a mut [Entry], &'a mut Vec<u8>),
+    pub(super) entries: &'a mut [Entry],
     pub(super) arrivals: Arrivals<'s>,
     pub(super) stages: &'a mut Stages,
     pub(super) admission: A,
 }
 
-/// The numbers of GETs that found their key, and of those that did not.
-#[derive(Clone, Copy, Default)]
-pub(super) struct GetCounts {
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-}
-
-impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteOnBuckets<'_, '_, '_, M, A> {
-    type Output = Option<GetCounts>;
+impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_, M, A> {
+    type Output = Option<u64>;
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Self::Output {
-        let ExecuteOnBuckets { table, requests, homes, replies: (entries, bytes), mut arrivals, stages, admission } =
-            self;
+        let ExecuteShort { table, requests, homes, entries, mut arrivals, stages, admission } = self;
         let mut lines = table.memory().resident()?;
         stages.counts.requests += requests.len() as u64;
-        let mut counts = GetCounts::default();
+        let mut hits = 0;
         for (index, ((request, home), entry)) in requests.iter().zip(homes).zip(entries).enumerate() {
             let at = home.bucket.pointer();
             let admission = admission(home);
-            if arrivals.is_blocked(admission) {
-                cold_path();
-                arrivals.admit(index, admission);
-                continue;
+            let mut quick = QuickProbe::Unclear;
+            if !arrivals.is_blocked(admission) {
+                match execute_short_value(lanes, &mut lines, at, request, entry, &mut hits) {
+                    None => continue,
+                    Some(found) => quick = found,
+                }
             }
-            let Some(quick) = execute_short_value(lanes, &mut lines, at, request, entry, &mut counts.hits) else {
-                continue;
-            };
             cold_path();
-            let bucket = Bucket::from_line_mut(lines.line(at));
-            let probe = probe(lanes, bucket, request.key, home.secondary(), quick);
-            let reply = ReplySlot { entry, bytes };
-            if let Some(effect) = execute_on_bucket(table, bucket, probe, request, reply, &mut counts) {
-                lines.note(at.span(LINE_SIZE), effect);
-            } else if let Some(queue) = arrivals.admit(index, admission) {
-                stages.enter(queue, at, bucket, probe);
+            if let Some(queue) = arrivals.admit(index, admission) {
+                let bucket = Bucket::from_line_mut(lines.line(at));
+                stages.enter(queue, at, bucket, probe(lanes, bucket, request.key, home.secondary(), quick));
             }
         }
-        Some(counts)
+        Some(hits)
     }
-}
-
-/// Executes a request on its home bucket, after a probe of it, if it needs nothing else.
-#[inline(never)]
-fn execute_on_bucket<M: Memory>(
-    table: &HashTable<M>,
-    bucket: &mut Bucket,
-    probe: Probe,
-    request: &Request<'_>,
-    mut reply: ReplySlot<'_>,
-    counts: &mut GetCounts,
-) -> Option<Effect> {
-    let is_get = matches!(request.operation, Operation::Get);
-    let access = |value: Option<&mut [u8]>| match value {
-        Some(value) => {
-            counts.hits += u64::from(is_get);
-            execute(&request.operation, value, reply.reborrow())
-        }
-        None => {
-            counts.misses += u64::from(is_get);
-            execute_on_missing(&request.operation, reply.reborrow())
-        }
-    };
-    let (effect, accessed) = table.access_bucket(bucket, probe, request.key, true, access);
-    match accessed {
-        BucketAccess::Done => {}
-        BucketAccess::Edited(edit) => reply.set(edit.reply()),
-        BucketAccess::Left(..) | BucketAccess::Elsewhere => return None,
-    }
-    Some(effect)
 }
 
 /// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns what the quick
@@ -246,7 +206,7 @@ impl Stages {
     #[inline(always)]
     fn enter(&mut self, queue: QueueIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
         match (probe, bucket.chain()) {
-            (Probe::Slab(slab), _) => self.slabs.push((queue, slab)),
+            (Probe::Slab(slot, slab), _) => self.slabs.push((queue, ResidentSlab { at, slot, slab })),
             (Probe::Absent, Some(next)) => self.chained.push((queue, next)),
             (probe, _) => self.probed.push((queue, at, probe)),
         }
@@ -254,11 +214,12 @@ impl Stages {
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { buckets, chained, probed, slabs, remaining, counts: _ } = self;
+        let Stages { buckets, chained, probed, slabs, inserts, remaining, counts: _ } = self;
         buckets.clear();
         chained.clear();
         probed.clear();
         slabs.clear();
+        inserts.clear();
         remaining.clear();
     }
 
@@ -282,7 +243,7 @@ impl<M: Memory> Batch<'_, M> {
                 stages.buckets.append(&mut stages.chained);
             }
             if !stages.buckets.is_empty() {
-                let (replies, _) = replies.parts_mut(self.first_reply, self.requests.len());
+                let replies = replies.entries_mut(self.first_reply, self.requests.len());
                 if !self.table.search().run(ProbeBuckets { batch: self, stages, replies }) {
                     stages.remaining.extend(stages.buckets.drain(..).map(|(queue, _)| queue));
                     break;
@@ -293,9 +254,10 @@ impl<M: Memory> Batch<'_, M> {
                 break;
             }
             stages.counts.probed += stages.probed.len() as u64;
-            stages.counts.slabs += stages.slabs.len() as u64;
             self.access_probed(stages, &mut replies);
+            stages.counts.slabs += (stages.slabs.len() + stages.inserts.len()) as u64;
             self.access_slabs(stages, &mut replies);
+            self.insert_slabs(stages, &mut replies);
         }
         stages.counts.futures += stages.remaining.len() as u64;
     }
@@ -305,18 +267,39 @@ impl<M: Memory> Batch<'_, M> {
     #[inline(never)]
     fn access_probed(&self, stages: &mut Stages, replies: &mut Replies) {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
+        // The removal of a pair reads the next bucket, which it may absorb.
+        for (queue, at, probe) in &stages.probed {
+            let first = self.station.first(*queue);
+            if let (Probe::Pair(_), Operation::Delete) = (probe, &self.requests[first.index()].operation)
+                && let Some(next) = Bucket::from_line_mut(lines.line(*at)).chain()
+            {
+                self.table.memory().prefetch_line(next);
+            }
+        }
         for (queue, at, probe) in stages.probed.drain(..) {
             let bucket = Bucket::from_line_mut(lines.line(at));
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
-            // An edit of a chained bucket may need others of the chain.
-            let may_edit = at == self.homes[first.index()].bucket.pointer();
+            let home = &self.homes[first.index()];
+            let is_home = at == home.bucket.pointer();
             let access = |value: Option<&mut [u8]>| self.access(queue, first, value, replies);
-            let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, may_edit, access);
+            let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, is_home, access);
             lines.note(at.span(LINE_SIZE), effect);
             match accessed {
                 BucketAccess::Done => {}
                 BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
+                BucketAccess::Left(found, edit)
+                    if self.table.edit_resident(&mut lines, home, at, found, request.key, &edit) =>
+                {
+                    self.end_first(queue, first, edit.reply(), replies);
+                }
+                BucketAccess::Left(None, Edit::Store(new)) => {
+                    match self.table.allocate_for(home, request.key, &new) {
+                        Some(slab) => stages.inserts.push((queue, slab)),
+                        None => stages.remaining.push(queue),
+                    }
+                    continue;
+                }
                 BucketAccess::Left(..) | BucketAccess::Elsewhere => {
                     stages.remaining.push(queue);
                     continue;
@@ -329,15 +312,43 @@ impl<M: Memory> Batch<'_, M> {
     /// Searches a slab for the key of each head.
     #[inline(never)]
     fn access_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
-        for (_, slab) in &stages.slabs {
-            self.table.prefetch_slab(*slab);
+        for (_, resident) in &stages.slabs {
+            self.table.prefetch_slab(resident.slab);
         }
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
-        for (queue, slab) in stages.slabs.drain(..) {
+        for (queue, resident) in stages.slabs.drain(..) {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
             let access = |value: &mut [u8]| self.forward(queue, first, value, replies);
-            if self.table.access_resident_slab(&mut lines, slab, request.key, access) {
+            let home = &self.homes[first.index()];
+            match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
+                BucketAccess::Done => {}
+                BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
+                BucketAccess::Left(..) | BucketAccess::Elsewhere => {
+                    stages.remaining.push(queue);
+                    continue;
+                }
+            }
+            self.activate(&mut stages.buckets, queue);
+        }
+    }
+
+    /// Inserts the pair of each head for which a slab was allocated.
+    #[inline(never)]
+    fn insert_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
+        for (_, slab) in &stages.inserts {
+            self.table.prefetch_slab(*slab);
+        }
+        let mut lines = self.table.memory().resident().expect("the buckets were probed");
+        for (queue, slab) in stages.inserts.drain(..) {
+            let first = self.station.first(queue);
+            let request = &self.requests[first.index()];
+            let home = &self.homes[first.index()];
+            let Outcome::Edit(edit @ Edit::Store(new)) = apply_to_missing(&request.operation) else {
+                unreachable!("a slab was allocated for a pair to be stored");
+            };
+            if self.table.insert_resident(&mut lines, home, slab, request.key, &new) {
+                self.end_first(queue, first, edit.reply(), replies);
                 self.activate(&mut stages.buckets, queue);
             } else {
                 stages.remaining.push(queue);

@@ -8,13 +8,12 @@
 //!        └──────────────────────────┘                  └─────────────────────────────┘
 //! ```
 //!
-//! An allocation takes the entry on top and carves its first slab; the rest goes back on top. Below the low watermark a
-//! batch comes from the host side, above the high one a batch goes there, always at the far end. An entry is four bytes,
-//! so a batch is two lines: 2/32 of a line for an allocation.
-//!
-//! Splitting is that copying: an entry carries its length, so a longer one does for a smaller class. Merging is lazy and
-//! beside the shard: see `merge.rs`. When there is no slab, `search.rs` merges zone after zone, never more in a batch than
-//! it was allowed, and never waits.
+//! 1. An allocation pops the entry on top and carves its first slab. The rest is pushed back.
+//! 2. Below the low watermark a batch is copied from the host side, above the high one a batch is moved there, always at the
+//!    far end. An entry is four bytes, so a batch is two lines: 2/32 of a line for an allocation.
+//! 3. Splitting is this copying: an entry contains its length, so a longer one serves a smaller class.
+//! 4. Merging is lazy and runs beside the shard: see `merge.rs`. If there is no slab, `search.rs` merges zone after zone. It
+//!    never merges more in a batch than the batch may, and never waits.
 //!
 //! An operation allocates all the slabs that it needs at once, or none. So a deferred operation has no slabs, and repeated
 //! attempts change nothing.
@@ -39,9 +38,9 @@ use crate::memory::{LINE_SIZE, Pointer, UNIT_SIZE};
 
 /// Entries that a stack of the local cache and the host side exchange at once.
 const BATCH: usize = 32;
-/// A stack of the local cache with no more entries is refilled.
+/// A stack of the local cache with this number of entries, or fewer, is refilled.
 const LOW_WATERMARK: usize = 4;
-/// A stack of the local cache with more entries gives a batch away.
+/// A batch of a stack of the local cache with more entries is moved to the host side.
 const HIGH_WATERMARK: usize = 96;
 /// Entries of one zone and shorter than the largest class from which on a pass pays.
 const MERGE_WATERMARK_MIN: u32 = 4096;
@@ -61,7 +60,7 @@ pub struct SlabStatistics {
     pub lines: u64,
     /// Merging passes begun.
     pub merge_passes: u64,
-    /// Entries in passes that the shard carried out itself, for want of a daemon or of slabs that it can spare.
+    /// Entries in passes that the shard executed itself, because there was no daemon, or too few slabs to spare.
     pub merged_entries: u64,
 }
 
@@ -91,7 +90,7 @@ pub struct SlabAllocator {
     /// Entries that searches may still merge in this batch.
     merge_work: usize,
     free_size: u64,
-    /// Bytes that were released or cut up: what another search may find joinable.
+    /// Bytes that were released or split, which another search may find joinable.
     changed_size: u64,
     statistics: SlabStatistics,
 }
@@ -239,7 +238,7 @@ impl SlabAllocator {
         }
     }
 
-    /// Hands the short entries of a zone to the daemon.
+    /// Sends the short entries of a zone to the daemon.
     fn hand_over(&mut self, zone: usize) {
         self.statistics.merge_passes += 1;
         let pool = self.host.take_short(zone);
