@@ -80,7 +80,7 @@ fn seeds() -> Vec<u64> {
 fn agrees_with_the_naive_store(client: &mut EitherClient, seed: u64) {
     let mut naive = NaiveStore::new();
     let mut responses = Responses::new();
-    let settings = GeneratorSettings { seed, key_count: 300, spoilt_per_mille: 50, ..Default::default() };
+    let settings = GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, ..Default::default() };
     let mut generator = Generator::new(settings);
     let batch_sizes = [1, 2, 3, 700, 0, 1, 2500, 30];
     for (batch_number, batch_size) in batch_sizes.into_iter().cycle().take(3 * batch_sizes.len()).enumerate() {

@@ -317,7 +317,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
 
     fn record_replies(&self) {
         let mut forwarded = false;
-        self.flow.take_answered(|index| {
+        self.flow.take_replied(|index| {
             let now = self.clock.now();
             // The main pipeline executed the first operation. The engine executes the others, one per cycle.
             let replied = if forwarded { self.engine.reserve(now, self.cycle) } else { now };

@@ -28,7 +28,7 @@ fn generator(seed: u64) -> Generator {
             add_decimal: 2,
             scan: 4,
         },
-        spoilt_per_mille: 20,
+        invalid_per_mille: 20,
     })
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn apply<'a, 'v>(operation: &'a Operation<'a>, found: Option<impl FnO
 }
 
 /// Returns the outcome of an operation that depends on the value.
-#[inline]
+#[inline(always)]
 fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>) -> Outcome<'a> {
     let size = match found {
         Found::Bytes(bytes) => bytes.len(),
@@ -164,6 +164,7 @@ pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) ->
 }
 
 /// Updates the piece of a value that begins at `offset`.
+#[inline]
 pub(crate) fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
     let range = offset..offset + piece.len();
     let operand = operand_piece(operation.function, operation.shape, operation.operand, range);

@@ -9,16 +9,16 @@
 //! Keys, counters and most values of a cache line are that short, and a call to copy two bytes costs more than the rest
 //! of an operation.
 
-/// Most bytes of a short run.
+/// Most bytes of a short value.
 pub(crate) const SHORT_SIZE_MAX: usize = 8;
 
-/// The bytes as a number, zeros above them; of more than eight, the first eight.
+/// Returns the bytes as a number, zeros above them; of more than eight, the first eight.
 #[inline(always)]
 pub(crate) fn load_short(bytes: &[u8]) -> u64 {
     load_masked(bytes).0
 }
 
-/// The bytes as a number as [`load_short`] has them, and ones where they are.
+/// Returns the bytes as [`load_short`] does, and a mask of them.
 #[inline(always)]
 pub(crate) fn load_masked(bytes: &[u8]) -> (u64, u64) {
     if let Some(first) = bytes.first_chunk() {
@@ -35,7 +35,7 @@ pub(crate) fn load_masked(bytes: &[u8]) -> (u64, u64) {
     (word, (1 << (8 * size)) - 1)
 }
 
-/// Copies bytes over others of the same number. Two to sixteen go as two words that may overlap.
+/// Copies bytes over others of the same number. Two to sixteen are copied as two words that may overlap.
 #[inline(always)]
 pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
     #[inline(always)]
@@ -72,15 +72,15 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// Whether a run comes before another in the order of bytes. Mostly the first eight tell, or the first sixteen.
+/// Returns true if a run is before another in the order of bytes. Mostly the first eight or sixteen bytes decide.
 #[inline(always)]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
-    let words = |place: usize| {
-        let word = |run: &[u8]| run.get(place..)?.first_chunk().map(|word| u64::from_be_bytes(*word));
+    let words = |index: usize| {
+        let word = |run: &[u8]| run.get(index..)?.first_chunk().map(|word| u64::from_be_bytes(*word));
         Some((word(a)?, word(b)?))
     };
-    for place in [0, SHORT_SIZE_MAX] {
-        match words(place) {
+    for index in [0, SHORT_SIZE_MAX] {
+        match words(index) {
             Some((a, b)) if a == b => {}
             Some((a, b)) => return a < b,
             None => break,
@@ -111,13 +111,13 @@ mod tests {
         for size in 0..=40 {
             let a: Vec<u8> = (1..=size).collect();
             assert!(equal(&a, &a.clone()) && !is_below(&a, &a.clone()));
-            for place in 0..a.len() {
+            for index in 0..a.len() {
                 let mut b = a.clone();
-                b[place] ^= 0x80;
-                assert!(!equal(&a, &b), "{size} bytes, byte {place}");
-                assert!(!equal(&a, &a[..place]));
+                b[index] ^= 0x80;
+                assert!(!equal(&a, &b), "{size} bytes, byte {index}");
+                assert!(!equal(&a, &a[..index]));
                 assert!(is_below(&a, &b) && !is_below(&b, &a));
-                assert!(is_below(&a[..place], &b) && !is_below(&a, &a[..place]));
+                assert!(is_below(&a[..index], &b) && !is_below(&a, &a[..index]));
             }
         }
     }

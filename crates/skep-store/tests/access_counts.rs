@@ -166,11 +166,11 @@ fn ten_byte_pairs_fill_two_thirds_of_the_memory() {
     println!("{pair_count} pairs, {utilization:.3} of the memory");
     assert!(utilization >= 0.65, "{utilization}");
     assert_eq!(corpus.processor.statistics().pairs, pair_count);
-    // The batch in which the memory became full may have stored some behind the first that failed.
+    // The batch in which the memory became full may have stored some after the first that failed.
     corpus.read(0..pair_count - 256);
 }
 
-/// Updates of one key are one read and one write for all that are under way: the value is forwarded (section 3.3.3).
+/// Updates of one key are one read and one write for all that are in flight: the value is forwarded (section 3.3.3).
 #[test]
 fn forwarding_saves_accesses() {
     let settings = Settings::for_kv_size(1 << 20, 16, 7);
@@ -273,7 +273,8 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
     }
 }
 
-/// What an operation touches counts for the work of a batch, so what touches nothing of a large value is never deferred.
+/// The bytes that an operation touches count for the work of a batch. An operation that touches none of a large value is
+/// never deferred.
 #[test]
 fn a_batch_is_rationed_by_the_bytes_that_its_operations_touch() {
     let mut corpus = Corpus::new(&Settings::for_kv_size(64 << 20, 64, 7), 8, 1 << 20);

@@ -9,7 +9,7 @@ use skep_store::memory::{CountingMemory, LocalMemory};
 use skep_store::naive::{Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedRequest, SizeWeights, seeds};
 use skep_store::processor::{Processor, Replies};
 
-/// What a case found, so that it can be asserted that it found it.
+/// The outcomes that a case had, so that a test can require them.
 #[derive(Debug, Default)]
 struct Seen {
     index_full: u64,

@@ -20,11 +20,11 @@ const SEED: u64 = 44;
 const BATCH: usize = 300;
 const BATCH_COUNT: usize = 400;
 /// How often all batches are executed before allocations are counted: the pools of free slabs grow to their largest sizes.
-const WARM_UP: usize = 8;
+const WARM_UP: usize = 16;
 /// Most bytes of a key and a value that a slab holds with its header.
 const SMALL_PAIR_SIZE_MAX: usize = 508;
 
-/// What must have happened while allocations were counted.
+/// Outcomes that must have occurred while allocations were counted.
 const OUTCOMES: &[(&str, &str)] = &[
     ("get", "value"),
     ("get", "not found"),
@@ -81,7 +81,7 @@ fn allocations(work: impl FnOnce()) -> usize {
     change.allocations + change.reallocations
 }
 
-/// Whether the pair that a request may store fits into one slab.
+/// Returns true if the pair that a request may store fits into one slab.
 fn is_small(request: &OwnedRequest) -> bool {
     let value_size = match &request.operation {
         OwnedOperation::Put { value, .. } => value.len(),

@@ -1,4 +1,4 @@
-//! What a full store may refuse: pairs that need more memory. Overwrites that keep the size and deletes never fail.
+//! A full store may only refuse pairs that need more memory. Overwrites that keep the size and deletes never fail.
 
 use std::time::Instant;
 

@@ -24,7 +24,7 @@ enum Sizes {
     Spread,
 }
 
-/// What a layout came to.
+/// The result of a layout.
 struct Outcome {
     utilization: f64,
     get_accesses: f64,

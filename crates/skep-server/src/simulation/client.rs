@@ -98,7 +98,7 @@ impl Client {
             sizes: SizeWeights { empty: 1, inline: 10, slab: 10, large: 3 },
             large_size_max: 20_000,
             mix: mix(protocol),
-            spoilt_per_mille: if protocol == Protocol::Resp { 0 } else { 20 },
+            invalid_per_mille: if protocol == Protocol::Resp { 0 } else { 20 },
         });
         let is_ordered = protocol == Protocol::Native { space: ORDERED_SPACE, is_welcome: false };
         let unsent = match protocol {

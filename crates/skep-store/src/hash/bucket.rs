@@ -16,8 +16,8 @@
 //! An inline pair begins at a slot and takes as many as it needs, key first. A mark stands on the last byte of the key
 //! and one on the last byte of the value, if it has any: so five pairs of 10 bytes fill the 50 bytes.
 //!
-//! Invariant: the slots in use are the first ones; removing an entry moves the later ones up. So a free slot is never
-//! out of reach, and an insertion appends. A bucket of zeros is empty.
+//! Invariant: the slots in use are the first ones. Removing an entry moves the later ones up, and an insertion appends. A
+//! bucket of zeros is empty.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -113,7 +113,7 @@ impl SecondaryHash {
 pub struct SlabSlot {
     /// Size of the slab.
     pub class: SlabClass,
-    /// Where it begins.
+    /// Its address.
     pub pointer: Pointer,
     /// Second hash of the key in it.
     pub secondary: SecondaryHash,
@@ -131,12 +131,12 @@ pub struct InlinePair {
 }
 
 impl InlinePair {
-    /// Its first slot.
+    /// Returns its first slot.
     pub fn slot(self) -> usize {
         (self.offset - SLOTS_OFFSET) / SLOT_SIZE
     }
 
-    /// Slots it takes.
+    /// Returns the slots that it takes.
     pub fn slot_count(self) -> usize {
         slots_for(self.key_size + self.value_size)
     }
@@ -146,7 +146,7 @@ impl InlinePair {
     }
 }
 
-/// Slots that an inline pair of `pair_size` bytes takes.
+/// Returns the slots that an inline pair of `pair_size` bytes takes.
 pub fn slots_for(pair_size: usize) -> usize {
     pair_size.div_ceil(SLOT_SIZE)
 }
@@ -160,29 +160,29 @@ impl Bucket {
     /// A bucket with nothing in it.
     pub const EMPTY: Bucket = Bucket(Line([0; LINE_SIZE]));
 
-    /// The bucket in this line.
+    /// Returns the bucket in this line.
     pub fn from_line(line: Line) -> Self {
         Bucket(line)
     }
 
-    /// The bucket in this line, where it is.
+    /// Returns the bucket in this line, in place.
     pub fn from_line_mut(line: &mut Line) -> &mut Self {
         zerocopy::transmute_mut!(line)
     }
 
-    /// The line of this bucket, where it is.
+    /// Returns the line of this bucket, in place.
     #[inline(always)]
     pub(super) fn as_line_mut(&mut self) -> &mut Line {
         &mut self.0
     }
 
-    /// The line of this bucket.
+    /// Returns the line of this bucket.
     #[inline(always)]
     pub fn as_line(&self) -> &Line {
         &self.0
     }
 
-    /// The next bucket of the chain.
+    /// Returns the next bucket of the chain.
     pub fn chain(&self) -> Option<Pointer> {
         let word = self.word(0);
         (word & CHAIN_VALID != 0).then(|| Pointer::new(word & !CHAIN_VALID))
@@ -193,17 +193,17 @@ impl Bucket {
         self.set_word(0, next.map_or(0, |pointer| pointer.unit() | CHAIN_VALID));
     }
 
-    /// Slots in use: the first ones.
+    /// Returns the number of slots in use, which are the first ones.
     pub fn used_slot_count(&self) -> usize {
         (32 - self.types().leading_zeros() as usize).div_ceil(TYPE_BITS)
     }
 
-    /// Slots not in use.
+    /// Returns the number of slots not in use.
     pub fn free_slot_count(&self) -> usize {
         SLOT_COUNT - self.used_slot_count()
     }
 
-    /// What the slot points to, if it points to a slab.
+    /// Returns the slab to which the slot points, if it does.
     pub fn slab_slot(&self, slot: usize) -> Option<SlabSlot> {
         let class = SlabClass::from_code(self.slot_type(slot))?;
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
@@ -217,19 +217,19 @@ impl Bucket {
         })
     }
 
-    /// The key of an inline pair.
+    /// Returns the key of an inline pair.
     #[inline]
     pub fn inline_key(&self, pair: InlinePair) -> &[u8] {
         &self.0.0[pair.offset..pair.value_offset()]
     }
 
-    /// The value of an inline pair.
+    /// Returns the value of an inline pair.
     pub fn inline_value_mut(&mut self, pair: InlinePair) -> &mut [u8] {
         let start = pair.value_offset();
         &mut self.0.0[start..start + pair.value_size]
     }
 
-    /// Every entry in the order of the slots: its first slot and what it is.
+    /// Returns every entry with its first slot, in the order of the slots.
     pub fn entries(&self) -> impl Iterator<Item = (usize, Entry)> + '_ {
         let used = self.used_slot_count();
         let mut slot = 0;
@@ -259,7 +259,7 @@ impl Bucket {
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
         overwrite(&mut self.0.0[offset..offset + key.len()], key);
         overwrite(&mut self.0.0[offset + key.len()..offset + pair_size], value);
-        // All ones, but for the lowest of the first slot.
+        // All ones, except the lowest bit of the first slot.
         let types = ((1 << (slot_count * TYPE_BITS)) - 1) ^ (TYPE_INLINE_MORE ^ TYPE_INLINE_BEGIN);
         self.set_types(self.types() | types << (slot * TYPE_BITS));
         // For an empty value the two marks are one.
@@ -278,7 +278,7 @@ impl Bucket {
         self.set_slab(slot, slab);
     }
 
-    /// Lets a slot that points to a slab point to another.
+    /// Points a slot that points to a slab to another one.
     pub fn set_slab(&mut self, slot: usize, slab: SlabSlot) {
         let bits = u64::from(slab.pointer.unit()) | u64::from(slab.secondary.0) << Pointer::BITS;
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
@@ -310,7 +310,7 @@ impl Bucket {
         self.set_marks(close_gap(self.marks(), slot * SLOT_SIZE, slot_count * SLOT_SIZE));
     }
 
-    /// Appends all entries of the next bucket, and takes over its place in the chain.
+    /// Appends all entries of the next bucket, and removes that from the chain.
     ///
     /// # Panics
     /// If there are too few free slots.
@@ -403,7 +403,7 @@ impl Bucket {
     }
 }
 
-/// What begins at a slot.
+/// An entry, which begins at a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A pair in the bucket itself.
@@ -413,7 +413,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Slots it takes.
+    /// Returns the slots that it takes.
     pub fn slot_count(self) -> usize {
         match self {
             Entry::Inline(pair) => pair.slot_count(),
@@ -525,10 +525,10 @@ mod tests {
                         }
                     }
                 } else if !expected.is_empty() {
-                    let place = random.random_range(0..expected.len());
-                    let slot = bucket.entries().nth(place).unwrap().0;
+                    let index = random.random_range(0..expected.len());
+                    let slot = bucket.entries().nth(index).unwrap().0;
                     bucket.remove(slot);
-                    drop(expected.remove(place));
+                    drop(expected.remove(index));
                 }
                 assert_eq!(content(&mut bucket), expected, "seed {seed} round {round} step {step}");
             }

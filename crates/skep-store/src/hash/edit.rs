@@ -1,28 +1,28 @@
-//! How an entry comes into the index, changes its form, and goes (KV-Direct, section 3.3.1).
+//! Insertion, replacement and removal of an entry of the index (KV-Direct, section 3.3.1).
 //!
-//! Every function starts from where a search ended, and has one moment at which the change takes place: the write of one
-//! bucket. What the bucket will point to is complete before, what it pointed to is given back after.
+//! Every function starts at the location where a search has ended. Its change takes effect at one moment: the write of one
+//! bucket. The slabs to which the bucket will point are complete before, and those to which it has pointed are freed after.
 //!
-//! All slabs that a change needs are taken before anything is written, or none. So a refusal leaves everything as it was.
+//! All slabs that a change needs are allocated before the first write, or none. So a refused change has no effect.
 //!
 //! A chain grows at its end, by a bucket from slab memory. It shrinks when a removal leaves a bucket empty, or so empty
 //! that the next one fits into it.
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
-use super::table::{HashTable, Home, Location, Place};
+use super::table::{BucketCopy, HashTable, Home, Location};
 use super::{large, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
 use skep_core::operation::OperationError;
 
-/// Why a pair was not stored. Nothing has changed.
+/// The reason why a pair was not stored. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotStored {
     /// It cannot be.
     Failed(OperationError),
-    /// Slabs are being merged: try again in a later batch, unless it has [waited](HashTable::may_wait) enough and this is why
-    /// it cannot be.
+    /// Slabs are being merged: try again in a later batch. An operation that has [waited](HashTable::may_wait) for all merges
+    /// fails with this error.
     Later(OperationError),
 }
 
@@ -33,7 +33,7 @@ impl From<OperationError> for NotStored {
 }
 
 impl NoSlab {
-    /// Why a pair was not stored; `full` if no merging helps.
+    /// Returns the reason why a pair was not stored. The error is `full` if merging does not help.
     fn or_later(self, full: OperationError) -> NotStored {
         match self {
             NoSlab::Later => NotStored::Later(full),
@@ -50,8 +50,8 @@ struct NewSlab {
     bucket: Option<Pointer>,
 }
 
-/// What is put into a bucket.
-enum NewEntry<'a> {
+/// An entry to be added to a bucket.
+pub(super) enum NewEntry<'a> {
     /// The pair itself.
     Inline(&'a [u8], &'a [u8]),
     /// A slab that holds it.
@@ -59,14 +59,14 @@ enum NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    fn slot_count(&self) -> usize {
+    pub(super) fn slot_count(&self) -> usize {
         match self {
             NewEntry::Inline(key, value) => slots_for(key.len() + value.len()),
             NewEntry::Slab(_) => 1,
         }
     }
 
-    fn push(&self, bucket: &mut Bucket) {
+    pub(super) fn push(&self, bucket: &mut Bucket) {
         match self {
             NewEntry::Inline(key, value) => {
                 bucket.push_inline(key, value);
@@ -77,7 +77,7 @@ impl NewEntry<'_> {
 }
 
 impl Location {
-    /// Size of the value that was found.
+    /// Returns the size of the value that was found.
     pub(crate) fn value_size(&self) -> Option<usize> {
         match self {
             Location::Inline { pair, .. } => Some(pair.value_size),
@@ -94,22 +94,24 @@ impl Location {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Makes an edit if it takes nothing but this bucket, which holds the inline pair or shows that there is none. Returns true
-    /// if it did.
+    /// Makes an edit if it takes nothing but this bucket, which holds the inline pair or shows that there is none. Pairs are only
+    /// inserted and removed if it is the home bucket and has no chain. Returns true if it did.
     #[inline(never)]
     pub(super) fn edit_bucket(
         &self,
         bucket: &mut Bucket,
         found: Option<InlinePair>,
         key: &[u8],
+        is_home: bool,
         edit: &Edit<'_>,
     ) -> bool {
+        let may_change_slots = is_home && bucket.chain().is_none();
         let old_size = found.map(|pair| key.len() + pair.value_size);
         let old_slots = found.map_or(0, InlinePair::slot_count);
         let (new_size, new_slots) = match (edit, found) {
             // The pairs of the next bucket may fit into one that has lost a pair.
-            (Edit::Remove, Some(_)) if bucket.chain().is_none() => (None, 0),
-            (Edit::Store(new), _) if self.is_inline(key.len(), new.size()) => {
+            (Edit::Remove, Some(_)) if may_change_slots => (None, 0),
+            (Edit::Store(new), _) if (found.is_some() || may_change_slots) && self.is_inline(key.len(), new.size()) => {
                 let new_size = key.len() + new.size();
                 (Some(new_size), slots_for(new_size))
             }
@@ -151,7 +153,7 @@ impl<M: Memory> HashTable<M> {
             let range = object::write_pair(class, bytes, key, new.bytes());
             new.finish(0, &mut bytes[range]);
         };
-        // A slab of the right class is written over; its bucket stays as it is.
+        // A slab of the right class is overwritten. Its bucket is unchanged.
         if let Location::Slab { slab, value_size: old_size, .. } = location
             && slab.class == class
         {
@@ -191,19 +193,19 @@ impl<M: Memory> HashTable<M> {
     /// If none was found.
     pub(crate) async fn remove(&self, home: Home, location: &Location, key_size: usize) {
         let value_size = location.value_size().expect("an entry was found");
-        let (place, slot) = found_at(location);
-        self.clear_slot(home, place.at, place.bucket, slot).await;
+        let (copy, slot) = found_at(location);
+        self.clear_slot(home, copy.at, copy.bucket, slot).await;
         self.release_found(location);
         self.count_pairs(-1);
         self.count_pair_size(-((key_size + value_size) as i64));
     }
 
-    /// A bucket for a chain.
+    /// Allocates a bucket for a chain.
     fn take_bucket(&self) -> Result<Pointer, NotStored> {
         self.take_slab(SlabClass::BUCKET).map_err(|none| none.or_later(OperationError::IndexFull))
     }
 
-    /// A slab for a pair that comes where the search ended.
+    /// Allocates a slab for a pair at a location.
     fn take_new_slab(&self, class: SlabClass, location: &Location) -> Result<NewSlab, NotStored> {
         if !location.needs_bucket() {
             let taken = self.take_slab(class).map_err(|none| none.or_later(OperationError::SlabFull));
@@ -222,7 +224,7 @@ impl<M: Memory> HashTable<M> {
         Ok(NewSlab { class, pointer: pointer.expect("it was needed"), bucket })
     }
 
-    /// Slabs for a large value that comes where the search ended.
+    /// Allocates the slabs for a large value at a location.
     fn take_with_bucket(&self, mut needs: SlabNeeds, location: &Location) -> Result<large::LargeSlabs, NotStored> {
         needs[SlabClass::BUCKET.index()] += u32::from(location.needs_bucket());
         let mut slabs = large::LargeSlabs::default();
@@ -231,7 +233,7 @@ impl<M: Memory> HashTable<M> {
         Ok(slabs)
     }
 
-    /// Lets the index point to a slab that was written.
+    /// Points the index to a slab that was written.
     async fn install_slab(
         &self,
         home: Home,
@@ -245,8 +247,8 @@ impl<M: Memory> HashTable<M> {
         self.install(home, location, entry, slab.bucket, key_size, value_size).await
     }
 
-    /// Puts an entry where the search ended, instead of the one that was found there, if one was. `bucket` is for the chain,
-    /// if the location needs one.
+    /// Stores an entry at a location, and replaces the one that was found there. `bucket` extends the chain, if the location
+    /// needs it.
     async fn install(
         &self,
         home: Home,
@@ -257,9 +259,9 @@ impl<M: Memory> HashTable<M> {
         value_size: usize,
     ) -> Result<(), NotStored> {
         match (location, bucket) {
-            (Location::Missing { place, .. }, None) => self.push(place.at, place.bucket, &entry).await,
-            (Location::Missing { place, .. }, Some(next)) => {
-                self.extend_chain(place.at, place.bucket, next, &entry).await;
+            (Location::Missing { copy, .. }, None) => self.push(copy.at, copy.bucket, &entry).await,
+            (Location::Missing { copy, .. }, Some(next)) => {
+                self.extend_chain(copy.at, copy.bucket, next, &entry).await;
             }
             (found, _) => self.replace(home, found, &entry).await?,
         }
@@ -274,29 +276,28 @@ impl<M: Memory> HashTable<M> {
         Ok(())
     }
 
-    /// Puts an entry into the index instead of the one that was found. A slab always finds room, an inline pair may need
-    /// another bucket.
+    /// Replaces the entry that was found. A slab always has room, an inline pair may need another bucket.
     async fn replace(&self, home: Home, found: &Location, entry: &NewEntry<'_>) -> Result<(), NotStored> {
-        let (place, slot) = found_at(found);
-        let mut bucket = place.bucket;
+        let (copy, slot) = found_at(found);
+        let mut bucket = copy.bucket;
         if let (Some(_), NewEntry::Slab(slab)) = (bucket.slab_slot(slot), entry) {
             bucket.set_slab(slot, *slab);
-            self.memory().write_line(place.at, bucket.as_line()).await;
+            self.memory().write_line(copy.at, bucket.as_line()).await;
             return Ok(());
         }
         bucket.remove(slot);
         if bucket.free_slot_count() >= entry.slot_count() {
-            self.push(place.at, bucket, entry).await;
+            self.push(copy.at, bucket, entry).await;
             return Ok(());
         }
-        // The new form needs a bucket with more room: it comes first, the old one goes after.
+        // The new entry needs a bucket with more room. It is inserted before the old one is removed.
         self.insert(home, entry).await?;
-        let bucket = self.read_bucket(place.at).await;
-        self.clear_slot(home, place.at, bucket, slot).await;
+        let bucket = self.read_bucket(copy.at).await;
+        self.clear_slot(home, copy.at, bucket, slot).await;
         Ok(())
     }
 
-    /// Puts an entry into the first bucket of the chain that has room.
+    /// Inserts an entry into the first bucket of the chain that has room.
     async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), NotStored> {
         let mut at = home.bucket.pointer();
         loop {
@@ -316,20 +317,20 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Puts an entry into a bucket that has room.
+    /// Appends an entry to a bucket that has room.
     async fn push(&self, at: Pointer, mut bucket: Bucket, entry: &NewEntry<'_>) {
         entry.push(&mut bucket);
         self.memory().write_line(at, bucket.as_line()).await;
     }
 
-    /// Adds the bucket at `next` with this entry to a chain of which `last` is the last one.
+    /// Appends the bucket at `next`, with this entry, to a chain whose last bucket is `last`.
     async fn extend_chain(&self, at: Pointer, mut last: Bucket, next: Pointer, entry: &NewEntry<'_>) {
         self.push(next, Bucket::EMPTY, entry).await;
         last.set_chain(Some(next));
         self.memory().write_line(at, last.as_line()).await;
     }
 
-    /// Removes the entry at a slot, and a bucket of the chain if that makes one superfluous.
+    /// Removes the entry at a slot, and a bucket of the chain if it is no longer needed.
     async fn clear_slot(&self, home: Home, at: Pointer, mut bucket: Bucket, slot: usize) {
         bucket.remove(slot);
         // Reading the next bucket costs an access: worth it only where there is a good chance that it fits.
@@ -351,7 +352,7 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Takes the last bucket of a chain, which is empty, out of it.
+    /// Removes the last bucket of a chain, which is empty.
     async fn unlink(&self, home: Home, empty_at: Pointer) {
         let mut at = home.bucket.pointer();
         let mut before = self.read_bucket(at).await;
@@ -368,8 +369,7 @@ impl<M: Memory> HashTable<M> {
         Bucket::from_line(self.memory().read_line(at).await)
     }
 
-    /// Gives back the slab of an entry that the index no longer points to. The pieces of a large value are left to
-    /// those who deal with large values.
+    /// Frees the slab of an entry to which the index no longer points. Does not free the pieces of a large value.
     fn release_found(&self, location: &Location) {
         if let Location::Slab { slab, .. } | Location::Large { slab, .. } = location {
             self.release(slab.class, slab.pointer);
@@ -377,11 +377,11 @@ impl<M: Memory> HashTable<M> {
     }
 }
 
-/// Where an entry that was found lies.
-fn found_at(location: &Location) -> (&Place, usize) {
+/// Returns the bucket and the slot of an entry that was found.
+fn found_at(location: &Location) -> (&BucketCopy, usize) {
     match location {
-        Location::Inline { place, pair } => (place, pair.slot()),
-        Location::Slab { place, slot, .. } | Location::Large { place, slot, .. } => (place, *slot),
+        Location::Inline { copy, pair } => (copy, pair.slot()),
+        Location::Slab { copy, slot, .. } | Location::Large { copy, slot, .. } => (copy, *slot),
         Location::Missing { .. } => unreachable!("an entry was found"),
     }
 }

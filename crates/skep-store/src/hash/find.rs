@@ -79,8 +79,8 @@ pub(crate) enum Probe {
     Absent,
     /// Its inline pair.
     Pair(InlinePair),
-    /// No inline pair, and the first slab that may hold its pair.
-    Slab(SlabSlot),
+    /// No inline pair, and the first slot whose slab may hold its pair.
+    Slab(u8, SlabSlot),
 }
 
 /// Work that is compiled for the lanes of the machine it runs on.
@@ -344,7 +344,7 @@ pub(crate) fn probe(
 #[inline(always)]
 fn probe_slabs(lanes: impl Lanes, bucket: &Bucket, secondary: SecondaryHash) -> Probe {
     match find_slab(lanes, bucket, secondary, 0) {
-        Some((_, slab)) => Probe::Slab(slab),
+        Some((slot, slab)) => Probe::Slab(slot as u8, slab),
         None => Probe::Absent,
     }
 }

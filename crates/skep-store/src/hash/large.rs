@@ -5,12 +5,12 @@
 //!                          128 pointers      128 pointers     512 B of the value each, the last one of its own class
 //! ```
 //!
-//! The height follows from the size: none for up to 8 data slabs (4 KiB), one level of index for up to 512 KiB, two
-//! beyond. So all addresses are known before the data is read, and data can be prefetched ahead: a list that links each
-//! piece to the next would cost a full memory latency for each.
+//! The size determines the height: no index for up to 8 data slabs (4 KiB), one level for up to 512 KiB, two for larger
+//! values. So all addresses are known before the data is read, and data can be prefetched ahead. In a linked list of pieces,
+//! each piece would cost a memory latency.
 //!
-//! Operations on large values run one at a time, outside the waves. A new value gets all its slabs before any is written,
-//! and is written completely before the index points to it.
+//! Operations on large values run one at a time, outside the waves. All slabs of a new value are allocated before any is
+//! written, and the value is complete before the index points to it.
 
 use super::object::{LargeRoot, ROOT_POINTERS_MAX};
 use super::slab::{SlabClass, SlabNeeds};
@@ -28,18 +28,18 @@ const PIECES_AHEAD: usize = 4;
 /// The slabs of a large value.
 pub(crate) struct Pieces {
     data: Vec<Pointer>,
-    /// Index slabs and how many pointers each holds.
+    /// Index slabs, each with its number of pointers.
     index: Vec<(Pointer, usize)>,
     value_size: usize,
 }
 
 impl Pieces {
-    /// Bytes of the index.
+    /// Returns the bytes of the index.
     pub(crate) fn index_size(&self) -> usize {
         self.index.iter().map(|(_, count)| count * size_of::<u32>()).sum()
     }
 
-    /// Slabs of the value, those of its index too.
+    /// Returns the number of slabs of the value and of its index.
     pub(crate) fn slab_count(&self) -> usize {
         self.data.len() + self.index.len()
     }
@@ -57,7 +57,7 @@ impl LargeSlabs {
         self.by_class[class.index()].push(pointer);
     }
 
-    /// Takes a slab out.
+    /// Removes a slab, and returns it.
     ///
     /// # Panics
     /// If no slab of the class is left.
@@ -66,7 +66,7 @@ impl LargeSlabs {
     }
 }
 
-/// Pointers in the root of a value of this size.
+/// Returns the number of pointers in the root of a value of this size.
 pub(super) fn root_pointer_count(value_size: usize) -> usize {
     let mut count = value_size.div_ceil(PIECE_SIZE);
     while count > ROOT_POINTERS_MAX {
@@ -75,7 +75,7 @@ pub(super) fn root_pointer_count(value_size: usize) -> usize {
     count
 }
 
-/// Slabs that a value of this size takes without its root.
+/// Returns the slabs that a value of this size takes, without its root.
 pub(super) fn needs(value_size: usize) -> SlabNeeds {
     let mut needs = SlabNeeds::default();
     let mut need = |count: usize, size: usize| needs[piece_class(size).index()] += count as u32;
@@ -90,7 +90,7 @@ pub(super) fn needs(value_size: usize) -> SlabNeeds {
     needs
 }
 
-/// Bytes of slab memory that a value of this size takes without its root.
+/// Returns the bytes of slab memory that a value of this size takes, without its root.
 pub(super) fn footprint(value_size: usize) -> usize {
     SlabClass::all().map(|class| needs(value_size)[class.index()] as usize * class.size()).sum()
 }
@@ -103,21 +103,21 @@ fn index_class(pointer_count: usize) -> SlabClass {
     piece_class(pointer_count * 4)
 }
 
-/// The sizes of a value's pieces in order.
+/// Returns the sizes of a value's pieces in order.
 fn piece_sizes(value_size: usize) -> impl Iterator<Item = usize> {
     (0..value_size.div_ceil(PIECE_SIZE)).map(move |piece| (value_size - piece * PIECE_SIZE).min(PIECE_SIZE))
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Writes a value to slabs that were taken for it.
+    /// Writes a value to slabs that were allocated for it.
     pub(super) async fn write_large(&self, new: &NewValue<'_>, slabs: &mut LargeSlabs) -> LargeRoot {
         let value = new.bytes();
         let mut level = Vec::with_capacity(value.len().div_ceil(PIECE_SIZE));
-        for (place, piece) in value.chunks(PIECE_SIZE).enumerate() {
+        for (index, piece) in value.chunks(PIECE_SIZE).enumerate() {
             let pointer = slabs.pop(piece_class(piece.len()));
             let fill = |bytes: &mut [u8]| {
                 bytes.copy_from_slice(piece);
-                new.finish(place * PIECE_SIZE, bytes);
+                new.finish(index * PIECE_SIZE, bytes);
             };
             self.memory().write(pointer.span(piece.len()), fill).await;
             level.push(pointer);
@@ -127,8 +127,8 @@ impl<M: Memory> HashTable<M> {
             for pointers in level.chunks(INDEX_POINTERS) {
                 let pointer = slabs.pop(index_class(pointers.len()));
                 let fill = |bytes: &mut [u8]| {
-                    for (place, pointer) in bytes.chunks_exact_mut(4).zip(pointers) {
-                        place.copy_from_slice(&pointer.unit().to_le_bytes());
+                    for (target, pointer) in bytes.chunks_exact_mut(4).zip(pointers) {
+                        target.copy_from_slice(&pointer.unit().to_le_bytes());
                     }
                 };
                 self.memory().write(pointer.span(pointers.len() * 4), fill).await;
@@ -168,28 +168,28 @@ impl<M: Memory> HashTable<M> {
         Pieces { data: level, index, value_size }
     }
 
-    /// Shows the pieces of a value in order, each with its offset.
-    pub(crate) async fn read_pieces(&self, pieces: &Pieces, mut visit: impl FnMut(usize, &[u8])) {
-        for (place, size) in piece_sizes(pieces.value_size).enumerate() {
-            self.prefetch_piece(pieces, place + PIECES_AHEAD);
-            let span = pieces.data[place].span(size);
-            self.memory().read(span, |bytes| visit(place * PIECE_SIZE, bytes)).await;
+    /// Calls `f` with the pieces of a value in order, each with its offset.
+    pub(crate) async fn read_pieces(&self, pieces: &Pieces, mut f: impl FnMut(usize, &[u8])) {
+        for (index, size) in piece_sizes(pieces.value_size).enumerate() {
+            self.prefetch_piece(pieces, index + PIECES_AHEAD);
+            let span = pieces.data[index].span(size);
+            self.memory().read(span, |bytes| f(index * PIECE_SIZE, bytes)).await;
         }
     }
 
-    /// Lets the pieces of a value be changed in order, each with its offset.
-    pub(crate) async fn update_pieces(&self, pieces: &Pieces, mut visit: impl FnMut(usize, &mut [u8])) {
-        for (place, size) in piece_sizes(pieces.value_size).enumerate() {
-            self.prefetch_piece(pieces, place + PIECES_AHEAD);
+    /// Calls `f` with the pieces of a value in order, each with its offset. It may change them.
+    pub(crate) async fn update_pieces(&self, pieces: &Pieces, mut f: impl FnMut(usize, &mut [u8])) {
+        for (index, size) in piece_sizes(pieces.value_size).enumerate() {
+            self.prefetch_piece(pieces, index + PIECES_AHEAD);
             let change = |bytes: &mut [u8]| {
-                visit(place * PIECE_SIZE, bytes);
+                f(index * PIECE_SIZE, bytes);
                 (Effect::Changed, ())
             };
-            self.memory().update(pieces.data[place].span(size), change).await;
+            self.memory().update(pieces.data[index].span(size), change).await;
         }
     }
 
-    /// Gives all slabs of a large value back.
+    /// Frees all slabs of a large value.
     pub(crate) fn release_pieces(&self, pieces: &Pieces) {
         for (pointer, size) in pieces.data.iter().zip(piece_sizes(pieces.value_size)) {
             self.release(piece_class(size), *pointer);
@@ -199,9 +199,9 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    fn prefetch_piece(&self, pieces: &Pieces, place: usize) {
-        if let Some(pointer) = pieces.data.get(place) {
-            self.memory().prefetch(pointer.span(PIECE_SIZE.min(pieces.value_size - place * PIECE_SIZE)));
+    fn prefetch_piece(&self, pieces: &Pieces, index: usize) {
+        if let Some(pointer) = pieces.data.get(index) {
+            self.memory().prefetch(pointer.span(PIECE_SIZE.min(pieces.value_size - index * PIECE_SIZE)));
         }
     }
 }

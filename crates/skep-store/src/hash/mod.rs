@@ -1,4 +1,4 @@
-//! KV-Direct's hash store (section 3.3): a table of 64-byte buckets and slabs for what does not fit them.
+//! KV-Direct's hash store (section 3.3): a table of 64-byte buckets, and slabs for larger pairs.
 
 pub mod bucket;
 mod edit;
@@ -6,6 +6,7 @@ mod find;
 mod large;
 mod object;
 pub mod poisson;
+mod resident;
 mod settings;
 pub mod slab;
 mod table;
@@ -19,4 +20,4 @@ pub(crate) use edit::NotStored;
 pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe};
 pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX};
-pub(crate) use table::{Access, BucketAccess, BucketIndex, Home, KeyHash, Location, Sought};
+pub(crate) use table::{Access, BucketAccess, BucketIndex, Home, KeyHash, Location, ResidentSlab, Sought};

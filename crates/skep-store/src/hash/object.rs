@@ -1,4 +1,4 @@
-//! What lies in a slab that a slot of the index points to: a key and a value, or the root of a large value.
+//! The content of a slab to which a slot of the index points: a key and a value, or the root of a large value.
 //!
 //! ```text
 //! 32–256 B   ┌────────┬──────────┬──────────────┬────────────────┐
@@ -29,13 +29,13 @@ const POINTER_SIZE: usize = 4;
 
 /// Pointers that fit a root beside the longest key.
 pub(super) const ROOT_POINTERS_MAX: usize = 8;
-/// Most bytes of a pair that lies in one slab.
+/// Most bytes of a pair in one slab.
 pub(crate) const PAIR_SIZE_MAX: usize = 512 - LONG_HEADER_SIZE;
 
 const _: () = assert!(KEY_SIZE_MAX < 1 << KEY_SIZE_BITS);
 const _: () = assert!(LONG_HEADER_SIZE + KEY_SIZE_MAX + 4 + ROOT_POINTERS_MAX * POINTER_SIZE <= 512);
 
-/// The head of a large value: its size, and where its upper level lies.
+/// The root of a large value: its size, and the pointers to its upper level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LargeRoot {
     pub(crate) value_size: u32,
@@ -48,16 +48,16 @@ impl LargeRoot {
     }
 }
 
-/// What a slab holds for a key.
+/// The content of a slab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Object {
-    /// A value, at these bytes of the slab.
+    /// A pair, whose value is these bytes of the slab.
     Value(Range<usize>),
     /// The root of a large value.
     Large(LargeRoot),
 }
 
-/// The class of slab that holds a pair, if one does.
+/// Returns the class of the slab for a pair, if one is large enough.
 pub(super) fn class_for_pair(key_size: usize, value_size: usize) -> Option<SlabClass> {
     let pair_size = key_size + value_size;
     SlabClass::for_size(pair_size + SHORT_HEADER_SIZE)
@@ -65,12 +65,12 @@ pub(super) fn class_for_pair(key_size: usize, value_size: usize) -> Option<SlabC
         .or_else(|| SlabClass::for_size(pair_size + LONG_HEADER_SIZE))
 }
 
-/// The class of slab that holds the root of a large value.
+/// Returns the class of the slab for the root of a large value.
 pub(super) fn class_for_root(key_size: usize, pointer_count: usize) -> SlabClass {
     class_for_pair(key_size, 4 + pointer_count * POINTER_SIZE).expect("a root fits a slab")
 }
 
-/// Where the value lies, if the slab holds a pair with this key and the value in one piece.
+/// Returns the bytes of the value, if the slab has this key and the value in one piece.
 #[inline(always)]
 pub(super) fn find_value(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Range<usize>> {
     let (key_start, key_size, value_size, is_root) = header(class, bytes);
@@ -79,7 +79,7 @@ pub(super) fn find_value(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<R
     is_it.then(|| value_start..value_start + value_size)
 }
 
-/// What the slab holds if its key is this one.
+/// Returns the content of the slab if its key is this one.
 pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object> {
     if let Some(range) = find_value(class, bytes, key) {
         return Some(Object::Value(range));
@@ -89,8 +89,8 @@ pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object>
     if !is_root || bytes[key_start..value_start] != *key {
         return None;
     }
-    let word = |place: usize| {
-        let start = value_start + place * POINTER_SIZE;
+    let word = |index: usize| {
+        let start = value_start + index * POINTER_SIZE;
         u32::from_le_bytes(bytes[start..start + POINTER_SIZE].try_into().expect("four bytes"))
     };
     let value_size = word(0);
@@ -99,7 +99,7 @@ pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object>
     Some(Object::Large(LargeRoot { value_size, pointers }))
 }
 
-/// Writes a pair into a slab, and returns where its value lies.
+/// Writes a pair into a slab. Returns the bytes of its value.
 pub(super) fn write_pair(class: SlabClass, bytes: &mut [u8], key: &[u8], value: &[u8]) -> Range<usize> {
     let key_start = write_header(class, bytes, key.len(), value.len(), false);
     let value_start = key_start + key.len();
@@ -114,13 +114,13 @@ pub(super) fn write_root(class: SlabClass, bytes: &mut [u8], key: &[u8], root: &
     let key_start = write_header(class, bytes, key.len(), 0, true);
     bytes[key_start..key_start + key.len()].copy_from_slice(key);
     let words = std::iter::once(root.value_size).chain(root.pointers().map(Pointer::unit));
-    let places = bytes[key_start + key.len()..].chunks_exact_mut(POINTER_SIZE);
-    for (place, word) in places.zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
+    let targets = bytes[key_start + key.len()..].chunks_exact_mut(POINTER_SIZE);
+    for (target, word) in targets.zip(words) {
+        target.copy_from_slice(&word.to_le_bytes());
     }
 }
 
-/// Where the key begins, its size, the value's, and whether this is a root.
+/// Returns the offset of the key, its size, the size of the value, and true for a root.
 #[inline(always)]
 fn header(class: SlabClass, bytes: &[u8]) -> (usize, usize, usize, bool) {
     if class < SlabClass::LARGEST {
@@ -133,7 +133,7 @@ fn header(class: SlabClass, bytes: &[u8]) -> (usize, usize, usize, bool) {
     }
 }
 
-/// Writes the header, and returns where the key begins.
+/// Writes the header. Returns the offset of the key.
 fn write_header(class: SlabClass, bytes: &mut [u8], key_size: usize, value_size: usize, is_root: bool) -> usize {
     if class < SlabClass::LARGEST {
         bytes[0] = key_size as u8;

@@ -1,16 +1,16 @@
-//! What chains cost on average, in closed form (KV-Direct, section 5.1.1).
+//! The average costs of chains, in closed form (KV-Direct, section 5.1.1).
 //!
-//! Keys fall into buckets at random, so a bucket of the index is asked for a Poisson distributed number of places:
+//! Keys are hashed to buckets at random, so the number of pairs in a chain has a Poisson distribution:
 //!
 //! ```text
 //! chain   ┌ index bucket ┐ ─▶ ┌ chained ┐ ─▶ ┌ chained ┐      N pairs, n of them in a bucket:
 //!         └ pairs 1 … n  ┘    └ n+1 … 2n┘    └ 2n+1 … N┘      ⌈N / n⌉ buckets, ⌊N / n⌋ of them full
 //! ```
 //!
-//! Settings are chosen by them, and the paper's figures have them beside what is counted, never instead of it.
+//! Settings are chosen by these costs. Tests and the paper's figures compare them with counted accesses.
 
-/// The bucket of its chain, from 1, in which a pair lies on average: with so many pairs for each chain, and so many in a
-/// bucket.
+/// Returns the average position of a pair's bucket in its chain, from 1, given the mean number of pairs in a chain and the
+/// pairs that a bucket holds.
 pub fn mean_position(mean: f64, pairs_per_bucket: u32) -> f64 {
     // Σ of the positions of all pairs of a chain, over the pairs.
     let positions = |pairs: u32| {
@@ -20,12 +20,12 @@ pub fn mean_position(mean: f64, pairs_per_bucket: u32) -> f64 {
     expectation(mean, positions) / mean
 }
 
-/// Buckets of a chain that are full, on average.
+/// Returns the average number of full buckets in a chain.
 pub fn full_buckets(mean: f64, pairs_per_bucket: u32) -> f64 {
     expectation(mean, |pairs| f64::from(pairs / pairs_per_bucket))
 }
 
-/// Buckets of a chain behind its first, on average.
+/// Returns the average number of buckets of a chain after its first.
 pub fn chained_buckets(mean: f64, pairs_per_bucket: u32) -> f64 {
     expectation(mean, |pairs| f64::from(pairs.div_ceil(pairs_per_bucket).saturating_sub(1)))
 }
@@ -55,7 +55,7 @@ mod tests {
         assert!((1.0 + mean_position(3.52 / 0.25, 10) - 2.314).abs() < 2e-3);
         assert!((2.0 + full_buckets(4.8, 5) - 2.55).abs() < 1e-2);
         assert!(chained_buckets(0.1, 5) < 1e-6);
-        // A long chain is full but for its last bucket, which is half full on average.
+        // A long chain is full except for its last bucket, which is half full on average.
         assert!((chained_buckets(500.0, 5) - (500.0 / 5.0 - 0.6)).abs() < 0.05);
         assert!(chained_buckets(5000.0, 10).is_finite());
     }

@@ -2,10 +2,10 @@
 //!
 //! The **hash index ratio** is the share of memory that is index. A larger one means fewer chained buckets, so fewer
 //! accesses, but less slab memory; the best is the largest that still holds the corpus. The **inline threshold** is the
-//! size up to which a pair lies in its bucket: inline saves the access of a slab, and fills buckets sooner.
+//! size up to which a pair is stored in its bucket: inline saves the access of a slab, and fills buckets sooner.
 //!
-//! Both follow from the size of the pairs and from how full the memory is to be, by what chains cost
-//! ([`poisson`]). One function chooses, for the server, for whoever embeds the store, and for the model of the NIC.
+//! Both follow from the size of the pairs, the utilization of the memory and the cost of chains ([`poisson`]). The server, the
+//! library and the model of the NIC use the same function.
 //!
 //! ```text
 //! size, utilization ─▶ inline: largest index with room ─▶ accesses of a GET ─┐
@@ -19,35 +19,35 @@ use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 /// Smallest memory of a table.
 const MEMORY_SIZE_MIN: u64 = 4096;
-/// Where pairs lie inline on average, larger ones than that do as well: up to twice the average, and at least this.
+/// If average pairs are inline, so are pairs of up to twice the average, and at least this size.
 const INLINE_THRESHOLD_MIN: usize = 30;
-/// Where pairs lie in slabs on average, the few small ones must not crowd out the slots of the others.
+/// If average pairs are in slabs, pairs of up to this size are inline: the few small ones must leave slots for the others.
 const INLINE_THRESHOLD_AMONG_SLABS: usize = 2 * super::bucket::SLOT_SIZE;
-/// Where only the average is known, pairs up to this one are kept inline: beside larger averages stand pairs that no bucket
-/// holds, and a large index leaves no room for their slabs.
+/// If only the average is known, pairs are inline up to this average: with larger averages, some pairs do not fit a bucket,
+/// and a large index leaves no room for their slabs.
 const INLINE_AVERAGE_MAX: usize = 40;
-/// How full, of what a ratio near zero would hold, an index of inline pairs is laid out for if nobody says. Up to there a
-/// per cent more room costs less than a per cent more accesses while filling, as `tests/settings.rs` counts.
+/// Default utilization of an index of inline pairs, as a share of the most at a ratio near zero. Up to it, one per cent more
+/// room costs less than one per cent more accesses while filling, as `tests/settings.rs` counts.
 const FILL_INLINE: f64 = 0.80;
 /// The same for pairs in slabs, whose chains stay short: memory counts for more.
 const FILL_SLAB: f64 = 0.92;
 
-/// How a hash table divides its memory.
+/// The division of a hash table's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Bytes of the memory, index and slabs together.
     pub memory: u64,
     /// Share of it that is hash index, between 0 and 1.
     pub hash_index_ratio: f64,
-    /// Largest size of a pair, key and value, that lies in its bucket: at most 50, and more counts as 50.
+    /// Largest size of a pair, key and value, that is stored in its bucket: at most 50, and more counts as 50.
     pub inline_threshold: usize,
-    /// Seed of the secret hash. Random for each start, so that nobody can choose keys of one bucket.
+    /// Seed of the secret hash. Random for each start, so that no client can choose keys of one bucket.
     pub seed: u64,
 }
 
 impl Settings {
-    /// Settings for pairs of `kv_size` bytes, key and value, on average, and a memory that is to be filled: as in
-    /// [`Settings::for_utilization`], at [`Settings::utilization_for`] this size, and for sizes that differ.
+    /// Returns settings for pairs of `kv_size` bytes, key and value, on average, and a memory that is to be filled. They are
+    /// chosen as in [`Settings::for_utilization`], at [`Settings::utilization_for`] this size, and for sizes that differ.
     pub fn for_kv_size(memory: u64, kv_size: usize, seed: u64) -> Self {
         let utilization = Settings::utilization_for(kv_size);
         let (ratio, shape) =
@@ -55,25 +55,25 @@ impl Settings {
         shape.settings(memory, ratio, seed)
     }
 
-    /// Settings with the fewest accesses for a GET that leave room for a corpus of equal pairs at this utilization: bytes
-    /// of keys and values over bytes of memory. `None`: no settings have room for it.
+    /// Returns the settings with the fewest accesses for a GET that leave room for a corpus of equal pairs at this utilization:
+    /// bytes of keys and values over bytes of memory. Returns `None` if no settings have room for it.
     pub fn for_utilization(memory: u64, kv_size: usize, utilization: f64, seed: u64) -> Option<Self> {
         let (ratio, shape) = PairShape::best(PairShape::all(kv_size), utilization)?;
         Some(shape.settings(memory, ratio, seed))
     }
 
-    /// The utilization that a memory is laid out for if all that is known is the average size of the pairs.
+    /// Returns the default utilization of a memory for pairs of this average size.
     pub fn utilization_for(kv_size: usize) -> f64 {
         let fill = |shape: PairShape| shape.utilization_max() * if shape.is_inline() { FILL_INLINE } else { FILL_SLAB };
         PairShape::of_average(kv_size).map(fill).fold(0.0, f64::max)
     }
 
-    /// The most that any settings have room for, of equal pairs of this size.
+    /// Returns the largest utilization of any settings, for equal pairs of this size.
     pub fn utilization_max(kv_size: usize) -> f64 {
         PairShape::all(kv_size).map(|shape| shape.utilization_max()).fold(0.0, f64::max)
     }
 
-    /// Buckets of the index in a memory of this size.
+    /// Returns the number of buckets of the index in a memory of this size.
     pub(super) fn bucket_count(&self, memory_size: u64) -> Result<u32, RegionError> {
         if memory_size < MEMORY_SIZE_MIN {
             return Err(RegionError::TooSmall { size: memory_size, size_min: MEMORY_SIZE_MIN });
@@ -87,7 +87,7 @@ impl Settings {
         Ok(u32::try_from(wanted.clamp(1, line_count - line_count / 16)).expect("64 GiB have less than 2³² lines"))
     }
 
-    /// Whether the values lie within their limits; the message names the setting.
+    /// Checks that the values are within their limits. The error message names the setting.
     pub fn validate(&self) -> Result<(), String> {
         if !(self.hash_index_ratio > 0.0 && self.hash_index_ratio < 1.0) {
             return Err(format!("hash index ratio {} is not between 0 and 1", self.hash_index_ratio));
@@ -99,7 +99,7 @@ impl Settings {
     }
 }
 
-/// What a pair of one size takes, inline or in a slab.
+/// The memory that a pair of one size takes, inline or in a slab.
 struct PairShape {
     pair_size: usize,
     /// Pairs that a bucket holds.

@@ -1,4 +1,4 @@
-//! The hash table of one shard: index, slabs, and how an entry is found, stored and removed (KV-Direct, section 3.3.1).
+//! The hash table of one shard: its index and slabs, and the search for a key (KV-Direct, section 3.3.1).
 //!
 //! ```text
 //! memory  ├──────────── hash index ───────────┬───────────────── slab memory ─────────────────┤
@@ -6,12 +6,12 @@
 //!          └ share set by the hash index ratio ┘
 //! ```
 //!
-//! Costs in accesses, when the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A
-//! PUT reads the bucket and writes what changes. Each chained bucket on the way is one more.
+//! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT reads
+//! the bucket and writes the bucket, the slab or both. Each chained bucket before the pair is one access more.
 //!
-//! Nothing here excludes another operation on the same bucket: the processor's reservation station sees to it that no
-//! two operations on one bucket and its chain are under way together. A copy of a bucket therefore stays true across an
-//! await. No borrow of the allocator is held across one.
+//! The table does not exclude other operations on the same bucket. The processor's reservation station ensures that only one
+//! operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await. No borrow of
+//! the allocator is held across an await.
 
 use std::cell::{Cell, RefCell};
 
@@ -29,7 +29,7 @@ use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, Resid
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(pub(crate) u64);
 
-/// Number of a bucket of the index. Buckets of a chain belong to the one it begins with.
+/// Number of a home bucket. The other buckets of its chain have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BucketIndex(pub(crate) u32);
 
@@ -40,16 +40,16 @@ impl BucketIndex {
     }
 }
 
-/// What a search for a key ended at.
+/// The location at which a search for a key has ended.
 pub(crate) enum Location {
     /// An inline pair.
-    Inline { place: Place, pair: InlinePair },
+    Inline { copy: BucketCopy, pair: InlinePair },
     /// A slab with the pair, and the bytes of its value.
-    Slab { place: Place, slot: usize, slab: SlabSlot, value_size: usize },
+    Slab { copy: BucketCopy, slot: usize, slab: SlabSlot, value_size: usize },
     /// A slab with the root of a large value.
-    Large { place: Place, slot: usize, slab: SlabSlot, root: LargeRoot },
-    /// No such key. The place is the first bucket with the wanted room, or the end of the chain.
-    Missing { place: Place, has_room: bool },
+    Large { copy: BucketCopy, slot: usize, slab: SlabSlot, root: LargeRoot },
+    /// The key is missing. The bucket is the first one with the needed room, or the last of the chain.
+    Missing { copy: BucketCopy, has_room: bool },
 }
 
 /// The result of an access to a value, or to a missing key.
@@ -73,6 +73,15 @@ pub(crate) enum BucketAccess<'e> {
     Elsewhere,
 }
 
+/// A slab whose lines are resident, and the slot that points to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResidentSlab {
+    /// The address of the bucket with the slot.
+    pub(crate) at: Pointer,
+    pub(crate) slot: u8,
+    pub(crate) slab: SlabSlot,
+}
+
 /// The result of a search for a key in all buckets of its chain.
 pub(crate) enum Sought<'e> {
     /// The operation was executed, and has its reply.
@@ -85,7 +94,7 @@ pub(crate) enum Sought<'e> {
     Large(Location, LargeRoot),
 }
 
-/// What a slab held.
+/// The result of an access to a slab in a search.
 enum SlabContent<'e> {
     Done,
     Value(usize, Edit<'e>),
@@ -93,13 +102,13 @@ enum SlabContent<'e> {
     OtherKey,
 }
 
-/// A bucket and where it lies.
-pub(crate) struct Place {
+/// A copy of a bucket, and its address.
+pub(crate) struct BucketCopy {
     pub(super) at: Pointer,
     pub(super) bucket: Bucket,
 }
 
-/// A key's place in the index, found out by [`HashTable::locate`].
+/// A key's hash and home bucket, as [`HashTable::locate`] returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) hash: KeyHash,
@@ -113,7 +122,7 @@ impl Home {
     }
 }
 
-/// A hash table and the memory it lies in.
+/// A hash table and its memory.
 #[derive(Debug)]
 pub struct HashTable<M> {
     memory: M,
@@ -127,7 +136,7 @@ pub struct HashTable<M> {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// An empty table in a memory of zeros.
+    /// Returns an empty table in a memory of zeros.
     pub fn new(memory: M, settings: &Settings) -> Result<Self, RegionError> {
         let bucket_count = settings.bucket_count(memory.size())?;
         let slab_start = Pointer::to_line(u64::from(bucket_count));
@@ -145,42 +154,42 @@ impl<M: Memory> HashTable<M> {
         })
     }
 
-    /// The memory below.
+    /// Returns the memory of the table.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Keys in the table.
+    /// Returns the number of keys.
     pub fn pair_count(&self) -> u64 {
         self.pair_count.get()
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub fn pair_size(&self) -> u64 {
         self.pair_size.get()
     }
 
-    /// Bytes of the hash index, chained buckets left out.
+    /// Returns the bytes of the hash index, without chained buckets.
     pub fn index_size(&self) -> u64 {
         u64::from(self.bucket_count) * LINE_SIZE as u64
     }
 
-    /// Bytes of slab memory that are free.
+    /// Returns the bytes of slab memory that are free.
     pub fn slab_free_size(&self) -> u64 {
         self.slabs.borrow().free_size()
     }
 
-    /// Bytes that the allocator takes beside the memory.
+    /// Returns the bytes that the allocator takes besides the memory.
     pub fn bookkeeping_size(&self) -> u64 {
         self.slabs.borrow().bookkeeping_size()
     }
 
-    /// What the allocator's two sides have exchanged.
+    /// Returns the statistics of the allocator.
     pub fn slab_statistics(&self) -> SlabStatistics {
-        self.slabs.borrow().traffic()
+        self.slabs.borrow().statistics()
     }
 
-    /// Hands the merging of free slabs over to a daemon, which the caller runs on a thread of its own.
+    /// Returns a daemon that merges free slabs, which the caller runs on its own thread.
     pub fn merge_daemon(&self) -> MergeDaemon {
         self.slabs.borrow_mut().merge_daemon()
     }
@@ -194,18 +203,18 @@ impl<M: Memory> HashTable<M> {
         Home { hash: KeyHash(hash), bucket: BucketIndex(bucket as u32) }
     }
 
-    /// Says that a bucket will be read soon.
+    /// Prefetches a bucket.
     #[inline]
     pub(crate) fn prefetch(&self, bucket: BucketIndex) {
         self.memory.prefetch_line(bucket.pointer());
     }
 
-    /// Slots of a bucket that a pair takes.
+    /// Returns the slots of a bucket that a pair takes.
     pub(crate) fn slot_count(&self, key_size: usize, value_size: usize) -> usize {
         if self.is_inline(key_size, value_size) { slots_for(key_size + value_size) } else { 1 }
     }
 
-    /// How the machine searches buckets.
+    /// Returns the search for this machine.
     #[inline]
     pub(crate) fn search(&self) -> Search {
         self.search
@@ -218,24 +227,24 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Does what this bucket alone allows after a probe of it. If it shows that the key exists or is missing, `access` gets the
-    /// value or `None`. An edit is made if `may_edit` and nothing else is needed for it.
+    /// value or `None`. An edit is made if it needs nothing else.
     #[inline(always)]
     pub(crate) fn access_bucket<'e>(
         &self,
         bucket: &mut Bucket,
         probe: Probe,
         key: &[u8],
-        may_edit: bool,
+        is_home: bool,
         access: impl FnOnce(Option<&mut [u8]>) -> Access<'e>,
     ) -> (Effect, BucketAccess<'e>) {
         let (found, accessed) = match probe {
             Probe::Pair(pair) => (Some(pair), access(Some(bucket.inline_value_mut(pair)))),
             Probe::Absent if bucket.chain().is_none() => (None, access(None)),
-            Probe::Absent | Probe::Slab(_) => return (Effect::Unchanged, BucketAccess::Elsewhere),
+            Probe::Absent | Probe::Slab(..) => return (Effect::Unchanged, BucketAccess::Elsewhere),
         };
         match accessed {
             Access::Done(effect) => (effect, BucketAccess::Done),
-            Access::Edit(edit) if may_edit && self.edit_bucket(bucket, found, key, &edit) => {
+            Access::Edit(edit) if self.edit_bucket(bucket, found, key, is_home, &edit) => {
                 (Effect::Changed, BucketAccess::Edited(edit))
             }
             Access::Edit(edit) => (Effect::Unchanged, BucketAccess::Left(found, edit)),
@@ -248,21 +257,32 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Accesses a resident slab. Returns true if it holds the pair, and `access` has executed the operation on the value.
+    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the slab and
+    /// its bucket.
     #[inline(always)]
     pub(crate) fn access_resident_slab<'e>(
         &self,
         lines: &mut impl ResidentLines,
-        slab: SlabSlot,
+        home: &Home,
+        resident: &ResidentSlab,
         key: &[u8],
         access: impl FnOnce(&mut [u8]) -> Access<'e>,
-    ) -> bool {
+    ) -> BucketAccess<'e> {
+        let slab = resident.slab;
         let span = slab.pointer.span(slab.class.size());
         let bytes = lines.span(span);
-        let Some(range) = object::find_value(slab.class, bytes, key) else { return false };
-        let Access::Done(effect) = access(&mut bytes[range]) else { return false };
-        lines.note(span, effect);
-        true
+        let Some(range) = object::find_value(slab.class, bytes, key) else { return BucketAccess::Elsewhere };
+        let value_size = range.len();
+        match access(&mut bytes[range]) {
+            Access::Done(effect) => {
+                lines.note(span, effect);
+                BucketAccess::Done
+            }
+            Access::Edit(edit) if self.edit_resident_slab(lines, home, resident, key, value_size, &edit) => {
+                BucketAccess::Edited(edit)
+            }
+            Access::Edit(_) => BucketAccess::Elsewhere,
+        }
     }
 
     /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing key's
@@ -283,23 +303,23 @@ impl<M: Memory> HashTable<M> {
         };
         let at = home.bucket.pointer();
         let (accessed, bucket) = self.memory.update_prefetched_line(at, access_home).await;
-        let place = Place { at, bucket };
+        let copy = BucketCopy { at, bucket };
         match accessed {
             BucketAccess::Done => Sought::Done,
             BucketAccess::Edited(edit) => Sought::Edited(edit),
-            BucketAccess::Left(Some(pair), edit) => Sought::Left(Location::Inline { place, pair }, edit),
+            BucketAccess::Left(Some(pair), edit) => Sought::Left(Location::Inline { copy, pair }, edit),
             BucketAccess::Left(None, edit) => {
-                let has_room = place.bucket.free_slot_count() >= needed_slots;
-                Sought::Left(Location::Missing { place, has_room }, edit)
+                let has_room = copy.bucket.free_slot_count() >= needed_slots;
+                Sought::Left(Location::Missing { copy, has_room }, edit)
             }
-            BucketAccess::Elsewhere => self.find_on(place, key, home, needed_slots, access).await,
+            BucketAccess::Elsewhere => self.find_on(copy, key, home, needed_slots, access).await,
         }
     }
 
     /// Continues a search from a bucket that does not hold the key inline.
     async fn find_on<'e>(
         &self,
-        mut place: Place,
+        mut copy: BucketCopy,
         key: &[u8],
         home: Home,
         needed_slots: usize,
@@ -309,7 +329,7 @@ impl<M: Memory> HashTable<M> {
         let mut room = None;
         loop {
             let mut from = 0;
-            while let Some((slot, slab)) = self.search.slab(&place.bucket, secondary, from) {
+            while let Some((slot, slab)) = self.search.slab(&copy.bucket, secondary, from) {
                 let access_slab = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
                     Some(Object::Value(range)) => {
                         let value_size = range.len();
@@ -324,54 +344,52 @@ impl<M: Memory> HashTable<M> {
                 match self.memory.update(slab.pointer.span(slab.class.size()), access_slab).await {
                     SlabContent::Done => return Sought::Done,
                     SlabContent::Value(value_size, edit) => {
-                        return Sought::Left(Location::Slab { place, slot, slab, value_size }, edit);
+                        return Sought::Left(Location::Slab { copy, slot, slab, value_size }, edit);
                     }
-                    SlabContent::Large(root) => {
-                        return Sought::Large(Location::Large { place, slot, slab, root }, root);
-                    }
+                    SlabContent::Large(root) => return Sought::Large(Location::Large { copy, slot, slab, root }, root),
                     SlabContent::OtherKey => from = slot + 1,
                 }
             }
-            let next = place.bucket.chain();
-            if needed_slots > 0 && room.is_none() && place.bucket.free_slot_count() >= needed_slots {
-                room = Some(Place { ..place });
+            let next = copy.bucket.chain();
+            if needed_slots > 0 && room.is_none() && copy.bucket.free_slot_count() >= needed_slots {
+                room = Some(BucketCopy { ..copy });
             }
             let Some(at) = next else {
                 let Access::Edit(edit) = access(None) else { return Sought::Done };
                 let has_room = room.is_some();
-                return Sought::Left(Location::Missing { place: room.unwrap_or(place), has_room }, edit);
+                return Sought::Left(Location::Missing { copy: room.unwrap_or(copy), has_room }, edit);
             };
-            place = Place { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
-            if let Some(pair) = self.search.inline_pair(&place.bucket, key) {
-                return match access(Some(place.bucket.inline_value_mut(pair))) {
+            copy = BucketCopy { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
+            if let Some(pair) = self.search.inline_pair(&copy.bucket, key) {
+                return match access(Some(copy.bucket.inline_value_mut(pair))) {
                     Access::Done(effect) => {
                         if effect == Effect::Changed {
-                            self.memory.write_line(place.at, place.bucket.as_line()).await;
+                            self.memory.write_line(copy.at, copy.bucket.as_line()).await;
                         }
                         Sought::Done
                     }
-                    Access::Edit(edit) => Sought::Left(Location::Inline { place, pair }, edit),
+                    Access::Edit(edit) => Sought::Left(Location::Inline { copy, pair }, edit),
                 };
             }
         }
     }
 
-    /// Begins a batch, in which the store itself merges free slabs until it has had `merge_work` of them.
+    /// Begins a batch, in which the store itself merges at most `merge_work` free slabs.
     pub(crate) fn begin_batch(&self, merge_work: usize) {
         self.slabs.borrow_mut().begin_batch(merge_work);
     }
 
-    /// Says that an operation on a key lacks slabs which are being merged. Returns false if it has waited for all that there are.
+    /// Notes that an operation on a key lacks slabs which are being merged. Returns false if it has waited for all merges.
     pub(crate) fn may_wait(&self, hash: KeyHash) -> bool {
         self.slabs.borrow_mut().may_wait(hash.0)
     }
 
-    /// Says that an operation on a key, which may have waited for slabs, is done or refused.
+    /// Notes that an operation on a key, which may have waited for slabs, is done or refused.
     pub(crate) fn end_wait(&self, hash: KeyHash) {
         self.slabs.borrow_mut().end_wait(hash.0);
     }
 
-    /// A slab of the class.
+    /// Allocates a slab of the class.
     pub(super) fn take_slab(&self, class: SlabClass) -> Result<Pointer, NoSlab> {
         self.slabs.borrow_mut().take(class)
     }
@@ -381,7 +399,12 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow().has(class)
     }
 
-    /// All slabs that are needed, the largest first; or none.
+    /// Allocates a slab of the class, if there is one without merging.
+    pub(super) fn take_free_slab(&self, class: SlabClass) -> Option<Pointer> {
+        self.slabs.borrow_mut().allocate(class)
+    }
+
+    /// Allocates all slabs that are needed, the largest first; or none.
     pub(super) fn take_slabs(&self, needs: &SlabNeeds, give: impl FnMut(SlabClass, Pointer)) -> Result<(), NoSlab> {
         self.slabs.borrow_mut().take_all(needs, give)
     }
@@ -390,17 +413,17 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().release(class, pointer);
     }
 
-    /// Whether a pair of these sizes lies in the index.
+    /// Returns true if a pair of these sizes is stored in its bucket.
     pub(super) fn is_inline(&self, key_size: usize, value_size: usize) -> bool {
         key_size + value_size <= self.inline_threshold
     }
 
-    /// Takes note of a new pair, or of one that is gone.
+    /// Counts pairs that were inserted or removed.
     pub(super) fn count_pairs(&self, difference: i64) {
         self.pair_count.set(self.pair_count.get().wrapping_add_signed(difference));
     }
 
-    /// Takes note of bytes of keys and values that came or went.
+    /// Counts bytes of keys and values that were inserted or removed.
     pub(super) fn count_pair_size(&self, difference: i64) {
         self.pair_size.set(self.pair_size.get().wrapping_add_signed(difference));
     }

@@ -1,4 +1,4 @@
-//! A memory that counts what passes through it, so that a test can hold an operation's accesses against the papers'.
+//! A memory that counts accesses, so that a test can compare an operation's accesses with the papers'.
 //!
 //! It has two forms. [`CountingMemory::new`] has no lines resident, so the futures run, as on a NIC: each access is counted.
 //! [`CountingMemory::with_resident_lines`] has those of the memory below, so the stages run, as in the product. A stage may
@@ -54,7 +54,7 @@ impl Sub for AccessCounts {
 pub struct CountingMemory<M> {
     memory: M,
     counts: Cell<AccessCounts>,
-    /// What the stages used; `None` if no lines are resident.
+    /// The spans that the stages used; `None` if no lines are resident.
     stages: Option<RefCell<StageSpans>>,
 }
 
@@ -80,6 +80,11 @@ impl<L: ResidentLines> ResidentLines for CountingLines<'_, L> {
     fn span(&mut self, span: Span) -> &mut [u8] {
         self.spans.borrow_mut().read.insert(span);
         self.lines.span(span)
+    }
+
+    fn new_span(&mut self, span: Span) -> &mut [u8] {
+        self.spans.borrow_mut().changed.insert(span);
+        self.lines.new_span(span)
     }
 
     fn note(&mut self, span: Span, effect: Effect) {
@@ -113,7 +118,7 @@ impl<M: Memory> CountingMemory<M> {
         }
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> AccessCounts {
         self.counts.get()
     }
@@ -158,10 +163,10 @@ impl<M: Memory> Memory for CountingMemory<M> {
         self.memory.prefetch(span);
     }
 
-    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(super::LINE_SIZE);
         self.count_read(span);
-        let (effect, result) = self.memory.update_prefetched_line(pointer, keep_effect(visit)).await;
+        let (effect, result) = self.memory.update_prefetched_line(pointer, keep_effect(f)).await;
         self.count_change(span, effect);
         result
     }
@@ -176,14 +181,14 @@ impl<M: Memory> Memory for CountingMemory<M> {
         self.memory.write_line(pointer, line).await;
     }
 
-    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+    async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R {
         self.count_read(span);
-        self.memory.read(span, visit).await
+        self.memory.read(span, f).await
     }
 
-    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+    async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
         self.count_read(span);
-        let (effect, result) = self.memory.update(span, keep_effect(visit)).await;
+        let (effect, result) = self.memory.update(span, keep_effect(f)).await;
         self.count_change(span, effect);
         result
     }
@@ -198,12 +203,10 @@ impl<M: Memory> Memory for CountingMemory<M> {
     }
 }
 
-/// Lets the counting memory know what a closure did to the memory below.
-fn keep_effect<B: ?Sized, R>(
-    visit: impl FnOnce(&mut B) -> (Effect, R),
-) -> impl FnOnce(&mut B) -> (Effect, (Effect, R)) {
+/// Returns the effect of a closure to the counting memory, besides its result.
+fn keep_effect<B: ?Sized, R>(f: impl FnOnce(&mut B) -> (Effect, R)) -> impl FnOnce(&mut B) -> (Effect, (Effect, R)) {
     |bytes| {
-        let (effect, result) = visit(bytes);
+        let (effect, result) = f(bytes);
         (effect, (effect, result))
     }
 }

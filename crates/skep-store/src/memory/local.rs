@@ -1,7 +1,7 @@
 //! The memory of a shard on a CPU: one region of anonymous pages, touched lazily, see [`super::mapping`].
 //!
-//! One thread uses a region at a time: it can be sent to another thread, not shared, as its `Cell` sees to. While a closure looks at bytes,
-//! nothing is accessible and every other access panics, so no two references to the same byte ever meet.
+//! One thread uses a region at a time: its `Cell` prevents sharing, but it can be sent to another thread. While a closure has
+//! access to bytes, every other access panics. So there are never two references to the same byte.
 #![expect(unsafe_code, reason = "the region is raw memory from the kernel; this module makes it safe to use")]
 
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use std::task::Poll;
 use super::mapping::{Mapping, prefetch};
 use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, ResidentLines, Span};
 
-/// Why no region could be had.
+/// The reason why a region could not be reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
     /// The kernel refused.
@@ -63,7 +63,7 @@ fn in_words(size: u64) -> String {
 #[derive(Debug)]
 pub struct LocalMemory {
     mapping: Mapping,
-    /// The mapping's size, or zero while a closure looks at bytes: so one comparison checks both.
+    /// The mapping's size, or zero while a closure has access to bytes: so one comparison checks both.
     accessible: Cell<usize>,
 }
 
@@ -81,14 +81,14 @@ impl LocalMemory {
     /// Touches every page, so that no operation waits for one later.
     ///
     /// # Panics
-    /// If a closure that looks at the memory calls it.
+    /// If a closure with access to the memory calls it.
     pub fn prefault(&self) {
-        assert!(self.accessible.get() == self.mapping.size(), "a closure that looks at memory used the memory");
+        assert!(self.accessible.get() == self.mapping.size(), "a closure with access to the memory used the memory");
         if !self.mapping.populate() {
             // Touch by hand.
             for offset in (0..self.mapping.size()).step_by(4096) {
-                // SAFETY: the offset lies within the region, and nobody else uses the region now (it is not Sync
-                // and, as was checked, no closure runs). Writing back the byte that was read changes nothing.
+                // SAFETY: the offset is within the region, and nothing else uses the region now (it is not Sync and, as was
+                // checked, no closure runs). Writing back the byte that was read changes nothing.
                 unsafe {
                     let byte = self.mapping.base().as_ptr().add(offset);
                     byte.write_volatile(byte.read_volatile());
@@ -97,7 +97,7 @@ impl LocalMemory {
         }
     }
 
-    /// Address of the span's first byte, checked against what is accessible.
+    /// Returns the address of the span's first byte, checked against the accessible size.
     #[inline]
     fn address(&self, pointer: Pointer, size: usize) -> *mut u8 {
         let offset = pointer.byte_offset();
@@ -108,25 +108,25 @@ impl LocalMemory {
         unsafe { self.mapping.base().as_ptr().add(offset) }
     }
 
-    /// Says which promise was broken.
+    /// Panics with the reason why an access is not allowed.
     #[cold]
     #[inline(never)]
     fn refuse(&self) -> ! {
-        assert!(self.accessible.get() == self.mapping.size(), "a closure that looks at memory used the memory");
+        assert!(self.accessible.get() == self.mapping.size(), "a closure with access to the memory used the memory");
         panic!("an access ends beyond the memory");
     }
 
-    /// Shows a line, which may be changed. A line that was not prefetched is waited for.
+    /// Calls `f` with a line, which it may change.
     #[inline]
-    pub fn with_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> R) -> R {
+    pub fn with_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> R) -> R {
         let address = self.line_address(pointer);
-        let _visited = Visited::begin(self);
-        // SAFETY: the line lies within the region, aligned and initialised. As in `visit`, nothing else refers to it until
-        // `_visited` is dropped.
-        visit(unsafe { &mut *address })
+        let _exclusive = Exclusive::begin(self);
+        // SAFETY: the line is within the region, aligned and initialised. As in `with_span`, nothing else refers to it until
+        // `_exclusive` is dropped.
+        f(unsafe { &mut *address })
     }
 
-    /// Address of a line, aligned.
+    /// Returns the address of a line, aligned.
     #[inline]
     fn line_address(&self, pointer: Pointer) -> *mut Line {
         assert!(pointer.byte_offset().is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
@@ -134,31 +134,31 @@ impl LocalMemory {
     }
 
     #[inline]
-    fn visit<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> R) -> R {
+    fn with_span<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let address = self.address(span.pointer(), span.size());
-        let _visited = Visited::begin(self);
-        // SAFETY: the bytes lie within the region and are initialised (the kernel zeroes them). The region is reached
-        // by this thread only, and through `address` only, which panics until `_visited` is dropped: the slice is the
+        let _exclusive = Exclusive::begin(self);
+        // SAFETY: the bytes are within the region and are initialised (the kernel zeroes them). The region is reached
+        // by this thread only, and through `address` only, which panics until `_exclusive` is dropped: the slice is the
         // only reference to them.
-        visit(unsafe { std::slice::from_raw_parts_mut(address, span.size()) })
+        f(unsafe { std::slice::from_raw_parts_mut(address, span.size()) })
     }
 }
 
-/// Leaves nothing of the memory accessible for as long as it lives, also when the closure panics.
-struct Visited<'a> {
+/// Makes the memory inaccessible until it is dropped, also if a closure panics.
+struct Exclusive<'a> {
     accessible: &'a Cell<usize>,
-    /// Zero for a visit of no bytes within another: that one must not end early.
+    /// Zero for an access to no bytes within another one, which must not end early.
     before: usize,
 }
 
-impl<'a> Visited<'a> {
+impl<'a> Exclusive<'a> {
     #[inline]
     fn begin(memory: &'a LocalMemory) -> Self {
-        Visited { accessible: &memory.accessible, before: memory.accessible.replace(0) }
+        Exclusive { accessible: &memory.accessible, before: memory.accessible.replace(0) }
     }
 }
 
-impl Drop for Visited<'_> {
+impl Drop for Exclusive<'_> {
     #[inline]
     fn drop(&mut self) {
         self.accessible.set(self.before);
@@ -172,7 +172,7 @@ pub struct LocalLines<'a> {
     size: usize,
     /// The offsets below which a line may begin.
     line_end: usize,
-    _visited: Visited<'a>,
+    _exclusive: Exclusive<'a>,
 }
 
 impl ResidentLines for LocalLines<'_> {
@@ -181,7 +181,7 @@ impl ResidentLines for LocalLines<'_> {
         let offset = pointer.byte_offset();
         assert!(offset.is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
         assert!(offset < self.line_end, "an access ends beyond the memory, or lies within another");
-        // SAFETY: the line lies within the region, aligned and initialised. `_visited` sees to it that the region is reached
+        // SAFETY: the line is within the region, aligned and initialised. `_exclusive` ensures that the region is reached
         // through `self` only, so this reference is the only one while it lives.
         unsafe { &mut *self.base.add(offset).cast() }
     }
@@ -192,6 +192,11 @@ impl ResidentLines for LocalLines<'_> {
         assert!(offset + span.size() <= self.size, "an access ends beyond the memory, or lies within another");
         // SAFETY: as for a line.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), span.size()) }
+    }
+
+    #[inline]
+    fn new_span(&mut self, span: Span) -> &mut [u8] {
+        self.span(span)
     }
 
     #[inline(always)]
@@ -227,51 +232,51 @@ impl Memory for LocalMemory {
     #[inline(always)]
     fn resident(&self) -> Option<LocalLines<'_>> {
         let size = self.accessible.get();
-        let visited = Visited::begin(self);
+        let exclusive = Exclusive::begin(self);
         // A line may begin below `line_end`. If nothing is accessible, that is 0.
         let line_end = size.saturating_sub(LINE_SIZE - 1);
-        Some(LocalLines { base: self.mapping.base().as_ptr(), size, line_end, _visited: visited })
+        Some(LocalLines { base: self.mapping.base().as_ptr(), size, line_end, _exclusive: exclusive })
     }
 
     #[inline]
-    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
-        self.with_line(pointer, visit).1
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+        self.with_line(pointer, f).1
     }
 
     #[inline]
     async fn read_line(&self, pointer: Pointer) -> Line {
         self.prefetch_line(pointer);
         self.pause().await;
-        // SAFETY: the line lies within the region, aligned and initialised, and no closure holds a reference to it.
+        // SAFETY: the line is within the region, aligned and initialised, and no closure holds a reference to it.
         unsafe { self.line_address(pointer).read() }
     }
 
     #[inline]
     async fn write_line(&self, pointer: Pointer, line: &Line) {
-        // SAFETY: as for reading; `line` lies outside the region, or a closure would hold a reference into it.
+        // SAFETY: as for reading; `line` is outside the region, or a closure would hold a reference into it.
         unsafe { self.line_address(pointer).write(*line) }
     }
 
     #[inline]
-    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+    async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R {
         self.prefetch(span);
         self.pause().await;
-        self.visit(span, |bytes| visit(bytes))
+        self.with_span(span, |bytes| f(bytes))
     }
 
     #[inline]
-    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+    async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
         self.prefetch(span);
         self.pause().await;
-        self.visit(span, |bytes| visit(bytes).1)
+        self.with_span(span, |bytes| f(bytes).1)
     }
 
     #[inline]
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
-        // The lines of a slab that was free are seldom near; a store to them waits as a load would.
+        // The lines of a slab that was free are seldom in the cache, and a store to them waits as a load does.
         self.prefetch(span);
         self.pause().await;
-        self.visit(span, fill);
+        self.with_span(span, fill);
     }
 
     #[inline]
@@ -317,7 +322,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "used the memory")]
-    fn not_even_after_looking_at_no_bytes() {
+    fn not_even_after_an_access_to_no_bytes() {
         let memory = LocalMemory::new(4096).unwrap();
         let nothing = Pointer::new(0).span(0);
         drive(memory.read(Pointer::new(0).span(8), |_| {
@@ -326,7 +331,7 @@ mod tests {
         }));
     }
 
-    /// Where the kernel cannot populate, prefaulting writes: beside a closure's slice that would be undefined.
+    /// If the kernel cannot populate, prefaulting writes: that is undefined while a closure has a slice.
     #[test]
     #[should_panic(expected = "used the memory")]
     fn a_closure_cannot_prefault_the_memory() {

@@ -1,4 +1,4 @@
-//! Anonymous pages from the kernel: what every region of the stores is made of.
+//! Anonymous pages from the kernel, for every region of the stores.
 //!
 //! ```text
 //! reserved:  ├───┬───────────────── size ─────────────────┬───┤
@@ -19,8 +19,7 @@ use super::RegionError;
 /// Bytes of a huge page on x86-64 and 64-bit Arm with 4 KiB pages.
 const HUGE_PAGE_SIZE: usize = 2 << 20;
 
-/// Pages that belong to this value alone. It only gives their address: who may read and write them when is decided by
-/// those who hold it.
+/// Pages that belong to this value alone. It only returns their address. Its owner decides who may read and write them.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// As the kernel gave it.
@@ -57,19 +56,19 @@ impl Mapping {
         Ok(Mapping { reserved, reserved_size, base, size })
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     #[inline(always)]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Touches every page, so that nobody waits for one later. Whether the kernel could: Linux 5.14 and newer can.
+    /// Touches every page, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and newer can.
     pub(crate) fn populate(&self) -> bool {
         // SAFETY: the range is this mapping; populating does not change its content.
         unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) }.is_ok()
     }
 
-    /// Bytes from there on.
+    /// Returns the bytes from there on.
     #[inline(always)]
     pub(crate) fn size(&self) -> usize {
         self.size
@@ -84,11 +83,11 @@ impl Drop for Mapping {
     }
 }
 
-/// Asks for a line, wherever the address points.
+/// Prefetches the line at any address.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
+    // SAFETY: a prefetch never faults, for any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());

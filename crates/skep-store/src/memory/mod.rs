@@ -1,8 +1,7 @@
-//! Memory in lines of 64 bytes: the one thing that every store stands on.
+//! Memory in lines of 64 bytes, on which the hash store is built.
 //!
-//! An operation of a store is written once, as an `async fn` over [`Memory`]; what moves the bytes is behind the
-//! trait. On [`LocalMemory`] an await is a prefetch, a turn for other operations, and a load; a model of other
-//! hardware puts its own time there. The units:
+//! The operations of the hash store are written once, over the trait [`Memory`]. On [`LocalMemory`] an await is a prefetch, a
+//! turn for other operations, and a load. A model of other hardware adds its own time. The units:
 //!
 //! - An **access** is one read or write of a run of adjacent bytes: one DMA request in KV-Direct's terms. The papers
 //!   count accesses.
@@ -43,7 +42,7 @@ pub struct Line(pub [u8; LINE_SIZE]);
 
 const _: () = assert!(size_of::<Line>() == LINE_SIZE && align_of::<Line>() == LINE_SIZE);
 
-/// A place in a memory, in units of 32 bytes from its start.
+/// An address in a memory, in units of 32 bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pointer(u32);
 
@@ -102,19 +101,19 @@ pub struct Span {
 }
 
 impl Span {
-    /// Where it begins.
+    /// Returns its first unit.
     #[inline]
     pub fn pointer(self) -> Pointer {
         self.pointer
     }
 
-    /// Its bytes.
+    /// Returns its size in bytes.
     #[inline]
     pub fn size(self) -> usize {
         self.size as usize
     }
 
-    /// How many lines it touches.
+    /// Returns the number of lines that it touches.
     pub fn line_count(self) -> usize {
         let start = self.pointer.byte_offset();
         let end = start + self.size();
@@ -122,7 +121,7 @@ impl Span {
     }
 }
 
-/// What a read-modify-write did to its span.
+/// The effect of a read-modify-write on its span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing: the span need not be written.
@@ -145,10 +144,10 @@ pub trait Memory {
     /// Bytes of the memory.
     fn size(&self) -> u64;
 
-    /// Says that a span will be used soon.
+    /// Prefetches a span.
     fn prefetch(&self, span: Span);
 
-    /// Says that a line will be used soon.
+    /// Prefetches a line.
     fn prefetch_line(&self, pointer: Pointer) {
         self.prefetch(pointer.span(LINE_SIZE));
     }
@@ -159,9 +158,9 @@ pub trait Memory {
         None
     }
 
-    /// Reads a line that was prefetched long enough ago to be there, and writes it back if `visit` changed it. Admission
+    /// Reads a line that was prefetched long enough ago to be resident, and writes it back if `f` changed it. Admission
     /// prefetches the first lines of a whole batch.
-    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R;
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R;
 
     /// Reads a line.
     async fn read_line(&self, pointer: Pointer) -> Line;
@@ -170,10 +169,10 @@ pub trait Memory {
     async fn write_line(&self, pointer: Pointer, line: &Line);
 
     /// Reads a span.
-    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R;
+    async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R;
 
     /// Reads a span and writes it back if that changed it.
-    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R;
+    async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R;
 
     /// Writes a span of which nothing is known: the closure sets the bytes that matter.
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8]));
@@ -190,6 +189,9 @@ pub trait ResidentLines {
     /// Returns a span, to be read and changed.
     fn span(&mut self, span: Span) -> &mut [u8];
 
+    /// Returns a span with undefined content, to be written.
+    fn new_span(&mut self, span: Span) -> &mut [u8];
+
     /// Notes what was done to a span that was returned.
     fn note(&mut self, span: Span, effect: Effect);
 }
@@ -204,6 +206,10 @@ impl ResidentLines for NoLines {
     }
 
     fn span(&mut self, _: Span) -> &mut [u8] {
+        match *self {}
+    }
+
+    fn new_span(&mut self, _: Span) -> &mut [u8] {
         match *self {}
     }
 

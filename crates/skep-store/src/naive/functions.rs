@@ -55,7 +55,7 @@ fn updates_are_those_of_the_naive_store() {
     }
 }
 
-/// What an update makes of the lower bytes of a number must not depend on what is above them.
+/// An update of the lower bytes of a number does not depend on the bytes above them.
 #[test]
 fn short_updates_are_updates() {
     for seed in test_seeds() {

@@ -1,8 +1,8 @@
 //! Random requests for tests and benchmarks of all crates, the same ones for the same seed.
 //!
-//! Random operations on random bytes would mostly be answered `ElementWidth`. So every key has a *home*, derived
-//! from its number: an element type and a value size, or decimal text. Most operations on a key fit its home, and
-//! so each other; the rest do not, because errors and values that change their size class are input too.
+//! Random operations on random bytes would mostly fail with `ElementWidth`. So every key has a *home*, derived from its
+//! number: an element type and a value size, or decimal text. Most operations on a key fit its home, and so each other. The
+//! rest do not, because errors and values that change their size class are input too.
 
 use std::ops::RangeInclusive;
 
@@ -13,26 +13,26 @@ use skep_core::operation::{
     Shape, Update, VALUE_SIZE_MAX,
 };
 
-/// What a [`Generator`] generates.
+/// The settings of a [`Generator`].
 #[derive(Clone, Debug)]
 pub struct GeneratorSettings {
-    /// Decides everything that is left to chance.
+    /// Seed of all random decisions.
     pub seed: u64,
     /// Number of different keys, at least 1. Below four bytes, keys of different numbers may be equal.
     pub key_count: u32,
     /// Sizes of the keys, in bytes.
     pub key_size: RangeInclusive<usize>,
-    /// How values divide into sizes.
+    /// The distribution of the sizes of values.
     pub sizes: SizeWeights,
     /// Longest of the large values, in bytes; at least 509.
     pub large_size_max: usize,
-    /// How requests divide into operations.
+    /// The distribution of operations.
     pub mix: Mix,
-    /// Of a thousand requests, those spoilt so that they are invalid on any value, or nearly so.
-    pub spoilt_per_mille: u32,
+    /// Of a thousand requests, the number that is invalid on any value, or nearly so.
+    pub invalid_per_mille: u32,
 }
 
-/// How values divide into sizes. The weights are relative to their sum, which must not be zero.
+/// The distribution of the sizes of values. The weights are relative to their sum, which must not be zero.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeWeights {
     /// No bytes.
@@ -45,7 +45,7 @@ pub struct SizeWeights {
     pub large: u32,
 }
 
-/// How requests divide into operations. The weights are relative to their sum, which must not be zero.
+/// The distribution of operations. The weights are relative to their sum, which must not be zero.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the names are those of the operations")]
 pub struct Mix {
@@ -111,14 +111,14 @@ pub enum OwnedOperation {
     AddDecimal {
         delta: i64,
     },
-    /// The end of the scan is one of `end`, whatever it is the end of.
+    /// The end of the scan is at or below `end`, for every kind of end.
     Scan {
         end: Vec<u8>,
         scan: Scan<'static>,
     },
 }
 
-/// What most values of a key look like.
+/// The form of most values of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
     /// A decimal number in text.
@@ -127,11 +127,11 @@ enum Home {
     Vector { element: Element, size: usize },
 }
 
-/// One key in so many is the home of decimal text: the last of each group of this many numbers.
+/// One key of each group of this many numbers, the last, has decimal text as its home.
 const DECIMAL_EVERY: u32 = 8;
 
 impl Default for GeneratorSettings {
-    /// A thousand keys of 1 to 32 bytes, every operation, values up to 4 KiB, one request in a hundred spoilt.
+    /// A thousand keys of 1 to 32 bytes, every operation, values up to 4 KiB, one request in a hundred invalid.
     fn default() -> Self {
         GeneratorSettings {
             seed: 1,
@@ -140,7 +140,7 @@ impl Default for GeneratorSettings {
             sizes: SizeWeights::default(),
             large_size_max: 4096,
             mix: Mix::default(),
-            spoilt_per_mille: 10,
+            invalid_per_mille: 10,
         }
     }
 }
@@ -181,14 +181,14 @@ impl GeneratorSettings {
 }
 
 impl OwnedRequest {
-    /// The request, borrowed from this one.
+    /// Returns the request, borrowed from this one.
     pub fn as_request(&self) -> Request<'_> {
         Request { key: &self.key, operation: self.operation.as_operation() }
     }
 }
 
 impl OwnedOperation {
-    /// The operation, borrowed from this one.
+    /// Returns the operation, borrowed from this one.
     pub fn as_operation(&self) -> Operation<'_> {
         match self {
             OwnedOperation::Get => Operation::Get,
@@ -220,20 +220,21 @@ impl OwnedOperation {
 impl Iterator for Generator {
     type Item = OwnedRequest;
 
-    /// The next request; there always is one.
+    /// Returns the next request; there always is one.
     fn next(&mut self) -> Option<OwnedRequest> {
         let mut request = self.fitting();
-        if self.random.below(1000) < u64::from(self.settings.spoilt_per_mille) {
-            self.spoil(&mut request);
+        if self.random.below(1000) < u64::from(self.settings.invalid_per_mille) {
+            self.make_invalid(&mut request);
         }
         Some(request)
     }
 }
 
 impl Generator {
-    /// A generator at its first request.
+    /// Returns a generator at its first request.
     ///
-    /// Panics if the settings contradict what they say of themselves.
+    /// # Panics
+    /// If the settings are not as they are documented.
     pub fn new(settings: GeneratorSettings) -> Self {
         assert!(settings.key_count > 0, "there must be a key");
         assert!(!settings.key_size.is_empty() && *settings.key_size.start() > 0, "a key has at least one byte");
@@ -243,7 +244,7 @@ impl Generator {
         Generator { settings, random }
     }
 
-    /// The key with this number, below [`GeneratorSettings::key_count`].
+    /// Returns the key with this number, below [`GeneratorSettings::key_count`].
     pub fn key(&self, number: u32) -> Vec<u8> {
         let mut random = SplitMix64::stream(self.settings.seed, u64::from(number) << 1);
         let mut key = number.to_le_bytes().to_vec();
@@ -466,7 +467,7 @@ impl Generator {
     }
 
     /// Makes a request invalid, by its key or by what is special to its operation.
-    fn spoil(&mut self, request: &mut OwnedRequest) {
+    fn make_invalid(&mut self, request: &mut OwnedRequest) {
         let way = self.random.below(4);
         // These cost a copy of a mebibyte, so they are rare.
         let huge = self.random.chance(1, 16);
@@ -512,14 +513,14 @@ mod tests {
         assert_eq!(keys.len(), 1000);
         assert!(keys.iter().all(|key| (4..=460).contains(&key.len())));
         assert!(keys.iter().any(|key| key.len() > 400));
-        let one = GeneratorSettings { key_size: 8..=8, key_count: 1, spoilt_per_mille: 0, ..Default::default() };
+        let one = GeneratorSettings { key_size: 8..=8, key_count: 1, invalid_per_mille: 0, ..Default::default() };
         let generator = Generator::new(one);
         let key = generator.key(0);
         assert!(generator.take(100).all(|request| request.key == key));
     }
 
-    /// What a test with this generator cannot miss: each function on each type in each shape carried out on a value
-    /// with elements, each error, each class of sizes.
+    /// A test with this generator executes each function on each type in each shape on a value with elements, and has each
+    /// error and each class of sizes.
     #[test]
     fn everything_comes_up() {
         for seed in random::test_seeds() {

@@ -172,7 +172,7 @@ mod tests {
     const GET: Request<'static> = Request { key: b"k", operation: Operation::Get };
     const OTHER: Request<'static> = Request { key: b"other", operation: Operation::Get };
 
-    /// Returns a store that gives these replies, whatever is asked.
+    /// Returns a store that gives these replies to any requests.
     fn replies(given: Vec<Vec<Reply<'static>>>) -> impl FnMut(&[Request<'_>], &mut Replies) {
         let mut given = given.into_iter();
         move |_, replies| {

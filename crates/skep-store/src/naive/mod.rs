@@ -1,24 +1,23 @@
 //! The obvious store: a sorted map, and every operation in the plainest way. All stores of Skep are tested against
 //! it (by the tests and benchmarks of every crate, so it is not hidden behind `cfg(test)`).
 //!
-//! What an operation means, in the order in which it is decided:
+//! The meaning of an operation, in the order of the decisions:
 //!
-//! 1. **Validity**, whatever the store holds: [`Request::validate`], or for a hash store
+//! 1. **Validity**, for any content of the store: [`Request::validate`], or for a hash store
 //!    [`Request::validate_unordered`], else `Failed`.
 //! 2. **Existence**: a key that the operation needs and that is missing is `NotFound`, one that
 //!    [`PutCondition::IfAbsent`] finds is `Exists`. An update with an initial value takes a missing key to hold
 //!    that value: it stores `λ(initial)`, and the old value it may return is the initial one. `AddDecimal` takes a
 //!    missing key to hold `0`.
-//! 3. **The value**: `validate_value` of the update, fold or filter, or what `AddDecimal` asks of a number; else
-//!    `Failed`.
+//! 3. **The value**: `validate_value` of the update, fold or filter, or a number for `AddDecimal`; else `Failed`.
 //! 4. Only now something changes.
 //!
 //! So an invalid request on a missing key is `Failed`, and a fold of the wrong width over a missing key is
 //! `NotFound`. No operation makes a value longer than [`VALUE_SIZE_MAX`](skep_core::operation::VALUE_SIZE_MAX).
 //!
-//! The naive store has no memory to run out of. A store that answers an error that
-//! [is out of memory](OperationError::is_out_of_memory) says that nothing happened: [`NaiveStore::check`] then leaves the
-//! map alone.
+//! The naive store never runs out of memory. A store that replies with an error that
+//! [is out of memory](OperationError::is_out_of_memory) has changed nothing: [`NaiveStore::check`] then leaves the map
+//! unchanged.
 
 mod arithmetic;
 #[cfg(test)]
@@ -42,11 +41,11 @@ use skep_core::operation::{
     Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanLease, Update,
 };
 
-/// A sorted map that carries out requests.
+/// A sorted map that executes requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NaiveStore {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Only of a store that answers scans.
+    /// `None` for a store without scans.
     leases: Option<NaiveLeases>,
 }
 
@@ -65,7 +64,7 @@ pub enum NaiveReply {
     Failed(OperationError),
 }
 
-/// What an operation does to its key.
+/// The effect of an operation on its key.
 enum Change {
     Nothing,
     Set(Vec<u8>),
@@ -92,22 +91,22 @@ impl PartialEq<NaiveReply> for Reply<'_> {
 }
 
 impl NaiveStore {
-    /// A store without keys that answers as a hash store.
+    /// Returns a store without keys that replies as a hash store.
     pub fn new() -> Self {
         NaiveStore::default()
     }
 
-    /// A store without keys that answers as an ordered store.
+    /// Returns a store without keys that replies as an ordered store.
     pub fn ordered() -> Self {
         NaiveStore { leases: Some(NaiveLeases::default()), ..NaiveStore::default() }
     }
 
-    /// Carries out a request.
+    /// Executes a request.
     pub fn execute(&mut self, request: &Request<'_>) -> NaiveReply {
         self.execute_with(request, None)
     }
 
-    /// Carries out a request. A lease that it opens may have the number that another store has given.
+    /// Executes a request. A lease that it opens may have the number that another store has given.
     fn execute_with(&mut self, request: &Request<'_>, lease: Option<u64>) -> NaiveReply {
         if let (Operation::Scan(scan), Some(leases), Ok(())) = (request.operation, &mut self.leases, request.validate())
         {
@@ -126,13 +125,15 @@ impl NaiveStore {
         reply
     }
 
-    /// Holds the answer of another store against what this one answers, and changes as that store did.
+    /// Compares the reply of another store with the reply of this one, and changes as that store did.
     ///
     /// A reply that says the memory is full is accepted from a request that would insert a pair or change the size of a value,
     /// and nothing changes. A delete, or an update that keeps the size, never fails for lack of memory. A lease may expire at
     /// any time, and has the number that the other store gives. [`Reply::Deferred`] is never accepted: submit the request
     /// again and check its reply.
-    /// On disagreement, what was expected; the store has then changed as it should have.
+    ///
+    /// # Errors
+    /// Returns the expected reply if the replies differ. The store has then changed as expected.
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
         if let Reply::Failed(error) = reply
             && error.is_out_of_memory()
@@ -157,37 +158,37 @@ impl NaiveStore {
         if expected == reply { Ok(()) } else { Err(expected) }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.pairs.get(key).map(Vec::as_slice)
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Whether there are no keys.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// All pairs in the order of their keys.
+    /// Returns all pairs in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub fn key_and_value_bytes(&self) -> u64 {
         self.pairs.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
     }
 
-    /// Decides whether a request is valid, whatever the store holds.
+    /// Checks that a request is valid, for any content of the store.
     fn validate(&self, request: &Request<'_>) -> Result<(), OperationError> {
         if self.leases.is_some() { request.validate() } else { request.validate_unordered() }
     }
 
-    /// What a request is answered and what it changes.
+    /// Returns the reply to a request and its effect.
     fn outcome(&self, request: &Request<'_>) -> (NaiveReply, Change) {
         if let Err(error) = self.validate(request) {
             return (NaiveReply::Failed(error), Change::Nothing);
@@ -302,7 +303,7 @@ mod tests {
         Operation::Put { value, condition }
     }
 
-    /// The answer to an operation on a key that holds `before`, and what the key holds after it.
+    /// Returns the reply to an operation on a key with the value `before`, and the value after it.
     fn run(before: Option<&[u8]>, operation: Operation<'_>) -> (NaiveReply, Option<Vec<u8>>) {
         let mut store = NaiveStore::new();
         if let Some(value) = before {

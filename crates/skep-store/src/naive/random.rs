@@ -16,18 +16,18 @@ const CHOSEN_SIZE_MAX: usize = 256;
 pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The sequence of a seed.
+    /// Returns the sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         SplitMix64(seed)
     }
 
-    /// One of many sequences of a seed, apart from all others.
+    /// Returns one of many independent sequences of a seed.
     pub(crate) fn stream(seed: u64, number: u64) -> Self {
         let mut random = SplitMix64(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         SplitMix64(random.next())
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -36,27 +36,27 @@ impl SplitMix64 {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number in a range.
+    /// Returns a number in a range.
     pub(crate) fn within(&mut self, range: RangeInclusive<usize>) -> usize {
         range.start() + self.below((range.end() - range.start() + 1) as u64) as usize
     }
 
-    /// True `part` times in `whole`.
+    /// Returns true `part` times in `whole`.
     pub(crate) fn chance(&mut self, part: u64, whole: u64) -> bool {
         self.below(whole) < part
     }
 
-    /// One of the items.
+    /// Returns one of the items.
     pub(crate) fn choose<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 
-    /// An index, with these weights.
+    /// Returns an index, with these weights.
     pub(crate) fn weighted(&mut self, weights: &[u32]) -> usize {
         let sum = weights.iter().map(|&weight| u64::from(weight)).sum();
         assert!(sum > 0, "the weights must not all be zero");
@@ -70,7 +70,7 @@ impl SplitMix64 {
         unreachable!("the number is below the sum of the weights")
     }
 
-    /// `size` bytes of elements; the last may be cut.
+    /// Returns `size` bytes of elements; the last may be incomplete.
     pub(crate) fn elements(&mut self, element: Element, size: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(size + 8);
         while bytes.len() < size.min(CHOSEN_SIZE_MAX) {
@@ -83,7 +83,7 @@ impl SplitMix64 {
         bytes
     }
 
-    /// An element: half of them small numbers, so that comparisons are met, the rest extremes and random bits.
+    /// Returns an element: half of them small numbers, so that comparisons hold, the rest extremes and random bits.
     fn element(&mut self, element: Element) -> Scalar {
         let small = |random: &mut Self| {
             let limit = 1 + random.below(20);
@@ -123,7 +123,7 @@ pub(crate) fn test_seeds() -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// The first numbers of the published algorithm from seed 0: a seed in a report must mean the same for ever.
+    /// The first numbers of the published algorithm from seed 0: a seed in a report always has the same meaning.
     #[test]
     fn the_published_sequence() {
         let mut random = SplitMix64::new(0);

@@ -1,7 +1,7 @@
-//! Scans in the plainest way: all pairs are looked at, those of the range kept, and the page is put together byte by byte.
+//! Scans in the plainest way: all pairs are compared with the range, and the page is built byte by byte.
 //!
-//! A lease is a copy of all pairs. Its number may be any that no other lease has: where another store's answers are checked,
-//! it is the number that the other store has given. No lease expires for any reason but how many there are.
+//! A lease is a copy of all pairs. Its number may be any that no other lease has: if another store's replies are checked, it
+//! is the number that the other store has given. A lease only expires when there are too many.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl NaiveLeases {
         self.states.values().any(|(other, _)| *other == number)
     }
 
-    /// The answer to a valid scan from a key. A lease that it opens gets the number that another store has given, if there is
+    /// Returns the reply to a valid scan from a key. A lease that it opens gets the number that another store has given, if there is
     /// one that can be.
     pub(super) fn scan(&mut self, pairs: &Pairs, key: &[u8], scan: &Scan<'_>, number_given: Option<u64>) -> NaiveReply {
         let mut number = 0;

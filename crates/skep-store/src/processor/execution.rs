@@ -6,7 +6,7 @@
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
-use crate::apply::{Edit, Found, Outcome, Read, apply, apply_to_missing, update_piece};
+use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing, update_piece};
 use crate::hash::Access;
 use crate::memory::Effect;
 use crate::short::overwrite;
@@ -15,32 +15,18 @@ use skep_core::operation::{Operation, Reply};
 /// Executes an operation on the value of its key, if that can be done in place.
 #[inline(always)]
 pub(super) fn execute<'a>(operation: &'a Operation<'a>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Access<'a> {
-    match apply(operation, Some(|| Found::Bytes(value))) {
-        Outcome::Read(Read::Value) => {
-            reply.set_value(value);
-            Access::Done(Effect::Unchanged)
-        }
-        outcome => carry_out(outcome, value, reply),
+    if let Operation::Get = operation {
+        // The outcome of `apply`, without a call.
+        reply.set_value(value);
+        return Access::Done(Effect::Unchanged);
     }
+    execute_other(operation, value, reply)
 }
 
-/// Executes an operation on a missing key, unless it inserts a pair.
-#[inline]
-pub(super) fn execute_on_missing<'a>(operation: &'a Operation<'a>, mut reply: ReplySlot<'_>) -> Access<'a> {
-    match apply_to_missing(operation) {
-        Outcome::Edit(edit) => Access::Edit(edit),
-        Outcome::Reply(fixed) => {
-            reply.set(fixed);
-            Access::Done(Effect::Unchanged)
-        }
-        Outcome::Read(_) | Outcome::Update(_) => unreachable!("a missing key has no value"),
-    }
-}
-
-/// Carries an outcome out on the value that it was decided for.
+/// Does the same for any operation.
 #[inline(never)]
-fn carry_out<'a>(outcome: Outcome<'a>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Access<'a> {
-    Access::Done(match outcome {
+fn execute_other<'a>(operation: &'a Operation<'a>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Access<'a> {
+    Access::Done(match apply(operation, Some(|| Found::Bytes(value))) {
         Outcome::Reply(fixed) => {
             reply.set(fixed);
             Effect::Unchanged
@@ -65,4 +51,17 @@ fn carry_out<'a>(outcome: Outcome<'a>, value: &mut [u8], mut reply: ReplySlot<'_
         }
         Outcome::Edit(edit) => return Access::Edit(edit),
     })
+}
+
+/// Executes an operation on a missing key, unless it inserts a pair.
+#[inline]
+pub(super) fn execute_on_missing<'a>(operation: &'a Operation<'a>, mut reply: ReplySlot<'_>) -> Access<'a> {
+    match apply_to_missing(operation) {
+        Outcome::Edit(edit) => Access::Edit(edit),
+        Outcome::Reply(fixed) => {
+            reply.set(fixed);
+            Access::Done(Effect::Unchanged)
+        }
+        Outcome::Read(_) | Outcome::Update(_) => unreachable!("a missing key has no value"),
+    }
 }

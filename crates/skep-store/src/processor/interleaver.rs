@@ -1,4 +1,4 @@
-//! Many operations under way at once on one thread, so that their memory accesses overlap.
+//! Many operations in flight on one thread, so that their memory accesses overlap.
 //!
 //! ```text
 //! wave 1   a₁ b₁ c₁ d₁ e₁      each future is polled until its next line is on the way
@@ -6,19 +6,19 @@
 //! wave 3   a₃ ·  ·  d₃ ·
 //! ```
 //!
-//! All futures are of one type and lie in an array on the stack: no allocation, no dynamic call. They are polled in
-//! waves until all have ended; a place is filled again only if its future ended before the first wave. Operations of a wave are at the same stage, so the
-//! processor predicts their branches.
+//! All futures have one type and are in an array on the stack: no allocation, no dynamic call. They are polled in waves
+//! until all have ended. A slot of the array is used again only if its future ended before the first wave. Operations of a
+//! wave are at the same stage, so the processor predicts their branches.
 #![expect(unsafe_code, reason = "futures in an array that starts uninitialised, pinned where they are")]
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Most operations under way at once (KV-Direct, section 3.3.3).
+/// Most operations in flight (KV-Direct, section 3.3.3).
 pub(crate) const IN_FLIGHT_MAX: usize = 256;
 
-/// Runs the futures that `start` makes for `0..count`, all at once. If one panics, the others are dropped.
+/// Polls the futures that `start` makes for `0..count` to their ends, all at once. If one panics, the others are dropped.
 ///
 /// # Panics
 /// If there are more than [`IN_FLIGHT_MAX`].
@@ -33,10 +33,10 @@ pub(crate) fn interleave<F: Future<Output = ()>>(count: usize, mut start: impl F
         end: 0,
     };
     for number in 0..count {
-        // A future that ends at once leaves its place to the next one: as a rule all use the same few lines.
-        let place = flight.end;
-        flight.futures[place].write(start(number));
-        flight.live[flight.end] = place as u16;
+        // A future that ends at once leaves its slot to the next one, so mostly the same few lines are used.
+        let slot = flight.end;
+        flight.futures[slot].write(start(number));
+        flight.live[flight.end] = slot as u16;
         flight.end += 1;
         flight.poll_next(&mut context);
         flight.end_wave();
@@ -50,14 +50,14 @@ pub(crate) fn interleave<F: Future<Output = ()>>(count: usize, mut start: impl F
     }
 }
 
-/// The futures under way.
+/// The futures in flight.
 ///
 /// ```text
-/// live   ├─ kept ─┤ ended ├─ next .. end ─┤      in the midst of a wave
+/// live   ├─ kept ─┤ ended ├─ next .. end ─┤      during a wave
 /// ```
 struct Flight<F> {
     futures: [MaybeUninit<F>; IN_FLIGHT_MAX],
-    /// Places of futures. Those in `..kept` and `next..end` hold one that was not dropped; no other place does.
+    /// Slots of futures. Those in `..kept` and `next..end` hold one that was not dropped; no other slot does.
     live: [u16; IN_FLIGHT_MAX],
     kept: usize,
     next: usize,
@@ -68,18 +68,18 @@ impl<F: Future<Output = ()>> Flight<F> {
     /// Polls the next future of the wave. One that has ended is dropped where it is, others are kept.
     #[inline]
     fn poll_next(&mut self, context: &mut Context<'_>) {
-        let place = self.live[self.next];
-        let future = self.futures[usize::from(place)].as_mut_ptr();
-        // SAFETY: the place is one of `next..end`, so it holds a future. That stays there until it is dropped: a flight
+        let slot = self.live[self.next];
+        let future = self.futures[usize::from(slot)].as_mut_ptr();
+        // SAFETY: the slot is one of `next..end`, so it holds a future. That stays there until it is dropped: a flight
         // is a local variable of `interleave` and never moved, and its own drop drops what is left.
         let polled = unsafe { Pin::new_unchecked(&mut *future) }.poll(context);
         self.next += 1;
         if polled.is_ready() {
-            // SAFETY: the future is initialised, and out of both ranges since the line above: nobody drops it again, not
+            // SAFETY: the future is initialised, and out of both ranges since the line above: it is not dropped again, not
             // even if it panics while it is dropped.
             unsafe { std::ptr::drop_in_place(future) };
         } else {
-            self.live[self.kept] = place;
+            self.live[self.kept] = slot;
             self.kept += 1;
         }
     }
@@ -93,17 +93,18 @@ impl<F> Flight<F> {
 }
 
 impl<F> Drop for Flight<F> {
-    /// After a panic: what is pinned must be dropped before its memory is used again, and this is the stack.
+    /// Drops all futures after a panic. Pinned futures must be dropped before their memory is used again, and this is the
+    /// stack.
     fn drop(&mut self) {
         let left = self.live[..self.kept].iter().chain(&self.live[self.next..self.end]);
-        for place in left {
+        for slot in left {
             // SAFETY: both ranges hold futures that were not dropped. Another panic here ends the process.
-            unsafe { self.futures[usize::from(*place)].assume_init_drop() };
+            unsafe { self.futures[usize::from(*slot)].assume_init_drop() };
         }
     }
 }
 
-/// Runs one future to its end, and returns what it ends with. Unlike [`interleave`] it takes no stack for 256 of them.
+/// Polls one future to its end, and returns its result. Unlike [`interleave`] it takes no stack for 256 of them.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -151,7 +152,7 @@ mod tests {
     }
     /// Pinned futures may be known to others by their address, so they must be dropped before the stack is used again.
     #[test]
-    fn a_panic_drops_the_futures_that_are_under_way() {
+    fn a_panic_drops_the_futures_in_flight() {
         for (panics_in_turn, panics_in_drop) in [(0, false), (1, false), (2, false), (1, true)] {
             struct Counted<'a>(&'a std::cell::Cell<i32>, bool);
             impl Drop for Counted<'_> {

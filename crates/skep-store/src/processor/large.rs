@@ -8,9 +8,9 @@
 //!
 //! The bytes that an operation touches count: none if the size of the value decides it, a line for each slab that it frees.
 
-use super::chain::{Batch, LargeOperation};
+use super::queue::{Batch, LargeOperation};
 use super::replies::Grant;
-use super::station::{ChainIndex, Chains, Waiting};
+use super::station::{QueueIndex, Queues, RequestIndex};
 use crate::apply::{Edit, NewValue, Outcome, Read, Reader, update_piece};
 use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
 use crate::memory::{LINE_SIZE, Memory};
@@ -20,11 +20,11 @@ impl<'a, M: Memory> Batch<'a, M> {
     /// Executes the head of a queue, which has found or stores a large value. Returns false if it is deferred with its queue,
     /// because the budget is used up. If its reply has no room, it is deferred with the requests of its key alone.
     pub(super) async fn run_large(&self, operation: LargeOperation<'a>) -> bool {
-        let LargeOperation { chain, first, location, outcome } = operation;
+        let LargeOperation { queue, first, location, outcome } = operation;
         let request = &self.requests[first.index()];
         let reply_size = reply_size(&outcome, &location);
         if !self.replies.borrow().may_touch_large(reply_size > 0) {
-            self.leave_chain(chain, first);
+            self.defer_queue(queue, first);
             return false;
         }
         let grant = self.replies.borrow_mut().grant(reply_size);
@@ -32,7 +32,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             if grant == Grant::NoRoom {
                 self.replies.borrow_mut().defer_for_room(self.first_reply + first.index());
             }
-            self.defer(chain, first);
+            self.defer(queue, first);
             return true;
         }
         let home = self.homes[first.index()];
@@ -40,15 +40,15 @@ impl<'a, M: Memory> Batch<'a, M> {
         match (&outcome, root) {
             (Outcome::Read(read), Some(root)) => {
                 self.read_large(first, *read, root).await;
-                self.station.retire(chain, None, first);
+                self.station.remove(queue, None, first);
             }
             (Outcome::Update(update), Some(root)) => {
                 self.update_large(first, update, root).await;
-                self.station.retire(chain, None, first);
+                self.station.remove(queue, None, first);
             }
             (Outcome::Edit(edit), _) => {
                 let edited = self.edit_large(home, request, &location, root, edit).await;
-                self.finish(chain, first, edited.map(|()| edit.reply()));
+                self.finish(queue, first, edited.map(|()| edit.reply()));
             }
             (Outcome::Reply(_) | Outcome::Read(_) | Outcome::Update(_), _) => unreachable!("a large value is needed"),
         }
@@ -56,10 +56,10 @@ impl<'a, M: Memory> Batch<'a, M> {
     }
 
     /// Defers a whole queue.
-    fn leave_chain(&self, chain: ChainIndex, first: Waiting) {
+    fn defer_queue(&self, queue: QueueIndex, first: RequestIndex) {
         let left = std::iter::successors(Some(first), |request| self.station.after(*request)).count() as u64;
         self.deferred.set(self.deferred.get() + left);
-        self.station.clear(chain);
+        self.station.clear(queue);
     }
 
     /// Edits a pair that is large, or becomes so.
@@ -116,7 +116,7 @@ impl<'a, M: Memory> Batch<'a, M> {
     }
 
     /// Computes a reply from the pieces of a large value.
-    async fn read_large(&self, first: Waiting, read: Read<'_>, root: &LargeRoot) {
+    async fn read_large(&self, first: RequestIndex, read: Read<'_>, root: &LargeRoot) {
         if let Read::Value = read {
             self.hits.set(self.hits.get() + 1);
         }
@@ -132,7 +132,7 @@ impl<'a, M: Memory> Batch<'a, M> {
     }
 
     /// Updates the pieces of a large value.
-    async fn update_large(&self, first: Waiting, update: &Update<'_>, root: &LargeRoot) {
+    async fn update_large(&self, first: RequestIndex, update: &Update<'_>, root: &LargeRoot) {
         let pieces = self.find_pieces(root).await;
         self.replies.borrow_mut().touch_large(root.value_size as usize);
         let start = self.replies.borrow_mut().bytes_mut().len();

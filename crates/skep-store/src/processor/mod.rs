@@ -2,22 +2,25 @@
 //!
 //! ```text
 //! requests ─▶ admission ──▶ reservation station ──▶ interleaver ──▶ hash table ─▶ memory
-//!             validate,     chains of dependent      a future for each chain
-//!             hash,         requests                 that waits, in waves
+//!             validate,     queues of dependent      a future for each queue
+//!             hash,         requests                 that is left, in waves
 //!             prefetch
 //! ```
 //!
-//! A batch is executed in parts of up to 256 requests, the most that may be in flight. Admission is a few tight loops over a
-//! part. One of them only prefetches: adjacent prefetches overlap their page walks. If the memory has lines resident, short
-//! inline values are accessed in request order before the reservation station, and the stages of `resident.rs` follow. What
-//! they leave runs as futures, in waves. Operations on large values run after the waves, one at a time. When
-//! [`Processor::execute`] returns, everything is done and written back: nothing is in flight between batches. [`Processor::flow`] runs the same chains for a caller with a clock of its own.
+//! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
+//! 2. Admission is a few tight loops over a part. One of them only prefetches: adjacent prefetches overlap their page walks.
+//! 3. If the memory has lines resident, short inline values are accessed in request order. All other requests enter the
+//!    reservation station, and the stages of `resident.rs` follow.
+//! 4. The remaining requests run as futures, in waves. Operations on large values run after the waves, one at a time.
+//!
+//! When [`Processor::execute`] returns, all is written back: no operation is in flight between batches. [`Processor::flow`]
+//! executes the same queues for a caller with its own clock.
 
-mod chain;
 mod execution;
 mod flow;
 mod interleaver;
 mod large;
+mod queue;
 mod replies;
 mod resident;
 mod station;
@@ -33,9 +36,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::hint::cold_path;
 
-use self::chain::Batch;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::resident::{ExecuteOnBuckets, Stages};
+use self::queue::Batch;
+use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLanes};
@@ -45,21 +48,21 @@ use skep_core::operation::{Operation, Reply, Request};
 /// Free slabs that a batch may merge in the shard itself, and at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
 
-/// One shard: a hash table and what it takes to run batches on it.
+/// One shard: a hash table, and the buffers to execute batches on it.
 #[derive(Debug)]
 pub struct Processor<M = LocalMemory> {
     table: HashTable<M>,
     station: Station,
     homes: Box<[Home; IN_FLIGHT_MAX]>,
     stages: Stages,
-    /// Hashes of the keys of a batch whose requests wait for slabs to be merged.
+    /// Hashes of the keys of a batch whose requests are deferred.
     deferred_keys: HashSet<u64>,
     operations: u64,
     hits: u64,
     misses: u64,
 }
 
-/// Figures of one shard.
+/// The statistics of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Keys in the store.
@@ -72,27 +75,27 @@ pub struct Statistics {
     pub index_bytes: u64,
     /// Of these, bytes of slab memory that are free.
     pub slab_free_bytes: u64,
-    /// Bytes that the allocator takes beside the memory.
+    /// Bytes that the allocator takes besides the memory.
     pub bookkeeping_bytes: u64,
-    /// Requests answered, those left for later not counted.
+    /// Requests executed. Deferred ones are not counted.
     pub operations: u64,
     /// `get` that found its key.
     pub hits: u64,
     /// `get` that did not.
     pub misses: u64,
-    /// Traffic between the two sides of the slab allocator.
+    /// Exchanges between the two sides of the slab allocator.
     pub slab: SlabStatistics,
 }
 
 impl Processor<LocalMemory> {
-    /// An empty store in a region of its own, reserved but not touched.
+    /// Returns an empty store in a new region, which is reserved but not touched.
     pub fn new(settings: &Settings) -> Result<Self, RegionError> {
         Self::with_memory(LocalMemory::new(settings.memory)?, settings)
     }
 }
 
 impl<M: Memory> Processor<M> {
-    /// An empty store in a memory of zeros.
+    /// Returns an empty store in a memory of zeros.
     pub fn with_memory(memory: M, settings: &Settings) -> Result<Self, RegionError> {
         Ok(Processor {
             table: HashTable::new(memory, settings)?,
@@ -106,33 +109,33 @@ impl<M: Memory> Processor<M> {
         })
     }
 
-    /// Executes all requests. Those of one key take effect in their order; others in any. `replies` is overwritten with
-    /// the answers, in the order of the requests.
+    /// Executes all requests. Those of one key take effect in their order; others in any. Overwrites `replies`, in the order
+    /// of the requests.
     ///
-    /// Never waits. Requests may be left unexecuted and answered [`Reply::Deferred`]: if one of a key is, so are all later
-    /// ones of the same key, except those that are invalid on any value. That happens when
+    /// Never waits. A request may be deferred, with [`Reply::Deferred`]. Then all later requests of its key are deferred too,
+    /// except those that are invalid on any value. A request is deferred in these cases:
     ///
-    /// - the reply budget is used up, or too much of large values was read or written for one batch;
-    /// - its reply does not fit the [room](Replies::set_room). All requests on other keys are executed.
-    /// - a request needs memory that is free in pieces, and more of them have to be joined than one batch may join. All
-    ///   requests on other keys go on.
+    /// - The reply budget is used up, or too many bytes of large values were read or written for one batch.
+    /// - Its reply does not fit the [room](Replies::set_room). All requests on other keys are executed.
+    /// - It needs memory that is free in pieces, and one batch may not join enough of them. All requests on other keys are
+    ///   executed.
     ///
-    /// Submit them again: each batch executes a request or moves the joining on, which ends. Without a
-    /// [merge daemon](Processor::merge_daemon) every batch joins some pieces. With one they are joined beside the shard.
+    /// Submit deferred requests again: each batch executes a request or joins some pieces, until none is left to join. Without
+    /// a [merge daemon](Processor::merge_daemon) every batch joins pieces. With one, the daemon joins them.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |home| Admission::To(home.bucket));
     }
 
-    /// Executes requests that do not depend on each other, without the reservation station: the difference to
-    /// [`Processor::execute`] is what the station costs.
+    /// Executes requests that do not depend on each other, without the reservation station. The difference to
+    /// [`Processor::execute`] is the cost of the station.
     ///
     /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only read.
-    /// Otherwise one may undo what the other does.
+    /// Otherwise one may undo the other.
     pub fn execute_independent(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |_| Admission::Alone);
     }
 
-    /// The bucket of the index that a key belongs to.
+    /// Returns the number of a key's home bucket.
     pub fn home_bucket(&self, key: &[u8]) -> u32 {
         self.table.locate(key).bucket.0
     }
@@ -153,25 +156,25 @@ impl<M: Memory> Processor<M> {
             let deferred = self.admit(requests, part * IN_FLIGHT_MAX, replies, admission);
             let is_complete = self.execute_admitted(requests, part * IN_FLIGHT_MAX, replies);
             self.operations -= deferred;
-            // A later request could overtake one of its key that was left for later.
+            // A later request could overtake a deferred one of its key.
             if !is_complete || !replies.within_budget() {
                 return;
             }
         }
     }
 
-    /// Hands the merging of free slabs over to a daemon, to be run on a thread of its own. Without one, the shard merges
-    /// when an allocation fails, a part in each batch.
+    /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in each batch
+    /// after an allocation has failed.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
         self.table.merge_daemon()
     }
 
-    /// The memory below.
+    /// Returns the memory of the table.
     pub fn memory(&self) -> &M {
         self.table.memory()
     }
 
-    /// Figures of the shard.
+    /// Returns the statistics of the shard.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             pairs: self.table.pair_count(),
@@ -187,12 +190,12 @@ impl<M: Memory> Processor<M> {
         }
     }
 
-    /// Returns what each stage was used for so far.
+    /// Returns the use of each stage so far.
     pub fn stage_counts(&self) -> StageCounts {
         self.stages.counts
     }
 
-    /// Executes the requests that were admitted. Returns false if the budget was used up, and some left for later.
+    /// Executes the requests that were admitted. Returns false if the budget was used up, and some are deferred.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
         let batch = Batch {
             table: &self.table,
@@ -209,15 +212,15 @@ impl<M: Memory> Processor<M> {
         };
         let mut is_complete = true;
         batch.run_resident(&mut self.stages);
-        let waiting = &self.stages.waiting;
-        if !waiting.is_empty() {
-            interleave(waiting.len(), |place| batch.run_chain(waiting[place]));
-            // What is left in the station begins with an operation on a large value.
+        let remaining = &self.stages.remaining;
+        if !remaining.is_empty() {
+            interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
+            // Each queue that is left begins with an operation on a large value.
             for large in batch.large.take() {
-                let (chain, mut next) = (large.chain, Some(large));
+                let (queue, mut next) = (large.queue, Some(large));
                 while let Some(large) = next {
                     is_complete &= drive(batch.run_large(large));
-                    drive(batch.run_chain(chain));
+                    drive(batch.run_queue(queue));
                     next = batch.large.borrow_mut().pop();
                 }
             }
@@ -229,8 +232,8 @@ impl<M: Memory> Processor<M> {
         is_complete
     }
 
-    /// Checks, hashes and prefetches all requests, and finds out which depend on each other. Returns how many are left for
-    /// later, because an earlier one on their key is.
+    /// Checks, hashes and prefetches all requests, executes those on resident short values, and admits the others
+    /// to the station. Returns the number of requests that are deferred because an earlier one on their key is.
     fn admit(
         &mut self,
         requests: &[Request<'_>],
@@ -240,34 +243,31 @@ impl<M: Memory> Processor<M> {
     ) -> u64 {
         let homes = &mut self.homes[..requests.len()];
         let all_valid = self.table.search().run(Locate { table: &self.table, requests, homes: &mut *homes });
-        // Nothing but prefetches: one that misses the TLB keeps what follows from retiring, so page walks overlap only if
-        // they stand within one window of the processor. After an invalid request, homes of an earlier batch are prefetched,
-        // which does no harm.
+        // This loop only prefetches: a prefetch that misses the TLB blocks the retirement of later instructions, so page walks
+        // overlap only if they are adjacent. After an invalid request, home buckets of an earlier batch are prefetched, which
+        // does no harm.
         for home in homes.iter() {
             self.table.prefetch(home.bucket);
         }
         self.stages.clear();
         let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
-            let execute = ExecuteOnBuckets {
+            let execute_short = ExecuteShort {
                 table: &self.table,
                 requests,
                 homes,
-                replies: replies.parts_mut(first_reply, requests.len()),
+                entries: replies.entries_mut(first_reply, requests.len()),
                 arrivals: self.station.begin(),
                 stages: &mut self.stages,
                 admission: &admission,
             };
-            match self.table.search().run(execute) {
-                Some(counts) => {
-                    self.hits += counts.hits;
-                    self.misses += counts.misses;
-                }
+            match self.table.search().run(execute_short) {
+                Some(hits) => self.hits += hits,
                 None => {
                     let mut arrivals = self.station.begin();
-                    for (place, home) in homes.iter().enumerate() {
-                        if let Some(chain) = arrivals.admit(place, admission(home)) {
-                            self.stages.activate(chain, *home);
+                    for (index, home) in homes.iter().enumerate() {
+                        if let Some(queue) = arrivals.admit(index, admission(home)) {
+                            self.stages.activate(queue, *home);
                         }
                     }
                 }
@@ -275,16 +275,16 @@ impl<M: Memory> Processor<M> {
         } else {
             cold_path();
             let mut arrivals = self.station.begin();
-            for (place, (request, home)) in requests.iter().zip(homes.iter_mut()).enumerate() {
+            for (index, (request, home)) in requests.iter().zip(homes.iter_mut()).enumerate() {
                 *home = self.table.locate(request.key);
                 match request.validate_unordered() {
                     Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
                     Ok(()) => {
-                        if let Some(chain) = arrivals.admit(place, admission(home)) {
-                            self.stages.activate(chain, *home);
+                        if let Some(queue) = arrivals.admit(index, admission(home)) {
+                            self.stages.activate(queue, *home);
                         }
                     }
-                    Err(error) => replies.set(first_reply + place, Reply::Failed(error)),
+                    Err(error) => replies.set(first_reply + index, Reply::Failed(error)),
                 }
             }
         }
@@ -294,8 +294,8 @@ impl<M: Memory> Processor<M> {
 
 /// Checks requests and hashes their keys, up to the first invalid one. The output is true if there is none.
 ///
-/// Compares nothing with lanes: it only uses the instructions that come with them, such as a multiplication that leaves
-/// the flags as they are.
+/// Does not compare with lanes. It only uses the instructions that are available with them, such as a multiplication that
+/// keeps the flags.
 struct Locate<'a, 'k, M> {
     table: &'a HashTable<M>,
     requests: &'a [Request<'k>],
@@ -324,7 +324,8 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
     }
 }
 
-/// Returns true if the request is a GET, which needs no check. Without a hint the compiler asks for all kinds at once.
+/// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations at
+/// once.
 #[inline(always)]
 fn is_get(request: &Request<'_>) -> bool {
     let is_get = matches!(request.operation, Operation::Get);

@@ -1,4 +1,4 @@
-//! The answers to one batch, in the order of its requests, whatever order they were finished in.
+//! The replies to one batch, in the order of its requests. They are set in any order.
 
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::apply::{Read, Reader};
@@ -6,12 +6,12 @@ use crate::hash::PAIR_SIZE_MAX;
 use crate::short::{SHORT_SIZE_MAX, load_short};
 use skep_core::operation::{OperationError, PAGE_SIZE_MAX, Reply};
 
-/// Largest reply budget: with what may go beyond it, a batch's answers take less than 4 GiB.
+/// Largest reply budget: with the bytes that may exceed it, a batch's replies take less than 4 GiB.
 const BUDGET_MAX: usize = 2 << 30;
 
 const _: () = assert!(BUDGET_MAX + PAGE_SIZE_MAX + IN_FLIGHT_MAX * PAIR_SIZE_MAX <= u32::MAX as usize);
 
-/// The answers to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.
+/// The replies to a batch. Its buffers are kept from batch to batch, so a steady state allocates nothing.
 #[derive(Debug)]
 pub struct Replies {
     entries: Vec<Entry>,
@@ -19,46 +19,46 @@ pub struct Replies {
     budget: usize,
     /// Bytes that values outside buckets, slabs and nodes, and pages of scans, may take in the replies of a batch.
     room: usize,
-    /// What is left of it for this batch.
+    /// The rest of it for this batch.
     room_left: usize,
     /// Bytes of replies of more than [`MEDIUM_SIZE_MAX`].
     huge_bytes: usize,
-    /// Bytes of large values that were read or written, whether they are answered or not.
+    /// Bytes of large values that were read or written, in replies or not.
     large_bytes: usize,
 }
 
 /// The slot of the reply to one request.
 pub(crate) struct ReplySlot<'r> {
-    pub(super) entry: &'r mut Entry,
+    entry: &'r mut Entry,
     /// The bytes of all replies.
-    pub(super) bytes: &'r mut Vec<u8>,
+    bytes: &'r mut Vec<u8>,
 }
 
-/// Larger replies have a budget of their own, as large as that of the others. Or one client that asks for 64 KiB would wait
-/// for all that ask for a mebibyte.
+/// Larger replies have a budget of their own, as large as that of the others. Otherwise one client that reads 64 KiB would
+/// wait for all clients that read a mebibyte.
 const MEDIUM_SIZE_MAX: usize = 64 << 10;
 
-/// What becomes of a request by the size of its reply.
+/// The decision on a request by the size of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
     /// It is executed.
     Granted,
-    /// It is deferred: as many of such replies as a batch may have are there.
+    /// It is deferred: the batch has the most replies of this size that it may have.
     Later,
     /// It is deferred, because there is no room for its reply.
     NoRoom,
 }
 
-/// Bytes of large values that a batch may read or write for each byte of its budget: a fold of a megabyte answers eight
-/// bytes and takes a tenth of a millisecond, and a batch of them must not keep everybody else waiting.
+/// Bytes of large values that a batch may read or write for each byte of its budget. A fold of a megabyte returns eight
+/// bytes and takes a tenth of a millisecond, and a batch of them must not delay all other clients.
 const LARGE_BYTES_PER_BUDGET: usize = 8;
 
-/// One answer in sixteen bytes. A value of up to eight bytes lies in it, a longer one in the bytes of all answers.
+/// One reply in sixteen bytes. It contains a value of up to eight bytes; a longer one is in the bytes of all replies.
 ///
 /// ```text
 /// byte 0          8        12     13
 ///      ├──────────┼────────┼──────┼──────┤
-///      │ word     │ size   │ kind │error │     word: a short value in the last bytes, anything before it;
+///      │ word     │ size   │ kind │error │     word: a short value in the last bytes, undefined before it;
 ///      │          │ u32    │      │      │           or the start of a longer value
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +72,12 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 16 && PAGE_SIZE_MAX <= u32::MAX as usize);
 
-/// What an answer is.
+/// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
     Deferred,
-    /// Because its reply does not fit the room for replies.
+    /// Deferred because its reply does not fit the room for replies.
     DeferredForRoom,
     Done,
     NotFound,
@@ -95,13 +95,13 @@ impl Entry {
         Entry { word: [0; SHORT_SIZE_MAX], size: 0, kind, error: None }
     }
 
-    /// The upper `size` bytes of a number.
+    /// Returns the entry of a value that is the upper `size` bytes of a number.
     #[inline(always)]
     pub(super) fn short(word: u64, size: usize) -> Self {
         Entry { word: word.to_le_bytes(), size: size as u32, ..Entry::plain(Kind::Short) }
     }
 
-    /// A value of at most eight bytes.
+    /// Returns the entry of a value of at most eight bytes.
     #[inline]
     fn short_value(value: &[u8]) -> Self {
         let unused_bits = 64 - 8 * value.len() as u32;
@@ -122,10 +122,10 @@ impl Entry {
 }
 
 impl Replies {
-    /// Answers that may take about `budget` bytes, of which more than 2 GiB count as 2 GiB; those of up to eight bytes are not
-    /// counted. Once they have taken as many,
-    /// requests for large values are answered [`Reply::Deferred`], and so are all from the next 256 of the batch on:
-    /// answers go beyond the budget by at most one large value and 256 small ones. One value always fits, unless the
+    /// Returns buffers for replies of about `budget` bytes, at most 2 GiB. Values of up to eight bytes are not counted.
+    ///
+    /// When the budget is used up, requests for large values are deferred, and so are all requests from the next 256 of the
+    /// batch on. So replies exceed the budget by at most one large value and 256 small ones. One value always fits, unless the
     /// budget is 0: then every large value is deferred.
     pub fn with_budget(budget: usize) -> Self {
         Replies {
@@ -139,39 +139,39 @@ impl Replies {
         }
     }
 
-    /// Sets how many bytes the next batches may add to replies for values outside buckets, slabs and nodes, and for pages of
-    /// scans. Requests whose replies do not fit are deferred, and [`Replies::is_deferred_for_room`]; all others are executed.
+    /// Sets the bytes that the next batches may add to replies for values outside buckets, slabs and nodes, and for pages of
+    /// scans. Requests whose replies do not fit are deferred, and [`Replies::is_deferred_for_room`]. All others are executed.
     pub fn set_room(&mut self, room: usize) {
         self.room = room;
     }
 
-    /// Number of answers.
+    /// Returns the number of replies.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no answers.
+    /// Returns true if there are no replies.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the request at this place of the batch was left for later.
+    /// Returns true if the request at this index of the batch was deferred.
     #[inline]
     pub fn is_deferred(&self, index: usize) -> bool {
         self.entries[index].is_deferred()
     }
 
-    /// Returns true if the request at this place was left for later because its reply does not fit the room for replies.
+    /// Returns true if the request at this index was deferred because its reply does not fit the room for replies.
     pub fn is_deferred_for_room(&self, index: usize) -> bool {
         self.entries[index].kind == Kind::DeferredForRoom
     }
 
-    /// How many requests were left for later.
+    /// Returns the number of requests that were deferred.
     pub fn deferred_count(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_deferred()).count()
     }
 
-    /// The answer to the request at this place of the batch.
+    /// Returns the reply to the request at this index of the batch.
     #[inline]
     pub fn get(&self, index: usize) -> Reply<'_> {
         let entry = &self.entries[index];
@@ -189,24 +189,25 @@ impl Replies {
         }
     }
 
-    /// The answers in the order of the requests.
+    /// Returns the replies in the order of the requests.
     pub fn iter(&self) -> impl Iterator<Item = Reply<'_>> {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Whether a large value may still be added. The first one always may, or a small budget would defer for ever.
+    /// Returns true if another large value may be added. The first one always may: otherwise a small budget would defer it in
+    /// every batch.
     pub(crate) fn within_budget(&self) -> bool {
         let size = self.bytes.len().saturating_sub(self.huge_bytes);
         size == 0 || size < self.budget
     }
 
-    /// Whether another large value may still be read or written, and added to the answers if `is_answered`. The first one
+    /// Returns true if another large value may be read or written, and added to the replies if `is_returned`. The first one
     /// always may.
-    pub(crate) fn may_touch_large(&self, is_answered: bool) -> bool {
-        self.budget > 0 && self.may_work() && (!is_answered || self.within_budget())
+    pub(crate) fn may_touch_large(&self, is_returned: bool) -> bool {
+        self.budget > 0 && self.may_work() && (!is_returned || self.within_budget())
     }
 
-    /// Decides about a reply of this many bytes, for a request that touches no more than [`Replies::may_touch_large`] allows.
+    /// Decides on a reply of `size` bytes, for a request that touches no more than [`Replies::may_touch_large`] allows.
     pub(crate) fn grant(&mut self, size: usize) -> Grant {
         if !self.has_room(size) {
             return Grant::NoRoom;
@@ -221,17 +222,17 @@ impl Replies {
         Grant::Granted
     }
 
-    /// Returns true if there is room for a reply of this many bytes.
+    /// Returns true if there is room for a reply of `size` bytes.
     pub(crate) fn has_room(&self, size: usize) -> bool {
         size <= self.room_left
     }
 
-    /// Counts a reply of this many bytes.
+    /// Counts a reply of `size` bytes.
     pub(crate) fn use_room(&mut self, size: usize) {
         self.room_left = self.room_left.saturating_sub(size);
     }
 
-    /// Returns true if the batch may go on with requests that touch no large value.
+    /// Returns true if the batch may continue with requests that touch no large value.
     pub(crate) fn may_go_on(&self) -> bool {
         self.may_work() && self.within_budget()
     }
@@ -240,12 +241,12 @@ impl Replies {
         self.large_bytes == 0 || self.large_bytes / LARGE_BYTES_PER_BUDGET < self.budget
     }
 
-    /// Takes note of a large value that was read or written.
+    /// Counts a large value that was read or written.
     pub(crate) fn touch_large(&mut self, value_size: usize) {
         self.large_bytes += value_size;
     }
 
-    /// Makes room for the answers to a batch of `count` requests, all of them [`Reply::Deferred`] until set.
+    /// Prepares the replies to a batch of `count` requests. All are [`Reply::Deferred`] until set.
     pub(crate) fn reset(&mut self, count: usize) {
         self.entries.clear();
         self.entries.resize(count, Entry::DEFERRED);
@@ -253,13 +254,13 @@ impl Replies {
         self.large_bytes = 0;
         self.room_left = self.room;
         self.huge_bytes = 0;
-        // A batch of large values must not pin its memory for ever.
+        // The memory of a batch of large values is not kept.
         if self.bytes.capacity() > self.budget.max(1 << 20).saturating_mul(4) {
             self.bytes.shrink_to(self.budget);
         }
     }
 
-    /// Leaves a request for later because its reply does not fit the room for replies.
+    /// Defers a request because its reply does not fit the room for replies.
     pub(crate) fn defer_for_room(&mut self, index: usize) {
         self.entries[index] = Entry::plain(Kind::DeferredForRoom);
     }
@@ -276,10 +277,10 @@ impl Replies {
         ReplySlot { entry: &mut self.entries[index], bytes: &mut self.bytes }
     }
 
-    /// Returns the entries of the `count` requests from `first` on, and the bytes of all replies.
+    /// Returns the entries of the `count` requests from `first` on.
     #[inline]
-    pub(super) fn parts_mut(&mut self, first: usize, count: usize) -> (&mut [Entry], &mut Vec<u8>) {
-        (&mut self.entries[first..first + count], &mut self.bytes)
+    pub(super) fn entries_mut(&mut self, first: usize, count: usize) -> &mut [Entry] {
+        &mut self.entries[first..first + count]
     }
 
     /// Returns the bytes of the replies so far. [`Replies::finish_value`] makes a value of bytes that are appended.
@@ -294,12 +295,6 @@ impl Replies {
 }
 
 impl ReplySlot<'_> {
-    /// Returns the same slot for a shorter time.
-    #[inline(always)]
-    pub(super) fn reborrow(&mut self) -> ReplySlot<'_> {
-        ReplySlot { entry: self.entry, bytes: self.bytes }
-    }
-
     /// Sets the reply. A value is copied.
     #[inline]
     pub(crate) fn set(&mut self, reply: Reply<'_>) {
@@ -360,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_answer_comes_back() {
+    fn every_reply_is_returned() {
         let mut replies = Replies::with_budget(1 << 20);
         let values: Vec<Vec<u8>> = (0..40).map(|size| (1..=size).collect()).collect();
         let mut expected: Vec<Reply<'_>> = values.iter().map(|value| Reply::Value(value)).collect();

@@ -1,20 +1,20 @@
-//! The reservation station: which operations under way depend on each other (KV-Direct, section 3.3.3).
+//! The reservation station: finds the operations in flight that depend on each other (KV-Direct, section 3.3.3).
 //!
 //! ```text
-//! slots, 1024          chains                         requests, by their place in the batch
+//! slots, 1024          queues                         requests, by their index in the batch
 //!   0  of an earlier   ┌─────────────┐
-//!   1  18 ─────────┐   │ 0  front 4 ─┼─▶ 4 ─▶ 17 ─▶ 18    4 is next, 17 and 18 wait for it
+//!   1  18 ─────────┐   │ 0  head 4  ─┼─▶ 4 ─▶ 17 ─▶ 18    17 and 18 are blocked until 4 is executed
 //!   2  of an earlier└──┼──── last ───┼───────────────┘
-//!   3  9               │ 1  front 9 ─┼─▶ 9
+//!   3  9               │ 1  head 9  ─┼─▶ 9
 //! ```
 //!
-//! A request's slot follows from the number of its bucket. Two keys of one bucket, or of its chain, therefore depend on
-//! each other: nothing else may come between reading a bucket's line and writing it. Requests of different buckets that
-//! share a slot depend on each other too, needlessly but harmlessly; a dependency is never missed.
-//!
-//! A slot holds its last request and the number of the batch: so nothing needs to be emptied between batches. While
-//! chains are worked off, requests only leave. One operation of a chain is under way; the others of the same key get its
-//! value forwarded, see [`super::chain`].
+//! 1. The number of a request's bucket selects its slot. Two keys of one bucket, or of its chain, therefore depend on each
+//!    other: no other operation may run between reading a bucket's line and writing it.
+//! 2. Requests of different buckets that share a slot depend on each other too. This is not needed, but it does no harm: no
+//!    dependency is missed.
+//! 3. A slot holds its last request and the number of the batch, so no slot is emptied between batches.
+//! 4. While queues are executed, requests are only removed. One operation of a queue is in flight. The others of its key
+//!    are executed on the value that it leaves, see [`super::queue`].
 
 use std::cell::Cell;
 
@@ -23,60 +23,60 @@ use crate::hash::BucketIndex;
 
 /// Slots of the station (KV-Direct, section 3.3.3).
 pub(super) const SLOT_COUNT: usize = 1024;
-/// No request.
+/// In the lists: no request.
 const NONE: u16 = u16::MAX;
-/// In a slot, bits of the request's place; above them is the number of the batch.
-const PLACE_BITS: u32 = IN_FLIGHT_MAX.ilog2();
+/// In a slot, bits of the request's index; above them is the number of the batch.
+const INDEX_BITS: u32 = IN_FLIGHT_MAX.ilog2();
 
 const _: () = assert!(SLOT_COUNT.is_power_of_two() && IN_FLIGHT_MAX < NONE as usize);
 const _: () = assert!(IN_FLIGHT_MAX.is_power_of_two());
 
-/// Number of a chain, in the order of first requests.
+/// Number of a queue, in the order of first requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChainIndex(u16);
+pub(super) struct QueueIndex(u16);
 
-/// Place of a request among those that are under way.
+/// Index of a request in its part of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting(u32);
+pub(super) struct RequestIndex(u32);
 
-impl Waiting {
+impl RequestIndex {
     #[inline]
     pub(super) fn index(self) -> usize {
         self.0 as usize
     }
 
     #[inline]
-    pub(super) fn at(place: u32) -> Self {
-        Waiting(place)
+    pub(super) fn at(index: u32) -> Self {
+        RequestIndex(index)
     }
 
     #[inline]
     fn some(raw: u16) -> Option<Self> {
-        (raw != NONE).then_some(Waiting(raw.into()))
+        (raw != NONE).then_some(RequestIndex(raw.into()))
     }
 }
 
-impl ChainIndex {
+impl QueueIndex {
     pub(super) fn index(self) -> usize {
         usize::from(self.0)
     }
 
     pub(super) fn at(index: u16) -> Self {
-        ChainIndex(index)
+        QueueIndex(index)
     }
 }
 
-/// Chains that operations leave: what working them off needs of a station.
-pub(super) trait Chains {
-    /// The first request of a chain.
-    fn front(&self, chain: ChainIndex) -> Option<Waiting>;
-    /// The request behind this one.
-    fn after(&self, request: Waiting) -> Option<Waiting>;
-    /// Takes a request out of its chain; `before` is the one before it, `None` if it is the first.
-    fn retire(&self, chain: ChainIndex, before: Option<Waiting>, request: Waiting);
+/// Dependency queues from which requests are removed.
+pub(super) trait Queues {
+    /// Returns the first request of a queue.
+    fn head(&self, queue: QueueIndex) -> Option<RequestIndex>;
+    /// Returns the request after this one.
+    fn after(&self, request: RequestIndex) -> Option<RequestIndex>;
+    /// Removes a request from its queue; `before` is the one before it, `None` if it is the head.
+    fn remove(&self, queue: QueueIndex, before: Option<RequestIndex>, request: RequestIndex);
 }
 
-/// What becomes of a request.
+/// The dependencies of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Admission {
     /// It depends on no other.
@@ -85,21 +85,21 @@ pub(super) enum Admission {
     To(BucketIndex),
 }
 
-/// The chains of dependent requests.
+/// The queues of dependent requests.
 #[derive(Debug)]
 pub(super) struct Station {
     lists: Box<Lists>,
     batch: u32,
 }
 
-/// In one piece, so that one register reaches all.
+/// All lists in one block, so that one register addresses them.
 #[derive(Debug)]
 struct Lists {
     slots: [u32; SLOT_COUNT],
-    /// Behind each request, the next of its chain. The last place is nobody's.
+    /// For each request, the next of its queue. No request has the last index.
     next: [Cell<u16>; IN_FLIGHT_MAX + 1],
-    /// Of each chain, the request that is next.
-    fronts: [Cell<u16>; IN_FLIGHT_MAX],
+    /// For each queue, its first request.
+    heads: [Cell<u16>; IN_FLIGHT_MAX],
 }
 
 impl Station {
@@ -107,39 +107,39 @@ impl Station {
         let lists = Lists {
             slots: [0; SLOT_COUNT],
             next: [const { Cell::new(NONE) }; IN_FLIGHT_MAX + 1],
-            fronts: [const { Cell::new(NONE) }; IN_FLIGHT_MAX],
+            heads: [const { Cell::new(NONE) }; IN_FLIGHT_MAX],
         };
         Station { lists: Box::new(lists), batch: 1 }
     }
 
-    /// Empties the station for a batch, whose requests come in their order.
+    /// Empties the station for a batch, whose requests are admitted in their order.
     #[inline]
     pub(super) fn begin(&mut self) -> Arrivals<'_> {
         self.batch += 1;
-        if self.batch >> (u32::BITS - PLACE_BITS) != 0 {
+        if self.batch >> (u32::BITS - INDEX_BITS) != 0 {
             self.lists.slots.fill(0);
             self.batch = 1;
         }
-        Arrivals { lists: &mut self.lists, batch: self.batch << PLACE_BITS, chains: 0 }
+        Arrivals { lists: &mut self.lists, batch: self.batch << INDEX_BITS, queues: 0 }
     }
 
-    /// Takes all requests out of a chain.
-    pub(super) fn clear(&self, chain: ChainIndex) {
-        self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(NONE);
+    /// Removes all requests from a queue.
+    pub(super) fn clear(&self, queue: QueueIndex) {
+        self.lists.heads[usize::from(queue.0) % IN_FLIGHT_MAX].set(NONE);
     }
 
-    /// The first request of a chain that has one.
+    /// Returns the first request of a queue that is not empty.
     #[inline(always)]
-    pub(super) fn first(&self, chain: ChainIndex) -> Waiting {
-        Waiting(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get().into())
+    pub(super) fn first(&self, queue: QueueIndex) -> RequestIndex {
+        RequestIndex(self.lists.heads[usize::from(queue.0) % IN_FLIGHT_MAX].get().into())
     }
 }
 
-/// A batch on its way into the station.
+/// The requests of a batch while they are admitted.
 pub(super) struct Arrivals<'a> {
     lists: &'a mut Lists,
     batch: u32,
-    chains: usize,
+    queues: usize,
 }
 
 impl Arrivals<'_> {
@@ -153,46 +153,46 @@ impl Arrivals<'_> {
         }
     }
 
-    /// Puts a request into the queue of those that it depends on. Returns the queue if there are none.
+    /// Appends a request to the queue of those that it depends on. Returns its new queue if it depends on none.
     #[inline(always)]
-    pub(super) fn admit(&mut self, place: usize, admission: Admission) -> Option<ChainIndex> {
-        let Lists { slots, next, fronts } = &mut *self.lists;
+    pub(super) fn admit(&mut self, index: usize, admission: Admission) -> Option<QueueIndex> {
+        let Lists { slots, next, heads } = &mut *self.lists;
         let before = match admission {
             Admission::Alone => IN_FLIGHT_MAX,
             Admission::To(bucket) => {
                 let slot = &mut slots[bucket.0 as usize % SLOT_COUNT];
-                let last = std::mem::replace(slot, self.batch | place as u32) ^ self.batch;
+                let last = std::mem::replace(slot, self.batch | index as u32) ^ self.batch;
                 (last as usize).min(IN_FLIGHT_MAX)
             }
         };
-        // Whether a request depends on another is chance: a branch would be guessed wrong too often.
+        // Dependencies are random, so a branch would be mispredicted too often.
         let depends = before < IN_FLIGHT_MAX;
-        next[before].set(place as u16);
-        next[place % IN_FLIGHT_MAX].set(NONE);
-        fronts[self.chains % IN_FLIGHT_MAX].set(place as u16);
-        let chain = ChainIndex(self.chains as u16);
-        self.chains += usize::from(!depends);
-        (!depends).then_some(chain)
+        next[before].set(index as u16);
+        next[index % IN_FLIGHT_MAX].set(NONE);
+        heads[self.queues % IN_FLIGHT_MAX].set(index as u16);
+        let queue = QueueIndex(self.queues as u16);
+        self.queues += usize::from(!depends);
+        (!depends).then_some(queue)
     }
 }
 
-impl Chains for Station {
+impl Queues for Station {
     #[inline]
-    fn front(&self, chain: ChainIndex) -> Option<Waiting> {
-        Waiting::some(self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].get())
+    fn head(&self, queue: QueueIndex) -> Option<RequestIndex> {
+        RequestIndex::some(self.lists.heads[usize::from(queue.0) % IN_FLIGHT_MAX].get())
     }
 
     #[inline]
-    fn after(&self, request: Waiting) -> Option<Waiting> {
-        Waiting::some(self.lists.next[request.index() % IN_FLIGHT_MAX].get())
+    fn after(&self, request: RequestIndex) -> Option<RequestIndex> {
+        RequestIndex::some(self.lists.next[request.index() % IN_FLIGHT_MAX].get())
     }
 
     #[inline]
-    fn retire(&self, chain: ChainIndex, before: Option<Waiting>, request: Waiting) {
+    fn remove(&self, queue: QueueIndex, before: Option<RequestIndex>, request: RequestIndex) {
         let next = self.lists.next[request.index() % IN_FLIGHT_MAX].get();
         match before {
             Some(before) => self.lists.next[before.index()].set(next),
-            None => self.lists.fronts[usize::from(chain.0) % IN_FLIGHT_MAX].set(next),
+            None => self.lists.heads[usize::from(queue.0) % IN_FLIGHT_MAX].set(next),
         }
     }
 }
@@ -201,55 +201,55 @@ impl Chains for Station {
 mod tests {
     use super::*;
 
-    fn requests(station: &Station, chains: &[ChainIndex]) -> Vec<Vec<usize>> {
-        let requests = |chain| std::iter::successors(station.front(chain), |request| station.after(*request));
-        chains.iter().map(|chain| requests(*chain).map(Waiting::index).collect()).collect()
+    fn requests(station: &Station, queues: &[QueueIndex]) -> Vec<Vec<usize>> {
+        let requests = |queue| std::iter::successors(station.head(queue), |request| station.after(*request));
+        queues.iter().map(|queue| requests(*queue).map(RequestIndex::index).collect()).collect()
     }
 
-    fn admit(station: &mut Station, buckets: &[u32]) -> Vec<ChainIndex> {
+    fn admit(station: &mut Station, buckets: &[u32]) -> Vec<QueueIndex> {
         let mut arrivals = station.begin();
         let admissions = buckets.iter().map(|bucket| Admission::To(BucketIndex(*bucket)));
-        let admitted = admissions.enumerate().filter_map(|(place, admission)| {
+        let admitted = admissions.enumerate().filter_map(|(index, admission)| {
             let is_blocked = arrivals.is_blocked(admission);
-            let chain = arrivals.admit(place, admission);
-            assert_eq!(chain.is_none(), is_blocked);
-            chain
+            let queue = arrivals.admit(index, admission);
+            assert_eq!(queue.is_none(), is_blocked);
+            queue
         });
         admitted.collect()
     }
 
     #[test]
-    fn requests_of_one_bucket_wait_in_order_whatever_their_keys() {
+    fn requests_of_one_bucket_are_queued_in_order_for_all_keys() {
         let mut station = Station::new();
         for round in 0..2 {
             let buckets = [7, 8, 7, 7 + 1024, 8];
-            let chains = admit(&mut station, &buckets);
+            let queues = admit(&mut station, &buckets);
             // 1024 buckets apart is the same slot.
-            assert_eq!(requests(&station, &chains), [vec![0, 2, 3], vec![1, 4]], "round {round}");
+            assert_eq!(requests(&station, &queues), [vec![0, 2, 3], vec![1, 4]], "round {round}");
         }
     }
 
     #[test]
-    fn a_request_can_retire_from_anywhere() {
+    fn a_request_can_be_removed_from_any_position() {
         let mut station = Station::new();
-        let chains = admit(&mut station, &[5; 4]);
-        let chain = chains[0];
-        station.retire(chain, Some(Waiting(1)), Waiting(2));
-        assert_eq!(requests(&station, &chains), [[0, 1, 3]]);
-        station.retire(chain, None, Waiting(0));
-        assert_eq!(requests(&station, &chains), [[1, 3]]);
-        station.clear(chain);
-        assert_eq!(station.front(chain), None);
+        let queues = admit(&mut station, &[5; 4]);
+        let queue = queues[0];
+        station.remove(queue, Some(RequestIndex(1)), RequestIndex(2));
+        assert_eq!(requests(&station, &queues), [[0, 1, 3]]);
+        station.remove(queue, None, RequestIndex(0));
+        assert_eq!(requests(&station, &queues), [[1, 3]]);
+        station.clear(queue);
+        assert_eq!(station.head(queue), None);
     }
 
-    /// A slot remembers the last batch that used it; the numbers of batches must not meet again.
+    /// A slot keeps the number of the last batch that used it, so numbers must not be used twice.
     #[test]
     fn a_full_station_forgets_its_batches_when_their_numbers_end() {
         let mut station = Station::new();
-        station.batch = (1 << (u32::BITS - PLACE_BITS)) - 1;
+        station.batch = (1 << (u32::BITS - INDEX_BITS)) - 1;
         for _ in 0..3 {
-            let chains = admit(&mut station, &std::array::from_fn::<_, IN_FLIGHT_MAX, _>(|place| place as u32));
-            assert_eq!(requests(&station, &chains), (0..IN_FLIGHT_MAX).map(|place| vec![place]).collect::<Vec<_>>());
+            let queues = admit(&mut station, &std::array::from_fn::<_, IN_FLIGHT_MAX, _>(|index| index as u32));
+            assert_eq!(requests(&station, &queues), (0..IN_FLIGHT_MAX).map(|index| vec![index]).collect::<Vec<_>>());
         }
         assert!(station.batch < 4);
     }

@@ -1,6 +1,6 @@
-//! The traps of an out-of-order engine, each pinned by a test.
+//! Tests of the hazards of an out-of-order engine.
 //!
-//! [`WaywardMemory`] makes every access take a random number of turns, so that operations overlap in ways that a CPU's
+//! [`DelayedMemory`] makes every access take a random number of turns, so that operations overlap in ways that a CPU's
 //! caches seldom show.
 
 mod merging;
@@ -17,14 +17,14 @@ use skep_core::function::{Element, UpdateFunction};
 use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
 
 /// A memory whose accesses end in no order.
-struct WaywardMemory {
+struct DelayedMemory {
     memory: LocalMemory,
     random: Cell<u64>,
 }
 
-impl WaywardMemory {
+impl DelayedMemory {
     fn new(size: u64, seed: u64) -> Self {
-        WaywardMemory { memory: LocalMemory::new(size).unwrap(), random: Cell::new(seed | 1) }
+        DelayedMemory { memory: LocalMemory::new(size).unwrap(), random: Cell::new(seed | 1) }
     }
 
     async fn delay(&self) {
@@ -39,17 +39,17 @@ impl WaywardMemory {
     }
 }
 
-impl Memory for WaywardMemory {
+impl Memory for DelayedMemory {
     type Resident<'a> = NoLines;
 
     fn size(&self) -> u64 {
         self.memory.size()
     }
     fn prefetch(&self, _: Span) {}
-    async fn update_prefetched_line<R>(&self, pointer: Pointer, visit: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
-        // Reading and writing are apart, as they are where a line travels.
+    async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
+        // Reading and writing are two accesses, as on a NIC.
         let mut line = self.read_line(pointer).await;
-        let (effect, result) = visit(&mut line);
+        let (effect, result) = f(&mut line);
         if effect == Effect::Changed {
             self.write_line(pointer, &line).await;
         }
@@ -66,13 +66,13 @@ impl Memory for WaywardMemory {
         self.memory.write_line(pointer, line).await;
         self.delay().await;
     }
-    async fn read<R>(&self, span: Span, visit: impl FnOnce(&[u8]) -> R) -> R {
+    async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R {
         self.delay().await;
-        self.memory.read(span, visit).await
+        self.memory.read(span, f).await
     }
-    async fn update<R>(&self, span: Span, visit: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
+    async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
         self.delay().await;
-        let result = self.memory.update(span, visit).await;
+        let result = self.memory.update(span, f).await;
         self.delay().await;
         result
     }
@@ -86,10 +86,10 @@ impl Memory for WaywardMemory {
     }
 }
 
-/// Runs random batches over few buckets; the first answer that differs from the naive store's, if one does.
-fn run_wayward(seed: u64, admission: impl Fn(&Home) -> Admission + Copy) -> Result<(), String> {
+/// Runs random batches over few buckets. Returns the first reply that differs from the naive store's.
+fn run_delayed(seed: u64, admission: impl Fn(&Home) -> Admission + Copy) -> Result<(), String> {
     let settings = Settings { memory: 256 << 10, hash_index_ratio: 0.001, inline_threshold: 24, seed };
-    let memory = WaywardMemory::new(settings.memory, seed);
+    let memory = DelayedMemory::new(settings.memory, seed);
     let mut processor = Processor::with_memory(memory, &settings).unwrap();
     let mut naive = NaiveStore::new();
     let mut replies = Replies::with_budget(usize::MAX);
@@ -111,26 +111,26 @@ fn run_wayward(seed: u64, admission: impl Fn(&Home) -> Admission + Copy) -> Resu
 #[test]
 fn operations_on_one_bucket_do_not_interleave() {
     for seed in 0..40 {
-        run_wayward(seed, |home| Admission::To(home.bucket)).unwrap();
+        run_delayed(seed, |home| Admission::To(home.bucket)).unwrap();
     }
 }
 
-/// The control: were the station's slots derived from the key instead of the bucket, the test above would find out.
+/// The control: the test above fails if the slots of the station follow from the key instead of the bucket.
 #[test]
 fn a_station_that_tells_keys_apart_instead_of_buckets_is_caught() {
     let caught = (0..40).any(|seed| {
-        let run = || run_wayward(seed, |home| Admission::To(BucketIndex((home.hash.0 >> 20) as u32)));
+        let run = || run_delayed(seed, |home| Admission::To(BucketIndex((home.hash.0 >> 20) as u32)));
         // Torn buckets may also end in a panic.
         std::panic::catch_unwind(run).map_or(true, |result| result.is_err())
     });
     assert!(caught);
 }
 
-/// Random operations that begin one by one while up to `IN_FLIGHT_MAX` are under way, polled in random order, against the
-/// naive store.
+/// Runs random operations that begin one by one while up to `IN_FLIGHT_MAX` are in flight, polled in random order. Compares
+/// the replies with the naive store's.
 fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
     let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.01, inline_threshold: 24, seed: 3 };
-    let memory = WaywardMemory::new(settings.memory, seed);
+    let memory = DelayedMemory::new(settings.memory, seed);
     let mut processor = Processor::with_memory(memory, &settings).unwrap();
     let mut naive = NaiveStore::new();
     let mut replies = Replies::with_budget(usize::MAX);
@@ -148,35 +148,35 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
     };
     let owned: Vec<OwnedRequest> = generator.by_ref().filter(fits).take(6000).collect();
     let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
-    let answered = processor.flow_by(&requests, &mut replies, slot_of, |flow| {
+    let replied = processor.flow_by(&requests, &mut replies, slot_of, |flow| {
         let mut random = SplitMix64::new(seed);
         let mut context = Context::from_waker(Waker::noop());
-        let (mut chains, mut begun, mut answered) = (Vec::new(), 0, vec![0; requests.len()]);
+        let (mut queues, mut begun, mut replied) = (Vec::new(), 0, vec![0; requests.len()]);
         let (mut done, mut most_waited) = (0, 0);
-        while done < requests.len() || !chains.is_empty() {
+        while done < requests.len() || !queues.is_empty() {
             let room = (IN_FLIGHT_MAX + done - begun).min(requests.len() - begun);
             for _ in 0..random.below(room as u64 + 1) {
-                if let Admitted::Begins(chain) = flow.admit(begun) {
-                    chains.push(Box::pin(chain));
+                if let Admitted::Begins(queue) = flow.admit(begun) {
+                    queues.push(Box::pin(queue));
                 }
                 begun += 1;
             }
-            if !chains.is_empty() {
-                let place = random.below(chains.len() as u64) as usize;
-                if chains[place].as_mut().poll(&mut context).is_ready() {
-                    drop(chains.swap_remove(place));
+            if !queues.is_empty() {
+                let index = random.below(queues.len() as u64) as usize;
+                if queues[index].as_mut().poll(&mut context).is_ready() {
+                    drop(queues.swap_remove(index));
                 }
             }
-            flow.take_answered(|place| {
-                answered[place] += 1;
+            flow.take_replied(|index| {
+                replied[index] += 1;
                 done += 1;
             });
             most_waited = most_waited.max(begun - done);
         }
-        assert!(most_waited > IN_FLIGHT_MAX / 2, "{most_waited} under way");
-        answered
+        assert!(most_waited > IN_FLIGHT_MAX / 2, "{most_waited} in flight");
+        replied
     });
-    assert!(answered.iter().all(|times| *times == 1), "seed {seed}: each is answered once");
+    assert!(replied.iter().all(|times| *times == 1), "seed {seed}: each is replied once");
     assert_eq!(processor.statistics().operations, requests.len() as u64);
     for (request, reply) in requests.iter().zip(replies.iter()) {
         naive
@@ -187,7 +187,7 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
 }
 
 #[test]
-fn a_flow_answers_as_the_naive_store() {
+fn a_flow_replies_as_the_naive_store() {
     for seed in 0..20 {
         run_flow(seed, |home| home.bucket.0 as usize).unwrap();
     }
@@ -201,11 +201,11 @@ fn a_flow_leaves_large_values_to_others() {
     let operations = [put(&[1]), put(&value), Operation::Get, put(&[2])];
     let requests = operations.map(|operation| Request { key: b"key", operation });
     let count = processor.flow(&requests, &mut replies, |flow| {
-        let Admitted::Begins(chain) = flow.admit(0) else { panic!("it is the first") };
-        assert!((1..4).all(|place| matches!(flow.admit(place), Admitted::Waits)));
-        drive(chain);
+        let Admitted::Begins(queue) = flow.admit(0) else { panic!("it is the first") };
+        assert!((1..4).all(|index| matches!(flow.admit(index), Admitted::Waits)));
+        drive(queue);
         let mut count = 0;
-        flow.take_answered(|_| count += 1);
+        flow.take_replied(|_| count += 1);
         count
     });
     assert_eq!(count, 4);
@@ -213,7 +213,7 @@ fn a_flow_leaves_large_values_to_others() {
     assert_eq!(processor.statistics().operations, 1);
 }
 
-/// The control: with slots that follow from the key instead of the bucket, the test above would find out.
+/// The control: the test above fails if the slots of the flow follow from the key instead of the bucket.
 #[test]
 fn a_flow_that_tells_keys_apart_instead_of_buckets_is_caught() {
     let caught = (0..20).any(|seed| {
@@ -226,9 +226,9 @@ fn a_flow_that_tells_keys_apart_instead_of_buckets_is_caught() {
 
 /// Requests of different buckets need no station.
 #[test]
-fn independent_requests_have_the_same_answers_without_a_station() {
+fn independent_requests_have_the_same_replies_without_a_station() {
     let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
-    let memories = [2, 4].map(|seed| WaywardMemory::new(settings.memory, seed));
+    let memories = [2, 4].map(|seed| DelayedMemory::new(settings.memory, seed));
     let [mut with, mut without] = memories.map(|memory| Processor::with_memory(memory, &settings).unwrap());
     let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
     let settings = GeneratorSettings { seed: 5, key_count: 300, key_size: 4..=20, ..Default::default() };
@@ -259,7 +259,7 @@ fn add_one() -> Operation<'static> {
     })
 }
 
-/// Answers of a batch on one key.
+/// Executes a batch on one key. Returns the replies.
 fn execute<'a>(processor: &mut Processor, replies: &'a mut Replies, operations: &[Operation<'_>]) -> Vec<Reply<'a>> {
     let requests: Vec<_> = operations.iter().map(|operation| Request { key: b"key", operation: *operation }).collect();
     processor.execute(&requests, replies);
@@ -280,11 +280,11 @@ fn a_write_that_finds_no_memory_loses_nothing_that_was_acknowledged() {
     }
     assert_eq!(replies.get(0), Reply::Failed(OperationError::SlabFull));
     let operations = [add_one(), add_one(), put(&filler), add_one(), Operation::Get];
-    let answers = execute(&mut processor, &mut replies, &operations);
+    let replies = execute(&mut processor, &mut replies, &operations);
     let number = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(answers[..2], [Reply::Value(&number(0)), Reply::Value(&number(1))]);
-    assert_eq!(answers[2], Reply::Failed(OperationError::SlabFull));
-    assert_eq!(answers[3..], [Reply::Value(&number(2)), Reply::Value(&number(3))]);
+    assert_eq!(replies[..2], [Reply::Value(&number(0)), Reply::Value(&number(1))]);
+    assert_eq!(replies[2], Reply::Failed(OperationError::SlabFull));
+    assert_eq!(replies[3..], [Reply::Value(&number(2)), Reply::Value(&number(3))]);
 }
 
 /// Every change of form of a value, with forwarded operations in between.
@@ -299,16 +299,16 @@ fn a_key_keeps_its_order_through_all_sizes() {
         operations.extend([put(value), Operation::Get, Operation::Contains, Operation::Get]);
     }
     operations.extend([Operation::Delete, Operation::Get, Operation::Delete]);
-    let answers = execute(&mut processor, &mut replies, &operations);
-    assert_eq!(answers[0], Reply::NotFound);
-    for (value, answers) in values.iter().zip(answers[1..].chunks(4)) {
-        assert_eq!(*answers, [Reply::Done, Reply::Value(value), Reply::Done, Reply::Value(value)]);
+    let replies = execute(&mut processor, &mut replies, &operations);
+    assert_eq!(replies[0], Reply::NotFound);
+    for (value, replies) in values.iter().zip(replies[1..].chunks(4)) {
+        assert_eq!(*replies, [Reply::Done, Reply::Value(value), Reply::Done, Reply::Value(value)]);
     }
-    assert_eq!(answers[answers.len() - 3..], [Reply::Done, Reply::NotFound, Reply::NotFound]);
+    assert_eq!(replies[replies.len() - 3..], [Reply::Done, Reply::NotFound, Reply::NotFound]);
     assert_eq!(processor.statistics().pairs, 0);
 }
 
-/// Memory that small values held serves large ones, and the other way, as often as wanted.
+/// Stores small and large values in turn in the same memory, several times.
 fn shift_between_small_and_large(mut processor: Processor) {
     let mut replies = Replies::with_budget(1 << 20);
     let mut counts = Vec::new();
@@ -357,7 +357,7 @@ fn a_shift_of_sizes_gets_its_memory_back_beside_a_daemon() {
     thread.join().unwrap();
 }
 
-/// Deletes give chained buckets back, also those in the middle of a chain.
+/// Deletes free chained buckets, also those in the middle of a chain.
 #[test]
 fn chained_buckets_come_back() {
     let settings = Settings { memory: 64 << 10, hash_index_ratio: 1e-6, inline_threshold: 50, seed: 3 };
@@ -372,7 +372,7 @@ fn chained_buckets_come_back() {
         let full = processor.statistics().slab_free_bytes;
         assert!(full < free - 90 * 64);
         let deletes: Vec<_> =
-            (0..200).map(|place| Request { key: &keys[place * order % 200], operation: Operation::Delete }).collect();
+            (0..200).map(|index| Request { key: &keys[index * order % 200], operation: Operation::Delete }).collect();
         processor.execute(&deletes[..180], &mut replies);
         let left = (free - processor.statistics().slab_free_bytes) / 64;
         assert!(left <= 20, "20 pairs of 24 bytes are left in {left} chained buckets");
@@ -391,15 +391,15 @@ fn values_of_all_edge_sizes_come_back_and_leave_nothing() {
     let sizes = [0, 1, 48, 49, 252, 253, 254, 507, 508, 509, 4096, 4097, 65_536, 524_288, 524_289, 1 << 20];
     for key_size in [1, 237, 240, 241, 246, 253, 254, 255, 256, 440, 441, 450, 459, 460] {
         let key = vec![7; key_size];
-        for (place, size) in sizes.into_iter().enumerate() {
+        for (index, size) in sizes.into_iter().enumerate() {
             let value: Vec<u8> = (0..size).map(|byte| (byte * 31 + byte / 509) as u8).collect();
             // Every other value replaces the one before.
-            let delete = if place % 2 == 0 { Operation::Contains } else { Operation::Delete };
+            let delete = if index % 2 == 0 { Operation::Contains } else { Operation::Delete };
             let requests = [put(&value), Operation::Get, delete].map(|operation| Request { key: &key, operation });
             processor.execute(&requests, &mut replies);
             let wanted = [Reply::Done, Reply::Value(&value), Reply::Done];
             assert!(replies.iter().eq(wanted), "key of {key_size} B, value of {size} B");
-            let left = if place % 2 == 0 { (1, (key_size + size) as u64) } else { (0, 0) };
+            let left = if index % 2 == 0 { (1, (key_size + size) as u64) } else { (0, 0) };
             let statistics = processor.statistics();
             assert_eq!((statistics.pairs, statistics.pair_bytes), left, "key of {key_size} B, value of {size} B");
         }
@@ -415,15 +415,15 @@ fn a_memory_of_64_gib_is_used_without_touching_it_all() {
         let mut processor = Processor::new(&settings).unwrap();
         let mut replies = Replies::with_budget(usize::MAX);
         let keys: Vec<_> = (0..8u32).map(u32::to_le_bytes).collect();
-        for (operation, answer) in [(put(&[5; 600]), Reply::Done), (Operation::Get, Reply::Value(&[5; 600]))] {
+        for (operation, expected) in [(put(&[5; 600]), Reply::Done), (Operation::Get, Reply::Value(&[5; 600]))] {
             let requests: Vec<_> = keys.iter().map(|key| Request { key, operation }).collect();
             processor.execute(&requests, &mut replies);
-            assert!(replies.iter().all(|reply| reply == answer));
+            assert!(replies.iter().all(|reply| reply == expected));
         }
     }
 }
 
-/// What was left for later is counted when it is executed, once.
+/// A deferred request is counted when it is executed, once.
 #[test]
 fn deferred_requests_are_counted_once() {
     let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
@@ -432,8 +432,8 @@ fn deferred_requests_are_counted_once() {
     let mut left = vec![put(&value), Operation::Get, Operation::Get, Operation::Contains, Operation::Get];
     let (mut rounds, count) = (0, left.len() as u64);
     while !left.is_empty() {
-        let answers = execute(&mut processor, &mut replies, &left);
-        let deferred = answers.iter().filter(|reply| **reply == Reply::Deferred).count();
+        let replies = execute(&mut processor, &mut replies, &left);
+        let deferred = replies.iter().filter(|reply| **reply == Reply::Deferred).count();
         left.drain(..left.len() - deferred);
         rounds += 1;
     }
@@ -441,9 +441,9 @@ fn deferred_requests_are_counted_once() {
     assert_eq!(processor.statistics().hits, 3);
 }
 
-/// Folds of large values answer little and work much: a batch of them is divided too.
+/// Folds of large values return few bytes and read many: a batch of them is divided too.
 #[test]
-fn large_values_that_are_not_answered_are_rationed() {
+fn large_values_that_are_not_returned_are_rationed() {
     use skep_core::function::Fold;
     use skep_core::operation::Reduce;
     let mut processor = Processor::new(&Settings::for_kv_size(4 << 20, 64, 3)).unwrap();
@@ -454,11 +454,11 @@ fn large_values_that_are_not_answered_are_rationed() {
     let mut left = vec![sum; 100];
     let mut rounds = 0;
     while !left.is_empty() {
-        let answers = execute(&mut processor, &mut replies, &left);
-        let done = answers.iter().take_while(|reply| **reply != Reply::Deferred).count();
+        let replies = execute(&mut processor, &mut replies, &left);
+        let done = replies.iter().take_while(|reply| **reply != Reply::Deferred).count();
         assert!((1..=2).contains(&done), "80,000 bytes, and what goes beyond them by one value");
-        assert!(answers[..done].iter().all(|reply| *reply == Reply::Value(&[80])), "50,000 modulo 256");
-        assert!(answers[done..].iter().all(|reply| *reply == Reply::Deferred));
+        assert!(replies[..done].iter().all(|reply| *reply == Reply::Value(&[80])), "50,000 modulo 256");
+        assert!(replies[done..].iter().all(|reply| *reply == Reply::Deferred));
         left.drain(..done);
         rounds += 1;
     }

@@ -76,7 +76,7 @@ fn survive_replies(bytes: &[u8]) {
 fn generated_requests_round_trip() {
     for seed in 1..=8 {
         let mix = Mix { scan: 10, ..Mix::default() };
-        let settings = GeneratorSettings { seed, mix, spoilt_per_mille: 100, ..Default::default() };
+        let settings = GeneratorSettings { seed, mix, invalid_per_mille: 100, ..Default::default() };
         let mut generator = Generator::new(settings);
         let requests: Vec<OwnedRequest> = generator.by_ref().take(2000).collect();
         for batch in requests.chunks(50) {

@@ -1,4 +1,4 @@
-//! What the allocator's stacks hold: a free stretch of slab memory in four bytes.
+//! An entry of the allocator's stacks: a free stretch of slab memory in four bytes.
 //!
 //! A stretch is a power of two of units and aligned to its size. An entry is twice its pointer plus its size in
 //! units, so the lowest bit that is set tells the size: the paper's "address field and slab type field" in 32 bits.
@@ -17,43 +17,43 @@ use crate::memory::{Pointer, UNIT_SIZE};
 pub struct SlabClass(u8);
 
 impl SlabClass {
-    /// Number of classes.
+    /// The number of classes.
     pub const COUNT: usize = 5;
     /// The largest class, 512 bytes.
     pub const LARGEST: SlabClass = SlabClass(4);
     /// The class of a chained bucket, 64 bytes.
     pub const BUCKET: SlabClass = SlabClass(1);
 
-    /// All classes, smallest first.
+    /// Returns all classes, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = SlabClass> {
         (0..Self::COUNT as u8).map(SlabClass)
     }
 
-    /// The smallest class that holds `size` bytes, if one does.
+    /// Returns the smallest class that holds `size` bytes, if one does.
     pub fn for_size(size: usize) -> Option<SlabClass> {
         let doublings = size.div_ceil(UNIT_SIZE).max(1).next_power_of_two().trailing_zeros();
         (doublings < Self::COUNT as u32).then_some(SlabClass(doublings as u8))
     }
 
-    /// Bytes of a slab.
+    /// Returns the bytes of a slab.
     #[inline]
     pub fn size(self) -> usize {
         UNIT_SIZE << self.0
     }
 
-    /// Number of the class, from 0 for 32 bytes.
+    /// Returns the number of the class, from 0 for 32 bytes.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// The type in a slot of the index: 1 to 5.
+    /// Returns the type in a slot of the index: 1 to 5.
     #[inline]
     pub fn code(self) -> u32 {
         u32::from(self.0) + 1
     }
 
-    /// The class with this type in a slot of the index.
+    /// Returns the class with this type in a slot of the index.
     #[inline]
     pub fn from_code(code: u32) -> Option<SlabClass> {
         (1..=Self::COUNT as u32).contains(&code).then(|| SlabClass(code as u8 - 1))
@@ -65,57 +65,57 @@ impl SlabClass {
 pub(super) struct SlabEntry(u32);
 
 impl SlabEntry {
-    /// The stretch of `1 << doublings` units at `unit`, which is a multiple of that.
+    /// Returns the stretch of `1 << doublings` units at `unit`, which is a multiple of that.
     pub(super) fn new(unit: u32, doublings: u32) -> Self {
         debug_assert!(unit.trailing_zeros() >= doublings);
         SlabEntry(unit << 1 | 1 << doublings)
     }
 
-    /// The slab of this class at this pointer.
+    /// Returns the slab of this class at this pointer.
     pub(super) fn slab(class: SlabClass, pointer: Pointer) -> Self {
         SlabEntry::new(pointer.unit(), u32::from(class.0))
     }
 
-    /// Number of its first unit.
+    /// Returns the number of its first unit.
     pub(super) fn unit(self) -> u32 {
         (self.0 & (self.0 - 1)) >> 1
     }
 
-    /// Where it begins.
+    /// Returns its address.
     pub(super) fn pointer(self) -> Pointer {
         Pointer::new(self.unit())
     }
 
-    /// Its units are `1 << doublings`.
+    /// Returns the logarithm of its units: they are `1 << doublings`.
     pub(super) fn doublings(self) -> u32 {
         self.0.trailing_zeros()
     }
 
-    /// Its units.
+    /// Returns its units.
     pub(super) fn unit_count(self) -> u32 {
         1 << self.doublings()
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[cfg(test)]
     pub(super) fn size(self) -> u64 {
         u64::from(self.unit_count()) * UNIT_SIZE as u64
     }
 
-    /// The stretch without its first slab of the class, and that slab: first the larger halves.
+    /// Returns the first slab of the class, and the rest of the stretch, the larger halves first.
     pub(super) fn carve(self, class: SlabClass) -> (Pointer, impl Iterator<Item = SlabEntry>) {
         let rest = (u32::from(class.0)..self.doublings()).rev();
         let unit = self.unit();
         (self.pointer(), rest.map(move |doublings| SlabEntry::new(unit + (1 << doublings), doublings)))
     }
 
-    /// The lower and the upper half.
+    /// Returns the lower and the upper half.
     pub(super) fn halve(self) -> (SlabEntry, SlabEntry) {
         let doublings = self.doublings() - 1;
         (SlabEntry::new(self.unit(), doublings), SlabEntry::new(self.unit() + (1 << doublings), doublings))
     }
 
-    /// The stretch that this one, a lower half, makes with `upper`.
+    /// Returns the stretch of this one, a lower half, and `upper`.
     pub(super) fn join(self, upper: SlabEntry) -> Option<SlabEntry> {
         let size = self.unit_count();
         let buddies = upper.unit_count() == size && self.unit() & size == 0 && upper.unit() == self.unit() + size;

@@ -70,7 +70,7 @@ impl Drop for Handover {
 #[derive(Debug)]
 pub(super) struct Merger {
     daemon: Option<Sender<Handover>>,
-    /// Where passes come back: the daemon gets a copy of the sender with each.
+    /// The channel on which passes come back: the daemon gets a copy of the sender with each.
     home: Sender<Pass>,
     merged: Receiver<Pass>,
     /// Zones of the passes that have not come back.

@@ -1,26 +1,25 @@
 //! The slab allocator (KV-Direct, sections 3.3.2 and 4, Fig. 8).
 //!
 //! ```text
-//!        near side: a stack for each class            host side: pools by class and zone
+//!        local cache: a stack for each class          host side: pools by class and zone
 //!        ┌──────────────────────────┐  batches of 32   ┌─────────────────────────────┐
 //! pop ◀──┤ top                  far ├◀─────────────────┤ own class, else a longer    │
 //! push ─▶│ end                  end ├─────────────────▶│ stretch, copied             │◀──▶ merge daemon
 //!        └──────────────────────────┘                  └─────────────────────────────┘
 //! ```
 //!
-//! An allocation takes the entry on top and carves its first slab; the rest goes back on top. Below the low watermark a
-//! batch comes from the host side, above the high one a batch goes there, always at the far end. An entry is four bytes,
-//! so a batch is two lines: 2/32 of a line for an allocation.
+//! 1. An allocation pops the entry on top and carves its first slab. The rest is pushed back.
+//! 2. Below the low watermark a batch is copied from the host side, above the high one a batch is moved there, always at the
+//!    far end. An entry is four bytes, so a batch is two lines: 2/32 of a line for an allocation.
+//! 3. Splitting is this copying: an entry contains its length, so a longer one serves a smaller class.
+//! 4. Merging is lazy and runs beside the shard: see `merge.rs`. If there is no slab, `search.rs` merges zone after zone. It
+//!    never merges more in a batch than the batch may, and never waits.
 //!
-//! Splitting is that copying: an entry carries its length, so a longer one does for a smaller class. Merging is lazy and
-//! beside the shard: see `merge.rs`. When there is no slab, `search.rs` merges zone after zone, never more in a batch than
-//! it was allowed, and never waits.
+//! An operation allocates all the slabs that it needs at once, or none. So a deferred operation has no slabs, and repeated
+//! attempts change nothing.
 //!
-//! An operation takes all the slabs that it needs at once, or none. So one that is put off holds nothing, and trying it
-//! again and again changes nothing.
-//!
-//! Bookkeeping lies outside the store's memory: the near side is fixed, the host side takes four bytes for a free entry and
-//! 144 bytes for a zone.
+//! Bookkeeping is outside the store's memory: the local cache, which the paper calls the NIC side, has a fixed size. The host
+//! side takes four bytes for a free entry and 144 bytes for a zone.
 
 mod entry;
 mod merge;
@@ -37,18 +36,18 @@ use self::pool::HostPools;
 use self::search::Search;
 use crate::memory::{LINE_SIZE, Pointer, UNIT_SIZE};
 
-/// Entries that a near-side stack and the host side exchange at once.
+/// Entries that a stack of the local cache and the host side exchange at once.
 const BATCH: usize = 32;
-/// A near-side stack with no more entries is refilled.
+/// A stack of the local cache with this number of entries, or fewer, is refilled.
 const LOW_WATERMARK: usize = 4;
-/// A near-side stack with more entries gives a batch away.
+/// A batch of a stack of the local cache with more entries is moved to the host side.
 const HIGH_WATERMARK: usize = 96;
 /// Entries of one zone and shorter than the largest class from which on a pass pays.
 const MERGE_WATERMARK_MIN: u32 = 4096;
-/// Slabs of each class that stay with the shard when it hands a pass to the daemon: so many, or as many as it hands over.
+/// Slabs of each class that the shard keeps when it hands a pass to the daemon: this number, or as many as it hands over.
 const RESERVE: u64 = 2 * BATCH as u64;
 
-/// What the near side has exchanged with the host side.
+/// Statistics of the allocator, and of the exchanges between the local cache and the host side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabStatistics {
     /// Slabs allocated.
@@ -61,14 +60,14 @@ pub struct SlabStatistics {
     pub lines: u64,
     /// Merging passes begun.
     pub merge_passes: u64,
-    /// Entries in passes that the shard carried out itself, for want of a daemon or of slabs that it can spare.
+    /// Entries in passes that the shard executed itself, because there was no daemon, or too few slabs to spare.
     pub merged_entries: u64,
 }
 
 /// Numbers of slabs by class, for an operation that needs them all.
 pub type SlabNeeds = [u32; SlabClass::COUNT];
 
-/// Why there are not all the slabs that an operation needs. It got none of them.
+/// The reason why an operation did not get the slabs that it needs. It got none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSlab {
     /// Merging may yield them: try again in a later batch.
@@ -82,7 +81,7 @@ pub enum NoSlab {
 /// The allocator of one shard.
 #[derive(Debug)]
 pub struct SlabAllocator {
-    near: [Vec<SlabEntry>; SlabClass::COUNT],
+    local: [Vec<SlabEntry>; SlabClass::COUNT],
     host: HostPools,
     merger: Merger,
     /// For each zone, the count of short entries that starts a pass.
@@ -91,18 +90,18 @@ pub struct SlabAllocator {
     /// Entries that searches may still merge in this batch.
     merge_work: usize,
     free_size: u64,
-    /// Bytes that were released or cut up: what another search may find joinable.
+    /// Bytes that were released or split, which another search may find joinable.
     changed_size: u64,
-    traffic: SlabStatistics,
+    statistics: SlabStatistics,
 }
 
 impl SlabAllocator {
-    /// An allocator of the memory between two pointers, all of it free.
+    /// Returns an allocator of the memory between two pointers, all of it free.
     pub fn new(start: Pointer, end: Pointer) -> Self {
-        let near_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
+        let local_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
         let host = HostPools::new(start.unit(), end.unit());
         SlabAllocator {
-            near: std::array::from_fn(|_| Vec::with_capacity(near_capacity)),
+            local: std::array::from_fn(|_| Vec::with_capacity(local_capacity)),
             merge_watermarks: vec![MERGE_WATERMARK_MIN; host.zone_count()],
             host,
             merger: Merger::default(),
@@ -110,52 +109,52 @@ impl SlabAllocator {
             merge_work: usize::MAX,
             free_size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             changed_size: 0,
-            traffic: SlabStatistics::default(),
+            statistics: SlabStatistics::default(),
         }
     }
 
-    /// Hands merging over to a daemon, which the caller runs on a thread of its own.
+    /// Returns a daemon that merges, which the caller runs on its own thread.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
         self.merger.daemon()
     }
 
-    /// Bytes that are free, in whatever pieces.
+    /// Returns the bytes that are free, in pieces of any size.
     pub fn free_size(&self) -> u64 {
         self.free_size
     }
 
-    /// Bytes that the allocator takes beside the memory it manages.
+    /// Returns the bytes that the allocator takes besides the memory that it manages.
     pub fn bookkeeping_size(&self) -> u64 {
-        let near: usize = self.near.iter().map(Vec::capacity).sum();
-        (near * size_of::<SlabEntry>() + self.merge_watermarks.len() * size_of::<u32>()) as u64
+        let local: usize = self.local.iter().map(Vec::capacity).sum();
+        (local * size_of::<SlabEntry>() + self.merge_watermarks.len() * size_of::<u32>()) as u64
             + self.host.bookkeeping_size()
     }
 
-    /// What was exchanged with the host side so far.
-    pub fn traffic(&self) -> SlabStatistics {
-        self.traffic
+    /// Returns the statistics so far.
+    pub fn statistics(&self) -> SlabStatistics {
+        self.statistics
     }
 
-    /// A slab of the class, if there is one without merging.
+    /// Allocates a slab of the class, if there is one without merging.
     pub fn allocate(&mut self, class: SlabClass) -> Option<Pointer> {
-        if self.near[class.index()].len() <= LOW_WATERMARK {
+        if self.local[class.index()].len() <= LOW_WATERMARK {
             self.refill(class);
         }
-        let entry = self.near[class.index()].pop().or_else(|| self.steal(class))?;
+        let entry = self.local[class.index()].pop().or_else(|| self.steal(class))?;
         let (pointer, rest) = entry.carve(class);
-        self.near[class.index()].extend(rest);
-        self.traffic.allocations += 1;
+        self.local[class.index()].extend(rest);
+        self.statistics.allocations += 1;
         self.free_size -= class.size() as u64;
         Some(pointer)
     }
 
-    /// Gives a slab back.
+    /// Frees a slab.
     pub fn release(&mut self, class: SlabClass, pointer: Pointer) {
-        self.near[class.index()].push(SlabEntry::slab(class, pointer));
-        self.traffic.releases += 1;
+        self.local[class.index()].push(SlabEntry::slab(class, pointer));
+        self.statistics.releases += 1;
         self.free_size += class.size() as u64;
         self.changed_size += class.size() as u64;
-        if self.near[class.index()].len() > HIGH_WATERMARK {
+        if self.local[class.index()].len() > HIGH_WATERMARK {
             self.spill(class, BATCH);
             self.merge_above_watermark(pointer);
         }
@@ -167,7 +166,7 @@ impl SlabAllocator {
     /// much as the needs that are no shorter; and then allocations meet them, the largest class first.
     fn lacking(&self, needs: &SlabNeeds) -> Option<SlabClass> {
         let mut free = self.host.units();
-        for entry in self.near.iter().flatten() {
+        for entry in self.local.iter().flatten() {
             free[(entry.doublings() as usize).min(SlabClass::COUNT - 1)] += u64::from(entry.unit_count());
         }
         let (mut available, mut needed) = (0, 0);
@@ -178,11 +177,11 @@ impl SlabAllocator {
         })
     }
 
-    /// Fills the near-side stack from the pool of its class, then with longer stretches.
+    /// Fills the stack of the local cache from the pool of its class, then with longer stretches.
     fn refill(&mut self, class: SlabClass) {
         self.take_back();
         let slots_of = |entry: SlabEntry| entry.unit_count() as usize >> class.index();
-        let stack = &mut self.near[class.index()];
+        let stack = &mut self.local[class.index()];
         let (before, mut slots) = (stack.len(), 0);
         while slots < BATCH {
             let room = u32::try_from((BATCH - slots).next_power_of_two() << class.index()).expect("a batch is small");
@@ -197,21 +196,21 @@ impl SlabAllocator {
             stack.push(entry);
         }
         let moved = stack.len() - before;
-        // What came last lies at the far end, so that what was near stays near.
+        // The new entries are at the far end, so that those that were on top stay on top.
         stack.rotate_left(before);
         self.count_batch(moved);
     }
 
-    /// The last resort before a merge: a longer stretch that lies on the near side of another class.
+    /// Takes a longer stretch from the local cache of another class: the last resort before a merge.
     fn steal(&mut self, class: SlabClass) -> Option<SlabEntry> {
         let found = |stack: &Vec<SlabEntry>| stack.iter().position(|e| e.doublings() as usize >= class.index());
-        let (owner, place) = (0..SlabClass::COUNT).find_map(|owner| Some((owner, found(&self.near[owner])?)))?;
-        Some(self.near[owner].swap_remove(place))
+        let (owner, index) = (0..SlabClass::COUNT).find_map(|owner| Some((owner, found(&self.local[owner])?)))?;
+        Some(self.local[owner].swap_remove(index))
     }
 
     /// Moves entries from the far end to the host side.
     fn spill(&mut self, class: SlabClass, count: usize) {
-        for entry in self.near[class.index()].drain(..count) {
+        for entry in self.local[class.index()].drain(..count) {
             self.host.push(entry);
         }
         self.count_batch(count);
@@ -219,8 +218,8 @@ impl SlabAllocator {
 
     fn count_batch(&mut self, entry_count: usize) {
         if entry_count > 0 {
-            self.traffic.batches += 1;
-            self.traffic.lines += (entry_count * size_of::<SlabEntry>()).div_ceil(LINE_SIZE) as u64;
+            self.statistics.batches += 1;
+            self.statistics.lines += (entry_count * size_of::<SlabEntry>()).div_ceil(LINE_SIZE) as u64;
         }
     }
 
@@ -239,9 +238,9 @@ impl SlabAllocator {
         }
     }
 
-    /// Hands the short entries of a zone to the daemon.
+    /// Sends the short entries of a zone to the daemon.
     fn hand_over(&mut self, zone: usize) {
-        self.traffic.merge_passes += 1;
+        self.statistics.merge_passes += 1;
         let pool = self.host.take_short(zone);
         self.merger.begin(Pass { zone, pool });
     }
@@ -337,14 +336,14 @@ mod tests {
                     slabs.push(allocator.allocate(class).unwrap());
                 }
                 for _ in 0..random.random_range(5_000..20_000) {
-                    let place = random.random_range(0..slabs.len());
-                    allocator.release(class, slabs.swap_remove(place));
+                    let index = random.random_range(0..slabs.len());
+                    allocator.release(class, slabs.swap_remove(index));
                 }
             }
-            let traffic = allocator.traffic();
-            let share = traffic.lines as f64 / (traffic.allocations + traffic.releases) as f64;
+            let statistics = allocator.statistics();
+            let share = statistics.lines as f64 / (statistics.allocations + statistics.releases) as f64;
             assert!(share < 0.08, "{slab_size} B slabs: {share} lines for an allocation or release");
-            assert!(traffic.batches > 100, "the host side took part");
+            assert!(statistics.batches > 100, "the host side took part");
         }
     }
 
@@ -387,7 +386,7 @@ mod tests {
             let mut allocator = stress(allocator(size), size, 60_000, seed);
             let all = std::iter::from_fn(|| allocate(&mut allocator, SlabClass::LARGEST)).count();
             assert_eq!(all * 512, size, "seed {seed}: everything merges back");
-            assert!(allocator.traffic().merge_passes > 0);
+            assert!(allocator.statistics().merge_passes > 0);
         }
     }
 
@@ -419,13 +418,13 @@ mod tests {
             allocator.release(small, *slab);
             found += usize::from(allocate(&mut allocator, wanted).is_some());
         }
-        let passes = allocator.traffic().merge_passes as usize;
+        let passes = allocator.statistics().merge_passes as usize;
         assert!(passes < deletes / 10, "{passes} passes for {deletes} deletes");
         // All but the sixty-fourth part of the free half.
         assert!(deletes - found <= deletes / 16, "{found} slabs of 64 B for {deletes} joined pairs");
     }
 
-    /// Where at most 2 KiB are free, every release counts: then `Full` is the plain truth.
+    /// While at most 2 KiB are free, every release counts, so `Full` is exact.
     #[test]
     fn a_small_memory_is_full_only_if_nothing_can_be_joined() {
         let size = 4096;
@@ -472,7 +471,7 @@ mod tests {
             for slab in slabs {
                 allocator.release(class(32), slab);
             }
-            // The first passes lie in the channel and nobody runs the daemon.
+            // The first passes are in the channel, and no thread runs the daemon.
             assert_eq!(allocator.allocate(class(512)), None);
             assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
             let successor = replaced.then(|| allocator.merge_daemon());
@@ -487,7 +486,7 @@ mod tests {
         }
     }
 
-    /// What cannot be joined is not sorted again for each allocation that fails.
+    /// Slabs that cannot be joined are not sorted again for each allocation that fails.
     #[test]
     fn a_memory_full_of_fragments_fails_cheaply() {
         let mut allocator = allocator(1 << 20);
@@ -497,12 +496,12 @@ mod tests {
             allocator.release(small, *slab);
         }
         assert_eq!(allocate(&mut allocator, class(64)), None);
-        let passes = allocator.traffic().merge_passes;
+        let passes = allocator.statistics().merge_passes;
         assert!(passes > 0);
         for _ in 0..1000 {
             assert_eq!(allocate(&mut allocator, class(64)), None);
         }
-        assert_eq!(allocator.traffic().merge_passes, passes);
+        assert_eq!(allocator.statistics().merge_passes, passes);
         for slab in slabs.iter().skip(1).step_by(2) {
             allocator.release(small, *slab);
         }

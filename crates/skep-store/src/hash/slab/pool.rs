@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A merging pass takes the short entries of a zone: with all free entries of a stretch of memory it can join all
-//! neighbours in it. A zone has at most 32,768 of them, so a pass is short whatever the size of the memory. Entries
-//! from 512 B up need no joining and stay.
+//! neighbours in it. A zone has at most 32,768 of them, so a pass is short for every size of memory. Entries from 512 B up
+//! need no joining and stay.
 
 use super::entry::{SlabClass, SlabEntry};
 use super::zone_set::{ZONE_COUNT_MAX, ZoneSet};
@@ -37,7 +37,7 @@ pub(super) struct ZonePool {
     stacks: [Vec<SlabEntry>; STACK_COUNT],
 }
 
-/// The stack that holds entries of this length.
+/// Returns the number of the stack for entries of this length.
 fn stack_of(entry: SlabEntry) -> usize {
     (entry.doublings() as usize).min(SlabClass::COUNT)
 }
@@ -47,12 +47,12 @@ impl ZonePool {
         self.stacks[stack_of(entry)].push(entry);
     }
 
-    /// The entries of all lengths.
+    /// Removes and returns the entries of all lengths.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = SlabEntry> {
         self.stacks.iter_mut().flat_map(|stack| stack.drain(..))
     }
 
-    /// Adds the entries of another; the longer list of each length is kept in its place.
+    /// Adds the entries of another pool. Of each length, the longer list is kept and the other one is copied.
     fn absorb(&mut self, other: ZonePool) {
         for (stack, mut others) in self.stacks.iter_mut().zip(other.stacks) {
             if others.len() > stack.len() {
@@ -62,7 +62,7 @@ impl ZonePool {
         }
     }
 
-    /// Units of the entries in each stack.
+    /// Returns the units of the entries in each stack.
     fn units(&self) -> [u64; STACK_COUNT] {
         let mut units = std::array::from_fn(|stack| (self.stacks[stack].len() as u64) << stack);
         let longer = &self.stacks[SlabClass::COUNT];
@@ -70,12 +70,12 @@ impl ZonePool {
         units
     }
 
-    /// Entries that its lists have room for.
+    /// Returns the entries for which its lists have room.
     fn capacity(&self) -> usize {
         self.stacks.iter().map(Vec::capacity).sum()
     }
 
-    /// Entries in it.
+    /// Returns the number of its entries.
     pub(super) fn len(&self) -> usize {
         self.stacks.iter().map(Vec::len).sum()
     }
@@ -89,14 +89,14 @@ pub(super) struct HostPools {
     filled: [ZoneSet; STACK_COUNT],
     /// For each stack, the units of its entries in all zones.
     units: [u64; STACK_COUNT],
-    /// Entries that all lists have room for.
+    /// Entries for which all lists have room.
     capacity: usize,
     /// A pointer's zone is its unit shifted right by this.
     zone_shift: u32,
 }
 
 impl HostPools {
-    /// Pools that hold all memory from `start` to `end`, in units.
+    /// Returns pools with all memory from `start` to `end`, in units.
     pub(super) fn new(start: u32, end: u32) -> Self {
         let last = end.saturating_sub(1);
         let mut zone_shift = ZONE_GRAINS_MIN_LOG2;
@@ -125,7 +125,7 @@ impl HostPools {
         self.zones.len()
     }
 
-    /// Number of the zone that an address lies in.
+    /// Returns the number of an address's zone.
     pub(super) fn zone_of(&self, pointer: Pointer) -> usize {
         (pointer.unit() >> self.zone_shift) as usize
     }
@@ -143,12 +143,12 @@ impl HostPools {
         self.units[stack] += u64::from(entry.unit_count());
     }
 
-    /// Takes an entry of exactly this class.
+    /// Removes and returns an entry of exactly this class.
     pub(super) fn pop(&mut self, class: SlabClass) -> Option<SlabEntry> {
         self.pop_stack(class.index())
     }
 
-    /// Takes an entry longer than the class, the shortest there is, cut down to at most `unit_count_max` units.
+    /// Removes and returns the shortest entry that is longer than the class, split to at most `unit_count_max` units.
     pub(super) fn pop_longer(&mut self, class: SlabClass, unit_count_max: u32) -> Option<SlabEntry> {
         let mut entry = (class.index() + 1..STACK_COUNT).find_map(|stack| self.pop_stack(stack))?;
         while entry.unit_count() > unit_count_max {
@@ -170,7 +170,7 @@ impl HostPools {
         Some(entry)
     }
 
-    /// Takes the entries of a zone that are shorter than the largest class.
+    /// Removes and returns the entries of a zone that are shorter than the largest class.
     pub(super) fn take_short(&mut self, zone: usize) -> ZonePool {
         let mut taken = ZonePool::default();
         for stack in 0..SHORT_STACK_COUNT {
@@ -200,7 +200,7 @@ impl HostPools {
         }
     }
 
-    /// Entries of the zone that are shorter than the class, and their bytes.
+    /// Returns the number of entries of the zone that are shorter than the class, and their bytes.
     pub(super) fn shorter_than(&self, class: SlabClass, zone: usize) -> (usize, u64) {
         let stacks = &self.zones[zone].stacks[..class.index()];
         let count = stacks.iter().map(Vec::len).sum();
@@ -219,19 +219,19 @@ impl HostPools {
         })
     }
 
-    /// Units of the entries of each class; those of longer stretches count for the largest.
+    /// Returns the units of the entries of each class. Longer stretches count for the largest.
     pub(super) fn units(&self) -> [u64; SlabClass::COUNT] {
         let mut units: [u64; SlabClass::COUNT] = std::array::from_fn(|class| self.units[class]);
         units[SlabClass::COUNT - 1] += self.units[SlabClass::COUNT];
         units
     }
 
-    /// Bytes that the pools themselves take.
+    /// Returns the bytes that the pools themselves take.
     pub(super) fn bookkeeping_size(&self) -> u64 {
         (self.capacity * size_of::<SlabEntry>() + self.zones.len() * size_of::<ZonePool>()) as u64
     }
 
-    /// All entries.
+    /// Returns all entries.
     #[cfg(test)]
     pub(super) fn entries(&self) -> impl Iterator<Item = SlabEntry> + '_ {
         self.zones.iter().flat_map(|zone| zone.stacks.iter().flatten().copied())

@@ -1,4 +1,4 @@
-//! What happens when there is no slab: zones are merged one after the other, until one yields what is needed.
+//! The search for a slab when none is free: zones are merged one after the other, until one yields the needed slab.
 //!
 //! ```text
 //! zones    0   1   2   3   4   5   6   7   ...
@@ -6,17 +6,17 @@
 //!                        daemon
 //! ```
 //!
-//! One search serves all operations that lack slabs, of every class. It goes through all zones once; another one begins when
-//! enough was released to make another outcome likely. A zone whose short entries hold less than two units is passed over. The
+//! One search serves all operations that lack slabs, of every class. It visits all zones once. Another search begins when
+//! enough was released to make another outcome likely. A zone whose short entries hold less than two units is skipped. The
 //! others are merged:
 //!
-//! 1. The near side is given to the host side, so that the zone has all of its free entries.
+//! 1. The local cache is moved to the host side, so that the zone has all of its free entries.
 //! 2. The daemon gets the zone, if there is a daemon and the shard keeps slabs of each class without it: two batches, or
 //!    as many as go. So small operations go on.
 //! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
 //!
-//! Nothing here waits. When the daemon has enough to do, or the batch has no work left, the outcome is [`NoSlab::Later`] and
-//! the search goes on in the next batch.
+//! The search never waits. If the daemon has the most passes, or the batch has no work left, the outcome is
+//! [`NoSlab::Later`] and the search continues in the next batch.
 //!
 //! **Every operation is done or refused after two searches**, one that was begun before it and a whole one, although others
 //! take what merging yields, and release slabs that seem to make another search worthwhile:
@@ -35,7 +35,7 @@ use super::merge::{Pass, merge};
 use super::{NoSlab, RESERVE, SlabAllocator, SlabClass, SlabNeeds};
 use crate::memory::{Pointer, UNIT_SIZE};
 
-/// What passing over a zone, or merging one, counts for beside its entries.
+/// The cost of passing over a zone, or merging one, besides its entries.
 const ZONE_WORK: usize = 8;
 
 /// Batches without progress after which waiters that have not tried again are forgotten: their clients may be gone.
@@ -46,7 +46,7 @@ const WAITERS_MAX: usize = 1 << 16;
 /// Waiters that the memory is kept for.
 const WAITERS_KEPT: usize = 1 << 10;
 
-/// How far the search for slabs has come, and for whom it is.
+/// The state of the search for slabs, and its waiters.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     next_zone: usize,
@@ -61,7 +61,7 @@ pub(super) struct Search {
     stalled: u32,
 }
 
-/// What merging has come to.
+/// The result of merging.
 enum Outcome {
     /// Something came back: try again now.
     Retry,
@@ -86,8 +86,8 @@ impl SlabAllocator {
         }
     }
 
-    /// Says that an operation was told to try later. Returns false if it is to be refused instead: a whole search found too
-    /// little for it.
+    /// Notes that an operation was told to try later. Returns false if it is to be refused instead, because a whole search
+    /// found too little for it.
     pub fn may_wait(&mut self, waiter: u64) -> bool {
         if !self.search.due.contains(&waiter) {
             if self.search.late.len() < WAITERS_MAX {
@@ -98,7 +98,7 @@ impl SlabAllocator {
         !self.has_ended() || self.is_worthwhile(self.free_size, self.search.free_before)
     }
 
-    /// Says that an operation, which may have waited, is done or refused.
+    /// Notes that an operation, which may have waited, is done or refused.
     #[inline]
     pub fn end_wait(&mut self, waiter: u64) {
         if self.has_waiters() {
@@ -124,12 +124,12 @@ impl SlabAllocator {
         now.saturating_sub(before) >= (self.free_size / 64).max(UNIT_SIZE as u64)
     }
 
-    /// A slab of the class.
+    /// Allocates a slab of the class.
     pub fn take(&mut self, class: SlabClass) -> Result<Pointer, NoSlab> {
         self.merging(|slabs| slabs.allocate(class).ok_or(class))
     }
 
-    /// All slabs that are needed, the largest first; or none.
+    /// Allocates all slabs that are needed, the largest first; or none.
     pub fn take_all(&mut self, needs: &SlabNeeds, mut give: impl FnMut(SlabClass, Pointer)) -> Result<(), NoSlab> {
         let needed: u64 = SlabClass::all().map(|class| u64::from(needs[class.index()]) * class.size() as u64).sum();
         if needed > self.free_size {
@@ -169,7 +169,7 @@ impl SlabAllocator {
         }
     }
 
-    /// Moves the search on.
+    /// Continues the search.
     #[cold]
     fn search(&mut self) -> Outcome {
         if self.take_back() {
@@ -195,7 +195,7 @@ impl SlabAllocator {
             return Outcome::Later;
         }
         for near_class in SlabClass::all() {
-            let count = self.near[near_class.index()].len();
+            let count = self.local[near_class.index()].len();
             self.spill(near_class, count);
         }
         self.search_zones()
@@ -208,7 +208,7 @@ impl SlabAllocator {
             if zone == self.host.zone_count() {
                 return Outcome::Retry;
             }
-            // What is with the daemon was taken for another reason, without the near side: the zone has its turn later.
+            // What is with the daemon was taken for another reason, without the local cache: the zone has its turn later.
             if self.merge_work == 0 || self.merger.is_away(zone) {
                 return Outcome::Later;
             }
@@ -230,9 +230,9 @@ impl SlabAllocator {
 
     /// Merges a zone in the shard.
     fn merge_here(&mut self, zone: usize) {
-        self.traffic.merge_passes += 1;
+        self.statistics.merge_passes += 1;
         let pool = self.host.take_short(zone);
-        self.traffic.merged_entries += pool.len() as u64;
+        self.statistics.merged_entries += pool.len() as u64;
         self.merge_work = self.merge_work.saturating_sub(pool.len());
         self.end_pass(Pass { zone, pool: merge(pool) });
     }
@@ -246,7 +246,7 @@ mod tests {
         SlabClass::for_size(size).unwrap()
     }
 
-    /// An allocator of 64 KiB, all of it taken as slabs of 32 B.
+    /// Returns an allocator of 64 KiB, all of it allocated as slabs of 32 B.
     fn full() -> (SlabAllocator, Vec<Pointer>) {
         let mut allocator = SlabAllocator::new(Pointer::new(0), Pointer::new(1 << 11));
         let mut slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
@@ -254,7 +254,7 @@ mod tests {
         (allocator, slabs)
     }
 
-    /// Where a pass would take nearly all free slabs, the shard merges itself: allocations go on beside a daemon that does
+    /// If a pass would take nearly all free slabs, the shard merges itself: allocations succeed beside a daemon that does
     /// nothing.
     #[test]
     fn the_last_free_slabs_stay_with_the_shard() {
@@ -285,12 +285,12 @@ mod tests {
         for slab in &slabs[64..64 + 32 + 8 + 1] {
             allocator.release(class(32), *slab);
         }
-        let (free, traffic) = (allocator.free_size(), allocator.traffic());
+        let (free, statistics) = (allocator.free_size(), allocator.statistics());
         let mut taken = Vec::new();
         for needs in [[0, 0, 0, 0, 3], [0, 5, 0, 0, 2], [10, 0, 0, 0, 2]] {
             assert_eq!(allocator.take_all(&needs, |_, _| panic!("none is given")), Err(NoSlab::Full), "{needs:?}");
         }
-        assert_eq!((allocator.free_size(), allocator.traffic().allocations), (free, traffic.allocations));
+        assert_eq!((allocator.free_size(), allocator.statistics().allocations), (free, statistics.allocations));
         let give = |class: SlabClass, pointer: Pointer| taken.push((pointer.unit(), class.size()));
         assert_eq!(allocator.take_all(&[1, 0, 2, 0, 2], give), Ok(()));
         taken.sort_unstable();
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(allocator.free_size(), 0);
     }
 
-    /// What an operation lacks is tried again in every batch: that alone begins no other search.
+    /// An operation that lacks slabs is tried again in every batch: that alone begins no other search.
     #[test]
     fn trying_again_does_not_prolong_a_search() {
         let (mut allocator, slabs) = full();

@@ -76,7 +76,7 @@ impl Fragments {
     }
 }
 
-/// While the daemon does nothing at all, a batch returns, with all executed except the put and what is behind it on its
+/// While the daemon does nothing at all, a batch returns, with all executed except the put and later requests of its
 /// key; deletes, overwrites and new small pairs go on turn after turn.
 #[test]
 fn a_put_that_needs_merging_holds_up_nothing_but_its_own_key() {
@@ -93,7 +93,7 @@ fn a_put_that_needs_merging_holds_up_nothing_but_its_own_key() {
             requests.push(Request { key: &kept[turn * 128 + 64 + number], operation: put(&overwritten) });
             requests.push(Request { key: &new[number], operation: put(&SMALL) });
         }
-        // More than two parts of a batch behind the put.
+        // More than two parts of a batch after the put.
         requests.extend(kept[3000..3600].iter().map(|key| Request { key, operation: Operation::Get }));
         let own = [Operation::Get, Operation::Contains, put(&SMALL), Operation::Delete];
         let others = requests.len();

@@ -17,54 +17,54 @@ use std::collections::HashSet;
 
 use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
-use super::station::{ChainIndex, Chains, Station, Waiting};
+use super::station::{QueueIndex, Queues, RequestIndex, Station};
 use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing};
 use crate::hash::{Access, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Sought};
 use crate::memory::{Effect, Memory};
 use crate::short::equal;
 use skep_core::operation::{Operation, Reply, Request};
 
-/// What all chains of a batch share while they are under way.
+/// The state that all queues of a batch share.
 pub(super) struct Batch<'a, M, S = Station> {
     pub(super) table: &'a HashTable<M>,
     pub(super) requests: &'a [Request<'a>],
     pub(super) homes: &'a [Home],
-    /// Place of the first request in the replies.
+    /// Index of the first request in the replies.
     pub(super) first_reply: usize,
     pub(super) station: &'a S,
     pub(super) replies: RefCell<&'a mut Replies>,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Requests left for later.
+    /// Number of deferred requests.
     pub(super) deferred: Cell<u64>,
-    /// Hashes of the keys with a request that was left for later, for slabs to be merged or for its reply to have room: all later
-    /// requests on them are left too.
+    /// Hashes of the keys with a deferred request, which lacks slabs or room for its reply. All later requests on them are
+    /// deferred too.
     pub(super) deferred_keys: RefCell<&'a mut HashSet<u64>>,
-    /// Operations that found or store a large value, for after the waves.
+    /// Operations that have found or store a large value. They run after the waves.
     pub(super) large: RefCell<Vec<LargeOperation<'a>>>,
 }
 
 /// The head of a queue, which finds or stores a large value.
 pub(super) struct LargeOperation<'a> {
-    pub(super) chain: ChainIndex,
-    pub(super) first: Waiting,
+    pub(super) queue: QueueIndex,
+    pub(super) first: RequestIndex,
     /// The end of its search. It stays valid, because no other request of the queue is in flight.
     pub(super) location: Location,
     pub(super) outcome: Outcome<'a>,
 }
 
-impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
+impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Executes the requests of a queue, until it is empty or its head has to read or write a large value.
-    pub(super) async fn run_chain(&self, chain: ChainIndex) {
-        while let Some(first) = self.front(chain) {
+    pub(super) async fn run_queue(&self, queue: QueueIndex) {
+        while let Some(first) = self.head(queue) {
             let request = &self.requests[first.index()];
             let home = self.homes[first.index()];
-            let access = |value: Option<&mut [u8]>| self.access(chain, first, value, &mut self.replies.borrow_mut());
+            let access = |value: Option<&mut [u8]>| self.access(queue, first, value, &mut self.replies.borrow_mut());
             let (location, outcome) = match self.table.find(request.key, home, self.needed_slots(request), access).await
             {
                 Sought::Done => continue,
                 Sought::Edited(edit) => {
-                    self.end_first(chain, first, edit.reply(), &mut self.replies.borrow_mut());
+                    self.end_first(queue, first, edit.reply(), &mut self.replies.borrow_mut());
                     continue;
                 }
                 Sought::Left(location, edit) => (location, Outcome::Edit(edit)),
@@ -73,13 +73,13 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
                 }
             };
             match outcome {
-                Outcome::Reply(reply) => self.end_first(chain, first, reply, &mut self.replies.borrow_mut()),
+                Outcome::Reply(reply) => self.end_first(queue, first, reply, &mut self.replies.borrow_mut()),
                 Outcome::Edit(edit) if !is_large(request.key, &edit, &location) => {
                     let edited = self.edit(home, request.key, &location, &edit).await;
-                    self.finish(chain, first, edited.map(|()| edit.reply()));
+                    self.finish(queue, first, edited.map(|()| edit.reply()));
                 }
                 outcome => {
-                    self.large.borrow_mut().push(LargeOperation { chain, first, location, outcome });
+                    self.large.borrow_mut().push(LargeOperation { queue, first, location, outcome });
                     return;
                 }
             }
@@ -96,44 +96,44 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
     }
 
     /// Removes the head of a queue, which has this reply unless it was not stored.
-    pub(super) fn finish(&self, chain: ChainIndex, first: Waiting, outcome: Result<Reply<'_>, NotStored>) {
+    pub(super) fn finish(&self, queue: QueueIndex, first: RequestIndex, outcome: Result<Reply<'_>, NotStored>) {
         let hash = self.homes[first.index()].hash;
         let reply = match outcome {
             Ok(reply) => reply,
-            Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(chain, first),
+            Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(queue, first),
             Err(NotStored::Failed(error) | NotStored::Later(error)) => Reply::Failed(error),
         };
         self.table.end_wait(hash);
-        self.end_first(chain, first, reply, &mut self.replies.borrow_mut());
+        self.end_first(queue, first, reply, &mut self.replies.borrow_mut());
     }
 
     /// Defers the head of a queue, and all later requests of its key.
     #[cold]
-    pub(super) fn defer(&self, chain: ChainIndex, first: Waiting) {
+    pub(super) fn defer(&self, queue: QueueIndex, first: RequestIndex) {
         let key = self.requests[first.index()].key;
         self.deferred_keys.borrow_mut().insert(self.homes[first.index()].hash.0);
         let (mut before, mut at) = (None, Some(first));
-        while let Some(waiting) = at {
-            at = self.station.after(waiting);
-            if self.requests[waiting.index()].key == key {
-                self.station.retire(chain, before, waiting);
+        while let Some(current) = at {
+            at = self.station.after(current);
+            if self.requests[current.index()].key == key {
+                self.station.remove(queue, before, current);
                 self.deferred.set(self.deferred.get() + 1);
             } else {
-                before = Some(waiting);
+                before = Some(current);
             }
         }
     }
 
     #[inline]
-    pub(super) fn front(&self, chain: ChainIndex) -> Option<Waiting> {
-        self.station.front(chain)
+    pub(super) fn head(&self, queue: QueueIndex) -> Option<RequestIndex> {
+        self.station.head(queue)
     }
 
     /// Sets the reply to the head of a queue, and removes it.
     #[inline]
-    pub(super) fn end_first(&self, chain: ChainIndex, first: Waiting, reply: Reply<'_>, replies: &mut Replies) {
+    pub(super) fn end_first(&self, queue: QueueIndex, first: RequestIndex, reply: Reply<'_>, replies: &mut Replies) {
         replies.set(self.first_reply + first.index(), reply);
-        self.station.retire(chain, None, first);
+        self.station.remove(queue, None, first);
     }
 
     /// Executes the head of a queue on its value, or on a missing key. Requests on the value that can be done in place are
@@ -141,25 +141,25 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
     #[inline(always)]
     pub(super) fn access(
         &self,
-        chain: ChainIndex,
-        first: Waiting,
+        queue: QueueIndex,
+        first: RequestIndex,
         value: Option<&mut [u8]>,
         replies: &mut Replies,
     ) -> Access<'a> {
         match value {
-            Some(value) => self.forward(chain, first, value, replies),
-            None => self.access_missing(chain, first, replies),
+            Some(value) => self.forward(queue, first, value, replies),
+            None => self.access_missing(queue, first, replies),
         }
     }
 
     /// Executes the head of a queue on a missing key.
     #[inline(never)]
-    fn access_missing(&self, chain: ChainIndex, first: Waiting, replies: &mut Replies) -> Access<'a> {
+    fn access_missing(&self, queue: QueueIndex, first: RequestIndex, replies: &mut Replies) -> Access<'a> {
         let operation = &self.requests[first.index()].operation;
         let access = execute_on_missing(operation, replies.slot(self.first_reply + first.index()));
         if let Access::Done(_) = access {
             self.misses.set(self.misses.get() + u64::from(matches!(operation, Operation::Get)));
-            self.station.retire(chain, None, first);
+            self.station.remove(queue, None, first);
         }
         access
     }
@@ -169,8 +169,8 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
     #[inline(always)]
     pub(super) fn forward(
         &self,
-        chain: ChainIndex,
-        first: Waiting,
+        queue: QueueIndex,
+        first: RequestIndex,
         value: &mut [u8],
         replies: &mut Replies,
     ) -> Access<'a> {
@@ -179,9 +179,9 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
             edit @ Access::Edit(_) => return edit,
         };
         let next = self.station.after(first);
-        self.station.retire(chain, None, first);
+        self.station.remove(queue, None, first);
         let forwarded = match next {
-            Some(next) => self.forward_on(chain, first, next, value, replies),
+            Some(next) => self.forward_on(queue, first, next, value, replies),
             None => Effect::Unchanged,
         };
         Access::Done(if forwarded == Effect::Changed { forwarded } else { effect })
@@ -191,40 +191,40 @@ impl<'a, M: Memory, S: Chains> Batch<'a, M, S> {
     #[inline(never)]
     fn forward_on(
         &self,
-        chain: ChainIndex,
-        first: Waiting,
-        next: Waiting,
+        queue: QueueIndex,
+        first: RequestIndex,
+        next: RequestIndex,
         value: &mut [u8],
         replies: &mut Replies,
     ) -> Effect {
         let key = self.requests[first.index()].key;
         let mut effect = Effect::Unchanged;
         let (mut before, mut at) = (None, Some(next));
-        while let Some(waiting) = at {
-            at = self.station.after(waiting);
-            let request = &self.requests[waiting.index()];
+        while let Some(current) = at {
+            at = self.station.after(current);
+            let request = &self.requests[current.index()];
             if !equal(request.key, key) {
-                before = Some(waiting);
+                before = Some(current);
                 continue;
             }
             // An edit, such as of a number whose text changes its length, takes the main path when its turn comes.
-            let Access::Done(changed) = self.execute(waiting, value, replies) else { break };
+            let Access::Done(changed) = self.execute(current, value, replies) else { break };
             if changed == Effect::Changed {
                 effect = changed;
             }
-            self.station.retire(chain, before, waiting);
+            self.station.remove(queue, before, current);
         }
         effect
     }
 
     /// Executes a request on the value of its key, if that can be done in place.
     #[inline(always)]
-    fn execute(&self, waiting: Waiting, value: &mut [u8], replies: &mut Replies) -> Access<'a> {
-        let operation = &self.requests[waiting.index()].operation;
+    fn execute(&self, request: RequestIndex, value: &mut [u8], replies: &mut Replies) -> Access<'a> {
+        let operation = &self.requests[request.index()].operation;
         if let Operation::Get = operation {
             self.hits.set(self.hits.get() + 1);
         }
-        execute(operation, value, replies.slot(self.first_reply + waiting.index()))
+        execute(operation, value, replies.slot(self.first_reply + request.index()))
     }
 
     /// Returns the slots that the request needs in a bucket if its key is missing; 0 if it inserts no pair.

@@ -1,0 +1,187 @@
+//! Edits of pairs whose buckets and slabs are resident, without a search and without an await.
+//!
+//! They have the same effect and the same accesses as the edits of `edit.rs`. Three kinds are left to `edit.rs`: a pair that
+//! moves to another bucket, the removal of a bucket that is not the next one, and an allocation for which slabs have to be
+//! merged.
+
+use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot};
+use super::edit::NewEntry;
+use super::object;
+use super::slab::SlabClass;
+use super::table::{HashTable, Home, ResidentSlab};
+use crate::apply::{Edit, NewValue};
+use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
+
+impl<M: Memory> HashTable<M> {
+    /// Inserts an inline pair into a resident chain, or removes the inline pair that was found in the bucket at `at`. Returns
+    /// false, and does nothing, if the edit is of another kind.
+    #[inline(never)]
+    pub(crate) fn edit_resident(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        at: Pointer,
+        found: Option<InlinePair>,
+        key: &[u8],
+        edit: &Edit<'_>,
+    ) -> bool {
+        let is_done = match (edit, found) {
+            (Edit::Store(new), None) if self.is_inline(key.len(), new.size()) => {
+                self.insert_inline(lines, home, key, new)
+            }
+            (Edit::Remove, Some(pair)) => {
+                let is_removed = self.remove_resident(lines, home, at, pair.slot());
+                if is_removed {
+                    self.count_pairs(-1);
+                    self.count_pair_size(-((key.len() + pair.value_size) as i64));
+                }
+                is_removed
+            }
+            _ => false,
+        };
+        if is_done {
+            self.end_wait(home.hash);
+        }
+        is_done
+    }
+
+    /// Edits the pair in a resident slab, if it is removed, or keeps its slab. Returns true if it did.
+    #[inline(never)]
+    pub(super) fn edit_resident_slab(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        resident: &ResidentSlab,
+        key: &[u8],
+        value_size: usize,
+        edit: &Edit<'_>,
+    ) -> bool {
+        let ResidentSlab { at, slot, slab } = *resident;
+        match edit {
+            Edit::Remove => {
+                if !self.remove_resident(lines, home, at, slot.into()) {
+                    return false;
+                }
+                self.release(slab.class, slab.pointer);
+                self.count_pairs(-1);
+                self.count_pair_size(-((key.len() + value_size) as i64));
+            }
+            Edit::Store(new) => {
+                let class = object::class_for_pair(key.len(), new.size());
+                if self.is_inline(key.len(), new.size()) || class != Some(slab.class) {
+                    return false;
+                }
+                let span = slab.pointer.span(slab.class.size());
+                write_pair(lines.span(span), slab, key, new);
+                lines.note(span, Effect::Changed);
+                self.count_pair_size(new.size() as i64 - value_size as i64);
+            }
+        }
+        self.end_wait(home.hash);
+        true
+    }
+
+    /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts it.
+    pub(crate) fn allocate_for(&self, home: &Home, key: &[u8], new: &NewValue<'_>) -> Option<SlabSlot> {
+        if self.is_inline(key.len(), new.size()) {
+            return None;
+        }
+        let class = object::class_for_pair(key.len(), new.size())?;
+        let pointer = self.take_free_slab(class)?;
+        Some(SlabSlot { class, pointer, secondary: home.secondary() })
+    }
+
+    /// Inserts a pair into a resident chain, in a slab that was allocated for it. Returns false, and releases the slab, if no
+    /// bucket can be allocated for the chain.
+    pub(crate) fn insert_resident(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        slab: SlabSlot,
+        key: &[u8],
+        new: &NewValue<'_>,
+    ) -> bool {
+        write_pair(lines.new_span(slab.pointer.span(slab.class.size())), slab, key, new);
+        if !self.push_resident(lines, home, &NewEntry::Slab(slab)) {
+            self.release(slab.class, slab.pointer);
+            return false;
+        }
+        self.count_pairs(1);
+        self.count_pair_size((key.len() + new.size()) as i64);
+        self.end_wait(home.hash);
+        true
+    }
+
+    fn insert_inline(&self, lines: &mut impl ResidentLines, home: &Home, key: &[u8], new: &NewValue<'_>) -> bool {
+        let mut finished = [0; INLINE_SIZE_MAX];
+        let value = match new {
+            NewValue::Initial(_, initial) => {
+                let finished = &mut finished[..initial.len()];
+                finished.copy_from_slice(initial);
+                new.finish(0, finished);
+                finished
+            }
+            _ => new.bytes(),
+        };
+        let is_inserted = self.push_resident(lines, home, &NewEntry::Inline(key, value));
+        if is_inserted {
+            self.count_pairs(1);
+            self.count_pair_size((key.len() + value.len()) as i64);
+        }
+        is_inserted
+    }
+
+    /// Adds an entry to the first bucket of a resident chain that has room, or to a new one. Returns false if none can be
+    /// allocated.
+    fn push_resident(&self, lines: &mut impl ResidentLines, home: &Home, entry: &NewEntry<'_>) -> bool {
+        let mut at = home.bucket.pointer();
+        loop {
+            let bucket = Bucket::from_line_mut(lines.line(at));
+            if bucket.free_slot_count() >= entry.slot_count() {
+                entry.push(bucket);
+                break;
+            }
+            if let Some(next) = bucket.chain() {
+                at = next;
+                continue;
+            }
+            let Some(next) = self.take_free_slab(SlabClass::BUCKET) else { return false };
+            // Complete before the chain points to it.
+            let mut last = Bucket::EMPTY;
+            entry.push(&mut last);
+            lines.new_span(next.span(LINE_SIZE)).copy_from_slice(&last.as_line().0);
+            Bucket::from_line_mut(lines.line(at)).set_chain(Some(next));
+            break;
+        }
+        lines.note(at.span(LINE_SIZE), Effect::Changed);
+        true
+    }
+
+    /// Removes the entry at a slot of a resident bucket, and the next bucket if its entries fit into this one. Returns false,
+    /// and does nothing, if the bucket would be empty and is not the home bucket.
+    fn remove_resident(&self, lines: &mut impl ResidentLines, home: &Home, at: Pointer, slot: usize) -> bool {
+        let mut bucket = *Bucket::from_line_mut(lines.line(at));
+        bucket.remove(slot);
+        if bucket.used_slot_count() == 0 && at != home.bucket.pointer() {
+            return false;
+        }
+        // As in `edit.rs`: reading the next bucket costs an access.
+        if let Some(next_at) = bucket.chain()
+            && bucket.free_slot_count() >= SLOT_COUNT / 2
+        {
+            let next = Bucket::from_line_mut(lines.line(next_at));
+            if next.used_slot_count() <= bucket.free_slot_count() {
+                bucket.absorb(next);
+                self.release(SlabClass::BUCKET, next_at);
+            }
+        }
+        *Bucket::from_line_mut(lines.line(at)) = bucket;
+        lines.note(at.span(LINE_SIZE), Effect::Changed);
+        true
+    }
+}
+
+fn write_pair(bytes: &mut [u8], slab: SlabSlot, key: &[u8], new: &NewValue<'_>) {
+    let range = object::write_pair(slab.class, bytes, key, new.bytes());
+    new.finish(0, &mut bytes[range]);
+}
