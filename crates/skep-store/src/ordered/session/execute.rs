@@ -7,6 +7,7 @@
 //!
 //! 1. Reads wait until a group of them is complete, or until a write to one of their keys follows.
 //! 2. Writes and scans take effect in the order of the requests; a group of them descends in lock step.
+//!    Short scans that follow each other run as a group (`scans`).
 //! 3. A write returns when its version is readable.
 //! 4. A write that finds no memory while garbage waits is deferred, and later requests may overtake it (`deferred`).
 
@@ -22,6 +23,7 @@ use super::super::version::reclaim::Reclaimer;
 use super::super::write::attempt::Writer;
 use super::super::write::change::found_of;
 use super::deferred::Deferred;
+use super::scans::{SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
 use crate::apply::{self, apply};
 use crate::processor::{Grant, Replies};
@@ -30,7 +32,7 @@ use skep_core::operation::{
 };
 
 /// Bytes that each pair of a scan adds to the work of a batch, besides its reply: a line.
-const PAIR_WORK: usize = crate::memory::LINE_SIZE;
+pub(super) const PAIR_WORK: usize = crate::memory::LINE_SIZE;
 
 /// The progress of a group of requests.
 enum Progress {
@@ -90,8 +92,27 @@ fn defer_reply(grant: Grant, index: usize, deferred: &mut Deferred, replies: &mu
     has_place
 }
 
+/// Returns true if a scan may be executed in this batch. Defers it if there is no room for its page.
+fn may_scan(index: usize, deferred: &mut Deferred, replies: &mut Replies) -> bool {
+    if !replies.may_go_on() {
+        return false;
+    }
+    let has_room = replies.has_room(PAGE_SIZE_GOAL);
+    if !has_room {
+        defer_reply(Grant::NoRoom, index, deferred, replies);
+    }
+    has_room
+}
+
 /// Reads that wait for their group, as indexes in the batch.
 struct Reads {
+    indexes: [usize; GROUP_SIZE],
+    count: usize,
+}
+
+/// Short scans that wait for their group, as indexes in the batch.
+#[derive(Default)]
+struct Scans {
     indexes: [usize; GROUP_SIZE],
     count: usize,
 }
@@ -154,16 +175,22 @@ impl Session<'_> {
         replies: &mut Replies,
         context: Context<'_>,
     ) -> Progress {
-        let Session { store, participant, writer, scratch, .. } = self;
+        let Session { store, participant, writer, scratch, pages, .. } = self;
         let guard = participant.enter();
+        let mut scans = Scans::default();
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
-        let alone = requests[group.clone()].iter().filter(|request| !request.operation.is_read());
+        let is_alone = |request: &&Request<'_>| !request.operation.is_read() && short_scan(request).is_none();
+        let alone = requests[group.clone()].iter().filter(is_alone);
         let alone_count = keys.iter_mut().zip(alone).map(|(key, request)| *key = request.key).count();
         let positions = (alone_count > 1).then(|| store.positions_of_group(&keys[..alone_count], &guard));
         let mut numbers = 0..alone_count;
         for (index, request) in group.clone().zip(&requests[group]) {
             let is_read = request.operation.is_read();
-            let number = if is_read { None } else { numbers.next() };
+            let is_short_scan = short_scan(request).is_some();
+            if !is_short_scan && !store.scan_group_of(requests, &mut scans, deferred, replies, pages, context, &guard) {
+                return Progress::Deferred;
+            }
+            let number = if is_read || is_short_scan { None } else { numbers.next() };
             let known = number.and_then(|number| Some(positions.as_ref()?.of(number)));
             if let Err(error) = request.validate() {
                 replies.set(index, Reply::Failed(error));
@@ -176,8 +203,14 @@ impl Session<'_> {
             }
             if !deferred.is_empty() && deferred.have_key_of(request, requests) {
                 if matches!(request.operation, Operation::Scan(_)) {
+                    store.scan_group_of(requests, &mut scans, deferred, replies, pages, context, &guard);
                     return Progress::Deferred;
                 }
+                continue;
+            }
+            if is_short_scan {
+                scans.indexes[scans.count] = index;
+                scans.count += 1;
                 continue;
             }
             if is_read {
@@ -204,7 +237,10 @@ impl Session<'_> {
                 return Progress::NoMemory(index);
             }
         }
-        Progress::Done
+        match store.scan_group_of(requests, &mut scans, deferred, replies, pages, context, &guard) {
+            true => Progress::Done,
+            false => Progress::Deferred,
+        }
     }
 
     /// Executes a write for which there was no memory, if memory can be freed. Refuses it otherwise. Returns false if
@@ -287,6 +323,39 @@ impl OrderedStore {
         is_within_budget
     }
 
+    /// Executes the short scans that wait, in groups whose pages have room. Returns false if the batch has to end.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a session, except its participant")]
+    fn scan_group_of(
+        &self,
+        requests: &[Request<'_>],
+        scans: &mut Scans,
+        deferred: &mut Deferred,
+        replies: &mut Replies,
+        pages: &mut [Vec<u8>; SCANS_AT_ONCE],
+        context: Context<'_>,
+        guard: &Guard<'_>,
+    ) -> bool {
+        let mut waiting = &scans.indexes[..std::mem::take(&mut scans.count)];
+        while let Some(&first) = waiting.first() {
+            if !may_scan(first, deferred, replies) {
+                return false;
+            }
+            let has_room = |count: &usize| replies.has_room(count * PAGE_SIZE_GOAL);
+            let count = (1..=waiting.len().min(SCANS_AT_ONCE)).rev().find(has_room).unwrap_or(1);
+            let (group, rest) = waiting.split_at(count);
+            waiting = rest;
+            let are_large = self.scan_pages(requests, group, pages, replies, guard);
+            for (&index, _) in group.iter().zip(are_large).filter(|(_, is_large)| *is_large) {
+                let Operation::Scan(scan) = &requests[index].operation else { continue };
+                if !may_scan(index, deferred, replies) {
+                    return false;
+                }
+                self.scan_alone(requests[index].key, scan, index, replies, context, guard);
+            }
+        }
+        true
+    }
+
     /// Executes a write, whose position may be known, or a scan. Returns false if there is no memory for it.
     #[expect(clippy::too_many_arguments, reason = "the fields of a session, except its participant")]
     fn execute_alone(
@@ -300,17 +369,7 @@ impl OrderedStore {
         guard: &Guard<'_>,
     ) -> bool {
         if let Operation::Scan(scan) = &request.operation {
-            let start = replies.bytes_mut().len();
-            match self.scan_page(request.key, scan, (context.owner_of(index), context.now), guard, replies.bytes_mut())
-            {
-                Ok(count) => {
-                    let size = replies.bytes_mut().len() - start;
-                    replies.finish_value(index, start);
-                    replies.use_room(size);
-                    replies.touch_large(size + count as usize * PAIR_WORK);
-                }
-                Err(error) => replies.set(index, Reply::Failed(error)),
-            }
+            self.scan_alone(request.key, scan, index, replies, context, guard);
             return true;
         }
         let Some(outcome) = self.write(request.key, &request.operation, known, writer, guard) else { return false };
@@ -323,6 +382,28 @@ impl OrderedStore {
         }
         replies.set(index, reply);
         true
+    }
+
+    /// Executes a valid scan that is not a part of a group.
+    fn scan_alone(
+        &self,
+        key: &[u8],
+        scan: &Scan<'_>,
+        index: usize,
+        replies: &mut Replies,
+        context: Context<'_>,
+        guard: &Guard<'_>,
+    ) {
+        let start = replies.bytes_mut().len();
+        match self.scan_page(key, scan, (context.owner_of(index), context.now), guard, replies.bytes_mut()) {
+            Ok(count) => {
+                let size = replies.bytes_mut().len() - start;
+                replies.finish_value(index, start);
+                replies.use_room(size);
+                replies.touch_large(size + count as usize * PAIR_WORK);
+            }
+            Err(error) => replies.set(index, Reply::Failed(error)),
+        }
     }
 
     /// Appends a page of a valid scan of an owner. Returns the number of its pairs.

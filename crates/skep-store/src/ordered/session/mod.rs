@@ -3,12 +3,14 @@
 mod check;
 mod deferred;
 mod execute;
+mod scans;
 mod shortage;
 
 use std::time::Instant;
 
 pub use check::Checked;
 pub use execute::OwnerRun;
+use scans::SCANS_AT_ONCE;
 use shortage::{Shortage, pause};
 
 use super::key_head::{Target, fingerprint};
@@ -31,6 +33,8 @@ pub struct Session<'s> {
     pub(crate) writer: Writer,
     /// The bytes of an overflow value; kept for its memory.
     pub(crate) scratch: Vec<u8>,
+    /// The pages of a group of scans; empty, kept for their memory.
+    pages: [Vec<u8>; SCANS_AT_ONCE],
     /// The shortage of memory for the writes of batches.
     pub(crate) shortage: Shortage,
     /// Pieces of garbage that were freed when a single call stopped waiting for more.
@@ -47,7 +51,7 @@ impl OrderedStore {
 impl<'s> Session<'s> {
     fn new(store: &'s OrderedStore, participant: Participant<'s>) -> Self {
         let (writer, scratch, shortage) = (Writer::default(), Vec::new(), Shortage::default());
-        Session { store, participant, writer, scratch, shortage, given_up_at: None }
+        Session { store, participant, writer, scratch, pages: Default::default(), shortage, given_up_at: None }
     }
 
     /// Appends the value of a key to `value`. Returns true if the key exists; an invalid key does not.

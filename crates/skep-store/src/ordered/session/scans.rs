@@ -1,0 +1,98 @@
+//! Short scans of a batch that run as a group.
+//!
+//! ```text
+//! requests   scan a │ scan b │ scan c │ put d │ scan e
+//! executed   a b c, in turn            put d   e
+//! ```
+//!
+//! 1. Scans wait while the requests after them are short scans too.
+//! 2. A group of them is executed as of one version. Each scan takes a step in turn, so that the cache misses of different
+//!    scans overlap, and fills a page of its own.
+//! 3. The pages are copied to the replies.
+//!
+//! Each scan has room for a whole page: a group is so small that all of its pages fit. A page with a value that is larger
+//! than that is not filled in a group: the scan runs alone after it.
+
+use super::super::read::page::{PageEnd, shown_size};
+use super::super::store::OrderedStore;
+use super::super::version::epoch::Guard;
+use super::execute::PAIR_WORK;
+use crate::processor::Replies;
+use skep_core::operation::{Operation, PAGE_SIZE_GOAL, PageWriter, Range, Request, Scan, ScanLease};
+
+/// Scans of a group. Their pages may exceed the reply budget of a batch, which ends with the group: by half a mebibyte.
+pub(super) const SCANS_AT_ONCE: usize = 8;
+
+/// The largest limit of a short scan. A longer one prefetches more by itself.
+const SHORT_LIMIT: u32 = 256;
+
+/// Bytes of memory that a page keeps from group to group.
+const KEPT_PAGE_SIZE: usize = 16 << 10;
+
+/// A scan of a group.
+struct Filling<'p, 'g, 'r> {
+    scan: &'r Scan<'r>,
+    page: PageWriter<'p>,
+    end: PageEnd<'g>,
+    /// Its first value is larger than a page.
+    is_large: bool,
+}
+
+/// Returns the scan if the request is a short one that may be a part of a group.
+pub(super) fn short_scan<'r>(request: &'r Request<'r>) -> Option<&'r Scan<'r>> {
+    match &request.operation {
+        Operation::Scan(scan) => {
+            let is_short = scan.limit <= SHORT_LIMIT && !scan.reverse && scan.lease == ScanLease::None;
+            is_short.then_some(scan)
+        }
+        _ => None,
+    }
+}
+
+impl OrderedStore {
+    /// Executes short scans as a group, all as of one version. Returns true for each that has to run alone: its place
+    /// in the array is that in `indexes`.
+    pub(super) fn scan_pages(
+        &self,
+        requests: &[Request<'_>],
+        indexes: &[usize],
+        pages: &mut [Vec<u8>; SCANS_AT_ONCE],
+        replies: &mut Replies,
+        guard: &Guard<'_>,
+    ) -> [bool; SCANS_AT_ONCE] {
+        let version = self.versions.read();
+        let mut ranges = [Range::ALL; SCANS_AT_ONCE];
+        let mut buffers = pages.iter_mut();
+        let mut fillings: [Option<Filling<'_, '_, '_>>; SCANS_AT_ONCE] = std::array::from_fn(|number| {
+            let request = &requests[*indexes.get(number)?];
+            let scan = short_scan(request)?;
+            // One pair more tells if more pairs follow.
+            ranges[number] = scan.range(request.key).limit(scan.limit as usize + 1);
+            let page = PageWriter::new(buffers.next()?, scan.answer);
+            Some(Filling { scan, page, end: PageEnd::default(), is_large: false })
+        });
+        self.scan_group(&ranges[..indexes.len()], version, guard, |number, key, value| {
+            let Some(Filling { scan, page, end, is_large }) = &mut fillings[number] else { return false };
+            *is_large = page.count() == 0 && shown_size(scan, &value) > PAGE_SIZE_GOAL;
+            !*is_large && self.add_to_page(page, scan, end, (key, value), guard)
+        });
+        let mut counts = [0; SCANS_AT_ONCE];
+        let mut are_large = [false; SCANS_AT_ONCE];
+        for (number, filling) in fillings.into_iter().enumerate() {
+            let Some(Filling { page, end, is_large, .. }) = filling else { continue };
+            counts[number] = page.count() as usize;
+            are_large[number] = is_large;
+            page.finish(end.last_key, end.more, None);
+        }
+        for (number, (&index, page)) in indexes.iter().zip(pages).enumerate() {
+            if !are_large[number] {
+                replies.set_value(index, page);
+                replies.use_room(page.len());
+                replies.touch_large(page.len() + counts[number] * PAIR_WORK);
+            }
+            page.clear();
+            page.shrink_to(KEPT_PAGE_SIZE);
+        }
+        are_large
+    }
+}

@@ -1,0 +1,77 @@
+//! Short scans of a batch run as a group: their pages are those of the naive store, in batches of scans alone and mixed
+//! with writes, with values that are larger than a page, and while there is little room for replies.
+
+use std::time::Instant;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep_core::operation::{Operation, PutCondition, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_store::naive::{Harness, NaiveStore, seeds};
+use skep_store::ordered::{OrderedSettings, OrderedStore};
+
+const KEYS: u32 = 2000;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+/// Returns a scan that is short as a rule.
+fn scan<'a>(random: &mut Xoshiro256PlusPlus, end: &'a [u8]) -> Scan<'a> {
+    let ends = [ScanEnd::Last, ScanEnd::Below(end), ScanEnd::AtOrBelow(end), ScanEnd::Prefix(b"key01")];
+    Scan {
+        start: [ScanStart::AtOrAbove, ScanStart::Above, ScanStart::Floor][random.random_range(0..3)],
+        end: ends[random.random_range(0..ends.len())],
+        reverse: random.random_ratio(1, 10),
+        limit: [1, 2, 50, 100, 256, 257, u32::MAX][random.random_range(0..7)],
+        answer: ScanAnswer::ALL[random.random_range(0..3)],
+        lease: ScanLease::None,
+    }
+}
+
+#[test]
+fn groups_of_scans_have_the_pages_of_the_naive_store() {
+    for seed in seeds(&[1, 2, 3]) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+        let mut session = store.session().unwrap();
+        let mut harness = Harness::new(NaiveStore::ordered(), 256 << 10, seed);
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+        // Some values are larger than a page, and some pages larger than the room below.
+        let values = [vec![b's'; 10], vec![b'm'; 1000], vec![b'l'; 30_000], vec![b'h'; 200_000]];
+        let now = Instant::now();
+        let puts: Vec<Request<'_>> = keys
+            .iter()
+            .map(|key| {
+                let value = &values[[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2][random.random_range(0..12)]];
+                let value = if random.random_ratio(1, 200) { &values[3] } else { value };
+                Request { key, operation: Operation::Put { value, condition: PutCondition::Always } }
+            })
+            .collect();
+        harness.execute(&puts, |requests, replies| session.execute(requests, replies, now));
+        for round in 0..200 {
+            let part_of_scans = [1, 2, 10][round % 3];
+            let requests: Vec<Request<'_>> = (0..random.random_range(1..150))
+                .map(|_| {
+                    let key = &keys[random.random_range(0..keys.len())];
+                    let end = &keys[random.random_range(0..keys.len())];
+                    let operation = match random.random_range(0..3 * part_of_scans) {
+                        0 if part_of_scans > 1 => Operation::Delete,
+                        1 if part_of_scans > 1 => Operation::Get,
+                        2 if part_of_scans > 1 => {
+                            let value = &values[random.random_range(0..3)];
+                            Operation::Put { value, condition: PutCondition::Always }
+                        }
+                        _ => Operation::Scan(scan(&mut random, end)),
+                    };
+                    Request { key, operation }
+                })
+                .collect();
+            let room = [usize::MAX, 300 << 10, 1 << 20][random.random_range(0..3)];
+            harness.execute(&requests, |requests, replies| {
+                replies.set_room(room);
+                session.execute(requests, replies, now);
+            });
+        }
+        assert!(harness.deferred() > 0, "the budget defers scans");
+    }
+}
