@@ -18,7 +18,7 @@ use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::execute::PAIR_WORK;
 use crate::processor::Replies;
-use skep_core::operation::{Operation, PAGE_SIZE_GOAL, PageWriter, Range, Request, Scan, ScanLease};
+use skep_core::operation::{Operation, PAGE_SIZE_GOAL, PageWriter, Range, Reply, Request, Scan, ScanLease};
 
 /// Scans of a group. Their pages may exceed the reply budget of a batch, which ends with the group: by half a mebibyte.
 pub(super) const SCANS_AT_ONCE: usize = 8;
@@ -86,7 +86,7 @@ impl OrderedStore {
         }
         for (number, (&index, page)) in indexes.iter().zip(pages).enumerate() {
             if !are_large[number] {
-                replies.set_value(index, page);
+                replies.set(index, Reply::Value(page));
                 replies.use_room(page.len());
                 replies.touch_large(page.len() + counts[number] * PAIR_WORK);
             }
