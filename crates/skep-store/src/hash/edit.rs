@@ -11,7 +11,7 @@
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{BucketCopy, HashTable, Home, Location};
-use super::{large, object};
+use super::{large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
 use skep_core::operation::OperationError;
@@ -175,8 +175,8 @@ impl<M: Memory> HashTable<M> {
         new: &NewValue<'_>,
     ) -> Result<(), NotStored> {
         let value_size = new.size();
-        let class = object::class_for_root(key.len(), large::root_pointer_count(value_size));
-        let mut needs = large::needs(value_size);
+        let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size));
+        let mut needs = large_layout::needs(value_size);
         needs[class.index()] += 1;
         let mut slabs = self.take_with_bucket(needs, location)?;
         let bucket = location.needs_bucket().then(|| slabs.pop(SlabClass::BUCKET));

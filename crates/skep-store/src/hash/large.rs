@@ -12,16 +12,13 @@
 //! Operations on large values run one at a time, outside the waves. All slabs of a new value are allocated before any is
 //! written, and the value is complete before the index points to it.
 
-use super::object::{LargeRoot, ROOT_POINTERS_MAX};
-use super::slab::{SlabClass, SlabNeeds};
+use super::large_layout::{INDEX_POINTERS, PIECE_SIZE, ROOT_POINTERS_MAX, index_class, piece_class, piece_sizes};
+use super::object::LargeRoot;
+use super::slab::SlabClass;
 use super::table::HashTable;
 use crate::apply::NewValue;
 use crate::memory::{Effect, Memory, Pointer};
 
-/// Bytes of the value in a full data slab.
-const PIECE_SIZE: usize = 512;
-/// Pointers of a full index slab.
-const INDEX_POINTERS: usize = PIECE_SIZE / 4;
 /// Pieces prefetched ahead of the one being read.
 const PIECES_AHEAD: usize = 4;
 
@@ -64,48 +61,6 @@ impl LargeSlabs {
     pub(super) fn pop(&mut self, class: SlabClass) -> Pointer {
         self.by_class[class.index()].pop().expect("all slabs were taken before")
     }
-}
-
-/// Returns the number of pointers in the root of a value of this size.
-pub(super) fn root_pointer_count(value_size: usize) -> usize {
-    let mut count = value_size.div_ceil(PIECE_SIZE);
-    while count > ROOT_POINTERS_MAX {
-        count = count.div_ceil(INDEX_POINTERS);
-    }
-    count
-}
-
-/// Returns the slabs that a value of this size takes, without its root.
-pub(super) fn needs(value_size: usize) -> SlabNeeds {
-    let mut needs = SlabNeeds::default();
-    let mut need = |count: usize, size: usize| needs[piece_class(size).index()] += count as u32;
-    need(value_size / PIECE_SIZE, PIECE_SIZE);
-    need(usize::from(!value_size.is_multiple_of(PIECE_SIZE)), value_size % PIECE_SIZE);
-    let mut count = value_size.div_ceil(PIECE_SIZE);
-    while count > ROOT_POINTERS_MAX {
-        need(count / INDEX_POINTERS, PIECE_SIZE);
-        need(usize::from(!count.is_multiple_of(INDEX_POINTERS)), count % INDEX_POINTERS * 4);
-        count = count.div_ceil(INDEX_POINTERS);
-    }
-    needs
-}
-
-/// Returns the bytes of slab memory that a value of this size takes, without its root.
-pub(super) fn footprint(value_size: usize) -> usize {
-    SlabClass::all().map(|class| needs(value_size)[class.index()] as usize * class.size()).sum()
-}
-
-fn piece_class(size: usize) -> SlabClass {
-    SlabClass::for_size(size).expect("a piece fits a slab")
-}
-
-fn index_class(pointer_count: usize) -> SlabClass {
-    piece_class(pointer_count * 4)
-}
-
-/// Returns the sizes of a value's pieces in order.
-fn piece_sizes(value_size: usize) -> impl Iterator<Item = usize> {
-    (0..value_size.div_ceil(PIECE_SIZE)).map(move |piece| (value_size - piece * PIECE_SIZE).min(PIECE_SIZE))
 }
 
 impl<M: Memory> HashTable<M> {

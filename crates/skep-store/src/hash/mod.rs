@@ -4,6 +4,7 @@ pub mod bucket;
 mod edit;
 mod find;
 mod large;
+mod large_layout;
 mod object;
 pub mod poisson;
 mod resident;

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use super::large_layout::ROOT_POINTERS_MAX;
 use super::slab::SlabClass;
 use crate::memory::Pointer;
 use crate::short::equal;
@@ -27,8 +28,6 @@ const LONG_ROOT: u32 = 1 << 31;
 const KEY_SIZE_BITS: u32 = 9;
 const POINTER_SIZE: usize = 4;
 
-/// Pointers that fit a root beside the longest key.
-pub(super) const ROOT_POINTERS_MAX: usize = 8;
 /// Most bytes of a pair in one slab.
 pub(crate) const PAIR_SIZE_MAX: usize = 512 - LONG_HEADER_SIZE;
 
@@ -94,7 +93,7 @@ pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object>
         u32::from_le_bytes(bytes[start..start + POINTER_SIZE].try_into().expect("four bytes"))
     };
     let value_size = word(0);
-    let count = super::large::root_pointer_count(value_size as usize);
+    let count = super::large_layout::root_pointer_count(value_size as usize);
     let pointers = std::array::from_fn(|i| (i < count).then(|| Pointer::new(word(1 + i))));
     Some(Object::Large(LargeRoot { value_size, pointers }))
 }
@@ -184,7 +183,7 @@ mod tests {
         for key_size in 1..=KEY_SIZE_MAX {
             let key = vec![b'k'; key_size];
             for value_size in [509, 4096, 4097, 512 << 10, VALUE_SIZE_MAX] {
-                let count = super::super::large::root_pointer_count(value_size);
+                let count = super::super::large_layout::root_pointer_count(value_size);
                 let pointers = std::array::from_fn(|i| (i < count).then(|| Pointer::new((1 << 31) - 1 - i as u32)));
                 let root = LargeRoot { value_size: value_size as u32, pointers };
                 let class = class_for_root(key_size, count);

@@ -13,7 +13,7 @@
 //! ```
 
 use super::bucket::{INLINE_SIZE_MAX, SLOT_COUNT, slots_for};
-use super::{large, object, poisson};
+use super::{large_layout, object, poisson};
 use crate::memory::{LINE_SIZE, MEMORY_SIZE_MAX, RegionError};
 use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
@@ -188,8 +188,8 @@ fn slab_size(kv_size: usize) -> usize {
     match object::class_for_pair(kv_size.min(16), kv_size.saturating_sub(16)) {
         Some(class) => class.size(),
         None => {
-            let pointer_count = large::root_pointer_count(kv_size);
-            object::class_for_root(16, pointer_count).size() + large::footprint(kv_size)
+            let pointer_count = large_layout::root_pointer_count(kv_size);
+            object::class_for_root(16, pointer_count).size() + large_layout::footprint(kv_size)
         }
     }
 }
