@@ -31,7 +31,7 @@ impl UnitMap {
     /// Inverts units: all of them are free, or all are in use.
     pub(super) fn flip(&mut self, first: u32, count: u32) {
         let (word, offset) = (first as usize / WORD_BITS, first as usize % WORD_BITS);
-        let bits = (1_u128 << count) - 1 << offset;
+        let bits = ((1_u128 << count) - 1) << offset;
         self.0[word] ^= bits as u64;
         if let Some(next) = self.0.get_mut(word + 1) {
             *next ^= (bits >> WORD_BITS) as u64;
