@@ -1,6 +1,6 @@
 //! A shard: one thread, one part of the keys, one store, and the connections that were given to it.
 //!
-//! [`Shard::turn`] is the whole of its work, in order; `turn.rs` decides how much of it. A turn never waits. A shard
+//! [`Shard::work`] is the whole of its work, in order; `turn.rs` decides how much of it. A turn never waits. A shard
 //! that finds nothing to do polls for a short while, because waking up takes about 20 µs. Then it sleeps until a
 //! transport or another shard wakes it. A shard whose work was all deferred by a store sleeps too, but only for a
 //! moment: nothing wakes it when there is memory again.
@@ -195,8 +195,9 @@ impl Shard {
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {
+            self.poll(now);
             self.tick(now);
-            let worked = self.turn(&mut stores, now);
+            let worked = self.work(&mut stores, now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -215,9 +216,8 @@ impl Shard {
         }
     }
 
-    /// Makes a turn. Returns true if there was something to do.
-    fn turn(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
-        self.poll(now);
+    /// Makes a turn, after the events were taken. Returns true if there was something to do.
+    fn work(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
         self.accept_handed_over(now);
         self.receive();
         let worked = self.has_work() || self.may_retry(now);

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_core::operation::{Operation, PutCondition, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 use skep_store::naive::{Harness, NaiveStore, seeds};
 use skep_store::ordered::{OrderedSettings, OrderedStore};
+use skep_store::processor::Replies;
 
 const KEYS: u32 = 2000;
 
@@ -74,4 +75,39 @@ fn groups_of_scans_have_the_pages_of_the_naive_store() {
         }
         assert!(harness.deferred() > 0, "the budget defers scans");
     }
+}
+
+#[test]
+fn no_scan_of_a_batch_overtakes_a_deferred_one() {
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..200 {
+        assert_eq!(session.put(&key(number), &[b'm'; 1000], PutCondition::Always), Reply::Done);
+    }
+    assert_eq!(session.put(b"large", &[b'l'; 200_000], PutCondition::Always), Reply::Done);
+    let scan = |limit| Scan {
+        start: ScanStart::AtOrAbove,
+        end: ScanEnd::Last,
+        reverse: false,
+        limit,
+        answer: ScanAnswer::Pairs,
+        lease: ScanLease::None,
+    };
+    let small = key(0);
+    let mut is_cut = false;
+    for before in 0..8 {
+        let mut requests = vec![Request { key: &small, operation: Operation::Scan(scan(60)) }; before];
+        requests.push(Request { key: b"large", operation: Operation::Scan(scan(1)) });
+        requests.extend([Request { key: &small, operation: Operation::Scan(scan(60)) }; 7]);
+        for room in (0..24).map(|step| step * (64 << 10)) {
+            let mut replies = Replies::with_budget(256 << 10);
+            replies.set_room(room);
+            session.execute(&requests, &mut replies, Instant::now());
+            let are_deferred: Vec<bool> =
+                (0..requests.len()).map(|index| replies.get(index) == Reply::Deferred).collect();
+            assert!(are_deferred.is_sorted(), "{before} scans before, room for {room} B: {are_deferred:?}");
+            is_cut |= are_deferred[requests.len() - 1] && !are_deferred[0];
+        }
+    }
+    assert!(is_cut, "some batches are executed in part");
 }

@@ -74,7 +74,8 @@ impl Driven<'_> {
 
     /// Makes a turn. Returns the number of executed operations, or `None` if the shard found nothing to do.
     pub(crate) fn turn(&mut self, now: Instant) -> Option<usize> {
-        self.shard.turn(&mut self.stores, now).then_some(self.shard.executed)
+        self.shard.poll(now);
+        self.shard.work(&mut self.stores, now).then_some(self.shard.executed)
     }
 
     /// Ends a turn, which took `spent`.

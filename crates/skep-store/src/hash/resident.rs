@@ -91,7 +91,7 @@ impl<M: Memory> HashTable<M> {
         Some(SlabSlot { class, pointer, secondary: home.secondary() })
     }
 
-    /// Inserts a pair into a resident chain, in a slab that was allocated for it. Returns false, and releases the slab, if no
+    /// Inserts a pair into a resident chain, in a slab that was allocated for it. Returns false, and takes the slab back, if no
     /// bucket can be allocated for the chain.
     pub(crate) fn insert_resident(
         &self,
@@ -103,7 +103,7 @@ impl<M: Memory> HashTable<M> {
     ) -> bool {
         write_pair(lines.new_span(slab.pointer.span(slab.class.size())), slab, key, new);
         if !self.push_resident(lines, home, &NewEntry::Slab(slab)) {
-            self.release(slab.class, slab.pointer);
+            self.take_back_unused(slab.class, slab.pointer);
             return false;
         }
         self.count_pairs(1);

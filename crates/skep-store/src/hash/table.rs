@@ -409,6 +409,11 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().take_all(needs, give)
     }
 
+    /// Takes back a slab of [`HashTable::take_free_slab`] that was not used.
+    pub(super) fn take_back_unused(&self, class: SlabClass, pointer: Pointer) {
+        self.slabs.borrow_mut().take_back_unused(class, pointer);
+    }
+
     pub(super) fn release(&self, class: SlabClass, pointer: Pointer) {
         self.slabs.borrow_mut().release(class, pointer);
     }

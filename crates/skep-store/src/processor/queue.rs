@@ -64,6 +64,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
             {
                 Sought::Done => continue,
                 Sought::Edited(edit) => {
+                    self.table.end_wait(home.hash);
                     self.end_first(queue, first, edit.reply(), &mut self.replies.borrow_mut());
                     continue;
                 }

@@ -287,7 +287,10 @@ impl<M: Memory> Batch<'_, M> {
             lines.note(at.span(LINE_SIZE), effect);
             match accessed {
                 BucketAccess::Done => {}
-                BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
+                BucketAccess::Edited(edit) => {
+                    self.table.end_wait(home.hash);
+                    self.end_first(queue, first, edit.reply(), replies);
+                }
                 BucketAccess::Left(found, edit)
                     if self.table.edit_resident(&mut lines, home, at, found, request.key, &edit) =>
                 {

@@ -148,6 +148,13 @@ impl SlabAllocator {
         Some(pointer)
     }
 
+    /// Takes back a slab that was allocated and not used, as if it had not been allocated.
+    pub(crate) fn take_back_unused(&mut self, class: SlabClass, pointer: Pointer) {
+        self.local[class.index()].push(SlabEntry::slab(class, pointer));
+        self.statistics.allocations -= 1;
+        self.free_size += class.size() as u64;
+    }
+
     /// Frees a slab.
     pub fn release(&mut self, class: SlabClass, pointer: Pointer) {
         self.local[class.index()].push(SlabEntry::slab(class, pointer));

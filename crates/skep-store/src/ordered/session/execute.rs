@@ -342,16 +342,20 @@ impl OrderedStore {
             }
             let has_room = |count: &usize| replies.has_room(count * PAGE_SIZE_GOAL);
             let count = (1..=waiting.len().min(SCANS_AT_ONCE)).rev().find(has_room).unwrap_or(1);
-            let (group, rest) = waiting.split_at(count);
-            waiting = rest;
-            let are_large = self.scan_pages(requests, group, pages, replies, guard);
-            for (&index, _) in group.iter().zip(are_large).filter(|(_, is_large)| *is_large) {
-                let Operation::Scan(scan) = &requests[index].operation else { continue };
-                if !may_scan(index, deferred, replies) {
-                    return false;
-                }
+            let done = self.scan_pages(requests, &waiting[..count], pages, replies, guard);
+            waiting = &waiting[done..];
+            if done == count {
+                continue;
+            }
+            // The next page begins with a value that is larger than a page. Scans after it must not overtake it.
+            let index = waiting[0];
+            if !may_scan(index, deferred, replies) {
+                return false;
+            }
+            if let Operation::Scan(scan) = &requests[index].operation {
                 self.scan_alone(requests[index].key, scan, index, replies, context, guard);
             }
+            waiting = &waiting[1..];
         }
         true
     }

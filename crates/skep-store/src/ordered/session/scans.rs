@@ -10,8 +10,9 @@
 //!    scans overlap, and fills a page of its own.
 //! 3. The pages are copied to the replies.
 //!
-//! Each scan has room for a whole page: a group is so small that all of its pages fit. A page with a value that is larger
-//! than that is not filled in a group: the scan runs alone after it.
+//! Each scan has room for a whole page: a group is so small that all of its pages fit. If a page begins with a value that is
+//! larger than a page, the group ends before that scan. It runs alone, and the scans after it form another group, so that
+//! none of them shows an older state than a scan before it.
 
 use super::super::read::page::{PageEnd, shown_size};
 use super::super::store::OrderedStore;
@@ -27,7 +28,7 @@ pub(super) const SCANS_AT_ONCE: usize = 8;
 const SHORT_LIMIT: u32 = 256;
 
 /// Bytes of memory that a page keeps from group to group.
-const KEPT_PAGE_SIZE: usize = 16 << 10;
+const KEPT_PAGE_SIZE: usize = 2 * PAGE_SIZE_GOAL;
 
 /// A scan of a group.
 struct Filling<'p, 'g, 'r> {
@@ -50,8 +51,8 @@ pub(super) fn short_scan<'r>(request: &'r Request<'r>) -> Option<&'r Scan<'r>> {
 }
 
 impl OrderedStore {
-    /// Executes short scans as a group, all as of one version. Returns true for each that has to run alone: its place
-    /// in the array is that in `indexes`.
+    /// Executes short scans as a group, all as of one version. Stops at the first one whose page begins with a value that
+    /// is larger than a page. Returns the number of scans before it, whose replies are set.
     pub(super) fn scan_pages(
         &self,
         requests: &[Request<'_>],
@@ -59,7 +60,7 @@ impl OrderedStore {
         pages: &mut [Vec<u8>; SCANS_AT_ONCE],
         replies: &mut Replies,
         guard: &Guard<'_>,
-    ) -> [bool; SCANS_AT_ONCE] {
+    ) -> usize {
         let version = self.versions.read();
         let mut ranges = [Range::ALL; SCANS_AT_ONCE];
         let mut buffers = pages.iter_mut();
@@ -77,22 +78,24 @@ impl OrderedStore {
             !*is_large && self.add_to_page(page, scan, end, (key, value), guard)
         });
         let mut counts = [0; SCANS_AT_ONCE];
-        let mut are_large = [false; SCANS_AT_ONCE];
+        let mut done = indexes.len();
         for (number, filling) in fillings.into_iter().enumerate() {
             let Some(Filling { page, end, is_large, .. }) = filling else { continue };
             counts[number] = page.count() as usize;
-            are_large[number] = is_large;
+            if is_large {
+                done = done.min(number);
+            }
             page.finish(end.last_key, end.more, None);
         }
-        for (number, (&index, page)) in indexes.iter().zip(pages).enumerate() {
-            if !are_large[number] {
-                replies.set(index, Reply::Value(page));
+        for (number, page) in pages.iter_mut().enumerate() {
+            if number < done {
+                replies.set(indexes[number], Reply::Value(page));
                 replies.use_room(page.len());
                 replies.touch_large(page.len() + counts[number] * PAIR_WORK);
             }
             page.clear();
             page.shrink_to(KEPT_PAGE_SIZE);
         }
-        are_large
+        done
     }
 }
