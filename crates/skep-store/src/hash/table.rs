@@ -67,7 +67,7 @@ pub(crate) enum BucketAccess<'e> {
     Done,
     /// The edit was made. The operation has no reply yet.
     Edited(Edit<'e>),
-    /// The edit takes more than this bucket. The inline pair, if the key exists.
+    /// The edit needs more than this bucket. Holds the inline pair if the key exists.
     Left(Option<InlinePair>, Edit<'e>),
     /// The pair may be in a slab or in a later bucket of the chain.
     Elsewhere,

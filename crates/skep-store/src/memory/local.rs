@@ -63,7 +63,8 @@ fn in_words(size: u64) -> String {
 #[derive(Debug)]
 pub struct LocalMemory {
     mapping: Mapping,
-    /// The mapping's size, or zero while a closure has access to bytes: so one comparison checks both.
+    /// The mapping's size, or zero while a closure has access to bytes. So one comparison checks the bounds and the
+    /// exclusive access.
     accessible: Cell<usize>,
 }
 
@@ -147,7 +148,8 @@ impl LocalMemory {
 /// Makes the memory inaccessible until it is dropped, also if a closure panics.
 struct Exclusive<'a> {
     accessible: &'a Cell<usize>,
-    /// Zero for an access to no bytes within another one, which must not end early.
+    /// The accessible size before. It is zero if this access is nested in another one (possible for an empty span).
+    /// Then dropping this one must not end the outer one.
     before: usize,
 }
 
@@ -165,7 +167,7 @@ impl Drop for Exclusive<'_> {
     }
 }
 
-/// The lines of a region. All of them are resident, the prefetched ones also in the processor's caches.
+/// The lines of a region. All are accessible without an await. The prefetched ones are also in the cache.
 pub struct LocalLines<'a> {
     base: *mut u8,
     /// Bytes that are accessible.
@@ -273,7 +275,7 @@ impl Memory for LocalMemory {
 
     #[inline]
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
-        // The lines of a slab that was free are seldom in the cache, and a store to them waits as a load does.
+        // The lines of a slab that was free are seldom in the cache, and a store to them is as slow as a load.
         self.prefetch(span);
         self.pause().await;
         self.with_span(span, fill);
