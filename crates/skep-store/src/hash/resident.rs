@@ -45,7 +45,8 @@ impl<M: Memory> HashTable<M> {
         is_done
     }
 
-    /// Edits the pair in a resident slab, if it is removed, or keeps its slab. Returns true if it did.
+    /// Edits the pair in a resident slab, if the edit removes the pair or keeps it in this slab. Returns true if it
+    /// did.
     #[inline(never)]
     pub(super) fn edit_resident_slab(
         &self,

@@ -198,7 +198,8 @@ impl<M: Memory> HashTable<M> {
     #[inline(always)]
     pub(crate) fn locate(&self, key: &[u8]) -> Home {
         let hash = rapidhash_v3_seeded(key, &self.secrets);
-        // The upper bits choose the bucket, the lowest nine are the secondary hash: independent of each other.
+        // The upper bits choose the bucket, the lowest nine are the secondary hash. So the two are independent of each
+        // other.
         let bucket = (u128::from(hash) * u128::from(self.bucket_count)) >> 64;
         Home { hash: KeyHash(hash), bucket: BucketIndex(bucket as u32) }
     }
@@ -226,8 +227,9 @@ impl<M: Memory> HashTable<M> {
         self.search.probe(bucket, key, home.secondary())
     }
 
-    /// Does what this bucket alone allows after a probe of it. If it shows that the key exists or is missing, `access` gets the
-    /// value or `None`. An edit is made if it needs nothing else.
+    /// Executes an operation as far as this bucket alone allows, after a probe of it. If the bucket has the pair,
+    /// `access` gets the value. If it shows that the key is missing, `access` gets `None`. An edit is made if it needs
+    /// only this bucket.
     #[inline(always)]
     pub(crate) fn access_bucket<'e>(
         &self,
@@ -379,7 +381,8 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().begin_batch(merge_work);
     }
 
-    /// Notes that an operation on a key lacks slabs which are being merged. Returns false if it has waited for all merges.
+    /// Notes that an operation on a key lacks slabs, which are being merged. Returns false if it has already waited for
+    /// all merges.
     pub(crate) fn may_wait(&self, hash: KeyHash) -> bool {
         self.slabs.borrow_mut().may_wait(hash.0)
     }

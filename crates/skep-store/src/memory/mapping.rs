@@ -5,8 +5,8 @@
 //!                └ aligned to 2 MiB, so that huge pages can back all of it
 //! ```
 //!
-//! Transparent huge pages are asked for; a kernel that refuses changes speed, not behaviour. Pages are reserved at once,
-//! touched lazily, and arrive zeroed.
+//! The mapping asks for transparent huge pages. If the kernel refuses, only the speed changes. Pages are reserved at
+//! once, touched lazily, and arrive zeroed.
 #![expect(unsafe_code, reason = "pages from the kernel, and prefetches of them")]
 
 use std::ffi::c_void;
@@ -77,7 +77,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size, and who holds it lets no reference into it live longer.
+        // SAFETY: the mapping was made in `new` with this size, and its owner lets no reference into it live longer.
         let unmapped = unsafe { munmap(self.reserved.as_ptr(), self.reserved_size) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

@@ -1,7 +1,7 @@
 //! Many operations in flight on one thread, so that their memory accesses overlap.
 //!
 //! ```text
-//! wave 1   a₁ b₁ c₁ d₁ e₁      each future is polled until its next line is on the way
+//! wave 1   a₁ b₁ c₁ d₁ e₁      each future is polled until it has prefetched its next line
 //! wave 2   a₂ b₂ ·  d₂ e₂      c has ended
 //! wave 3   a₃ ·  ·  d₃ ·
 //! ```
@@ -104,7 +104,8 @@ impl<F> Drop for Flight<F> {
     }
 }
 
-/// Polls one future to its end, and returns its result. Unlike [`interleave`] it takes no stack for 256 of them.
+/// Polls one future to its end, and returns its result. Unlike [`interleave`] it needs no room on the stack for 256
+/// futures.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
