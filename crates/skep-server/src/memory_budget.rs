@@ -210,13 +210,13 @@ impl MemoryBudget {
     }
 }
 
-/// Returns the bytes that the large replies of a turn take as a rule, of a common part of this size: less where the
-/// budget is small.
+/// Returns the usual bytes of the large replies of a turn, for a common part of this size. They are fewer if the budget
+/// is small.
 fn turn_max(common: usize) -> usize {
     TURN_REPLIES_MAX.min(common / 8)
 }
 
-/// Returns the bytes of a common part of this size that are lent only in small sums, and for replies.
+/// Returns the bytes of a common part of this size that are lent only in small loans and for replies.
 fn kept(common: usize) -> usize {
     turn_max(common).max(common / KEPT_PART)
 }
@@ -310,16 +310,16 @@ impl ShardBudget {
         self.overdraft() > 0
     }
 
-    /// Returns how many bytes the large replies of each space may take in a turn:
+    /// Returns the number of bytes that the large replies of each space may take in a turn:
     ///
-    /// 1. All that they ask for while a quarter of the common part is free: unresponsive connections are closed until
-    ///    it is.
-    /// 2. As many as a turn has as a rule while clients have taken nearly all replies, also from the first half of the
-    ///    reserve. Else requests, and replies that are buffered after a deferred one, would hold the memory that they
-    ///    wait for.
-    /// 3. Otherwise a part of what is free, so that a client that asks for less than the others is served however many
-    ///    these are. While the reserve is in use, a part of its first half; after that, what the share of one
-    ///    connection covers.
+    /// 1. While a quarter of the common part is free: all that they ask for. If less is free, unresponsive connections
+    ///    are closed until it is.
+    /// 2. While clients have taken nearly all replies: the usual bytes of a turn, also from the first half of the
+    ///    reserve. Otherwise requests, and replies that are buffered after a deferred one, would wait for the memory
+    ///    that they hold.
+    /// 3. Otherwise: a part of the free bytes. So a client that asks for less than the others is served, regardless of
+    ///    their number. While the reserve is in use, a part of its first half. When that is used up, the bytes that the
+    ///    share of one connection covers.
     pub(crate) fn reply_room(&self) -> usize {
         let is_overdrawn = self.is_overdrawn();
         let free = (self.memory_budget.free() + self.spare()).max(0).cast_unsigned();
@@ -353,8 +353,8 @@ impl ShardBudget {
         SHARE.saturating_sub(held) + borrowed.max(little).min(self.memory_budget.one_max.saturating_sub(held))
     }
 
-    /// Returns the room, as [`ShardBudget::room`] does, but at most `wanted` beyond the share, and as much as is
-    /// certain: this shard has taken it.
+    /// Returns the room as [`ShardBudget::room`] does, but at most `wanted` bytes beyond the share. This shard takes
+    /// the bytes from the common part first, so the room is certain.
     pub(crate) fn secure(&mut self, held: usize, has_priority: bool, wanted: usize) -> usize {
         let share_left = SHARE.saturating_sub(held);
         let borrowed = (self.room(held, has_priority) - share_left).min(wanted);

@@ -246,7 +246,7 @@ impl Shard {
         !self.returned.is_empty() && now >= self.next_retry
     }
 
-    /// Returns true if all of its work had its chance and was deferred.
+    /// Returns true if stores have deferred all of its work.
     fn is_stuck(&self) -> bool {
         let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
         !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
@@ -282,7 +282,7 @@ impl Shard {
         }
     }
 
-    /// Puts a connection into the queue, once.
+    /// Puts a connection into the queue, unless it is already queued.
     fn queue(&mut self, token: Token) {
         if let Some(endpoint) = self.connections.get_mut(token)
             && !endpoint.is_queued

@@ -28,8 +28,8 @@
 //!    before those that were served.
 //! 2. If none was, memory was really missing: the connection is *stuck*. From then on it is tried at the end of each
 //!    batch, after all others. A shard that has only stuck connections sleeps for a moment between turns.
-//! 3. A forwarded batch of which nothing was executed is returned to its sender, so that the path is free for others.
-//!    The connection is called *returned* too, and submits an operation again after [`NAP`].
+//! 3. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
+//!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub(super) struct Submission {
     forwarded_count: usize,
     /// It had operations to submit.
     is_waiting: bool,
-    /// It can continue at once, after those whose operations were deferred.
+    /// It is queued at the end of the turn, after connections whose operations were deferred.
     continues: bool,
 }
 
@@ -179,7 +179,8 @@ impl Shard {
         }
     }
 
-    /// Reads and decodes a connection and adds it to the batch. Returns the operations and bytes that it counts for.
+    /// Reads and decodes a connection and adds it to the batch. Returns the numbers of operations and bytes for which
+    /// it counts.
     fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
@@ -187,7 +188,7 @@ impl Shard {
         endpoint.is_queued = false;
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
-            // Without empty buffers its share may cover the next step.
+            // When its empty buffers are freed, its share may cover the next step.
             endpoint.connection.release(&mut self.shard_budget);
         }
         endpoint.read(metrics, share, now, &mut self.shard_budget);
@@ -200,7 +201,7 @@ impl Shard {
         connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
         self.batch.push(Submission { token, destinations: 0..0, forwarded_count: 0, is_waiting, continues: false });
-        // A connection without operations has its cost too.
+        // A connection without operations costs time too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
         (operations, connection.take_work())
     }
@@ -456,7 +457,7 @@ impl Shard {
                     *is_queued = true;
                     self.ready.push_front(token);
                 }
-                // No slot is left for batches that are sent again.
+                // There was no slot for a batch that is sent again.
                 Next::Work if is_deferred && connection.is_returned() => {
                     *is_queued = true;
                     self.returned.insert(returned_again, token);
