@@ -80,7 +80,8 @@ const TYPE_SHIFT: [u8; LINE_SIZE] = {
     shifts
 };
 
-/// The type bits of the first slots of a pair, up to the slot that has this byte of the pair. Beyond a bucket's slots: all.
+/// The type bits of the first slots of a pair, up to the slot that has this byte of the pair. Beyond a bucket's slots:
+/// all.
 const TYPES_TO_BYTE: [u32; 65] = {
     let mut types = [u32::MAX; 65];
     let mut byte = 0;

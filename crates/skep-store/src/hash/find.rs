@@ -157,8 +157,8 @@ pub(crate) enum QuickProbe {
     Unclear,
 }
 
-/// Searches a bucket for the inline pair with this key. Finds it if the key has at most 16 bytes, the value one to eight, and
-/// the pair is the first candidate, as it nearly always is.
+/// Searches a bucket for the inline pair with this key. Finds it if the key has at most 16 bytes, the value one to
+/// eight, and the pair is the first candidate, as it nearly always is.
 ///
 /// It has no loop and no call, so a loop over a batch keeps its state in registers.
 #[inline(always)]

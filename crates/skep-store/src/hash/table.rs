@@ -6,12 +6,12 @@
 //!          └ share set by the hash index ratio ┘
 //! ```
 //!
-//! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT reads
-//! the bucket and writes the bucket, the slab or both. Each chained bucket before the pair is one access more.
+//! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT
+//! reads the bucket and writes the bucket, the slab or both. Each chained bucket before the pair is one access more.
 //!
-//! The table does not exclude other operations on the same bucket. The processor's reservation station ensures that only one
-//! operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await. No borrow of
-//! the allocator is held across an await.
+//! The table does not exclude other operations on the same bucket. The processor's reservation station ensures that
+//! only one operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await.
+//! No borrow of the allocator is held across an await.
 
 use std::cell::{Cell, RefCell};
 
@@ -259,8 +259,8 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the slab and
-    /// its bucket.
+    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the
+    /// slab and its bucket.
     #[inline(always)]
     pub(crate) fn access_resident_slab<'e>(
         &self,
@@ -287,8 +287,8 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing key's
-    /// location has room for `needed_slots`, if any bucket of the chain has.
+    /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing
+    /// key's location has room for `needed_slots`, if any bucket of the chain has.
     #[inline]
     pub(crate) async fn find<'e>(
         &self,

@@ -153,8 +153,8 @@ pub trait Memory {
         self.prefetch(pointer.span(LINE_SIZE));
     }
 
-    /// Returns the prefetched lines, if this memory can show them at once and without an await. Nothing else of the memory
-    /// is accessible until they are dropped.
+    /// Returns the prefetched lines, if this memory can show them at once and without an await. Nothing else of the
+    /// memory is accessible until they are dropped.
     fn resident(&self) -> Option<Self::Resident<'_>> {
         None
     }

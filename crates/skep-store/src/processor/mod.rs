@@ -1,7 +1,7 @@
 //! The processor: batches of operations on one shard's hash table (KV-Direct, section 3.3, Fig. 4).
 //!
 //! ```text
-//!              ┌──────────── admission ────────────┐
+//!             ┌─────────────────────── admission ───────────────────────┐
 //! requests ─▶ validate, hash ─▶ prefetch ─▶ short values in request order ─▶ replies: most requests end here
 //!                                            │ the rest
 //!                                            ▼
@@ -136,8 +136,8 @@ impl<M: Memory> Processor<M> {
     /// Executes requests that do not depend on each other, without the reservation station. The difference in time to
     /// [`Processor::execute`] is the cost of the station.
     ///
-    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only read.
-    /// Otherwise one may undo the other.
+    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only
+    /// read. Otherwise one may undo the other.
     pub fn execute_independent(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |_| Admission::Alone);
     }
@@ -170,8 +170,8 @@ impl<M: Memory> Processor<M> {
         }
     }
 
-    /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in each batch
-    /// after an allocation has failed.
+    /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in
+    /// each batch after an allocation has failed.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
         self.table.merge_daemon()
     }
@@ -330,8 +330,8 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
     }
 }
 
-/// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations at
-/// once.
+/// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations
+/// at once.
 #[inline(always)]
 fn is_get(request: &Request<'_>) -> bool {
     let is_get = matches!(request.operation, Operation::Get);

@@ -138,8 +138,8 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         self.station.remove(queue, None, first);
     }
 
-    /// Executes the head of a queue on its value, or on a missing key. Requests on the value that can be done in place are
-    /// executed after it, if they have the same key.
+    /// Executes the head of a queue on its value, or on a missing key. Requests on the value that can be done in place
+    /// are executed after it, if they have the same key.
     #[inline(always)]
     pub(super) fn access(
         &self,
@@ -166,8 +166,8 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         access
     }
 
-    /// Executes the head of a queue on its value, and then all later requests of its key in order, up to one that cannot be
-    /// done in place.
+    /// Executes the head of a queue on its value, and then all later requests of its key in order, up to one that
+    /// cannot be done in place.
     #[inline(always)]
     pub(super) fn forward(
         &self,

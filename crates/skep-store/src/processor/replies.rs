@@ -124,9 +124,9 @@ impl Entry {
 impl Replies {
     /// Returns buffers for replies of about `budget` bytes, at most 2 GiB. Values of up to eight bytes are not counted.
     ///
-    /// When the budget is used up, requests for large values are deferred, and so are all requests from the next 256 of the
-    /// batch on. So replies exceed the budget by at most one large value and 256 small ones. One value always fits, unless the
-    /// budget is 0: then every large value is deferred.
+    /// When the budget is used up, requests for large values are deferred, and so are all requests from the next 256 of
+    /// the batch on. So replies exceed the budget by at most one large value and 256 small ones. One value always fits,
+    /// unless the budget is 0: then every large value is deferred.
     pub fn with_budget(budget: usize) -> Self {
         Replies {
             entries: Vec::new(),
@@ -202,8 +202,8 @@ impl Replies {
         size == 0 || size < self.budget
     }
 
-    /// Returns true if another large value may be read or written, and added to the replies if `is_returned`. The first one
-    /// always may.
+    /// Returns true if another large value may be read or written, and added to the replies if `is_returned`. The first
+    /// one always may.
     pub(crate) fn may_touch_large(&self, is_returned: bool) -> bool {
         self.budget > 0 && self.may_work() && (!is_returned || self.within_budget())
     }

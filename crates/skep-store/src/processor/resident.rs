@@ -1,4 +1,5 @@
-//! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of futures.
+//! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of
+//! futures.
 //!
 //! ```text
 //! prefetched at    short values      all others: probe    what is left of them
@@ -22,9 +23,10 @@
 //! 3. The rest runs as futures: large values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash
 //!    is equal to that of another key. Without resident lines, every queue is a future.
 //!
-//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and a
-//! borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory. So did a call in
-//! the first loop that completes edits of home buckets: it saved instructions of the edits, and cost a GET five.
+//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and
+//! a borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory. So did a
+//! call in the first loop that completes edits of home buckets: it saved instructions of the edits, and cost a GET
+//! five.
 
 use std::hint::cold_path;
 

@@ -10,8 +10,8 @@
 //!
 //! 1. The number of a request's bucket selects its slot. So requests on two keys of one bucket, or of its chain, depend
 //!    on each other: no other operation may run between reading a bucket's line and writing it.
-//! 2. Requests of different buckets that share a slot depend on each other too. This is not needed, but it does no harm: no
-//!    dependency is missed.
+//! 2. Requests of different buckets that share a slot depend on each other too. This is not needed, but it does no
+//!    harm: no dependency is missed.
 //! 3. A slot holds its last request and the number of the batch, so no slot is emptied between batches.
 //! 4. While queues are executed, requests are only removed. One operation of a queue is in flight. Later ones on its
 //!    key are executed on the value that it leaves, see [`super::queue`].
