@@ -3,11 +3,11 @@
 //! ```text
 //!             ┌─────────────────────── admission ───────────────────────┐
 //! requests ─▶ validate, hash ─▶ prefetch ─▶ short values in request order ─▶ replies: most requests end here
-//!                                            │ the rest
-//!                                            ▼
-//!                reservation station ─▶ resident stages ─▶ futures ─▶ large values
-//!                queues of dependent    loops over         a future   one at a time
-//!                requests               prefetched lines   per queue
+//!                                           │ the rest
+//!                                           ▼
+//!                                           reservation station ─▶ resident stages ─▶ futures ─▶ large values
+//!                                           queues of dependent    loops over         a future   one at a time
+//!                                           requests               prefetched lines   per queue
 //! ```
 //!
 //! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
