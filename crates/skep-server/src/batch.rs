@@ -10,7 +10,7 @@
 //!                                                                  second: initial value or constants
 //! ```
 //!
-//! It is not the native protocol's packet, because an operation that came in by RESP may be larger than a frame.
+//! The format is not that of the native protocol, because an operation that arrived by RESP may be larger than a frame.
 
 use skep_core::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
 use skep_wire::native::{Response, WireError};

@@ -1,9 +1,13 @@
 //! The two buffers of a connection.
 //!
 //! ```text
-//!   input    │ used up │ bytes that arrived │ room, already zeroed │        consume ──▶  ◀── read
-//!   output   │ sent    │ bytes that wait │ … │ block │ … │ block │          write ──▶  ◀── append
+//!   input    │ consumed │ bytes that arrived │ room, already zeroed │
+//!                       └▶ consume           └▶ read
+//!   output   │ sent │ bytes that wait, in blocks │
+//!                   └▶ write                     └▶ append
 //! ```
+//!
+//! Each arrow is under the boundary that the method moves.
 //!
 //! The input grows only when bytes have filled it, never because a header promises bytes, and only as far as the caller
 //! says. Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output

@@ -12,9 +12,10 @@
 //! A connection holds at most one incomplete request and the bytes of one read. It reads no more while a parsed batch
 //! is worked on, or while it has bytes to send and may not hold more: a client that does not read its replies stops
 //! only itself. Its shard's [`ShardBudget`] decides how much it may hold: it is asked before a step that needs memory,
-//! and told after each turn how much is held. One read brings no more than the connection's part of the window, so the
-//! last read completed all requests that are complete. That is the moment from which their delay counts. If the client
-//! let them wait for room in the output, it counts from the moment when there was room again.
+//! and told after each turn how much is held.
+//!
+//! The delay of requests is measured from `read_at`: the last read, or the moment when the output had room again. One
+//! start suffices for all requests in the input, because a read brings at most the connection's share of operations.
 
 mod life;
 mod memory;
@@ -57,7 +58,7 @@ pub(crate) struct Connection {
 /// The state of the bytes in the input.
 #[derive(Debug)]
 struct Intake {
-    /// No complete request is in the input, beside those of the parsed batch.
+    /// The input has no complete request except those of the parsed batch.
     is_exhausted: bool,
     /// The time from which on the requests in the input have waited for the server.
     read_at: Instant,
@@ -71,18 +72,18 @@ struct Intake {
     work: usize,
 }
 
-/// The event that a connection waits for. Its shard acts on it.
+/// The next step of a connection. Its shard acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing: it can continue at once.
+    /// Continues at once.
     Work,
-    /// Its transport, or other shards.
+    /// Waits for its transport, or for other shards.
     Wait,
-    /// Memory, and perhaps its transport.
+    /// Waits for memory, and perhaps for its transport.
     Starve,
-    /// The end of the input: it has sent everything.
+    /// Has sent everything, and waits for the end of the input.
     Drain,
-    /// Nothing: it is to be dropped.
+    /// Is dropped.
     Close,
 }
 
@@ -115,13 +116,13 @@ impl Connection {
     /// Takes over an event of the transport.
     pub(crate) fn on_event(&mut self, event: Event) {
         if event.is_over {
-            // A connection that waits for memory would not find out by itself.
+            // A connection that waits for memory does not read, so it would not see the end of the transport.
             self.life = Life::Closed;
         }
         self.readiness.on_event(event);
     }
 
-    /// Reads the bytes that have arrived, also since the last event, and no more after that: the server stops.
+    /// Reads a last time, also bytes that no event has reported: the server stops.
     pub(crate) fn end_input(
         &mut self,
         source: impl Read,
@@ -137,14 +138,15 @@ impl Connection {
         self.intake.is_exhausted = false;
     }
 
-    /// Returns true if the next parsed batch can begin and has to be read.
+    /// Returns true if the connection should read: its parsed batch is finished, no complete request is buffered, and
+    /// there is room for replies.
     fn would_read(&self) -> bool {
         let is_wanted = self.intake.is_exhausted && self.parsed.is_finished() && self.has_room();
         is_wanted && self.life == Life::Open && self.readiness.is_readable
     }
 
-    /// Reads if the next parsed batch can begin and has not arrived: about as many operations as `share`, or the size
-    /// by which an incomplete request may grow. A connection that drains discards the bytes that it reads.
+    /// Reads if `would_read` returns true: about `share` operations, or as many bytes as an incomplete request has so
+    /// far. A connection that drains discards the bytes that it reads.
     pub(crate) fn read(
         &mut self,
         source: impl Read,
@@ -239,7 +241,7 @@ impl Connection {
     fn next(&mut self, is_postponed: bool, now: Instant) -> Option<Next> {
         let is_answered = self.parsed.is_finished() && (self.intake.is_exhausted || !self.life.takes_requests());
         Some(match self.life {
-            // Forwarded batches that are in flight find no connection when they come back.
+            // The replies of forwarded batches in flight are dropped when they come back.
             Life::Closed => Next::Close,
             _ if is_postponed => Next::Work,
             Life::Draining(drain) if now >= drain.until => Next::Close,
@@ -267,7 +269,7 @@ impl Connection {
         self.output.waiting()
     }
 
-    /// Returns true unless its client does not take replies, and no more of them may be held.
+    /// Returns true if the output is empty, or may grow while the client does not take replies.
     fn has_room(&self) -> bool {
         !self.holding.is_full
     }

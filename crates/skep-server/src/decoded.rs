@@ -1,4 +1,4 @@
-//! What decoding the input of a connection has found.
+//! The result of decoding the input of a connection.
 
 use skep_wire::native::Hello;
 
@@ -15,17 +15,17 @@ pub(crate) enum Decoded {
     NoHello,
     /// The hello of a native connection, and its size.
     Hello(Hello, usize),
-    /// A part of a long request, of with its bytes: the next call continues.
+    /// Part of a long request was decoded: the bytes of that part. The next call continues.
     Part(usize),
     /// Requests, perhaps none.
     Requests {
         /// Operations of the first reply queue.
         queue_size: usize,
-        /// Operations, or commands if these are more.
+        /// The larger one of the numbers of operations and of commands.
         request_count: usize,
-        /// The rest of the input is no complete request.
+        /// The rest of the input has no complete request.
         exhausted: bool,
     },
-    /// A request is complete that needs this many bytes more to be parsed.
+    /// A complete request needs this many more bytes of memory.
     NeedsMemory(usize),
 }

@@ -42,8 +42,8 @@ impl Endpoint {
         self.connection.end_input(&self.transport, metrics, now, shard_budget);
     }
 
-    /// Writes the output and then the replies that were just encoded: see [`Connection::write`]. If that was all, tells
-    /// the peer so. Returns the next step.
+    /// Writes the output and then the replies that were just encoded: see [`Connection::write`]. After the last byte of
+    /// a connection that ends, shuts down the write side. Returns the next step.
     pub(crate) fn write(
         &mut self,
         replies: &[u8],
@@ -64,7 +64,8 @@ impl Endpoint {
         self.write(&[], true, metrics, now, shard_budget)
     }
 
-    /// Closes a connection that holds memory without progress. Its client is told why if it has read all replies.
+    /// Closes a connection that holds memory and makes no progress. A client that has read all replies is told the
+    /// reason.
     pub(crate) fn close_unresponsive(
         &mut self,
         metrics: &Metrics,

@@ -81,12 +81,10 @@ impl Waker {
         Ok(Waker { event, asleep: AtomicBool::new(false) })
     }
 
-    /// Records that the shard is about to sleep. After this call it looks once more for everything that it must not
-    /// miss.
+    /// Records that the shard is about to sleep. After this call it must check once more for all that it must not miss.
     pub(crate) fn will_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
-        // Either the other side's fence comes later, and it sees `asleep`, or earlier, and the last look sees what
-        // it left.
+        // If the other side's fence is later, it sees `asleep`. If it is earlier, the last check here sees its batch.
         fence(Ordering::SeqCst);
     }
 
@@ -95,7 +93,7 @@ impl Waker {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes the shard if it sleeps. The caller has sent the batch that it shall find before.
+    /// Wakes the shard if it sleeps. The caller must have sent its batch before.
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
@@ -139,8 +137,8 @@ impl Peer {
     pub(crate) fn send_requests(&mut self, forwarded: ForwardedBatch) {
         self.slots -= 1;
         self.retries += usize::from(forwarded.is_retry);
-        // A peer that is gone will not reply: the server ends, and so does this shard after its turn. A connection
-        // that was handed over late can bring requests so far.
+        // A peer that has ended will not reply: the server ends, and so does this shard after its turn. Such requests
+        // can only be those of a connection that was handed over late.
         let sent = self.requests_out.try_send(forwarded);
         debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "a slot is reserved");
         self.waker.wake();
@@ -151,7 +149,7 @@ impl Peer {
         self.replies_in.try_recv().ok()
     }
 
-    /// Returns a forwarded batch whose replies were taken to the pool.
+    /// Returns a forwarded batch to the pool after its replies were taken.
     pub(crate) fn return_to_pool(&mut self, mut forwarded: ForwardedBatch) {
         forwarded.requests.clear();
         forwarded.replies.clear();
@@ -170,7 +168,7 @@ impl Peer {
 
     /// Sends a forwarded batch back.
     pub(crate) fn send_replies(&mut self, forwarded: ForwardedBatch) {
-        // A peer that is gone needs no replies: shards end together, after the last reply was taken.
+        // A peer that has ended needs no replies: shards end together, after the last reply was taken.
         let _ = self.replies_out.try_send(forwarded);
         self.waker.wake();
     }

@@ -1,4 +1,4 @@
-//! The front ends, by which a listener and its connections are told apart.
+//! The front ends. Each listener, and each of its connections, belongs to one.
 
 /// A front end of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

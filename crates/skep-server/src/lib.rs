@@ -71,13 +71,13 @@ use threads::Threads;
 pub struct Server {
     shared: Arc<Shared>,
     wakers: Vec<Arc<Waker>>,
-    /// Dropped last: that waits until they have ended.
+    /// Dropped last, because the drop waits until the threads have ended.
     _threads: Threads,
 }
 
 impl Server {
-    /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served. If it is
-    /// refused anything, it takes nothing.
+    /// Binds the ports, reserves the memory and starts the shards; when it returns, clients are served. If the system
+    /// refuses a step, all earlier ones are undone.
     pub fn start(settings: &ServerSettings) -> Result<Server, StartError> {
         Self::start_in_steps(settings, Steps::default())
     }
@@ -166,8 +166,8 @@ impl Server {
         self.shared.settings.resp
     }
 
-    /// Accepts and reads no more, executes the requests that have arrived, sends the replies, and ends. Peers that do
-    /// not take their replies are waited for two seconds.
+    /// Accepts and reads no more, executes the requests that have arrived, sends the replies, and ends. Waits two
+    /// seconds for peers that do not take their replies.
     pub fn stop(self) {
         drop(self);
     }

@@ -38,7 +38,7 @@ pub(crate) const ACCEPTED_IN_TURN_MAX: usize = 64;
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
 /// The time between two such questions.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
-/// The time for which nothing is accepted after the system refused, for want of file descriptors as a rule.
+/// The time for which nothing is accepted after the system refused, usually for lack of file descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The time for which a connection that has sent everything still reads: a reset would destroy the last replies.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_millis(500);
@@ -51,13 +51,13 @@ pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// Bytes that a turn reads and decodes, and that it submits, and that it writes. It takes about a millisecond.
 pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
-/// Operations of a connection in a batch while nearly no memory is free. The reply of one is not buffered after a
-/// deferred one.
+/// Operations of a connection in a batch while nearly no memory is free. With one operation, no reply has to be
+/// buffered after a deferred one.
 pub(crate) const OPERATIONS_WITHOUT_MEMORY_MAX: usize = 1;
-/// Postponed connections that are tried in a turn, and as many returned ones.
+/// Postponed connections that are tried in a turn, and returned connections, each at most this number.
 pub(crate) const RESUMED_MAX: usize = 64;
-/// Postponed connections may have this part of a turn's operations besides. They and returned connections may use up
-/// this part of its bytes before those of the queue.
+/// Postponed connections may take this part of a turn's operations before those of the queue. Together with returned
+/// connections, they may take this part of its bytes.
 pub(crate) const RESUMED_PART: usize = 4;
 /// Stuck connections that are tried in a turn: as many as the smallest window has operations.
 pub(crate) const STUCK_MAX: usize = WINDOW_MIN;
@@ -140,9 +140,9 @@ pub(crate) const ENCODED_MAX: usize = 1 << 20;
 pub(crate) const ENCODE_BUFFER_SIZE_MAX: usize = 1 << 20;
 /// Bytes of buffered replies of a connection from which on it submits one operation at a time.
 pub(crate) const BUFFERED_SIZE_MAX: usize = 1 << 20;
-/// Bytes of replies that a finished reply queue keeps the memory of: its connection may be idle for hours.
+/// Bytes of memory for replies that a finished reply queue keeps: its connection may be idle for hours.
 pub(crate) const IDLE_QUEUE_SIZE_MAX: usize = 64 << 10;
-/// Ranges that a finished reply queue keeps the memory of.
+/// Ranges for which a finished reply queue keeps memory.
 pub(crate) const IDLE_RANGES_MAX: usize = 1024;
 
 // Replies that the server makes itself.
@@ -175,9 +175,9 @@ pub(crate) const FORWARDED_BATCHES_MAX: usize = 32;
 pub(crate) const FORWARDED_RETRIES_MAX: usize = FORWARDED_BATCHES_MAX / 2;
 /// Empty batches that a shard keeps for another one, with their memory.
 pub(crate) const FORWARDED_POOL_MAX: usize = 8;
-/// Bytes of requests, and as many of replies, that an empty batch keeps the memory of.
+/// Bytes of memory that an empty batch keeps for requests, and as many for replies.
 pub(crate) const POOLED_SIZE_MAX: usize = 64 << 10;
-/// Requests, and as many replies, that an empty batch keeps the memory of.
+/// Requests for which an empty batch keeps memory, and as many replies.
 pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
 
 // Memory of connections: see [`crate::memory_budget`].

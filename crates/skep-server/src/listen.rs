@@ -1,7 +1,7 @@
-//! Where connections come in. The first shard listens for all.
+//! The listeners of the server. The first shard listens for all shards.
 //!
-//! A RESP connection goes to the shards in turn. A native one stays here until its hello has named a shard, and then
-//! moves there with the bytes that have arrived since.
+//! RESP connections are distributed over the shards in rotation. A native one stays at the first shard until its hello
+//! has named a shard. Then it is handed over to that shard, with the bytes that have arrived since.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -17,7 +17,7 @@ use crate::start::Steps;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::tcp::Tcp;
 
-/// The sockets that connections come in by.
+/// The sockets that accept connections.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     native: TcpListener,
@@ -42,7 +42,7 @@ impl Listeners {
             .try_for_each(|(front_end, listener)| poller.add(listener, Source::Listener(front_end), EventFlags::IN))
     }
 
-    /// Accepts the connections that have arrived at a front_end. If the system refuses one, accepts none for a while
+    /// Accepts the connections that have arrived at a front end. If the system refuses one, accepts none for a while
     /// from `now` on.
     pub(crate) fn accept(&mut self, poller: &Poller, front_end: FrontEnd, now: Instant, mut f: impl FnMut(Tcp)) {
         let Some((_, listener)) = self.front_ends().find(|(other, _)| *other == front_end) else { return };
@@ -50,7 +50,7 @@ impl Listeners {
         for _ in 0..ACCEPTED_IN_TURN_MAX {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    // A socket that refuses these is one that is gone already.
+                    // A socket that refuses these is already closed by its peer.
                     if stream.set_nonblocking(true).is_ok()
                         && stream.set_nodelay(true).is_ok()
                         && SockRef::from(&stream).set_tcp_keepalive(&keepalive).is_ok()

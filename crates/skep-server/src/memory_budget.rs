@@ -8,27 +8,31 @@
 //! A connection holds its buffers, its parsed requests and its buffered replies. All of it counts, by the capacity that
 //! is allocated. Each connection may always hold [`SHARE`]. It borrows the rest from the common part:
 //!
-//! 1. Before a connection reads or parses, it is told how much it may grow ([`ShardBudget::room`]). A step that needs
-//!    more waits.
+//! 1. Before a connection reads or parses, its shard determines how much it may grow ([`ShardBudget::room`]). A step
+//!    that needs more waits.
 //! 2. After each step its shard records the memory that it holds now ([`ShardBudget::record`]).
-//! 3. A forwarded batch has no share, and belongs to no shard: one fills it and another empties it. It is counted in
-//!    the common part itself ([`MemoryBudget::record_batch`]) on its whole round trip.
-//! 4. A shard takes the common part in pieces of [`PIECE`], so that recording touches no atomic as a rule.
+//! 3. A forwarded batch has no share, and belongs to no shard, because one shard fills it and another empties it. It is
+//!    counted in the common part itself ([`MemoryBudget::record_batch`]) on its whole round trip.
+//! 4. A shard takes the common part in pieces of [`PIECE`], so recording rarely accesses an atomic.
 //!
-//! A sixteenth of the common part is kept for replies and for small sums, and requests are lent nothing of the last
-//! replies of one turn. So only replies can use these up, and their clients take them or are closed: requests never
-//! hold the memory that their own replies need. Of the rest, a connection may borrow at most twice what is left free,
-//! and hold at most half of the budget. So one that is alone gets two thirds of it, n that grow together get 2 of 2n +
-//! 1 parts each, and a third of what was left is always left for the next one. This is the dynamic threshold of
-//! shared-memory switches (Choudhury and Hahne, 1998).
+//! The common part is lent by these rules:
 //!
-//! Incomplete requests that wait for each other's memory would each get a little of what is released, and none would be
-//! completed. So one connection at a time has *priority*: it may borrow all that is free, and the others a little. It
-//! yields its priority when its request is done; the next one is that which holds most.
+//! 1. At least a sixteenth of it is kept for replies and for small loans. Within this, the bytes of one turn's large
+//!    replies are lent to no request. Only replies use them, and clients take their replies or are closed. So requests
+//!    never hold the memory that their own replies need.
+//! 2. Of the rest, a connection may borrow at most twice the bytes that then stay free. It may hold at most half of the
+//!    budget.
+//! 3. So a connection that is alone gets two thirds of the rest, and n that grow together get 2 of 2n + 1 parts each. A
+//!    third of the free bytes always stays free for the next one. This is the dynamic threshold of shared-memory
+//!    switches (Choudhury and Hahne, 1998).
+//!
+//! Incomplete requests that wait for each other's memory would each get a little of the released bytes, and none would
+//! be completed. So one connection at a time has *priority*: it may borrow all free bytes, and the others a little. It
+//! yields its priority when its request is done. The next one is the connection that holds most.
 //!
 //! The replies of a turn are not known before they are made. Each shard has a reserve for them, [`SHARD_RESERVE`],
-//! which is not a part of the budget. While little is free, the large replies of a turn may take a part of it only
-//! ([`ShardBudget::reply_room`]): requests for larger ones wait, smaller ones of other clients do not. While its
+//! which is not a part of the budget. While little is free, the large replies of a turn may take only a part of the
+//! free bytes ([`ShardBudget::reply_room`]): requests for larger replies wait, those for smaller ones do not. While its
 //! reserve is in use ([`ShardBudget::is_overdrawn`]), each connection continues in small steps that its share covers.
 //! So all connections together never hold more than the budget and one reserve for each shard.
 
@@ -40,8 +44,10 @@ use crate::limits::{
     SMALL_LOAN_MAX, TURN_REPLIES_MAX,
 };
 
-/// Words that are no connection's number: none has priority; none has it yet, and the next one that asks gets it.
+/// In place of a connection's number: no connection has priority, and all may borrow.
 const NONE: u64 = 0;
+/// In place of a connection's number: priority was yielded, and the next connection that asks gets it. Until then all
+/// others may borrow only a little.
 const VACANT: u64 = u64::MAX;
 
 /// The common part of the budget.
@@ -53,10 +59,12 @@ pub(crate) struct MemoryBudget {
     common: usize,
     /// Number of shards.
     shards: isize,
-    /// Bytes that a shard keeps when nothing is lent, and takes at a time.
+    /// Bytes that a shard keeps when nothing is lent.
     shard_kept: usize,
+    /// Bytes that a shard takes at a time.
     piece: usize,
-    /// Those that no shard has taken and no forwarded batch holds; negative: batches use the reserves.
+    /// Bytes of the common part that no shard has taken and no forwarded batch holds. If negative, batches use the
+    /// reserves.
     free: AtomicIsize,
     /// Bytes that forwarded batches hold.
     batches: AtomicIsize,
@@ -67,7 +75,7 @@ pub(crate) struct MemoryBudget {
     outputs: AtomicIsize,
     /// Connections that wait for memory.
     waiting: AtomicUsize,
-    /// Those of them that a request lacks memory for, as shards have published them.
+    /// Those of them with a request that lacks memory, as shards have published them.
     wanting: AtomicUsize,
     /// The number of the connection that may borrow all that is free, or [`NONE`], or [`VACANT`].
     priority: AtomicU64,
@@ -202,22 +210,22 @@ impl MemoryBudget {
     }
 }
 
-/// Returns the bytes that the large replies of a turn take as a rule, of a common part of this size: less where the
-/// budget is small.
+/// Returns the usual bytes of the large replies of a turn, for a common part of this size. They are fewer if the budget
+/// is small.
 fn turn_max(common: usize) -> usize {
     TURN_REPLIES_MAX.min(common / 8)
 }
 
-/// Returns the bytes of a common part of this size that are lent only in small sums, and for replies.
+/// Returns the bytes of a common part of this size that are lent only in small loans and for replies.
 fn kept(common: usize) -> usize {
     turn_max(common).max(common / KEPT_PART)
 }
 
-/// A shard's part of the memory_budget.
+/// A shard's part of the memory budget.
 #[derive(Debug)]
 pub(crate) struct ShardBudget {
     memory_budget: Arc<MemoryBudget>,
-    /// Bytes taken from the memory_budget and not returned.
+    /// Bytes taken from the memory budget and not returned.
     taken: isize,
     /// Bytes that connections hold.
     held: usize,
@@ -225,10 +233,11 @@ pub(crate) struct ShardBudget {
     published: usize,
     /// Bytes that connections hold beyond their shares.
     borrowed: usize,
-    /// Bytes of replies that the clients of this shard have not taken, and those when they were last published.
+    /// Bytes of replies that the clients of this shard have not taken.
     outputs: usize,
+    /// The same when it was last published.
     outputs_published: usize,
-    /// Connections of this shard that a request lacks memory for.
+    /// Connections of this shard with a request that lacks memory.
     wanting: usize,
     /// The free bytes, and the connection with priority, at the last [`ShardBudget::take_change`].
     seen: (isize, u64),
@@ -273,7 +282,7 @@ impl ShardBudget {
         self.borrowed
     }
 
-    /// Returns the bytes of the pieces that are not lent; negative: the reserve is in use.
+    /// Returns the bytes of the pieces that are not lent. If negative, the reserve is in use.
     fn spare(&self) -> isize {
         self.taken - self.borrowed.cast_signed()
     }
@@ -291,7 +300,7 @@ impl ShardBudget {
         self.memory_budget.free() + self.spare() < turn_max / 2
     }
 
-    /// Returns true if that is so and clients have to take replies first.
+    /// Returns true if memory is low and clients have to take replies first.
     pub(crate) fn is_short(&self) -> bool {
         self.is_low() && !self.memory_budget.has_few_outputs()
     }
@@ -301,16 +310,16 @@ impl ShardBudget {
         self.overdraft() > 0
     }
 
-    /// Returns how many bytes the large replies of each space may take in a turn:
+    /// Returns the number of bytes that the large replies of each space may take in a turn:
     ///
-    /// 1. All that they ask for while a quarter of the common part is free: unresponsive connections are closed until
-    ///    it is.
-    /// 2. As many as a turn has as a rule while clients have taken nearly all replies, also from the first half of the
-    ///    reserve. Else requests, and replies that are buffered after a deferred one, would hold the memory that they
-    ///    wait for.
-    /// 3. Otherwise a part of what is free, so that a client that asks for less than the others is served however many
-    ///    these are. While the reserve is in use, a part of its first half; after that, what the share of one
-    ///    connection covers.
+    /// 1. While a quarter of the common part is free: all that they ask for. If less is free, unresponsive connections
+    ///    are closed until it is.
+    /// 2. While clients have taken nearly all replies: the usual bytes of a turn, also from the first half of the
+    ///    reserve. Otherwise requests, and replies that are buffered after a deferred one, would wait for the memory
+    ///    that they hold.
+    /// 3. Otherwise: a part of the free bytes. So a client that asks for less than the others is served, regardless of
+    ///    their number. While the reserve is in use, a part of its first half. When that is used up, the bytes that the
+    ///    share of one connection covers.
     pub(crate) fn reply_room(&self) -> usize {
         let is_overdrawn = self.is_overdrawn();
         let free = (self.memory_budget.free() + self.spare()).max(0).cast_unsigned();
@@ -344,8 +353,8 @@ impl ShardBudget {
         SHARE.saturating_sub(held) + borrowed.max(little).min(self.memory_budget.one_max.saturating_sub(held))
     }
 
-    /// Returns the room, as [`ShardBudget::room`] does, but at most `wanted` beyond the share, and as much as is
-    /// certain: this shard has taken it.
+    /// Returns the room as [`ShardBudget::room`] does, but at most `wanted` bytes beyond the share. This shard takes
+    /// the bytes from the common part first, so the room is certain.
     pub(crate) fn secure(&mut self, held: usize, has_priority: bool, wanted: usize) -> usize {
         let share_left = SHARE.saturating_sub(held);
         let borrowed = (self.room(held, has_priority) - share_left).min(wanted);
@@ -361,7 +370,7 @@ impl ShardBudget {
         self.held = self.held - before + after;
         self.borrowed = self.borrowed - before.saturating_sub(SHARE) + after.saturating_sub(SHARE);
         self.released |= after < before;
-        // Also for bytes that were secured for a step that did not use them.
+        // Returns also bytes that were secured for a step that did not use them.
         self.balance();
     }
 
@@ -378,11 +387,11 @@ impl ShardBudget {
         }
     }
 
-    /// Publishes how many connections of this shard a request lacks memory for.
+    /// Publishes the number of connections of this shard with a request that lacks memory.
     pub(crate) fn publish_wanting(&mut self, wanting: usize) {
         let before = std::mem::replace(&mut self.wanting, wanting);
         if before != wanting {
-            // Wraps if it is less.
+            // Wraps around if the number decreases.
             self.memory_budget.wanting.fetch_add(wanting.wrapping_sub(before), Ordering::Relaxed);
         }
     }

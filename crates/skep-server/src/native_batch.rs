@@ -15,15 +15,16 @@ use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
-/// Frames that are worked on.
+/// The decoded frames.
 #[derive(Debug)]
 pub(crate) struct NativeBatch {
     spaces: Spaces,
     frames: Vec<FrameEntry>,
     /// Bytes of the input that the frames take.
     size: usize,
-    /// The frame, and in it the operation, of the first reply that is not in the output.
+    /// Index of the frame with the first reply that is not in the output.
     frame: usize,
+    /// Index of that reply's operation in the frame.
     operation: usize,
     /// The positions where the last submission began and ended.
     submitted: Cell<[FramePosition; 2]>,
@@ -66,7 +67,7 @@ impl NativeBatch {
                     operation_count += usize::from(count);
                 }
                 Ok(None) => return Ok((operation_count, true)),
-                // The frames before it come first; the next batch meets the error again.
+                // The frames before it are executed first. The next batch finds the error again.
                 Err(_) if !self.frames.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -118,7 +119,7 @@ impl NativeBatch {
         operations
     }
 
-    /// Writes the replies that are there, in order, until they are more than `room` bytes.
+    /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
     pub(crate) fn encode(&mut self, queue: &mut ReplyQueue, replies: &SpaceReplies, output: &mut Vec<u8>, room: usize) {
         let begin = output.len();
         while let Some(entry) = self.frames.get(self.frame) {
@@ -143,8 +144,8 @@ impl NativeBatch {
     }
 }
 
-/// Makes room for one more element, for twice as many if there are some; `held` bytes are held beside them. Returns
-/// false if they would take more than `memory_max` bytes; a first element is always allowed.
+/// Makes room for at least one more element. Doubles the room if the memory allows that. Returns false if even one more
+/// would exceed `memory_max` bytes, together with the `held` bytes of other buffers. A first element is always allowed.
 pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize) -> bool {
     if elements.len() < elements.capacity() {
         return true;
@@ -163,8 +164,9 @@ pub(crate) struct NativeOperations<'a> {
     parsed: &'a NativeBatch,
     input: &'a [u8],
     begin: FramePosition,
-    /// The frame that it is in, the space that the frame names, and the rest of the frame.
+    /// Index of the frame that is being decoded.
     index: usize,
+    /// That frame, the space that it names, and its operations that are left.
     frame: Option<(RequestFrame<'a>, Option<Space>, Operations<'a>)>,
 }
 

@@ -1,4 +1,4 @@
-//! A parsed batch: the requests of a connection that were decoded and are worked on, in either protocol.
+//! A parsed batch: the decoded requests of a connection until all their replies are in the output, in either protocol.
 //!
 //! A parsed batch is a barrier:
 //!
@@ -16,7 +16,7 @@ use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::spaces::{Space, SpaceReplies};
 
-/// The front end of a connection, and the requests that are worked on.
+/// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {
     /// A native connection that has not said hello.
     Handshake,
@@ -28,7 +28,7 @@ pub(crate) enum ParsedBatch {
 
 impl ParsedBatch {
     /// Takes complete requests from the input, or decodes the next part of a long one. The last batch must be finished.
-    /// Holds about `memory_max` bytes afterwards at most, but always takes one small request.
+    /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes.
     pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Result<Decoded, ProtocolError> {
         match self {
             ParsedBatch::Handshake => {
@@ -123,8 +123,8 @@ impl ParsedBatch {
         }
     }
 
-    /// Returns the part of the reply that an operation has: the one after the first `count` whose replies are not in
-    /// the output.
+    /// Skips the first `count` operations whose replies are not in the output. Returns the part of the next one in its
+    /// command.
     pub(crate) fn part(&self, count: usize) -> Option<Part> {
         match self {
             ParsedBatch::Handshake => None,
@@ -133,8 +133,8 @@ impl ParsedBatch {
         }
     }
 
-    /// Writes the replies that are there, in order, until they are more than `room` bytes. Begins the next reply queue
-    /// when one is finished.
+    /// Writes the replies that have arrived, in order, until they are more than `room` bytes. Begins the next reply
+    /// queue when one is finished.
     pub(crate) fn encode(
         &mut self,
         queue: &mut ReplyQueue,
@@ -173,7 +173,7 @@ impl<'a, R: Iterator<Item = (Part, Space, Request<'a>)>> Iterator for ParsedOper
             ParsedOperations::None => None,
             ParsedOperations::Native(operations) => {
                 let (space, operation) = operations.next()?;
-                // An operation of a frame has a reply of its own.
+                // Each operation of a frame has its own reply.
                 Some((Part { index: 0, count: 1 }, space, operation))
             }
             ParsedOperations::Resp(operations) => {

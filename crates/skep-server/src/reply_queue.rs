@@ -1,8 +1,7 @@
 //! The reply queue of a connection: its operations in request order, with the replies that have arrived.
 //!
-//! A connection decodes a number of operations, and the next ones only when every reply to these is in the output. So
-//! replies leave in the order of their requests. Operations of one connection on one key are executed in order, by any
-//! shard.
+//! A connection decodes a batch of operations. It decodes the next batch when every reply is in the output. So replies
+//! leave in the order of their requests. Operations of one connection on one key are executed in order, by any shard.
 //!
 //! ```text
 //!   slots    │ ready │ ready │ pending │ forwarded │ buffered │ …        those in the output are removed
@@ -104,8 +103,9 @@ pub(crate) fn push_range(ranges: &mut Vec<ReplyRange>, begin: usize, range: Repl
 /// Operations and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyQueue {
-    /// Those before `first` are in the output.
+    /// The ranges of the operations, in request order.
     ranges: Vec<ReplyRange>,
+    /// Index of the first range that is not in the output.
     first: usize,
     /// Empty; it keeps its memory.
     spare: Vec<ReplyRange>,
@@ -157,8 +157,8 @@ impl ReplyQueue {
         self.forwarded_count == 0 && self.ranges().iter().any(ReplyRange::is_pending)
     }
 
-    /// Returns the number of pending operations that may be submitted: only the first one when many bytes already wait
-    /// for a reply before them.
+    /// Returns the number of pending operations that may be submitted. If many buffered bytes already wait for an
+    /// earlier reply, this is one.
     pub(crate) fn submission_max(&self) -> usize {
         if self.bytes.len() > BUFFERED_SIZE_MAX { 1 } else { usize::MAX }
     }
@@ -173,14 +173,14 @@ impl ReplyQueue {
         self.remaining
     }
 
-    /// Returns these operations; adjacent ranges differ.
+    /// Returns the ranges of these operations. Adjacent ones differ.
     pub(crate) fn ranges(&self) -> &[ReplyRange] {
         &self.ranges[self.first..]
     }
 
     /// Records the destinations of the pending operations, in order, and the number of forwarded batches. Local ones
     /// that the store deferred stay pending, and so do those for which there was no forwarded batch. Returns the number
-    /// of these.
+    /// of submitted operations that stay pending.
     pub(crate) fn record_submission(
         &mut self,
         destinations: &[ReplyRange],
@@ -220,7 +220,7 @@ impl ReplyQueue {
         pending
     }
 
-    /// Replaces each range by the ranges that `replace` appends; it gets the values of buffered replies too.
+    /// Replaces each range by the ranges that `replace` appends. It may also append values of buffered replies.
     fn replace(&mut self, mut replace: impl FnMut(ReplyRange, &mut Vec<ReplyRange>, &mut Vec<u8>)) {
         for &range in &self.ranges[self.first..] {
             replace(range, &mut self.spare, &mut self.bytes);
@@ -230,8 +230,8 @@ impl ReplyQueue {
         self.first = 0;
     }
 
-    /// Calls `write` with the replies that are there, in order: at most `count_max`, and until it returns false.
-    /// Returns the number of calls. These replies are in the output then.
+    /// Calls `write` with the replies that have arrived, in order: at most `count_max`, and until it returns false.
+    /// Returns the number of calls. Then these replies are in the output.
     #[inline]
     pub(crate) fn take<'a>(
         &'a mut self,
@@ -275,7 +275,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Removes the reply of [`ReplyQueue::next`]: it is in the output.
+    /// Removes the reply that [`ReplyQueue::next`] returned: it is in the output.
     pub(crate) fn advance(&mut self) {
         let range = &mut self.ranges[self.first];
         range.take(1);
@@ -283,7 +283,8 @@ impl ReplyQueue {
         self.remaining -= 1;
     }
 
-    /// Makes the operation of [`ReplyQueue::next`] pending again: its reply was taken, and it continues.
+    /// Makes the first operation pending again: its reply from [`ReplyQueue::next`] was written, and the operation
+    /// continues.
     pub(crate) fn resubmit(&mut self) {
         let mut is_first = true;
         self.replace(|mut range, ranges, _| {
@@ -310,7 +311,8 @@ impl ReplyQueue {
         }
         let is_needed = |range: &ReplyRange| matches!(range.slot, Slot::Buffered(OwnedReply::Value { .. }));
         if !self.bytes.is_empty() && !self.ranges().iter().any(is_needed) {
-            // They are in the output. An operation before the others may be deferred for long.
+            // The values are all in the output. Their memory is returned at once, because the rest of the queue may
+            // wait long for a deferred operation.
             self.bytes.clear();
             self.bytes.shrink_to(IDLE_QUEUE_SIZE_MAX);
         } else if self.bytes.len() > BUFFERED_SIZE_MAX {

@@ -1,4 +1,4 @@
-//! The parsed batch of a RESP connection: commands. Some are operations on keys, the server replies to others itself.
+//! The parsed batch of a RESP connection: commands. Some are operations on keys. To others, the server replies itself.
 //!
 //! A command of several keys is one operation for each. An `MGET` of a million keys is submitted in a thousand parts
 //! and never takes more memory than its keys and the replies of one part. The server runs its own commands when their
@@ -19,17 +19,17 @@ use crate::reply_queue::ReplyQueue;
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
-/// Commands that are worked on, and the state of the one that is arriving.
+/// The decoded commands, and the state of the one that is arriving.
 pub(crate) struct RespBatch {
     spaces: Spaces,
-    /// The space that the commands after the last one are about; `SELECT` changes it.
+    /// The space of the commands after the last one. `SELECT` changes it.
     space: Space,
     parser: RequestParser,
     /// The version of the replies; `HELLO` changes it.
     version: Version,
     commands: Vec<Command>,
     arguments: Vec<Argument>,
-    /// Operands of vector commands, made binary.
+    /// Operands of vector commands, in binary form.
     operands: Operands,
     /// Bytes of the error messages of refused commands.
     message_bytes: usize,
@@ -37,10 +37,11 @@ pub(crate) struct RespBatch {
     is_decoding: bool,
     /// Bytes of the input that the commands take.
     size: usize,
-    /// The server replies to nothing after the commands.
+    /// The server replies to no command after these.
     ended: bool,
-    /// The command, and in it the operation, of the first reply that is not in the output.
+    /// Index of the command with the first reply that is not in the output.
     command: usize,
+    /// Index of that reply's operation in the command.
     operation: usize,
     /// Operations from there to the end.
     operations_left: usize,
@@ -58,16 +59,16 @@ struct Command {
     operation_count: usize,
 }
 
-/// The next step after a command was taken from the input, or the reason why none was taken.
+/// Tells `decode` how to continue.
 #[derive(Clone, Copy, PartialEq)]
 enum After {
-    /// Another command of the same parsed batch.
+    /// With another command of the same parsed batch.
     Command,
-    /// Nothing: the next command begins another parsed batch.
+    /// Not in this parsed batch: the next command begins another one.
     End,
-    /// Nothing: the next command has not arrived.
+    /// Not now: the next command has not arrived.
     Incomplete,
-    /// Nothing until there is memory for the next command: its bytes.
+    /// Not before there is memory for the next command: the bytes that it needs.
     NeedsMemory(usize),
 }
 
@@ -140,7 +141,8 @@ impl RespBatch {
             }
             Ok(Parsed::Complete(size)) => {
                 let arguments = Arguments::new(input, &self.arguments[first_argument..]);
-                // Of these the parser begins anew with the same bytes.
+                // Array requests can be parsed again from the same bytes. Inline requests cannot, because they lost
+                // their quotes.
                 let may_wait = input[0] == b'*';
                 let is_long = arguments.count() > LONG_COMMAND;
                 let elements = if takes_elements(arguments) { arguments.count() } else { 0 };
@@ -179,8 +181,8 @@ impl RespBatch {
         if reads_statistics { After::End } else { After::Command }
     }
 
-    /// Makes room for the arguments of a request, and for twice as many as there are if that is allowed. If not even
-    /// `count` more are, returns the bytes that these take.
+    /// Makes room for `count` more arguments, and for twice as many as there are if `memory_max` allows that. If it
+    /// does not even allow `count` more, returns the bytes that these need.
     fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
         let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
         let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
@@ -193,8 +195,8 @@ impl RespBatch {
         Ok(())
     }
 
-    /// Makes the next part of the last command's operands binary; a number that is none refuses the command. Returns
-    /// the size of the part.
+    /// Converts the next part of the last command's operands. An operand that is not a number refuses the command.
+    /// Returns the size of the part.
     fn decode_operands(&mut self, input: &[u8]) -> usize {
         let command = self.commands.last_mut().expect("a command waits for its operands");
         let size = match self.operands.convert(command.arguments(input, &self.arguments), OPERANDS_PART) {
@@ -237,7 +239,7 @@ impl RespBatch {
         self.operations_left
     }
 
-    /// Returns the number of operations that were just decoded, or of commands if these are more.
+    /// Returns the number of operations that were just decoded, or that of commands if it is larger.
     pub(crate) fn request_count(&self) -> usize {
         self.operations_left.max(self.commands.len())
     }
@@ -266,8 +268,8 @@ impl RespBatch {
 
     /// Returns the operations whose replies are not in the output, each with its part in its command.
     pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
-        // A command of a million keys is submitted a thousand times: the operations that have replies must not be
-        // walked through.
+        // Starts at the first operation without a reply in the output. A command of a million keys is submitted in a
+        // thousand parts: walking over the others each time would be quadratic.
         let mut first = self.operation;
         let mut progress = Some(&self.progress);
         self.commands[self.command..].iter().flat_map(move |command| {
@@ -295,7 +297,7 @@ impl RespBatch {
         None
     }
 
-    /// Writes the replies that are there, in order, until they are more than `room` bytes.
+    /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
     pub(crate) fn encode(
         &mut self,
         queue: &mut ReplyQueue,
@@ -339,7 +341,7 @@ impl RespBatch {
     }
 }
 
-/// Returns true if arguments of the command become binary elements: it is one of our own.
+/// Returns true if arguments of the command become binary elements: it is one that Redis does not have.
 fn takes_elements(arguments: Arguments<'_>) -> bool {
     arguments.count() > 0 && arguments.get(0).get(..5).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"SKEP."))
 }

@@ -52,10 +52,10 @@ use crate::transport::poller::{Poller, Source};
 use crate::window::Window;
 use turn::{Arrival, Outgoing, Submission};
 
-/// The way by which a shard is given a connection.
+/// Sends a connection to a shard.
 #[derive(Clone)]
 pub(crate) struct Handover {
-    /// Where the connection goes. Their number is bounded by that of all connections.
+    /// The channel to the shard. It never holds more connections than the server has.
     pub(crate) sender: Sender<Box<Endpoint>>,
     /// Wakes the shard.
     pub(crate) waker: Arc<Waker>,
@@ -82,20 +82,25 @@ pub(crate) struct Shard {
     connections: Connections,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
-    /// Connections whose operations were deferred when they were the first of a batch.
+    /// Connections whose operations were deferred although no earlier operation of the batch was executed.
     stuck: VecDeque<Token>,
-    /// Connections whose next reply the server makes itself, and had no room in the last turn.
+    /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
+    /// in which they were tried last.
     postponed: VecDeque<Token>,
-    /// Those of them that are the first of the batch, and connections that were taken before those of the queue.
+    /// Number of postponed connections at the start of the batch.
     resumed: usize,
+    /// Index in the batch of the first connection from `ready`.
     first_ready: usize,
-    /// Connections whose operations another shard has no memory for, and when they are submitted again.
+    /// Connections whose operations another shard returned for lack of memory.
     returned: VecDeque<Token>,
+    /// The time from which on they are submitted again.
     next_retry: Instant,
     window: Window,
-    /// The memory that the connections borrow, those that wait for it, and the time of the next scan.
+    /// The memory that the connections borrow.
     shard_budget: ShardBudget,
+    /// Connections that wait for memory.
     starved: Vec<Token>,
+    /// The time of the next scan of the memory of connections.
     next_memory_scan: Instant,
     /// Replies of a connection, before they are sent. Empty between connections; it keeps its memory.
     encoded: Vec<u8>,
@@ -117,7 +122,7 @@ pub(crate) struct Shard {
     replies: SpaceReplies,
     /// Turns so far that had something to do.
     turns: u64,
-    /// More than one connection waits, or another shard.
+    /// In all, more than one connection or forwarded batch waits.
     others_wait: bool,
     /// Operations that the stores executed in the turn.
     executed: usize,
@@ -210,7 +215,8 @@ impl Shard {
             } else if !stores.before_sleep() {
                 self.sleep(now);
                 now = Instant::now();
-                // Another turn at once, and another while only if that one finds something.
+                // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after
+                // that turn.
                 spin_until = if self.is_stuck() { now } else { now + SPIN_TIME };
             }
         }
@@ -240,7 +246,7 @@ impl Shard {
         !self.returned.is_empty() && now >= self.next_retry
     }
 
-    /// Returns true if all of its work had its chance and was deferred.
+    /// Returns true if stores have deferred all of its work.
     fn is_stuck(&self) -> bool {
         let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
         !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
@@ -276,7 +282,7 @@ impl Shard {
         }
     }
 
-    /// Puts a connection into the queue, once.
+    /// Puts a connection into the queue, unless it is already queued.
     fn queue(&mut self, token: Token) {
         if let Some(endpoint) = self.connections.get_mut(token)
             && !endpoint.is_queued
@@ -311,8 +317,8 @@ impl Shard {
         }
     }
 
-    /// Stops step by step: no more connections, no more input, then, when every reply is sent or too
-    /// much time has passed, the end of all connections.
+    /// Stops step by step. First no more connections and no more input are taken. When every reply is sent, or too much
+    /// time has passed, all connections end.
     fn stop(&mut self, now: Instant) {
         let Some(until) = self.stop_until else {
             self.stop_until = Some(now + FLUSH_TIME);
@@ -335,7 +341,8 @@ impl Shard {
         }
         if self.connections.is_empty() && !self.finished {
             self.finished = true;
-            // Release and acquire, because the last one ends all shards, and no shard may miss a reply sent before.
+            // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent
+            // before.
             self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
             for handover in &self.parts.handovers {
                 handover.waker.wake();

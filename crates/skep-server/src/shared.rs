@@ -123,7 +123,7 @@ impl Shared {
         self.metrics.iter().map(|metrics| metrics.command_count(command)).sum()
     }
 
-    /// Returns a shard for a connection that may go to any: each in rotation.
+    /// Returns the shard for a connection that may belong to any shard: each in rotation.
     pub(crate) fn any_shard(&self) -> u16 {
         self.next_shard.fetch_add(1, Ordering::Relaxed) % self.settings.shards
     }

@@ -5,9 +5,9 @@
 //!   space 1, ordered   one store that all shards share; the shard that receives an operation executes it
 //! ```
 //!
-//! The operations of a batch are kept apart by their space, and so are their replies: a [`ReplyIndex`] names a
-//! reply. A connection's operations on one key stay in order, because both stores keep that of their batches; between
-//! spaces there is no order, as there is none between keys.
+//! A batch keeps the operations of each space apart, and their replies too. A [`ReplyIndex`] is the space and the index
+//! of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
+//! There is no order between spaces, as there is none between keys.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use crate::limits::REPLY_BUDGET;
 
-/// The store that an operation is about.
+/// The store that an operation addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Space {
     /// The hash store.
@@ -86,14 +86,14 @@ impl ReplyIndex {
 pub(crate) struct SpaceRequests<'a> {
     hash: Vec<Request<'a>>,
     ordered: Vec<Request<'a>>,
-    /// The connections whose operations of the ordered space these are.
+    /// The connections that sent the operations of the ordered space.
     owners: Vec<OwnerRun>,
     /// The connection whose operations are being added.
     owner: u64,
 }
 
 impl<'a> SpaceRequests<'a> {
-    /// Begins the operations of a connection: leases that they open are known to it only.
+    /// Begins the operations of a connection. Only this connection may use the leases that they open.
     pub(crate) fn begin(&mut self, connection: u64) {
         self.owner = connection;
     }
@@ -160,8 +160,8 @@ impl SpaceReplies {
         }
     }
 
-    /// Sets how many bytes the large replies of each space may take in the next batch. Requests for others are
-    /// deferred.
+    /// Sets the number of bytes that the large replies of each space may take in the next batch. Requests whose replies
+    /// do not fit are deferred.
     pub(crate) fn set_room(&mut self, room: usize) {
         self.hash.set_room(room);
         self.ordered.set_room(room);
@@ -255,8 +255,8 @@ impl<'s> Stores<'s> {
         &self.hash
     }
 
-    /// Executes a batch. Returns how many of its operations are done: those that are deferred will be submitted
-    /// again. `now` is for the leases of scans.
+    /// Executes a batch. Returns the number of its operations that are done. The deferred ones will be submitted again.
+    /// `now` is for the leases of scans.
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
         let mut done = 0;
         #[cfg(test)]
@@ -303,8 +303,8 @@ impl<'s> Stores<'s> {
         requests.len() - replies.hash_deferred
     }
 
-    /// Hands over garbage for which others may wait, and frees a part of it: the shard is going to sleep. Returns true
-    /// if there may be more to free, so that the shard looks for other work first.
+    /// Hands over the session's garbage, for which others may wait, and frees a part of it before the shard sleeps.
+    /// Returns true if there may be more to free: the shard then looks for other work first.
     pub(crate) fn before_sleep(&mut self) -> bool {
         if let Some(session) = &mut self.ordered
             && self.holds_garbage

@@ -22,8 +22,8 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// The threads of a server. Each waits, before it does anything, until all have been started: so a start that the
-/// system refuses the last of them has begun nothing that would have to be undone.
+/// The threads of a server. Each waits until all have been started. So if the system refuses the last one, no thread
+/// has begun work that would have to be undone.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     /// One for each thread that waits. A thread whose sender is dropped ends without having worked.

@@ -1,4 +1,4 @@
-//! The token of a connection, which its shard, events and forwarded batches name it by.
+//! The token of a connection. Its shard, events and forwarded batches use it as the name of the connection.
 
 /// Names a connection of a shard. A token outlives its connection without harm: it then names nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The window of a shard: the number of operations that it takes on at a time, so that none of them waits long in it.
 //!
 //! KV-Direct keeps the latency of its processor bounded when buffers fill (the thesis, chapter on KV-Direct, a block
-//! left out of the final text). A window of operations in flight follows the running average of the processing delay,
-//! as TCP Vegas does (Brakmo and Peterson, 1995), and clients are throttled beyond it. There, credits of RDMA throttle
-//! them. Here, their sockets are not read, and TCP does.
+//! left out of the final text). The window of operations in flight follows the running average of the processing delay,
+//! as in TCP Vegas (Brakmo and Peterson, 1995). Clients are throttled beyond it: in KV-Direct by credits of RDMA, here
+//! by TCP, because their sockets are not read.
 //!
 //! An operation is *in flight* from its submission to a store until that store has replied. An operation that was
 //! decoded and not submitted is not in flight. Its *delay* is the time from the read of the socket that completed its
@@ -15,18 +15,17 @@
 //!   ├─ grows by 1/8 ┼─ stays ─┼─ shrinks by 1/8 ─ …           ├─ is refused: BUSY ───────┤
 //! ```
 //!
-//! Vegas adjusts once a round trip: a new window is judged by operations that were read under it. The goal is the bound
-//! of the delay, or 100 ms if there is none.
+//! As in Vegas, only operations read after the last adjustment count. The goal is the bound of the delay, or 100 ms if
+//! there is none.
 //!
 //! A turn submits at most as many operations as the window has room for, and a connection at most a quarter of the
-//! window in a turn. So a connection with many requests is served in parts, and the others have their turns between
-//! these.
+//! window in a turn. So a connection with many requests is served in parts, and the others are served between these.
 //!
 //! If a bound is set (`--delay-max`), operations that have not begun are refused when they come near it: the last
 //! quarter of the bound is for operations that have begun. Nothing is refused while no other connection waits: that
-//! would help no client. Nothing is refused of a connection with little left to do either: the refusal would come no
-//! sooner than the reply. The rest of its work costs the median of recent turns: a turn in which memory was touched for
-//! the first time, or the processor was taken away, does not count.
+//! would help no client. A connection with little work left is not refused: the reply would come as soon as the
+//! refusal. The cost of its work is estimated with the median of recent turns. So a turn in which memory was touched
+//! for the first time, or the processor was taken away, has no effect.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +34,7 @@ use crate::limits::{COST_COUNT, DELAY_GAIN, DELAY_GOAL, WINDOW_MAX, WINDOW_MIN, 
 /// The window of a shard.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Beyond it, operations are refused.
+    /// The bound of the delay: operations that come near it are refused.
     bound: Option<Duration>,
     /// The delay by which the window is judged.
     goal: Duration,
@@ -44,7 +43,7 @@ pub(crate) struct Window {
     /// The running average, after the first reply.
     delay: Option<Duration>,
     delay_min: Duration,
-    /// When the limit was last judged.
+    /// When the limit was last adjusted.
     since: Instant,
     /// Of the operations read since then: the number of those that have replies, and the sum of their delays.
     replied: u64,
@@ -144,8 +143,8 @@ impl Window {
         if costs.is_empty() { Duration::ZERO } else { *costs.select_nth_unstable(middle).1 }
     }
 
-    /// Returns true if operations that were read at `read_at`, and have not begun, would come too near the bound. Their
-    /// connection has `left` operations to go; `others_wait` says that other connections have some.
+    /// Returns true if operations that were read at `read_at`, and have not begun, are too near the bound. Their
+    /// connection has `left` operations without a reply. `others_wait` says that other connections wait.
     pub(crate) fn is_late(&self, read_at: Instant, now: Instant, left: usize, others_wait: bool) -> bool {
         let Some(bound) = self.bound else { return false };
         let is_near = others_wait && now.saturating_duration_since(read_at) >= bound * 3 / 4;

@@ -13,7 +13,7 @@
 //! An error of the transport closes a connection in every state.
 //!
 //! A connection that ends on this side first tells the peer so, and then drains: it reads and discards the bytes that
-//! the peer still sends, for a while. Closing at once would destroy the last reply on its way.
+//! the peer still sends, for a while. Closing at once could reset the connection, and so destroy replies in flight.
 
 use std::io::{ErrorKind, Read};
 use std::time::Instant;
@@ -104,19 +104,19 @@ impl Drain {
     }
 }
 
-/// The known state of the transport. An event reports a change once, so it must not be forgotten.
+/// The known state of the transport. Epoll reports each change once (edge-triggered), so the state is stored here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Readiness {
     /// There may be something to read.
     pub(super) is_readable: bool,
     /// The transport may take something.
     pub(super) is_writable: bool,
-    /// The peer has closed its side; there may still be something to read before that.
+    /// The peer has closed its side. Bytes that it sent before may still have to be read.
     pub(super) is_peer_finished: bool,
 }
 
 impl Readiness {
-    /// Creates the readiness of a transport that may be read and written: it is tried.
+    /// Creates the readiness of a new transport. Reading and writing are tried.
     pub(super) fn new() -> Readiness {
         Readiness { is_readable: true, is_writable: true, is_peer_finished: false }
     }
@@ -130,7 +130,7 @@ impl Readiness {
 
     /// Takes over the result of a read.
     pub(super) fn on_read(&mut self, moved: Moved) {
-        // The end was reported together with the last bytes, so it must be looked for.
+        // The peer's end may have been reported before its last bytes were read, so read until the end is seen.
         self.is_readable = moved.more || self.is_peer_finished && !moved.ended;
     }
 

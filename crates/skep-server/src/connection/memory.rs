@@ -21,7 +21,7 @@ pub(super) struct Holding {
     held: usize,
     /// Bytes of its output when its shard last counted them.
     held_output: usize,
-    /// Bytes that the next request takes, if it was found to need more than there were.
+    /// Bytes that the next request needs, if decoding found that there were fewer.
     pub(super) needed: usize,
     want: Want,
     /// It may borrow all that is free.
@@ -63,7 +63,7 @@ impl Connection {
         shard_budget.record_output(std::mem::replace(&mut self.holding.held_output, output), output);
     }
 
-    /// Records that no memory is held: the connection ends, or goes to another shard.
+    /// Records that no memory is held: the connection ends, or is handed over to another shard.
     pub(crate) fn leave(&mut self, shard_budget: &mut ShardBudget) {
         self.yield_priority(shard_budget);
         shard_budget.record(std::mem::take(&mut self.holding.held), 0);
@@ -83,12 +83,12 @@ impl Connection {
         self.look_for_room(shard_budget);
     }
 
-    /// Finds out whether the client has to take replies before there are more.
+    /// Finds out if the client has to take replies before more are encoded.
     pub(super) fn look_for_room(&mut self, shard_budget: &ShardBudget) {
         self.holding.is_full = self.output.waiting() > 0 && !self.may_hold_more(shard_budget);
     }
 
-    /// Waits for memory, because operations are left for later for want of it.
+    /// Waits for memory, because it lacks memory for its next step.
     pub(crate) fn starve(&mut self) {
         if self.holding.want == Want::Nothing {
             self.holding.want = Want::Step;
@@ -101,7 +101,7 @@ impl Connection {
             && shard_budget.room(self.held(), false) >= OUTPUT_ROOM_MIN.min(shard_budget.one_max() / 8)
     }
 
-    /// Waits for this number of bytes more, or ends if there will never be as many.
+    /// Waits until it may hold `size` bytes more, or ends if it may never hold that many.
     pub(super) fn want_memory(&mut self, size: usize, metrics: &Metrics, shard_budget: &ShardBudget) {
         if self.memory() + size <= shard_budget.one_max() {
             self.holding.want = Want::Request;
@@ -110,15 +110,16 @@ impl Connection {
             return;
         }
         if self.output.waiting() > 0 && self.memory() - self.output.capacity() + size <= shard_budget.one_max() {
-            // It fits when the client has taken its replies. Until then, it must not keep others from borrowing.
+            // The request fits when the client has taken its replies. Until then, the connection must not keep others
+            // from borrowing.
             self.starve();
             return;
         }
         self.end_with_error("the request takes more than half of the memory for connections", metrics);
     }
 
-    /// Ends a connection that holds memory without progress. Returns true if there is nothing to send but the reason:
-    /// its client is told why if it has read all replies.
+    /// Ends a connection that holds memory and makes no progress. Returns true if only the reason is left to be sent: a
+    /// client that has read all replies is told it.
     pub(crate) fn end_unresponsive(&mut self, metrics: &Metrics) -> bool {
         let is_idle = self.output.waiting() == 0 && self.parsed.is_finished() && self.life.takes_requests();
         self.end_with_error("memory for connections is short, and this one made no progress for 10 s", metrics);
@@ -180,8 +181,9 @@ impl Connection {
         self.holding.has_priority
     }
 
-    /// Orders connections that wait for memory: first those that a request is missing some for, the largest first,
-    /// which is the next one with priority; then those whose clients took replies last.
+    /// Orders connections that wait for memory. The first ones are those with a request that needs memory, and of these
+    /// the one that holds most: it is the next one with priority. Of the others, the one with the latest progress is
+    /// the first.
     pub(crate) fn rank(&self) -> impl Ord + use<> {
         (Reverse(if self.wants_room() { self.held() } else { 0 }), Reverse(self.progress_at))
     }

@@ -41,7 +41,7 @@ impl Connection {
                 let size = self.parsed.size();
                 let intake = &mut self.intake;
                 intake.is_exhausted = exhausted;
-                // The other bytes of a longer request were counted when they were read.
+                // Bytes beyond `READ_MAX` were counted when they were read.
                 intake.work += size.min(READ_MAX);
                 if size > 0 {
                     intake.operation_size = (size / request_count.max(1)).max(1);
@@ -54,7 +54,7 @@ impl Connection {
             Ok(Decoded::Part(size)) => self.intake.work += size,
             Ok(Decoded::NeedsMemory(size)) => {
                 self.holding.needed = size + SHARE_FOR_REPLIES;
-                // As a rule it is there, and the next turn continues.
+                // Usually the memory is available, and the next turn decodes the request.
                 if shard_budget.secure(held, self.has_priority(), self.holding.needed) < self.holding.needed {
                     self.want_memory(self.holding.needed, metrics, shard_budget);
                 }
@@ -145,8 +145,8 @@ impl Connection {
     }
 
     /// Records where the operations of [`Connection::for_each_operation`] went. The connection's part of the window is
-    /// `share`; `has_company` says that something before them in the batch was executed. Returns the number of those
-    /// that are done or with other shards.
+    /// `share`; `has_company` says that an earlier operation of the batch was executed. Returns the number of
+    /// operations that are done or with other shards.
     pub(crate) fn record_submission(
         &mut self,
         destinations: &[ReplyRange],
@@ -178,8 +178,8 @@ impl Connection {
         self.intake.read_at
     }
 
-    /// Returns about how many operations were read and have no reply. Those that wait for the client to take replies do
-    /// not count.
+    /// Returns the approximate number of operations that were read and have no reply. Those that wait for the client to
+    /// take replies do not count.
     pub(crate) fn operations_left(&self) -> usize {
         if !self.life.takes_requests() || self.is_starved() {
             return 0;
@@ -187,8 +187,8 @@ impl Connection {
         self.parsed.operations_left(&self.queue) + self.intake.undecoded
     }
 
-    /// Encodes the replies that are there into `output`, in order, and buffers the others. Returns the number of those
-    /// that were encoded.
+    /// Encodes the replies that have arrived into `output`, in order, as far as there is room. Copies the other replies
+    /// of the batch, because the shard's next batch overwrites them. Returns the number of replies that were encoded.
     pub(crate) fn encode(
         &mut self,
         replies: &SpaceReplies,
@@ -198,8 +198,8 @@ impl Connection {
     ) -> usize {
         let before = self.parsed.operations_left(&self.queue);
         let room = if shard_budget.is_overdrawn() { 0 } else { shard_budget.room(self.held(), false).min(ENCODED_MAX) };
-        // The share covers a few small ones: beside one with priority, there is no room for a connection that has
-        // borrowed.
+        // `SHARE_FOR_REPLIES` is always allowed: while another connection has priority, a connection that has borrowed
+        // may have no other room.
         let room = room.max(SHARE_FOR_REPLIES);
         if self.is_throttled(shard_budget) {
             self.starve();

@@ -20,9 +20,9 @@ impl Submissions {
     /// Records a submission of `count` operations: `done` of them are done or with other shards, in `forwarded`
     /// batches.
     ///
-    /// - If none is done, and `has_company` says that something before them in the batch was executed, that may have
-    ///   used up the memory that they needed: half as many are submitted next.
-    /// - If some are done, as many are submitted next.
+    /// - If none is done, and `has_company` says that an earlier operation of the batch was executed, that operation
+    ///   may have taken the memory: half as many are submitted next.
+    /// - If only some are done, that number is submitted next, but at least one.
     /// - If all are done, twice as many, until the quota exceeds the `share` of the window.
     pub(super) fn submitted(&mut self, count: usize, done: usize, forwarded: usize, share: usize, has_company: bool) {
         self.quota = match done {

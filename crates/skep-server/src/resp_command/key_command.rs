@@ -70,9 +70,8 @@ impl KeyCommand {
         }
     }
 
-    /// Checks all operations of a command of several before the first one is submitted: an invalid key or value among
-    /// them refuses the whole command. A single operation whose reply is that of the command is left to the store,
-    /// which checks it in any case.
+    /// Checks all operations of a command before the first one is submitted: one invalid key or value refuses the whole
+    /// command. A command of one operation is not checked here, unless it is an `MGET`: the store checks it.
     pub(super) fn validate(&self, arguments: Arguments<'_>, operands: &[u8]) -> Result<(), OperationError> {
         let operation_count = self.operation_count(arguments.count());
         if operation_count == 1 && !matches!(self, KeyCommand::GetMany) {
@@ -186,7 +185,7 @@ impl KeyCommand {
     pub(super) fn finish(&self, argument_count: usize, progress: &Progress, writer: &mut ReplyWriter<'_>) {
         match (self, progress.error) {
             _ if progress.refused => {}
-            // Redis sets all keys or none: who knows it must be told where this differs.
+            // The message says how many were set, because Redis users expect all or none.
             (KeyCommand::SetMany, Some(error)) if progress.done > 0 => {
                 let key_count = self.operation_count(argument_count);
                 writer.error(&format!("{}; {} of {key_count} keys were set", store_error(error), progress.done));
@@ -198,7 +197,8 @@ impl KeyCommand {
         }
     }
 
-    /// Returns the error message for an error of the store; for operands that do not fit, with those that would.
+    /// Returns the error message for an error of the store. If the operands do not fit, the message names those that
+    /// would.
     fn error_message(&self, error: OperationError) -> String {
         let message = store_error(error);
         let (name, operands) = match self {

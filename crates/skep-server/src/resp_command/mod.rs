@@ -1,13 +1,13 @@
 //! RESP commands: their operations on the stores or on the server, and their replies.
 //!
-//! A command that arrives becomes an [`Action`] at once: names, options, numbers and, of a command of several
-//! operations, all keys and values are checked before any operation is submitted. So a command that is refused has
-//! no effect. Its operations are made from its arguments when they are submitted, its reply when its turn comes.
-//! Error messages are those of Redis 7.2, since clients read them.
+//! A command that arrives becomes an [`Action`]. All names, options and numbers are checked before any operation is
+//! submitted. If a command has several operations, so are all keys and values. So a command that is refused has no
+//! effect. Its operations are made from its arguments when they are submitted, and its reply is made after the replies
+//! of earlier commands. Error messages are those of Redis 7.2, because clients read them.
 //!
-//! Not as in Redis: `MSET` and `DEL` of several keys are operations on each key, not one transaction, whether the
-//! keys belong to one shard or to several. Other clients can see some of them done, and an `MSET` that runs out of
-//! memory has set some of its keys: its reply says how many. Nothing expires.
+//! Not as in Redis: `MSET` and `DEL` of several keys are one operation for each key, not a transaction, even if all
+//! keys belong to one shard. Other clients can see some of the operations done. An `MSET` that runs out of memory has
+//! set some of its keys: its reply says how many. Nothing expires.
 
 mod client_command;
 mod command_command;
@@ -38,7 +38,7 @@ use table::CommandName;
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
 
-/// The state that commands which the server replies to itself may read and change.
+/// The state for commands to which the server replies itself. They may read and change it.
 pub(crate) struct Context<'a> {
     /// The state that all shards share.
     pub(crate) shared: &'a Shared,
@@ -56,7 +56,7 @@ pub(crate) struct Context<'a> {
 
 impl Context<'_> {
     /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
-    /// `size` bytes. A costly reply needs room in the turn; small ones have some of their own, so that a `PING` does
+    /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
     /// not wait.
     pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
         self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
@@ -113,17 +113,17 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The request of a command.
+/// The work of a command.
 pub(crate) enum Action {
     /// Operations on keys.
     Keys(CommandName, KeyCommand),
-    /// Another space for the commands after it.
+    /// A change to another space for the commands after it.
     Select(Space),
-    /// A reply of the server, about this space where it is about one.
+    /// A reply that the server makes itself, on a connection that has selected this space.
     Server(CommandName, Space),
-    /// Nothing: the error message says why.
+    /// A refusal with this error message.
     Refuse(String),
-    /// Nothing, and the connection ends.
+    /// A refusal with this error message, and the end of the connection.
     Close(String),
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Progress {
     done: i64,
     /// The first error.
     error: Option<OperationError>,
-    /// Nothing was done, and the reply says so already.
+    /// The command was refused, and that reply is already written.
     refused: bool,
     /// The position of a count that takes more than one page.
     resume: Option<Resume>,
@@ -144,7 +144,7 @@ impl Action {
     /// Decodes the request. Numbers written as text are left for `operands` to convert.
     pub(crate) fn decode(arguments: Arguments<'_>, space: Space, spaces: Spaces, operands: &mut Operands) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
-            // A web page can let a browser send commands to a port of its machine, after the header of a request.
+            // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
                 return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
             }
@@ -166,7 +166,7 @@ impl Action {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
-            // `COMMAND` has bounds of its own, with names of its subcommands.
+            // `COMMAND` has bounds of its own for the names after its subcommands.
             Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX && name != CommandName::Command => {
                 Action::Refuse(wrong_argument_count(info.name))
             }
@@ -197,8 +197,8 @@ impl Action {
         }
     }
 
-    /// Returns true if the command counts the pairs of the stores: the commands after it must not have been executed by
-    /// then.
+    /// Returns true if the command counts the pairs of the stores. It must not count those of later commands, so
+    /// commands after it belong to the next parsed batch.
     pub(crate) fn reads_statistics(&self) -> bool {
         matches!(self, Action::Server(CommandName::DbSize | CommandName::Info, _))
     }

@@ -1,4 +1,4 @@
-//! The numbers of vector commands, which arrive as text and are made binary.
+//! The numbers of vector commands: they arrive as text and are converted to binary elements.
 //!
 //! ```text
 //!   bytes     number │ number │ number │ …        planned: where they end when all are converted
@@ -29,9 +29,9 @@ pub(crate) struct Operands {
 #[derive(Debug)]
 struct Numbers {
     element: Element,
-    /// The arguments that they are.
+    /// The arguments with the numbers.
     arguments: Range<usize>,
-    /// The hint beside the error when one of them is no number.
+    /// Continues the error message if one of them is not a number.
     hint: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl Operands {
     pub(super) fn plan(&mut self, element: Element, arguments: Range<usize>, hint: &'static str) -> Range<usize> {
         let start = self.planned;
         self.planned += arguments.len() * element.width();
-        // At once, so that it counts as memory of the connection before the first number is converted.
+        // Reserves at once, so that the memory counts for the connection before the first number is converted.
         self.bytes.reserve(self.planned - self.bytes.len());
         if !arguments.is_empty() {
             self.numbers.push_back(Numbers { element, arguments, hint });
@@ -64,8 +64,8 @@ impl Operands {
         start..self.planned
     }
 
-    /// Converts up to `count_max` numbers of the command that has these arguments; returns their size. After an error,
-    /// a error message that refuses the command, none of its numbers is left.
+    /// Converts up to `count_max` numbers of the command that has these arguments. Returns their size. On an error,
+    /// returns the message that refuses the command, and drops the command's numbers.
     pub(crate) fn convert(&mut self, arguments: Arguments<'_>, count_max: usize) -> Result<usize, String> {
         let mut left = count_max;
         let mut size = 0;

@@ -1,4 +1,4 @@
-//! Commands that the server replies without its store.
+//! Commands to which the server replies without its stores.
 
 use skep_wire::resp::{ReplyWriter, Version};
 
@@ -7,7 +7,7 @@ use super::{Arguments, Context, REDIS_VERSION, client_command, command_command, 
 use super::{excerpt, wrong_argument_count};
 use crate::spaces::Space;
 
-/// Runs a command and writes its reply, or replies the error message of an error. The number of arguments has been
+/// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
 /// checked against the table.
 pub(super) fn run(
     name: CommandName,

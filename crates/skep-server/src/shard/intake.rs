@@ -5,8 +5,8 @@
 //!   hello ─▶ handshake ────────┘
 //! ```
 //!
-//! The first shard accepts for all. RESP connections go to the shards in rotation. A native one goes to the shard that
-//! its hello names, with the bytes that arrived after it.
+//! The first shard accepts for all. RESP connections are distributed over the shards in rotation. A native one is
+//! handed over to the shard that its hello names, with the bytes that arrived after the hello.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -42,7 +42,7 @@ impl Shard {
         if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
             if front_end == FrontEnd::Resp {
-                // The socket is new: this fits, or the peer is gone.
+                // The socket is new: its buffer has room for this, or the peer has closed it.
                 let _ = tcp.write(b"-ERR max number of clients reached\r\n");
             }
             return;
@@ -79,7 +79,7 @@ impl Shard {
         }
     }
 
-    /// Makes a connection one of this shard's.
+    /// Adds a connection to this shard.
     fn take(&mut self, mut endpoint: Box<Endpoint>, now: Instant) {
         let number = endpoint.connection.number;
         // It may have waited in another shard, which counts its own turns.
@@ -99,7 +99,7 @@ impl Shard {
         self.queue(token);
     }
 
-    /// Replies to the hello of a native connection. Returns true if that moved it to another shard.
+    /// Replies to the hello of a native connection. Returns true if the connection was handed over to another shard.
     pub(super) fn handshake(&mut self, token: Token, hello: &Hello, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard_count = shared.settings.shards;

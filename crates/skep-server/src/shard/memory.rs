@@ -1,4 +1,4 @@
-//! Connections that wait for memory, and those that keep it from them.
+//! Connections that wait for memory, and those that hold it.
 //!
 //! A connection that may not hold the memory for its next step is *starved*: it is not read and its requests are not
 //! worked on. It is tried again when this shard releases memory and is not short, and, since another shard may have
@@ -7,16 +7,16 @@
 //! Once a second, while connections hold more than their shares:
 //!
 //! 1. Empty buffers of connections that were silent for a second are returned, and a connection with priority that
-//!    waits for its client stops being it. A starved connection is closed if its client has closed its side and it was
-//!    silent for [`SILENCE_MAX`].
+//!    waits for its client loses its priority. A starved connection is closed if its client has closed its side and it
+//!    was silent for [`SILENCE_MAX`].
 //! 2. A connection is *unresponsive* if it holds more than its share and has neither read nor written a byte for
 //!    [`SILENCE_MAX`].
-//! 3. A unresponsive connection that waits for its client is closed if memory is scarce, or if it waits for memory
+//! 3. An unresponsive connection that waits for its client is closed if memory is scarce, or if it waits for memory
 //!    itself: its client sends requests and takes no replies. The longest unresponsive ones are closed first, until
 //!    memory is not scarce. One is also closed if a request lacks memory although some is free.
-//! 4. If there is none and memory is scarce or lacking, unresponsive connections that wait for memory wait for each
-//!    other's. The one that holds most is closed, so that the others continue; the one with priority only if there is
-//!    no other one.
+//! 4. If none was closed and memory is scarce or lacking, the unresponsive connections that lack memory wait for each
+//!    other. The one that holds most is closed, so that the others continue. The one with priority is closed only if
+//!    there is no other one.
 
 use std::time::Instant;
 
@@ -77,8 +77,8 @@ impl Shard {
                 let connection = &mut endpoint.connection;
                 let silent = now.saturating_duration_since(connection.progress_at());
                 if connection.waits_for_client() || silent >= SILENCE_MAX && !connection.wants_room() {
-                    // The others may borrow little beside one with priority, and its client may never send the rest of
-                    // its request.
+                    // Other connections may borrow little while one has priority, and its client may never send the
+                    // rest of its request.
                     connection.yield_priority(&self.shard_budget);
                 }
                 if connection.is_left() && silent >= SILENCE_MAX {

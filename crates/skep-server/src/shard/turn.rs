@@ -10,25 +10,26 @@
 //!
 //! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
 //!   share, and the other shards as many again.
-//! - **Bytes.** A turn reads, decodes, submits and writes about [`TURN_SIZE_MAX`] bytes of each; one connection may go
-//!   beyond it by what it may take alone. The stores bound the bytes that they copy ([`crate::spaces::SpaceReplies`]).
-//! - **Replies of the server.** Those that may be large, such as `CLIENT LIST`, are encoded while the replies of the
-//!   turn have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is the
+//! - **Bytes.** A turn reads and decodes about [`TURN_SIZE_MAX`] bytes, submits as many, and writes as many. The last
+//!   connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
+//!   they copy ([`crate::spaces::SpaceReplies`]).
+//! - **Replies of the server.** Large ones, such as that of `CLIENT LIST`, are encoded while the replies of the turn
+//!   have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is tried
 //!   first in one of the next turns.
-//! - **Order.** Connections take turns: one that was served goes to the tail of the queue, and each turn serves at
-//!   least the first one. Only connections whose operations are to be refused go first: a refusal is to be told soon,
-//!   and is cheap. Forwarded batches are taken from each of the other shards in rotation, and in every other turn after
-//!   the connections.
+//! - **Order.** Connections are served in rotation: one that was served is put at the tail of the queue, and each turn
+//!   serves at least the first one. Only connections whose operations are to be refused are put at the head: a refusal
+//!   is cheap, and useful only if it is sent soon. Forwarded batches are taken from each of the other shards in
+//!   rotation, and in every other turn after the connections.
 //!
-//! A store may defer operations: because it has copied all that it may for one batch, or because it has no memory for
-//! them at the moment. A connection may have all of its operations deferred:
+//! A store may defer operations: because it has copied all bytes that it may for one batch, or because it has no memory
+//! for them at the moment. If all operations of a connection are deferred, the shard continues as follows:
 //!
-//! 1. If something before it in the batch was executed, that may have used up the memory that it needed. It goes ahead
-//!    of the connections that were served.
-//! 2. If nothing was, it had its chance and is *stuck*: from then on it is tried at the end of each batch, after all
-//!    others. A shard that has only stuck connections sleeps for a moment between turns.
-//! 3. A forwarded batch of which nothing was executed is returned to its sender, so that the path is free for others.
-//!    Its connection is *returned* too, and submits an operation again after [`NAP`].
+//! 1. If an earlier operation of the batch was executed, it may have taken the memory. The connection is tried again
+//!    before those that were served.
+//! 2. If none was, memory was really missing: the connection is *stuck*. From then on it is tried at the end of each
+//!    batch, after all others. A shard that has only stuck connections sleeps for a moment between turns.
+//! 3. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
+//!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ pub(super) struct Submission {
     forwarded_count: usize,
     /// It had operations to submit.
     is_waiting: bool,
-    /// It can continue at once, after those whose operations were deferred.
+    /// It is queued at the end of the turn, after connections whose operations were deferred.
     continues: bool,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct Arrival {
     /// The index of the first reply of those that are in the batch, and their number.
     first: usize,
     submitted: usize,
-    /// There is no memory for this number of replies: the requests are sent back.
+    /// There is no memory for that number of replies: the requests are sent back.
     is_refused: bool,
 }
 
@@ -140,8 +141,8 @@ impl Shard {
     }
 
     /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough
-    /// for a batch. Requests of other shards do not count, or they could keep the connections of this one waiting
-    /// without end. Stuck connections come last.
+    /// for a batch. Stuck connections are the last ones. Requests of other shards have their own limit, so they cannot
+    /// keep this shard's connections waiting.
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
         let (mut operations, mut size) = (0, 0);
@@ -168,7 +169,7 @@ impl Shard {
         }
         self.metrics().held_back.add(self.ready.len() as u64);
         if (2..=STUCK_MAX).contains(&self.stuck.len()) {
-            // Each is the first one in its turn: some may be deferred only because of others before them.
+            // Each is the first one in one of the turns: some may be deferred only because of others before them.
             self.stuck.rotate_left(1);
         }
         for _ in 0..self.stuck.len().min(STUCK_MAX) {
@@ -178,7 +179,8 @@ impl Shard {
         }
     }
 
-    /// Reads and decodes a connection and adds it to the batch. Returns the operations and bytes that it counts for.
+    /// Reads and decodes a connection and adds it to the batch. Returns the numbers of operations and bytes for which
+    /// it counts.
     fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
@@ -186,7 +188,7 @@ impl Shard {
         endpoint.is_queued = false;
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
-            // Without empty buffers its share may cover the next step.
+            // When its empty buffers are freed, its share may cover the next step.
             endpoint.connection.release(&mut self.shard_budget);
         }
         endpoint.read(metrics, share, now, &mut self.shard_budget);
@@ -199,7 +201,7 @@ impl Shard {
         connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
         self.batch.push(Submission { token, destinations: 0..0, forwarded_count: 0, is_waiting, continues: false });
-        // A connection without operations has its cost too.
+        // A connection without operations costs time too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
         (operations, connection.take_work())
     }
@@ -210,8 +212,8 @@ impl Shard {
     }
 
     /// Executes the operations of all connections of the batch, and of the inbox, as one batch. Operations of the hash
-    /// space whose keys belong to another shard are forwarded. Operations that would come too late are refused, unless
-    /// the server stops: then no connection waits after them.
+    /// space whose keys belong to another shard are forwarded. Operations that would be executed too late are refused,
+    /// unless the server stops: then no connection waits after them.
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
@@ -237,7 +239,7 @@ impl Shard {
         } = self;
         let Parts { index: own, shared, peers, partition, .. } = parts;
         let metrics = shared.metrics(usize::from(*own));
-        // Also if another shard's reserve is in use, and not this one's.
+        // True also if only another shard uses its reserve.
         let is_low = shard_budget.is_low();
         for arrival in inbox.iter_mut() {
             arrival.is_refused = is_low && arrival.forwarded.requests.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
@@ -254,7 +256,7 @@ impl Shard {
             let Some(connection) = connections.connection(submission.token) else { continue };
             let size_max = if index < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
             if size >= size_max || connection.is_throttled(shard_budget) {
-                // It is the first of the next turn.
+                // It is queued before the connections that were served, or waits for memory.
                 continue;
             }
             requests.begin(connection.number);
@@ -334,8 +336,8 @@ impl Shard {
         }
     }
 
-    /// Sends back the forwarded batches that were in the batch, and keeps the others. Returns true if any operation of
-    /// them was executed.
+    /// Sends back the forwarded batches that were submitted or refused, and keeps the others. Returns true if any of
+    /// their operations was executed.
     fn reply_to_shards(&mut self) -> bool {
         let mut has_progress = false;
         for _ in 0..self.inbox.len() {
@@ -369,7 +371,7 @@ impl Shard {
                 None
             };
             if shortage.is_some() {
-                // Its connection waits for memory where that is counted, or sends it again later, or sends less.
+                // The sender's connection waits for memory, or sends the requests again later, or sends fewer.
                 let Arrival { shard, mut forwarded, .. } = arrival;
                 forwarded.shortage = shortage;
                 (0..forwarded.requests.len()).for_each(|_| forwarded.replies.push(Reply::Deferred));
@@ -443,10 +445,11 @@ impl Shard {
                 let left = connection.operations_left();
                 self.window.is_late(connection.read_at(), now, left, self.others_wait)
             };
+            // The usual case is `Next::Wait`.
             match next {
                 Next::Work if is_postponed => {
                     *is_queued = true;
-                    // Before those that were postponed after it.
+                    // Before the connections that were postponed after it.
                     self.postponed.insert(if is_first_again { postponed_again } else { self.postponed.len() }, token);
                     postponed_again += usize::from(is_first_again);
                 }
@@ -454,7 +457,7 @@ impl Shard {
                     *is_queued = true;
                     self.ready.push_front(token);
                 }
-                // No slot is left for batches that are sent again.
+                // There was no slot for a batch that is sent again.
                 Next::Work if is_deferred && connection.is_returned() => {
                     *is_queued = true;
                     self.returned.insert(returned_again, token);

@@ -7,12 +7,11 @@
 //!   finish ◀───────── connection        no more bytes will leave
 //! ```
 //!
-//! A transport is one end of two streams of bytes. No call waits: a read or write that cannot go on returns
+//! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! TCP is the only transport of the product; the simulation has one in memory. Each is a variant of [`Transport`] with
-//! the same functions in the same order, so that the compiler sees through the choice and removes it where there is
-//! one.
+//! TCP is the only transport of the product. The simulation has one in memory. Each is a variant of [`Transport`] with
+//! the same functions in the same order. So the compiler removes the choice where there is only one variant.
 
 pub(crate) mod poller;
 pub(crate) mod tcp;
@@ -31,7 +30,7 @@ pub(crate) struct Event {
     pub(crate) is_readable: bool,
     /// The transport may take something.
     pub(crate) is_writable: bool,
-    /// The peer has closed its side; there may still be something to read before that.
+    /// The peer has closed its side. Bytes that it sent before may still have to be read.
     pub(crate) is_finished: bool,
     /// Both directions are closed, or there was an error.
     pub(crate) is_over: bool,
@@ -55,7 +54,7 @@ impl Transport {
         }
     }
 
-    /// Ends what [`Transport::register`] began.
+    /// Ends the registration of [`Transport::register`].
     pub(crate) fn deregister(&self, poller: &Poller) {
         match self {
             Transport::Tcp(tcp) => tcp.deregister(poller),

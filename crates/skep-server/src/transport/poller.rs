@@ -12,7 +12,7 @@ use crate::front_end::FrontEnd;
 use crate::limits::EVENTS_MAX;
 use crate::token::Token;
 
-/// Words in epoll that are no connection; tokens never have these generations.
+/// Words in epoll that do not name a connection. No token has these generations.
 const WAKER_WORD: u64 = u64::MAX;
 const NATIVE_WORD: u64 = u64::MAX - 1;
 const RESP_WORD: u64 = u64::MAX - 2;
@@ -52,8 +52,9 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    /// Those of the last wait; the first `taken` were returned.
+    /// The events of the last wait.
     events: Vec<(Source, Event)>,
+    /// Number of these that were returned.
     taken: usize,
 }
 
@@ -64,12 +65,12 @@ impl Poller {
         Ok(Poller { epoll, events: Vec::with_capacity(EVENTS_MAX), taken: 0 })
     }
 
-    /// Waits for a file descriptor too.
+    /// Adds a file descriptor to wait for.
     pub(crate) fn add(&self, source: impl AsFd, word: Source, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, source, EventData::new_u64(word.to_word()), flags)
     }
 
-    /// Waits for a file descriptor no more.
+    /// Removes a file descriptor.
     pub(crate) fn remove(&self, source: impl AsFd) {
         // The only failure is a descriptor that was not added.
         let _ = epoll::delete(&self.epoll, source);
@@ -82,7 +83,7 @@ impl Poller {
         self.events.clear();
         self.taken = 0;
         let mut buffer = [const { MaybeUninit::uninit() }; EVENTS_MAX];
-        // An interrupted wait is one in which nothing has happened.
+        // An interrupted wait counts as one without events.
         if let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
             self.events.extend(events.iter().map(|event| (Source::from_word(event.data.u64()), event_of(event.flags))));
         }

@@ -1,4 +1,4 @@
-//! TCP: sockets that do not block, and epoll with edges, which reports each change once.
+//! TCP: sockets that do not block, and edge-triggered epoll, which reports each change once.
 
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -33,7 +33,7 @@ impl Tcp {
         poller.add(&self.0, source, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
     }
 
-    /// Ends what [`Tcp::register`] began.
+    /// Ends the registration of [`Tcp::register`].
     pub(super) fn deregister(&self, poller: &Poller) {
         poller.remove(&self.0);
     }

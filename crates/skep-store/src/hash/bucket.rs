@@ -8,15 +8,15 @@
 //! chain   32 bits  bit 31: valid; bits 0–30: pointer to the next bucket
 //! types   30 bits  three for each slot: 0 empty, 1–5 pointer to a slab of 32–512 bytes,
 //!                  6 first slot of an inline pair, 7 further slot of it
-//! marks   50 bits  one for each byte of the slots: bits 30–31 of the types' word are marks 0–1.
-//!                  So the eight bytes before the slots have the mark of byte i of the line at bit i
+//! marks   50 bits  one for each byte of the slots; the first two are bits 30–31 of the types' word.
+//!                  They end at byte 14. Read as one u64 at offset 6, bit i is the mark of byte i of the line (i ≥ 14)
 //! slot    40 bits  bits 0–30: pointer; bits 31–39: secondary hash. Or five bytes of an inline pair
 //! ```
 //!
-//! An inline pair begins at a slot and takes as many as it needs, key first. A mark stands on the last byte of the key
-//! and one on the last byte of the value, if it has any: so five pairs of 10 bytes fill the 50 bytes.
+//! An inline pair begins at a slot and takes as many slots as it needs, key first. The last byte of the key has a mark,
+//! and so has that of the value unless it is empty. No sizes are stored, so five pairs of 10 bytes fill the 50 bytes.
 //!
-//! Invariant: the slots in use are the first ones. Removing an entry moves the later ones up, and an insertion appends. A
+//! Invariant: the slots in use are the first ones. A removal moves the later entries up, and an insertion appends. A
 //! bucket of zeros is empty.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -47,7 +47,7 @@ const _: () = assert!(SlabClass::COUNT < TYPE_INLINE_BEGIN as usize);
 const TYPE_MASK: u32 = (1 << TYPE_BITS) - 1;
 const TYPES_MASK: u32 = (1 << TYPES_BITS) - 1;
 const CHAIN_VALID: u32 = 1 << Pointer::BITS;
-/// The byte of the line at which the eight bytes begin that end with the marks.
+/// Offset in the line of the eight bytes that end with the marks.
 const MARKS_OFFSET: usize = SLOTS_OFFSET - 8;
 
 const _: () = assert!(SLOTS_OFFSET + MARKS_BITS == 64, "of the eight bytes, bit i is the mark of byte i");
@@ -57,8 +57,8 @@ const TYPE_INLINE_MORE: u32 = 7;
 
 const _: () = assert!(TYPE_INLINE_MORE == TYPE_MASK && TYPE_INLINE_BEGIN == TYPE_MASK ^ 1);
 
-/// Bytes of the slots of a pair, given how many type bits from its first slot on are as in a pair of all slots: a zero, then
-/// ones. None if not even the first slot's three are.
+/// For each number of type bits that match those of a pair, from its first slot on: the bytes of the pair's slots, or 0
+/// if not even the three bits of the first slot match.
 const BYTES_OF_PAIR: [u8; 33] = {
     let mut bytes = [0; 33];
     let mut bits = 0;
@@ -80,7 +80,8 @@ const TYPE_SHIFT: [u8; LINE_SIZE] = {
     shifts
 };
 
-/// The type bits of the first slots of a pair, up to the slot that has this byte of the pair. Beyond a bucket's slots: all.
+/// The type bits of the first slots of a pair, up to the slot that has this byte of the pair. Beyond a bucket's slots:
+/// all.
 const TYPES_TO_BYTE: [u32; 65] = {
     let mut types = [u32::MAX; 65];
     let mut byte = 0;
@@ -91,7 +92,7 @@ const TYPES_TO_BYTE: [u32; 65] = {
     types
 };
 
-/// The second hash of a key, by which a slot is told from most others without reading its slab.
+/// The second hash of a key. It excludes most other slots without reading their slabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecondaryHash(u16);
 
@@ -329,7 +330,7 @@ impl Bucket {
         self.inline_pair_at(SLOTS_OFFSET + slot * SLOT_SIZE)
     }
 
-    /// Returns the inline pair that begins at this byte of the line, at which a slot begins, if a pair does.
+    /// Returns the inline pair that begins at this byte of the line, if one does. A slot must begin there.
     #[inline(always)]
     pub(super) fn inline_pair_at(&self, offset: usize) -> Option<InlinePair> {
         let slots_size = self.pair_slots_size(offset);
@@ -342,25 +343,26 @@ impl Bucket {
         Some(InlinePair { offset, key_size, value_size: pair_size - key_size })
     }
 
-    /// Returns the bytes of the slots of the pair that begins at this byte of the line, at which a slot begins; 0 if none does.
+    /// Returns the bytes of the slots of the pair that begins at this byte of the line, or 0 if none does. A slot must
+    /// begin there.
     #[inline(always)]
     fn pair_slots_size(&self, offset: usize) -> usize {
         BYTES_OF_PAIR[self.type_differences(offset).trailing_zeros() as usize].into()
     }
 
-    /// Returns true if a pair begins at this byte of the line, at which a slot begins, and byte `end` from there is in
-    /// one of its slots. `end` is at most 64.
+    /// Returns true if a pair begins at this byte of the line, and byte `end` from there is in one of its slots. A slot
+    /// must begin there. `end` is at most 64.
     #[inline(always)]
     pub(super) fn is_in_pair(&self, offset: usize, end: usize) -> bool {
         self.type_differences(offset) & TYPES_TO_BYTE[end] == 0
     }
 
-    /// Returns in which type bits the slots from this byte of the line on differ from those of a pair of all slots: a zero,
-    /// then ones. The lowest bits are of the slot that begins there.
+    /// XORs the type bits with the pattern of a pair (first bit 0, all others 1), from the slot on that begins at this
+    /// byte of the line. A zero bit matches.
     #[inline(always)]
     fn type_differences(&self, offset: usize) -> u32 {
         const PAIR_OF_ALL_SLOTS: u32 = !(TYPE_INLINE_MORE ^ TYPE_INLINE_BEGIN);
-        // With the two marks above them, which are too few for a slot.
+        // The word's two upper bits are marks. They match no further slot, because a slot has three bits.
         self.word(4) >> TYPE_SHIFT[offset] ^ PAIR_OF_ALL_SLOTS
     }
 

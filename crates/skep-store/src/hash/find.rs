@@ -6,17 +6,17 @@
 //! both: the candidates                                              ...................x...........
 //! ```
 //!
-//! 1. [`Lanes::bytes_equal`] compares one byte with all bytes of the line. The last byte of a key also has a mark. It tells
-//!    decimal and big-endian numbers apart. The first byte tells little-endian numbers apart, and is compared only if
-//!    there are several candidates.
-//! 2. A candidate is checked: that a pair begins there, the size of its key, and all bytes of it. The first candidate is
-//!    nearly always the pair.
-//! 3. Only if there is no such pair, slots that point to a slab are found by their secondary hash: eight of its nine bits
-//!    are a byte of the slot.
+//! 1. [`Lanes::bytes_equal`] compares one byte with all bytes of the line. The last byte of a key is compared first: it
+//!    has a mark, and it differs between decimal or big-endian counters. The first byte is compared only if several
+//!    candidates are left. It differs between little-endian counters.
+//! 2. For each candidate, the search checks if a pair begins there, the size of its key, and all bytes of the key. The
+//!    first candidate is nearly always the pair.
+//! 3. Only if there is no such pair, the search compares the secondary hash with the slots that point to a slab: eight
+//!    of its nine bits are a byte of the slot.
 //!
-//! [`Lanes`] is the seam: AVX2 where the processor has it, plain numbers elsewhere, tested against each other.
-//! [`Search::run`] runs work that was compiled for the lanes of this machine, from one probe to a loop over a whole batch;
-//! [`Search::new`] finds out once which they are.
+//! [`Lanes`] is the interface. It is implemented with AVX2 where the processor has it, and with plain numbers
+//! elsewhere. The two are tested against each other. [`Search::new`] finds out once which one this machine has.
+//! [`Search::run`] runs work that was compiled for it, from one probe to a loop over a whole batch.
 #![expect(unsafe_code, reason = "functions that are compiled for AVX2, and loads whose bounds follow from the marks")]
 
 use super::bucket::{
@@ -25,7 +25,7 @@ use super::bucket::{
 use crate::memory::{LINE_SIZE, Line};
 use crate::short::{SHORT_SIZE_MAX, equal, load_short};
 
-/// The bytes of a line at which slots begin: byte `i` is bit `i`.
+/// The bytes of a line at which slots begin. Byte `i` is bit `i`.
 const SLOT_STARTS: u64 = {
     let (mut starts, mut slot) = (0, 0);
     while slot < SLOT_COUNT {
@@ -55,7 +55,7 @@ impl Iterator for Candidates {
 
 /// A way to compare all bytes of a line.
 pub(crate) trait Lanes: Copy {
-    /// Returns the bytes of the line that are `byte`: byte `i` is bit `i`.
+    /// Returns the bytes of the line that are equal to `byte`. Byte `i` is bit `i`.
     fn bytes_equal(self, line: &Line, byte: u8) -> u64;
 }
 
@@ -75,7 +75,7 @@ impl Default for Search {
 /// The result of searching one bucket for a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Probe {
-    /// Neither its inline pair nor a slab with its secondary hash.
+    /// The bucket has neither its inline pair nor a slab with its secondary hash.
     Absent,
     /// Its inline pair.
     Pair(InlinePair),
@@ -88,12 +88,12 @@ pub(crate) trait WithLanes {
     /// Its result.
     type Output;
 
-    /// Does the work. It is to be inlined always, or it is compiled for no particular machine.
+    /// Does the work. Must be inlined always: otherwise it is compiled without the lanes.
     fn run(self, lanes: impl Lanes) -> Self::Output;
 }
 
 impl Search {
-    /// Asks the processor what it can.
+    /// Finds out which lanes the processor has.
     pub fn new() -> Self {
         Search {
             #[cfg(target_arch = "x86_64")]
@@ -153,14 +153,14 @@ pub(crate) enum QuickProbe {
     Short(ShortValue),
     /// There is no inline pair with this key.
     NoPair,
-    /// It takes a [`probe`].
+    /// Only a [`probe`] can tell.
     Unclear,
 }
 
-/// Searches a bucket for the inline pair with this key. Finds it if the key has at most 16 bytes, the value one to eight, and
-/// the pair is the first candidate, as it nearly always is.
+/// Searches a bucket for the inline pair with this key. Finds it if the key has at most 16 bytes, the value one to
+/// eight, and the pair is the first candidate, as it nearly always is.
 ///
-/// It neither loops nor calls, so that a loop over a batch keeps its state in registers.
+/// It has no loop and no call, so a loop over a batch keeps its state in registers.
 #[inline(always)]
 pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> QuickProbe {
     let key_end = key.len().wrapping_sub(1);
@@ -178,7 +178,8 @@ pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -
             return QuickProbe::NoPair;
         }
     }
-    // The first mark is the last byte of the key, the second one that of the value, unless it is of another pair.
+    // From the slot on, the first mark is the key's last byte and the second the value's. If the value is empty, the
+    // second mark belongs to another pair.
     let offset = candidates.trailing_zeros() as usize;
     let marks = marks >> offset;
     let first_mark = marks.trailing_zeros() as usize;
@@ -206,8 +207,8 @@ pub(crate) fn find_short_value(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -
 
 /// The position of a value of one to eight bytes in its bucket.
 ///
-/// It is read and written with the eight bytes that end where it ends. They are all in the line, because the slots begin
-/// more than eight bytes after the line does.
+/// It is read and written with the eight bytes that end where it ends. They are all in the line, because the slots
+/// begin at byte 14.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortValue {
     /// The byte after it, from [`SLOTS_OFFSET`] to [`LINE_SIZE`].
@@ -232,7 +233,7 @@ impl ShortValue {
     /// Returns the eight bytes that end with the value, as a number.
     #[inline(always)]
     pub(crate) fn load_word(self, bucket: &Bucket) -> u64 {
-        // SAFETY: the end is as the function asks.
+        // SAFETY: the end is as the function requires.
         unsafe { word_ending_at(bucket.as_line(), self.end.into()) }
     }
 
@@ -246,7 +247,7 @@ impl ShortValue {
     #[inline(always)]
     pub(crate) fn store(self, bucket: &mut Bucket, value: u64) {
         let line = bucket.as_line_mut();
-        // SAFETY: the end is as both functions ask.
+        // SAFETY: the end is as both functions require.
         unsafe {
             let before = word_ending_at(line, self.end.into()) & !(u64::MAX << self.shift());
             set_word_ending_at(line, self.end.into(), before | value << self.shift());
@@ -287,7 +288,7 @@ const _: () = assert!(SLOTS_OFFSET >= SHORT_SIZE_MAX);
 /// Returns the inline pair with this key.
 #[inline(always)]
 pub(super) fn find_pair(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Option<InlinePair> {
-    // A loop: `find_map` would be compiled for no particular machine.
+    // A loop, because the closure of `find_map` would be compiled without the lanes.
     for offset in candidates(lanes, bucket, key) {
         if let Some(pair) = bucket.inline_pair_at(offset)
             && pair.key_size == key.len()

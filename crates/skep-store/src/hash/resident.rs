@@ -1,8 +1,8 @@
 //! Edits of pairs whose buckets and slabs are resident, without a search and without an await.
 //!
-//! They have the same effect and the same accesses as the edits of `edit.rs`. Three kinds are left to `edit.rs`: a pair that
-//! moves to another bucket, the removal of a bucket that is not the next one, and an allocation for which slabs have to be
-//! merged.
+//! They have the same effect and the same accesses as the edits of `edit.rs`. Three kinds are left to `edit.rs`: a pair
+//! that moves to another bucket, the removal of a bucket that is not the next one, and an allocation for which slabs
+//! have to be merged.
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot};
 use super::edit::NewEntry;
@@ -13,8 +13,8 @@ use crate::apply::{Edit, NewValue};
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 
 impl<M: Memory> HashTable<M> {
-    /// Inserts an inline pair into a resident chain, or removes the inline pair that was found in the bucket at `at`. Returns
-    /// false, and does nothing, if the edit is of another kind.
+    /// Inserts an inline pair into a resident chain, or removes the inline pair that was found in the bucket at `at`.
+    /// Returns false, and does nothing, if the edit is of another kind.
     #[inline(never)]
     pub(crate) fn edit_resident(
         &self,
@@ -45,7 +45,8 @@ impl<M: Memory> HashTable<M> {
         is_done
     }
 
-    /// Edits the pair in a resident slab, if it is removed, or keeps its slab. Returns true if it did.
+    /// Edits the pair in a resident slab, if the edit removes the pair or keeps it in this slab. Returns true if it
+    /// did.
     #[inline(never)]
     pub(super) fn edit_resident_slab(
         &self,
@@ -81,7 +82,8 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts it.
+    /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts
+    /// it.
     pub(crate) fn allocate_for(&self, home: &Home, key: &[u8], new: &NewValue<'_>) -> Option<SlabSlot> {
         if self.is_inline(key.len(), new.size()) {
             return None;
@@ -131,8 +133,8 @@ impl<M: Memory> HashTable<M> {
         is_inserted
     }
 
-    /// Adds an entry to the first bucket of a resident chain that has room, or to a new one. Returns false if none can be
-    /// allocated.
+    /// Adds an entry to the first bucket of a resident chain that has room, or to a new one. Returns false if none can
+    /// be allocated.
     fn push_resident(&self, lines: &mut impl ResidentLines, home: &Home, entry: &NewEntry<'_>) -> bool {
         let mut at = home.bucket.pointer();
         loop {
@@ -157,8 +159,8 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Removes the entry at a slot of a resident bucket, and the next bucket if its entries fit into this one. Returns false,
-    /// and does nothing, if the bucket would be empty and is not the home bucket.
+    /// Removes the entry at a slot of a resident bucket, and the next bucket if its entries fit into this one. Returns
+    /// false, and does nothing, if the bucket would be empty and is not the home bucket.
     fn remove_resident(&self, lines: &mut impl ResidentLines, home: &Home, at: Pointer, slot: usize) -> bool {
         let mut bucket = *Bucket::from_line_mut(lines.line(at));
         bucket.remove(slot);

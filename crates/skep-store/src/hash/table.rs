@@ -6,12 +6,12 @@
 //!          └ share set by the hash index ratio ┘
 //! ```
 //!
-//! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT reads
-//! the bucket and writes the bucket, the slab or both. Each chained bucket before the pair is one access more.
+//! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT
+//! reads the bucket and writes the bucket, the slab or both. Each chained bucket before the pair is one access more.
 //!
-//! The table does not exclude other operations on the same bucket. The processor's reservation station ensures that only one
-//! operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await. No borrow of
-//! the allocator is held across an await.
+//! The table does not exclude other operations on the same bucket. The processor's reservation station ensures that
+//! only one operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await.
+//! No borrow of the allocator is held across an await.
 
 use std::cell::{Cell, RefCell};
 
@@ -67,7 +67,7 @@ pub(crate) enum BucketAccess<'e> {
     Done,
     /// The edit was made. The operation has no reply yet.
     Edited(Edit<'e>),
-    /// The edit takes more than this bucket. The inline pair, if the key exists.
+    /// The edit needs more than this bucket. Holds the inline pair if the key exists.
     Left(Option<InlinePair>, Edit<'e>),
     /// The pair may be in a slab or in a later bucket of the chain.
     Elsewhere,
@@ -198,7 +198,8 @@ impl<M: Memory> HashTable<M> {
     #[inline(always)]
     pub(crate) fn locate(&self, key: &[u8]) -> Home {
         let hash = rapidhash_v3_seeded(key, &self.secrets);
-        // The upper bits choose the bucket, the lowest nine are the secondary hash: independent of each other.
+        // The upper bits choose the bucket, the lowest nine are the secondary hash. So the two are independent of each
+        // other.
         let bucket = (u128::from(hash) * u128::from(self.bucket_count)) >> 64;
         Home { hash: KeyHash(hash), bucket: BucketIndex(bucket as u32) }
     }
@@ -226,8 +227,9 @@ impl<M: Memory> HashTable<M> {
         self.search.probe(bucket, key, home.secondary())
     }
 
-    /// Does what this bucket alone allows after a probe of it. If it shows that the key exists or is missing, `access` gets the
-    /// value or `None`. An edit is made if it needs nothing else.
+    /// Executes an operation as far as this bucket alone allows, after a probe of it. If the bucket has the pair,
+    /// `access` gets the value. If it shows that the key is missing, `access` gets `None`. An edit is made if it needs
+    /// only this bucket.
     #[inline(always)]
     pub(crate) fn access_bucket<'e>(
         &self,
@@ -257,8 +259,8 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the slab and
-    /// its bucket.
+    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the
+    /// slab and its bucket.
     #[inline(always)]
     pub(crate) fn access_resident_slab<'e>(
         &self,
@@ -285,8 +287,8 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing key's
-    /// location has room for `needed_slots`, if any bucket of the chain has.
+    /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing
+    /// key's location has room for `needed_slots`, if any bucket of the chain has.
     #[inline]
     pub(crate) async fn find<'e>(
         &self,
@@ -379,7 +381,8 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().begin_batch(merge_work);
     }
 
-    /// Notes that an operation on a key lacks slabs which are being merged. Returns false if it has waited for all merges.
+    /// Notes that an operation on a key lacks slabs, which are being merged. Returns false if it has already waited for
+    /// all merges.
     pub(crate) fn may_wait(&self, hash: KeyHash) -> bool {
         self.slabs.borrow_mut().may_wait(hash.0)
     }

@@ -1,7 +1,7 @@
 //! The memory of a shard on a CPU: one region of anonymous pages, touched lazily, see [`super::mapping`].
 //!
-//! One thread uses a region at a time: its `Cell` prevents sharing, but it can be sent to another thread. While a closure has
-//! access to bytes, every other access panics. So there are never two references to the same byte.
+//! One thread uses a region at a time: its `Cell` prevents sharing, but it can be sent to another thread. While a
+//! closure has access to bytes, every other access panics. So there are never two references to the same byte.
 #![expect(unsafe_code, reason = "the region is raw memory from the kernel; this module makes it safe to use")]
 
 use std::cell::Cell;
@@ -63,7 +63,8 @@ fn in_words(size: u64) -> String {
 #[derive(Debug)]
 pub struct LocalMemory {
     mapping: Mapping,
-    /// The mapping's size, or zero while a closure has access to bytes: so one comparison checks both.
+    /// The mapping's size, or zero while a closure has access to bytes. So one comparison checks the bounds and the
+    /// exclusive access.
     accessible: Cell<usize>,
 }
 
@@ -87,8 +88,8 @@ impl LocalMemory {
         if !self.mapping.populate() {
             // Touch by hand.
             for offset in (0..self.mapping.size()).step_by(4096) {
-                // SAFETY: the offset is within the region, and nothing else uses the region now (it is not Sync and, as was
-                // checked, no closure runs). Writing back the byte that was read changes nothing.
+                // SAFETY: the offset is within the region, and nothing else uses the region now (it is not Sync and, as
+                // was checked, no closure runs). Writing back the byte that was read changes nothing.
                 unsafe {
                     let byte = self.mapping.base().as_ptr().add(offset);
                     byte.write_volatile(byte.read_volatile());
@@ -121,8 +122,8 @@ impl LocalMemory {
     pub fn with_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> R) -> R {
         let address = self.line_address(pointer);
         let _exclusive = Exclusive::begin(self);
-        // SAFETY: the line is within the region, aligned and initialised. As in `with_span`, nothing else refers to it until
-        // `_exclusive` is dropped.
+        // SAFETY: the line is within the region, aligned and initialised. As in `with_span`, nothing else refers to it
+        // until `_exclusive` is dropped.
         f(unsafe { &mut *address })
     }
 
@@ -147,7 +148,8 @@ impl LocalMemory {
 /// Makes the memory inaccessible until it is dropped, also if a closure panics.
 struct Exclusive<'a> {
     accessible: &'a Cell<usize>,
-    /// Zero for an access to no bytes within another one, which must not end early.
+    /// The accessible size before. It is zero if this access is nested in another one (possible for an empty span).
+    /// Then dropping this one must not end the outer one.
     before: usize,
 }
 
@@ -165,7 +167,7 @@ impl Drop for Exclusive<'_> {
     }
 }
 
-/// The lines of a region. All of them are resident, the prefetched ones also in the processor's caches.
+/// The lines of a region. All are accessible without an await. The prefetched ones are also in the cache.
 pub struct LocalLines<'a> {
     base: *mut u8,
     /// Bytes that are accessible.
@@ -181,8 +183,8 @@ impl ResidentLines for LocalLines<'_> {
         let offset = pointer.byte_offset();
         assert!(offset.is_multiple_of(LINE_SIZE), "a line begins at an even pointer");
         assert!(offset < self.line_end, "an access ends beyond the memory, or lies within another");
-        // SAFETY: the line is within the region, aligned and initialised. `_exclusive` ensures that the region is reached
-        // through `self` only, so this reference is the only one while it lives.
+        // SAFETY: the line is within the region, aligned and initialised. `_exclusive` ensures that the region is
+        // reached through `self` only, so this reference is the only one while it lives.
         unsafe { &mut *self.base.add(offset).cast() }
     }
 
@@ -273,7 +275,7 @@ impl Memory for LocalMemory {
 
     #[inline]
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8])) {
-        // The lines of a slab that was free are seldom in the cache, and a store to them waits as a load does.
+        // The lines of a slab that was free are seldom in the cache, and a store to them is as slow as a load.
         self.prefetch(span);
         self.pause().await;
         self.with_span(span, fill);

@@ -5,8 +5,8 @@
 //!                └ aligned to 2 MiB, so that huge pages can back all of it
 //! ```
 //!
-//! Transparent huge pages are asked for; a kernel that refuses changes speed, not behaviour. Pages are reserved at once,
-//! touched lazily, and arrive zeroed.
+//! The mapping asks for transparent huge pages. If the kernel refuses, only the speed changes. Pages are reserved at
+//! once, touched lazily, and arrive zeroed.
 #![expect(unsafe_code, reason = "pages from the kernel, and prefetches of them")]
 
 use std::ffi::c_void;
@@ -62,7 +62,8 @@ impl Mapping {
         self.base
     }
 
-    /// Touches every page, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and newer can.
+    /// Touches every page, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and
+    /// newer can.
     pub(crate) fn populate(&self) -> bool {
         // SAFETY: the range is this mapping; populating does not change its content.
         unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) }.is_ok()
@@ -77,7 +78,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size, and who holds it lets no reference into it live longer.
+        // SAFETY: the mapping was made in `new` with this size, and its owner lets no reference into it live longer.
         let unmapped = unsafe { munmap(self.reserved.as_ptr(), self.reserved_size) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

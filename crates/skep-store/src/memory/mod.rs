@@ -1,7 +1,8 @@
 //! Memory in lines of 64 bytes, on which the hash store is built.
 //!
-//! The operations of the hash store are written once, over the trait [`Memory`]. On [`LocalMemory`] an await is a prefetch, a
-//! turn for other operations, and a load. A model of other hardware adds its own time. The units:
+//! The operations of the hash store are written once, over the trait [`Memory`]. On [`LocalMemory`] an await
+//! prefetches, lets other operations run, then loads. A model of other hardware adds its own time. The stages of the
+//! processor bypass awaits: they access prefetched lines through [`Memory::resident`]. The units:
 //!
 //! - An **access** is one read or write of a run of adjacent bytes: one DMA request in KV-Direct's terms. The papers
 //!   count accesses.
@@ -15,8 +16,8 @@
 //! line      0                 1                 2
 //! ```
 //!
-//! Writes carry only the bytes of their span. Two small slabs of one line may therefore belong to operations that run
-//! side by side.
+//! Writes carry only the bytes of their span. So two small slabs of one line may belong to operations that are in
+//! flight at the same time.
 
 mod counting;
 mod local;
@@ -28,9 +29,9 @@ pub(crate) use mapping::{Mapping, prefetch};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a line: what the processor's caches, a DRAM burst and KV-Direct's DMA engine move at once.
+/// Bytes of a line: a processor cache, a DRAM burst and KV-Direct's DMA engine move this number at once.
 pub const LINE_SIZE: usize = 64;
-/// Bytes that a pointer counts in.
+/// Bytes of the unit of pointers.
 pub const UNIT_SIZE: usize = 32;
 /// Most bytes that 31-bit pointers reach: 64 GiB.
 pub const MEMORY_SIZE_MAX: u64 = (1 << 31) * UNIT_SIZE as u64;
@@ -67,8 +68,8 @@ impl Pointer {
 
     /// The pointer to a line below 2³⁰, which is where a memory ends.
     ///
-    /// A larger number is the caller's fault, and gives a pointer to another line or to none: a check here would be one more
-    /// for every operation.
+    /// The caller must ensure this. A larger number gives a pointer to another line or to none. It is not checked,
+    /// because that would cost every operation a check.
     #[inline(always)]
     pub(crate) fn to_line_below_end(line_index: u32) -> Self {
         Pointer(line_index << 1)
@@ -93,7 +94,7 @@ impl Pointer {
     }
 }
 
-/// A run of bytes that begins at a pointer: what one access reads or writes.
+/// A run of bytes that begins at a pointer. One access reads or writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     pointer: Pointer,
@@ -132,8 +133,8 @@ pub enum Effect {
 
 /// Memory that a store's operations read and write, one await for an access.
 ///
-/// A closure sees bytes only while it runs, so no reference outlives the moment in which the bytes are there. It must
-/// not use the memory itself.
+/// A closure sees bytes only while it runs, so no reference outlives the access. The closure must not use the memory
+/// itself.
 #[expect(async_fn_in_trait, reason = "a shard's operations stay on its thread, so their futures need not be Send")]
 pub trait Memory {
     /// The prefetched lines of [`Memory::resident`]; [`NoLines`] if this memory cannot show them.
@@ -152,8 +153,8 @@ pub trait Memory {
         self.prefetch(pointer.span(LINE_SIZE));
     }
 
-    /// Returns the prefetched lines, if this memory can show them at once and without an await. Nothing else of the memory
-    /// is accessible until they are dropped.
+    /// Returns the prefetched lines, if this memory can show them at once and without an await. Nothing else of the
+    /// memory is accessible until they are dropped.
     fn resident(&self) -> Option<Self::Resident<'_>> {
         None
     }
@@ -171,13 +172,13 @@ pub trait Memory {
     /// Reads a span.
     async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// Reads a span and writes it back if that changed it.
+    /// Reads a span, and writes it back if `f` changed it.
     async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R;
 
-    /// Writes a span of which nothing is known: the closure sets the bytes that matter.
+    /// Writes a span whose content is undefined: the closure sets the bytes that matter.
     async fn write(&self, span: Span, fill: impl FnOnce(&mut [u8]));
 
-    /// Gives other operations a turn.
+    /// Lets other operations run.
     async fn pause(&self);
 }
 

@@ -1,14 +1,14 @@
 //! Many operations in flight on one thread, so that their memory accesses overlap.
 //!
 //! ```text
-//! wave 1   a₁ b₁ c₁ d₁ e₁      each future is polled until its next line is on the way
+//! wave 1   a₁ b₁ c₁ d₁ e₁      each future is polled until it has prefetched its next line
 //! wave 2   a₂ b₂ ·  d₂ e₂      c has ended
 //! wave 3   a₃ ·  ·  d₃ ·
 //! ```
 //!
 //! All futures have one type and are in an array on the stack: no allocation, no dynamic call. They are polled in waves
-//! until all have ended. A slot of the array is used again only if its future ended before the first wave. Operations of a
-//! wave are at the same stage, so the processor predicts their branches.
+//! until all have ended. A slot of the array is used again only if its future ended before the first wave. Operations
+//! of a wave are at the same stage, so the processor predicts their branches.
 #![expect(unsafe_code, reason = "futures in an array that starts uninitialised, pinned where they are")]
 
 use std::mem::MaybeUninit;
@@ -18,7 +18,8 @@ use std::task::{Context, Poll, Waker};
 /// Most operations in flight (KV-Direct, section 3.3.3).
 pub(crate) const IN_FLIGHT_MAX: usize = 256;
 
-/// Polls the futures that `start` makes for `0..count` to their ends, all at once. If one panics, the others are dropped.
+/// Polls the futures that `start` makes for `0..count` to their ends, all at once. If one panics, the others are
+/// dropped.
 ///
 /// # Panics
 /// If there are more than [`IN_FLIGHT_MAX`].
@@ -75,8 +76,8 @@ impl<F: Future<Output = ()>> Flight<F> {
         let polled = unsafe { Pin::new_unchecked(&mut *future) }.poll(context);
         self.next += 1;
         if polled.is_ready() {
-            // SAFETY: the future is initialised, and out of both ranges since the line above: it is not dropped again, not
-            // even if it panics while it is dropped.
+            // SAFETY: the future is initialised, and out of both ranges since the line above: it is not dropped again,
+            // not even if it panics while it is dropped.
             unsafe { std::ptr::drop_in_place(future) };
         } else {
             self.live[self.kept] = slot;
@@ -93,8 +94,8 @@ impl<F> Flight<F> {
 }
 
 impl<F> Drop for Flight<F> {
-    /// Drops all futures after a panic. Pinned futures must be dropped before their memory is used again, and this is the
-    /// stack.
+    /// Drops all futures after a panic. Pinned futures must be dropped before their memory is used again, and this is
+    /// the stack.
     fn drop(&mut self) {
         let left = self.live[..self.kept].iter().chain(&self.live[self.next..self.end]);
         for slot in left {
@@ -104,7 +105,8 @@ impl<F> Drop for Flight<F> {
     }
 }
 
-/// Polls one future to its end, and returns its result. Unlike [`interleave`] it takes no stack for 256 of them.
+/// Polls one future to its end, and returns its result. Unlike [`interleave`] it needs no room on the stack for 256
+/// futures.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,20 +1,26 @@
 //! The processor: batches of operations on one shard's hash table (KV-Direct, section 3.3, Fig. 4).
 //!
 //! ```text
-//! requests ─▶ admission ──▶ reservation station ──▶ interleaver ──▶ hash table ─▶ memory
-//!             validate,     queues of dependent      a future for each queue
-//!             hash,         requests                 that is left, in waves
-//!             prefetch
+//!             ┌─────────────────────── admission ───────────────────────┐
+//! requests ─▶ validate, hash ─▶ prefetch ─▶ short values in request order ─▶ replies: most requests end here
+//!                                           │ the rest
+//!                                           ▼
+//!                                           reservation station ─▶ resident stages ─▶ futures ─▶ large values
+//!                                           queues of dependent    loops over         a future   one at a time
+//!                                           requests               prefetched lines   per queue
 //! ```
 //!
 //! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
-//! 2. Admission is a few tight loops over a part. One of them only prefetches: adjacent prefetches overlap their page walks.
-//! 3. If the memory has lines resident, short inline values are accessed in request order. All other requests enter the
-//!    reservation station, and the stages of `resident.rs` follow.
+//! 2. Admission is three tight loops over a part. The second one only prefetches: adjacent prefetches overlap their
+//!    page walks. If the prefetched lines are resident, the third one executes requests on short inline values. It
+//!    admits all others to the reservation station.
+//! 3. The stages of `resident.rs` work on the queues of the station.
 //! 4. The remaining requests run as futures, in waves. Operations on large values run after the waves, one at a time.
 //!
-//! When [`Processor::execute`] returns, all is written back: no operation is in flight between batches. [`Processor::flow`]
-//! executes the same queues for a caller with its own clock.
+//! If the memory cannot show resident lines, all requests enter the station and run as futures.
+//!
+//! When [`Processor::execute`] returns, all changes are written back: no operation is in flight between batches.
+//! [`Processor::flow`] executes the same queues for a caller with its own clock.
 
 mod execution;
 mod flow;
@@ -45,7 +51,7 @@ use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLa
 use crate::memory::{LocalMemory, Memory, RegionError};
 use skep_core::operation::{Operation, Reply, Request};
 
-/// Free slabs that a batch may merge in the shard itself, and at most the rest of a zone: a millisecond's work.
+/// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
 
 /// One shard: a hash table, and the buffers to execute batches on it.
@@ -109,28 +115,29 @@ impl<M: Memory> Processor<M> {
         })
     }
 
-    /// Executes all requests. Those of one key take effect in their order; others in any. Overwrites `replies`, in the order
-    /// of the requests.
+    /// Executes all requests. Requests on one key take effect in their order, others in any order. Overwrites
+    /// `replies`, in the order of the requests.
     ///
-    /// Never waits. A request may be deferred, with [`Reply::Deferred`]. Then all later requests of its key are deferred too,
-    /// except those that are invalid on any value. A request is deferred in these cases:
+    /// Never waits. A request may be deferred, with [`Reply::Deferred`]. Then all later requests on its key are
+    /// deferred too, except those that are invalid for every value. A request is deferred in these cases:
     ///
     /// - The reply budget is used up, or too many bytes of large values were read or written for one batch.
     /// - Its reply does not fit the [room](Replies::set_room). All requests on other keys are executed.
-    /// - It needs memory that is free in pieces, and one batch may not join enough of them. All requests on other keys are
-    ///   executed.
+    /// - It needs a slab that must first be joined from smaller free ones, and one batch may not join enough of them.
+    ///   All requests on other keys are executed.
     ///
-    /// Submit deferred requests again: each batch executes a request or joins some pieces, until none is left to join. Without
-    /// a [merge daemon](Processor::merge_daemon) every batch joins pieces. With one, the daemon joins them.
+    /// Submit deferred requests again. Each batch makes progress: it executes a request or joins free slabs, until none
+    /// is left to join. Without a [merge daemon](Processor::merge_daemon) every batch joins slabs. With one, the daemon
+    /// joins them.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |home| Admission::To(home.bucket));
     }
 
-    /// Executes requests that do not depend on each other, without the reservation station. The difference to
+    /// Executes requests that do not depend on each other, without the reservation station. The difference in time to
     /// [`Processor::execute`] is the cost of the station.
     ///
-    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only read.
-    /// Otherwise one may undo the other.
+    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only
+    /// read. Otherwise one may undo the other.
     pub fn execute_independent(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |_| Admission::Alone);
     }
@@ -163,8 +170,8 @@ impl<M: Memory> Processor<M> {
         }
     }
 
-    /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in each batch
-    /// after an allocation has failed.
+    /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in
+    /// each batch after an allocation has failed.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
         self.table.merge_daemon()
     }
@@ -215,7 +222,7 @@ impl<M: Memory> Processor<M> {
         let remaining = &self.stages.remaining;
         if !remaining.is_empty() {
             interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
-            // Each queue that is left begins with an operation on a large value.
+            // Each remaining queue begins with an operation on a large value.
             for large in batch.large.take() {
                 let (queue, mut next) = (large.queue, Some(large));
                 while let Some(large) = next {
@@ -232,8 +239,8 @@ impl<M: Memory> Processor<M> {
         is_complete
     }
 
-    /// Checks, hashes and prefetches all requests, executes those on resident short values, and admits the others
-    /// to the station. Returns the number of requests that are deferred because an earlier one on their key is.
+    /// Checks, hashes and prefetches all requests, executes those on resident short values, and admits the others to
+    /// the station. Returns the number of requests that are deferred because an earlier one on their key is.
     fn admit(
         &mut self,
         requests: &[Request<'_>],
@@ -243,9 +250,9 @@ impl<M: Memory> Processor<M> {
     ) -> u64 {
         let homes = &mut self.homes[..requests.len()];
         let all_valid = self.table.search().run(Locate { table: &self.table, requests, homes: &mut *homes });
-        // This loop only prefetches: a prefetch that misses the TLB blocks the retirement of later instructions, so page walks
-        // overlap only if they are adjacent. After an invalid request, home buckets of an earlier batch are prefetched, which
-        // does no harm.
+        // This loop only prefetches: a prefetch that misses the TLB blocks the retirement of later instructions, so
+        // page walks overlap only if the prefetches are adjacent instructions. After an invalid request, home buckets
+        // of an earlier batch are prefetched, which does no harm.
         for home in homes.iter() {
             self.table.prefetch(home.bucket);
         }
@@ -294,8 +301,7 @@ impl<M: Memory> Processor<M> {
 
 /// Checks requests and hashes their keys, up to the first invalid one. The output is true if there is none.
 ///
-/// Does not compare with lanes. It only uses the instructions that are available with them, such as a multiplication that
-/// keeps the flags.
+/// Runs under `Search::run` only so that it is compiled with BMI2 (`mulx`).
 struct Locate<'a, 'k, M> {
     table: &'a HashTable<M>,
     requests: &'a [Request<'k>],
@@ -308,7 +314,7 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
     #[inline(always)]
     fn run(self, _: impl Lanes) -> bool {
         for (request, home) in self.requests.iter().zip(self.homes) {
-            // Most keys are one or two words: there is less to check, also for the hash function.
+            // Most keys are one or two words. They need fewer checks, also in the hash function.
             let is_short = matches!(request.key.len(), 8..=16);
             let is_valid = is_short && (is_get(request) || request.operation.validate_unordered().is_ok());
             *home = if is_valid {
@@ -324,8 +330,8 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
     }
 }
 
-/// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations at
-/// once.
+/// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations
+/// at once.
 #[inline(always)]
 fn is_get(request: &Request<'_>) -> bool {
     let is_get = matches!(request.operation, Operation::Get);

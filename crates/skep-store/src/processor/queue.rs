@@ -8,9 +8,10 @@
 //!   └───────────────── next of the queue ◀──────────┘
 //! ```
 //!
-//! The value is forwarded in place: in the copy of its bucket, or in its slab. So a hundred updates of one counter are one
-//! read and one write. Forwarding ends at an operation of the key that cannot be done in place. Requests of other keys keep
-//! their turn. A forwarded operation never needs memory, so a full memory cannot undo a reply.
+//! The value is forwarded in place: in the copy of its bucket, or in its slab. So a hundred updates of one counter are
+//! one read and one write. Forwarding ends at an operation of the key that cannot be done in place. Requests on other
+//! keys keep their position in the queue. A forwarded operation never needs memory, so no reply becomes wrong because
+//! the memory is full.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -37,14 +38,14 @@ pub(super) struct Batch<'a, M, S = Station> {
     pub(super) misses: Cell<u64>,
     /// Number of deferred requests.
     pub(super) deferred: Cell<u64>,
-    /// Hashes of the keys with a deferred request, which lacks slabs or room for its reply. All later requests on them are
-    /// deferred too.
+    /// Hashes of the keys with a request that was deferred for lack of slabs or of room for its reply. All later
+    /// requests on them are deferred too.
     pub(super) deferred_keys: RefCell<&'a mut HashSet<u64>>,
     /// Operations that have found or store a large value. They run after the waves.
     pub(super) large: RefCell<Vec<LargeOperation<'a>>>,
 }
 
-/// The head of a queue, which finds or stores a large value.
+/// An operation that has found or stores a large value. It is the head of its queue.
 pub(super) struct LargeOperation<'a> {
     pub(super) queue: QueueIndex,
     pub(super) first: RequestIndex,
@@ -87,7 +88,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         }
     }
 
-    /// Edits a pair which is not large, and does not become so.
+    /// Edits a pair that is not large and does not become large.
     async fn edit(&self, home: Home, key: &[u8], location: &Location, edit: &Edit<'_>) -> Result<(), NotStored> {
         match edit {
             Edit::Remove => self.table.remove(home, location, key.len()).await,
@@ -96,7 +97,8 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         Ok(())
     }
 
-    /// Removes the head of a queue, which has this reply unless it was not stored.
+    /// Ends the head of a queue with this reply, or with an error if its pair was not stored. Defers it if it may be
+    /// stored later.
     pub(super) fn finish(&self, queue: QueueIndex, first: RequestIndex, outcome: Result<Reply<'_>, NotStored>) {
         let hash = self.homes[first.index()].hash;
         let reply = match outcome {
@@ -137,8 +139,8 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         self.station.remove(queue, None, first);
     }
 
-    /// Executes the head of a queue on its value, or on a missing key. Requests on the value that can be done in place are
-    /// executed after it, if they have the same key.
+    /// Executes the head of a queue on its value, or on a missing key. Requests on the value that can be done in place
+    /// are executed after it, if they have the same key.
     #[inline(always)]
     pub(super) fn access(
         &self,
@@ -165,8 +167,8 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         access
     }
 
-    /// Executes the head of a queue on its value, and then all later requests of its key in order, up to one that cannot be
-    /// done in place.
+    /// Executes the head of a queue on its value, and then all later requests of its key in order, up to one that
+    /// cannot be done in place.
     #[inline(always)]
     pub(super) fn forward(
         &self,
@@ -208,7 +210,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
                 before = Some(current);
                 continue;
             }
-            // An edit, such as of a number whose text changes its length, takes the main path when its turn comes.
+            // An edit, such as of a number whose text changes its length, takes the main path when it is the head.
             let Access::Done(changed) = self.execute(current, value, replies) else { break };
             if changed == Effect::Changed {
                 effect = changed;

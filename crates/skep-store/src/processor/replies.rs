@@ -17,11 +17,11 @@ pub struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
     budget: usize,
-    /// Bytes that values outside buckets, slabs and nodes, and pages of scans, may take in the replies of a batch.
+    /// Bytes that large values, overflow values and pages of scans may take in the replies of a batch.
     room: usize,
-    /// The rest of it for this batch.
+    /// The part of `room` that is left for this batch.
     room_left: usize,
-    /// Bytes of replies of more than [`MEDIUM_SIZE_MAX`].
+    /// Bytes of the replies that are larger than [`MEDIUM_SIZE_MAX`].
     huge_bytes: usize,
     /// Bytes of large values that were read or written, in replies or not.
     large_bytes: usize,
@@ -34,8 +34,8 @@ pub(crate) struct ReplySlot<'r> {
     bytes: &'r mut Vec<u8>,
 }
 
-/// Larger replies have a budget of their own, as large as that of the others. Otherwise one client that reads 64 KiB would
-/// wait for all clients that read a mebibyte.
+/// Larger replies have a budget of their own, as large as that of the others. Otherwise a client that reads 64 KiB
+/// would wait for all clients that read a mebibyte.
 const MEDIUM_SIZE_MAX: usize = 64 << 10;
 
 /// The decision on a request by the size of its reply.
@@ -43,7 +43,7 @@ const MEDIUM_SIZE_MAX: usize = 64 << 10;
 pub(crate) enum Grant {
     /// It is executed.
     Granted,
-    /// It is deferred: the batch has the most replies of this size that it may have.
+    /// It is deferred, because the budget for replies of this size is used up.
     Later,
     /// It is deferred, because there is no room for its reply.
     NoRoom,
@@ -58,8 +58,8 @@ const LARGE_BYTES_PER_BUDGET: usize = 8;
 /// ```text
 /// byte 0          8        12     13
 ///      ├──────────┼────────┼──────┼──────┤
-///      │ word     │ size   │ kind │error │     word: a short value in the last bytes, undefined before it;
-///      │          │ u32    │      │      │           or the start of a longer value
+///      │ word     │ size   │ kind │error │     word: a short value ends the word; bytes before it are
+///      │          │ u32    │      │      │     undefined. Or the start of a longer value
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -124,9 +124,9 @@ impl Entry {
 impl Replies {
     /// Returns buffers for replies of about `budget` bytes, at most 2 GiB. Values of up to eight bytes are not counted.
     ///
-    /// When the budget is used up, requests for large values are deferred, and so are all requests from the next 256 of the
-    /// batch on. So replies exceed the budget by at most one large value and 256 small ones. One value always fits, unless the
-    /// budget is 0: then every large value is deferred.
+    /// When the budget is used up, requests for large values are deferred, and so are all requests from the next 256 of
+    /// the batch on. So replies exceed the budget by at most one large value and 256 small ones. One value always fits,
+    /// unless the budget is 0: then every large value is deferred.
     pub fn with_budget(budget: usize) -> Self {
         Replies {
             entries: Vec::new(),
@@ -139,8 +139,9 @@ impl Replies {
         }
     }
 
-    /// Sets the bytes that the next batches may add to replies for values outside buckets, slabs and nodes, and for pages of
-    /// scans. Requests whose replies do not fit are deferred, and [`Replies::is_deferred_for_room`]. All others are executed.
+    /// Sets the bytes that large values, overflow values and pages of scans may take in the replies of each following
+    /// batch. Requests whose replies do not fit are deferred, and [`Replies::is_deferred_for_room`] returns true for
+    /// them. All others are executed.
     pub fn set_room(&mut self, room: usize) {
         self.room = room;
     }
@@ -194,15 +195,15 @@ impl Replies {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Returns true if another large value may be added. The first one always may: otherwise a small budget would defer it in
-    /// every batch.
+    /// Returns true if another large value may be added. The first value is always allowed, so that it is not deferred
+    /// forever.
     pub(crate) fn within_budget(&self) -> bool {
         let size = self.bytes.len().saturating_sub(self.huge_bytes);
         size == 0 || size < self.budget
     }
 
-    /// Returns true if another large value may be read or written, and added to the replies if `is_returned`. The first one
-    /// always may.
+    /// Returns true if another large value may be read or written, and added to the replies if `is_returned`. The first
+    /// one always may.
     pub(crate) fn may_touch_large(&self, is_returned: bool) -> bool {
         self.budget > 0 && self.may_work() && (!is_returned || self.within_budget())
     }

@@ -1,4 +1,5 @@
-//! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of futures.
+//! The stages of a batch on a memory that has prefetched lines resident: tight loops over many requests instead of
+//! futures.
 //!
 //! ```text
 //! prefetched at    short values      all others: probe    what is left of them
@@ -10,19 +11,22 @@
 //!                                           are not empty
 //! ```
 //!
-//! 1. [`ExecuteShort`] takes the requests in their order. It completes each whose key has an inline pair with a value of one
-//!    to eight bytes, if it leaves the size unchanged. All others enter the reservation station, and so do later requests of
-//!    the same slot. So the order of a key's requests is kept, and a completed request was never in the station. The home
-//!    bucket of each that is the head of its queue is probed in the same loop.
-//! 2. [`Batch::run_resident`] works on the head of every dependency queue: on the chained buckets, then on its bucket or
-//!    slab. Queues that are not empty after that begin again with a probe of the home bucket. Prefetches are adjacent, so
-//!    that their page walks overlap. A request that is alone in its queue is completed by the probe if its value is short.
-//! 3. The rest runs as futures: large values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash is equal
-//!    to that of another key. Without resident lines, every request is a future.
+//! 1. [`ExecuteShort`] takes the requests in their order. It completes a request if (a) no earlier request of its
+//!    station slot is queued, (b) the pair is inline, with a key of up to 16 bytes and a value of one to eight bytes,
+//!    and (c) the size of the value does not change. All others enter the station. So the order of a key's requests is
+//!    kept, and a completed request was never in the station. If a request becomes the head of a queue, the loop also
+//!    probes its home bucket.
+//! 2. [`Batch::run_resident`] works on the head of every dependency queue: it probes the chained buckets, then accesses
+//!    the bucket or slab of the pair. Queues that are not empty after that begin again with a probe of the home bucket.
+//!    Prefetches are adjacent instructions, so that their page walks overlap. The probe completes a request that is
+//!    alone in its queue if the value is short.
+//! 3. The rest runs as futures: large values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash
+//!    is equal to that of another key. Without resident lines, every queue is a future.
 //!
-//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and a
-//! borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory. So did a call in
-//! the first loop that completes edits of home buckets: it saved instructions of the edits, and cost a GET five.
+//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and
+//! a borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory. So did a
+//! call in the first loop that completes edits of home buckets: it saved instructions of the edits, and cost a GET
+//! five.
 
 use std::hint::cold_path;
 
@@ -38,7 +42,7 @@ use crate::hash::{
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
 
-/// The lists between the stages, whose memory is used again. Each lists queues with the next need of their heads.
+/// The lists between the stages. They keep their memory. Each list holds queues whose heads need the same next step.
 #[derive(Debug)]
 pub(super) struct Stages {
     /// A probe of this prefetched bucket.
@@ -56,7 +60,7 @@ pub(super) struct Stages {
     pub(super) counts: StageCounts,
 }
 
-/// Numbers of dependency queues for whose heads each stage was used. They tell if two memories are served by the same stages.
+/// For each stage, the number of queue heads that used it. They show if two memories are served by the same stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageCounts {
     /// Requests, not queues, of the loop over short values.
@@ -85,8 +89,8 @@ impl Default for Stages {
     }
 }
 
-/// Executes requests on short values of inline pairs, in order, if the memory has lines resident; `None` if it has not.
-/// Admits all others to the station. The output is the number of GETs that found their key.
+/// Executes requests on short values of inline pairs, in order, and admits all others to the station. The output is the
+/// number of GETs that found their key, or `None` if the memory has no lines resident: then nothing was done.
 pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
     pub(super) table: &'a HashTable<M>,
     pub(super) requests: &'a [Request<'k>],
@@ -126,8 +130,8 @@ impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_
     }
 }
 
-/// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns what the quick
-/// probe has shown.
+/// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns the result
+/// of the quick probe.
 #[inline(always)]
 fn execute_short_value(
     lanes: impl Lanes,
@@ -158,8 +162,8 @@ fn execute_short_value(
     None
 }
 
-/// Probes a bucket for the head of each queue, if the memory has the buckets resident. Returns true if it has. Executes a
-/// request on a short value that is alone in its queue.
+/// Probes a bucket for the head of each queue. Executes a request on a short value if it is alone in its queue. The
+/// output is false if the memory has no lines resident: then nothing was done.
 struct ProbeBuckets<'a, 'b, M> {
     batch: &'a Batch<'b, M>,
     stages: &'a mut Stages,
@@ -202,7 +206,7 @@ impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
 }
 
 impl Stages {
-    /// Adds a queue to the list of what its head needs after a probe of this bucket.
+    /// Adds a queue to the list of its head's next stage, after a probe of this bucket.
     #[inline(always)]
     fn enter(&mut self, queue: QueueIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
         match (probe, bucket.chain()) {
@@ -262,8 +266,8 @@ impl<M: Memory> Batch<'_, M> {
         stages.counts.futures += stages.remaining.len() as u64;
     }
 
-    /// Executes the head of each queue that needs only one bucket, and the requests of the same key after it. The bucket has
-    /// the pair, or shows that there is none.
+    /// Executes the head of each queue that needs only one bucket, and the requests of the same key after it. The
+    /// bucket has the pair, or shows that the key is missing.
     #[inline(never)]
     fn access_probed(&self, stages: &mut Stages, replies: &mut Replies) {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");

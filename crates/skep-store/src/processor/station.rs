@@ -1,20 +1,20 @@
 //! The reservation station: finds the operations in flight that depend on each other (KV-Direct, section 3.3.3).
 //!
 //! ```text
-//! slots, 1024          queues                         requests, by their index in the batch
-//!   0  of an earlier   ┌─────────────┐
-//!   1  18 ─────────┐   │ 0  head 4  ─┼─▶ 4 ─▶ 17 ─▶ 18    17 and 18 are blocked until 4 is executed
-//!   2  of an earlier└──┼──── last ───┼───────────────┘
-//!   3  9               │ 1  head 9  ─┼─▶ 9
+//! slots, 1024                  queues of requests, by their index in the batch
+//!   0  of an earlier batch
+//!   1  last request 18         queue 0  head 4 ─▶ 17 ─▶ 18     17 and 18 are blocked until 4 is executed
+//!   2  of an earlier batch
+//!   3  last request 9          queue 1  head 9
 //! ```
 //!
-//! 1. The number of a request's bucket selects its slot. Two keys of one bucket, or of its chain, therefore depend on each
-//!    other: no other operation may run between reading a bucket's line and writing it.
-//! 2. Requests of different buckets that share a slot depend on each other too. This is not needed, but it does no harm: no
-//!    dependency is missed.
+//! 1. The number of a request's bucket selects its slot. So requests on two keys of one bucket, or of its chain, depend
+//!    on each other: no other operation may run between reading a bucket's line and writing it.
+//! 2. Requests of different buckets that share a slot depend on each other too. This is not needed, but it does no
+//!    harm: no dependency is missed.
 //! 3. A slot holds its last request and the number of the batch, so no slot is emptied between batches.
-//! 4. While queues are executed, requests are only removed. One operation of a queue is in flight. The others of its key
-//!    are executed on the value that it leaves, see [`super::queue`].
+//! 4. While queues are executed, requests are only removed. One operation of a queue is in flight. Later ones on its
+//!    key are executed on the value that it leaves, see [`super::queue`].
 
 use std::cell::Cell;
 
@@ -148,7 +148,7 @@ impl Arrivals<'_> {
     pub(super) fn is_blocked(&self, admission: Admission) -> bool {
         match admission {
             Admission::Alone => false,
-            // Numbers of batches only grow until the slots are emptied.
+            // A slot of an earlier batch holds a smaller number.
             Admission::To(bucket) => self.lists.slots[bucket.0 as usize % SLOT_COUNT] >= self.batch,
         }
     }

@@ -26,7 +26,8 @@
 //!
 //! Invariants: no input makes the parser panic. The parser allocates nothing, neither for the stated size of a request
 //! nor for arguments that have arrived. It checks each byte of a request once, even if the request arrives in many
-//! pieces. If a request did not arrive in one piece, the lines with the argument sizes are read a second time.
+//! pieces. One exception: if the request did not arrive in one piece, or the caller's vector has no capacity for its
+//! arguments, some lines are read a second time.
 
 mod reply;
 mod request;

@@ -2,16 +2,17 @@
 //!
 //! The parser works in the receive buffer. An [`Argument`] is a range of that buffer. The caller passes the buffer from
 //! the first byte of a request on. If the request is incomplete, the caller passes the same bytes again with more bytes
-//! after them, and parsing continues where it stopped. So each byte of a request is read once, even if it arrives in a
-//! million pieces.
+//! after them, and parsing continues where it stopped. So the parser checks each byte of a request once, even if it
+//! arrives in a million pieces. One exception follows below: some lines may be read a second time.
 //!
 //! Quoted words of an inline request lose their quotes and escapes in the buffer itself. This works because the
 //! unquoted word is never longer than the quoted one.
 //!
 //! The parser allocates nothing. It appends arguments to a vector of the caller as far as its capacity allows. If a
-//! request is incomplete, the vector stays empty. When the rest has arrived, a second pass over the lines with the
-//! argument sizes finds the arguments. So an incomplete request of a million arguments occupies only its bytes, and the
-//! caller knows how much memory the arguments need before it allocates any.
+//! request is incomplete, nothing is appended. When the rest has arrived, the parser reads the lines with the argument
+//! sizes a second time to find the arguments. If the capacity is too small, it does the same when the caller has made
+//! room, and reads an inline request again. So an incomplete request of a million arguments occupies only its bytes.
+//! The caller learns how much memory the arguments need before it allocates any.
 //!
 //! The error messages are those of Redis 7, because clients depend on them.
 
