@@ -1,14 +1,10 @@
 //! The rules about language: phrases that a reader must read twice, and the width of lines in Markdown.
 
-use crate::{Finding, THIS_FILE, Tree, finding, is_written_by_hand};
+use crate::{Finding, Tree, finding, is_written_by_hand};
 
 /// Phrases and identifiers that must not occur in code or prose. Phrases are also found across a line break.
 const BANNED: &[&str] =
     &["announce", "at_hand", "look_on", "so many", "whoever", "whatever", "under way", "but for", "nobody", "somebody"];
-
-/// Folders and files that still contain a phrase of [`BANNED`]. The table can only shrink: an entry without such a phrase
-/// is a finding.
-const NOT_YET_PLAIN: &[&str] = &[];
 
 /// The files of this test contain the phrases that it searches for.
 const THESE_FILES: &str = "crates/skep/tests/tidy/";
@@ -49,23 +45,12 @@ pub(crate) const LINES_THAT_CANNOT_BE_WRAPPED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Finds banned phrases, and entries of [`NOT_YET_PLAIN`] that are no longer needed.
+/// Finds banned phrases.
 pub(crate) fn check_phrases(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut needed = vec![false; NOT_YET_PLAIN.len()];
     for (path, text) in tree.iter().filter(|(path, _)| is_written_by_hand(path) && !path.starts_with(THESE_FILES)) {
-        let found = phrases(text);
-        match NOT_YET_PLAIN.iter().position(|prefix| path.starts_with(prefix)) {
-            Some(entry) => needed[entry] |= !found.is_empty(),
-            None => {
-                let found = found.iter().map(|(line, phrase)| finding(path, format!("line {line}: \"{phrase}\"")));
-                findings.extend(found);
-            }
-        }
-    }
-    if tree.contains_key(THIS_FILE) {
-        let stale = NOT_YET_PLAIN.iter().zip(needed).filter(|(_, needed)| !needed);
-        findings.extend(stale.map(|(prefix, _)| finding(prefix, "has no banned phrase; take it out of NOT_YET_PLAIN")));
+        let found = phrases(text).into_iter();
+        findings.extend(found.map(|(line, phrase)| finding(path, format!("line {line}: \"{phrase}\""))));
     }
     findings
 }

@@ -22,7 +22,6 @@ use super::version::epoch::{Guard, Participant};
 use super::version::garbage::BATCH_SIZE;
 use super::version::reclaim::PART_SIZE_MAX;
 use super::write::attempt::Writer;
-use super::write::change::Change;
 use skep_core::operation::{Operation, OperationError, PutCondition, Range, Reply, Request};
 
 /// Executes operations on a store, one at a time. Sessions of several threads run concurrently.
@@ -87,7 +86,7 @@ impl<'s> Session<'s> {
     /// while garbage is being freed, and fails when none was freed for a second.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
         match (Request { key, operation: Operation::Put { value, condition } }).validate() {
-            Ok(()) => self.write(key, &Change::Put { value, condition }),
+            Ok(()) => self.write(key, &Operation::Put { value, condition }),
             Err(error) => Reply::Failed(error),
         }
     }
@@ -122,7 +121,7 @@ impl<'s> Session<'s> {
         let mut done = pairs.len();
         for (index, (key, value)) in pairs.iter().enumerate() {
             let request = Request { key, operation: Operation::Put { value, condition } };
-            let change = Change::Put { value, condition };
+            let change = Operation::Put { value, condition };
             let reply = match request.validate() {
                 Ok(()) => store.write(key, &change, Some(positions.of(index)), writer, &guard),
                 Err(error) => Some(Reply::Failed(error)),
@@ -142,7 +141,7 @@ impl<'s> Session<'s> {
     /// [`Session::put`] does.
     pub fn delete(&mut self, key: &[u8]) -> Reply<'static> {
         match (Request { key, operation: Operation::Delete }).validate() {
-            Ok(()) => self.write(key, &Change::Delete),
+            Ok(()) => self.write(key, &Operation::Delete),
             Err(error) => Reply::Failed(error),
         }
     }
@@ -221,20 +220,20 @@ impl<'s> Session<'s> {
     }
 
     /// Executes a valid write.
-    fn write(&mut self, key: &[u8], change: &Change<'_>) -> Reply<'static> {
+    fn write(&mut self, key: &[u8], change: &Operation<'_>) -> Reply<'static> {
         let reply = self.try_write(key, change).or_else(|| self.write_with_memory(key, change));
         self.collect_batch();
         reply.unwrap_or(Reply::Failed(OperationError::NodesFull))
     }
 
-    fn try_write(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
+    fn try_write(&mut self, key: &[u8], change: &Operation<'_>) -> Option<Reply<'static>> {
         let Session { store, participant, writer, .. } = self;
         store.write(key, change, None, writer, &participant.enter())
     }
 
     /// Waits for memory, and executes a write that has found none.
     #[cold]
-    fn write_with_memory(&mut self, key: &[u8], change: &Change<'_>) -> Option<Reply<'static>> {
+    fn write_with_memory(&mut self, key: &[u8], change: &Operation<'_>) -> Option<Reply<'static>> {
         self.writer.moves_of_refused = 0;
         self.hand_over();
         let mut end = self.store.reclaimer.counts().handed_over;

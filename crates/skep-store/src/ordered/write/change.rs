@@ -17,9 +17,6 @@ use super::overflow::OverflowValue;
 use crate::apply::{Edit, Found, NewValue, Outcome, apply, update_piece};
 use skep_core::operation::{Operation, Reply, Update};
 
-/// An operation that writes.
-pub(crate) type Change<'a> = Operation<'a>;
-
 /// The decision of a change for the value that was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Decision<'a> {
@@ -101,7 +98,7 @@ impl Scratch {
 /// Decides the change for a key. `value` returns its value if it exists.
 #[inline]
 pub(crate) fn decide<'d, 'g>(
-    change: &'d Change<'_>,
+    change: &'d Operation<'_>,
     store: &'g OrderedStore,
     exists: bool,
     value: impl Fn() -> Option<Value<'g>>,

@@ -21,9 +21,9 @@ use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::super::version::versions::wait;
 use super::attempt::{AbortOnPanic, Attempt, Terms, Writer};
-use super::change::{Change, Decision, decide};
+use super::change::{Decision, decide};
 use crate::memory::LINE_SIZE;
-use skep_core::operation::Reply;
+use skep_core::operation::{Operation, Reply};
 
 /// Most refused attempts that move frames while memory is short. Frames could be moved for ever, and a write must not
 /// wait for that.
@@ -47,7 +47,7 @@ impl OrderedStore {
     pub(crate) fn write(
         &self,
         key: &[u8],
-        change: &Change<'_>,
+        change: &Operation<'_>,
         known: Option<KeyPosition<'_>>,
         writer: &mut Writer,
         guard: &Guard<'_>,
@@ -84,7 +84,7 @@ impl OrderedStore {
     fn attempt(
         &self,
         key: &[u8],
-        change: &Change<'_>,
+        change: &Operation<'_>,
         known: Option<KeyPosition<'_>>,
         Writer { scratch, retired, .. }: &mut Writer,
         has_written_overflow: &mut bool,
