@@ -111,3 +111,35 @@ fn no_scan_of_a_batch_overtakes_a_deferred_one() {
     }
     assert!(is_cut, "some batches are executed in part");
 }
+
+#[test]
+fn a_scan_needs_room_for_its_page_only() {
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..200 {
+        assert_eq!(session.put(&key(number), &[b'm'; 1000], PutCondition::Always), Reply::Done);
+    }
+    for reverse in [false, true] {
+        let scan = Scan {
+            start: ScanStart::AtOrAbove,
+            end: ScanEnd::Last,
+            reverse,
+            limit: 2,
+            answer: ScanAnswer::Pairs,
+            lease: ScanLease::None,
+        };
+        let first = key(0);
+        let requests = [Request { key: &first, operation: Operation::Scan(scan) }; 3];
+        let mut replies = Replies::with_budget(256 << 10);
+        session.execute(&requests, &mut replies, Instant::now());
+        let Reply::Value(page) = replies.get(0) else { panic!("{:?}", replies.get(0)) };
+        let size = page.len();
+        assert!(size < 3000, "two pairs of a thousand bytes take {size}");
+        for executed in 0..=requests.len() {
+            replies.set_room(executed * size + size - 1);
+            session.execute(&requests, &mut replies, Instant::now());
+            let done = (0..requests.len()).filter(|index| replies.get(*index) != Reply::Deferred).count();
+            assert_eq!(done, executed.min(requests.len()), "reverse: {reverse}, room for {executed} pages");
+        }
+    }
+}

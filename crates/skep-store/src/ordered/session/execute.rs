@@ -70,7 +70,8 @@ impl Context<'_> {
 /// Returns the bytes that the reply to a write or a scan may have, besides those of a value in a node.
 fn reply_size_max(operation: &Operation<'_>) -> usize {
     match operation {
-        Operation::Scan(_) => PAGE_SIZE_GOAL,
+        // Continuing a lease changes it, so its page must have room before.
+        Operation::Scan(scan) if scan.lease != ScanLease::None => PAGE_SIZE_GOAL,
         Operation::Update(update) if update.return_old => match update.shape {
             Shape::ScalarToScalar => 0,
             Shape::ScalarToVector => VALUE_SIZE_MAX,
@@ -90,18 +91,6 @@ fn defer_reply(grant: Grant, index: usize, deferred: &mut Deferred, replies: &mu
         deferred.push(index);
     }
     has_place
-}
-
-/// Returns true if a scan may be executed in this batch. Defers it if there is no room for its page.
-fn may_scan(index: usize, deferred: &mut Deferred, replies: &mut Replies) -> bool {
-    if !replies.may_go_on() {
-        return false;
-    }
-    let has_room = replies.has_room(PAGE_SIZE_GOAL);
-    if !has_room {
-        defer_reply(Grant::NoRoom, index, deferred, replies);
-    }
-    has_room
 }
 
 /// Reads that wait for their group, as indexes in the batch.
@@ -233,7 +222,12 @@ impl Session<'_> {
                 }
                 continue;
             }
-            if !store.execute_alone(request, index, known, writer, replies, context, &guard) {
+            if let Operation::Scan(scan) = &request.operation {
+                if !store.scan_alone(request.key, scan, index, replies, context, &guard) {
+                    defer_reply(Grant::NoRoom, index, deferred, replies);
+                    return Progress::Deferred;
+                }
+            } else if !store.write_alone(request, index, known, writer, replies, &guard) {
                 return Progress::NoMemory(index);
             }
         }
@@ -255,7 +249,7 @@ impl Session<'_> {
     ) -> bool {
         let outcome = self.free_and_try(context.now, |session| {
             let Session { store, participant, writer, .. } = session;
-            store.execute_alone(request, index, None, writer, replies, context, &participant.enter())
+            store.write_alone(request, index, None, writer, replies, &participant.enter())
         });
         if matches!(outcome, Outcome::Refused) {
             replies.set(index, Reply::Failed(OperationError::NodesFull));
@@ -336,46 +330,42 @@ impl OrderedStore {
         guard: &Guard<'_>,
     ) -> bool {
         let mut waiting = &scans.indexes[..std::mem::take(&mut scans.count)];
-        while let Some(&first) = waiting.first() {
-            if !may_scan(first, deferred, replies) {
+        while !waiting.is_empty() {
+            if !replies.may_go_on() {
                 return false;
             }
-            let has_room = |count: &usize| replies.has_room(count * PAGE_SIZE_GOAL);
-            let count = (1..=waiting.len().min(SCANS_AT_ONCE)).rev().find(has_room).unwrap_or(1);
+            let count = waiting.len().min(SCANS_AT_ONCE);
             let done = self.scan_pages(requests, &waiting[..count], pages, replies, guard);
             waiting = &waiting[done..];
             if done == count {
                 continue;
             }
-            // The next page begins with a value that is larger than a page. Scans after it must not overtake it.
+            // The next page has no room, or begins with a value that is larger than a page. Scans after it must not
+            // overtake it.
             let index = waiting[0];
-            if !may_scan(index, deferred, replies) {
+            let Operation::Scan(scan) = &requests[index].operation else { unreachable!("only scans wait") };
+            if !replies.may_go_on() {
                 return false;
             }
-            if let Operation::Scan(scan) = &requests[index].operation {
-                self.scan_alone(requests[index].key, scan, index, replies, context, guard);
+            if !self.scan_alone(requests[index].key, scan, index, replies, context, guard) {
+                defer_reply(Grant::NoRoom, index, deferred, replies);
+                return false;
             }
             waiting = &waiting[1..];
         }
         true
     }
 
-    /// Executes a write, whose position may be known, or a scan. Returns false if there is no memory for it.
-    #[expect(clippy::too_many_arguments, reason = "the fields of a session, except its participant")]
-    fn execute_alone(
+    /// Executes a write, whose position may be known. Returns false if there is no memory for it.
+    fn write_alone(
         &self,
         request: &Request<'_>,
         index: usize,
         known: Option<KeyPosition<'_>>,
         writer: &mut Writer,
         replies: &mut Replies,
-        context: Context<'_>,
         guard: &Guard<'_>,
     ) -> bool {
-        if let Operation::Scan(scan) = &request.operation {
-            self.scan_alone(request.key, scan, index, replies, context, guard);
-            return true;
-        }
         let Some(outcome) = self.write(request.key, &request.operation, known, writer, guard) else { return false };
         let (reply, written_size) = writer.scratch.reply(outcome);
         if written_size > overflow::VALUE_IN_NODE_SIZE_MAX {
@@ -388,7 +378,8 @@ impl OrderedStore {
         true
     }
 
-    /// Executes a valid scan that is not a part of a group.
+    /// Executes a valid scan that is not a part of a group. Returns false, and has done nothing, if there is no room for
+    /// its page.
     fn scan_alone(
         &self,
         key: &[u8],
@@ -397,17 +388,23 @@ impl OrderedStore {
         replies: &mut Replies,
         context: Context<'_>,
         guard: &Guard<'_>,
-    ) {
+    ) -> bool {
         let start = replies.bytes_mut().len();
         match self.scan_page(key, scan, (context.owner_of(index), context.now), guard, replies.bytes_mut()) {
             Ok(count) => {
                 let size = replies.bytes_mut().len() - start;
+                // With a lease, there was room before for all pages but those of one large value.
+                if scan.lease == ScanLease::None && !replies.has_room(size) {
+                    replies.bytes_mut().truncate(start);
+                    return false;
+                }
                 replies.finish_value(index, start);
                 replies.use_room(size);
                 replies.touch_large(size + count as usize * PAIR_WORK);
             }
             Err(error) => replies.set(index, Reply::Failed(error)),
         }
+        true
     }
 
     /// Appends a page of a valid scan of an owner. Returns the number of its pairs.

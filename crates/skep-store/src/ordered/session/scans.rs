@@ -10,9 +10,9 @@
 //!    scans overlap, and fills a page of its own.
 //! 3. The pages are copied to the replies.
 //!
-//! Each scan has room for a whole page: a group is so small that all of its pages fit. If a page begins with a value that is
-//! larger than a page, the group ends before that scan. It runs alone, and the scans after it form another group, so that
-//! none of them shows an older state than a scan before it.
+//! The size of a page is known when it is filled. If there is no room for it, the group ends before its scan, which is
+//! deferred with all scans after it. If a page begins with a value that is larger than a page, the group ends there too.
+//! That scan runs alone, and the scans after it form another group. So no scan shows an older state than one before it.
 
 use super::super::read::page::{PageEnd, shown_size};
 use super::super::store::OrderedStore;
@@ -51,8 +51,8 @@ pub(super) fn short_scan<'r>(request: &'r Request<'r>) -> Option<&'r Scan<'r>> {
 }
 
 impl OrderedStore {
-    /// Executes short scans as a group, all as of one version. Stops at the first one whose page begins with a value that
-    /// is larger than a page. Returns the number of scans before it, whose replies are set.
+    /// Executes short scans as a group, all as of one version. Stops at the first one whose page has no room, or begins with a
+    /// value that is larger than a page. Returns the number of scans before it, whose replies are set.
     pub(super) fn scan_pages(
         &self,
         requests: &[Request<'_>],
@@ -88,6 +88,9 @@ impl OrderedStore {
             page.finish(end.last_key, end.more, None);
         }
         for (number, page) in pages.iter_mut().enumerate() {
+            if number < done && !replies.has_room(page.len()) {
+                done = number;
+            }
             if number < done {
                 replies.set(indexes[number], Reply::Value(page));
                 replies.use_room(page.len());
