@@ -5,15 +5,18 @@
 //!
 //! Some operations are not in Table 1. `put` may depend on the existence of the key. `contains` replies without sending
 //! the value. An update may have an initial value for a missing key. `add_decimal` implements RESP's `INCR`, whose
-//! counters are decimal text. [`Scan`] is for stores whose keys have an order.
+//! counters are decimal text. [`StringRead`] and [`StringWrite`] are what RESP's other commands on strings need, and the
+//! only operations that know the expiry of a key. [`Scan`] is for stores whose keys have an order.
 
 mod page;
 mod range;
 mod scan;
+mod string;
 
 pub use page::{PAGE_COUNT_MAX, PAGE_SIZE_GOAL, PAGE_SIZE_MAX, Page, PagePairs, PageWriter};
 pub use range::{Range, Start};
 pub use scan::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+pub use string::{Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, StringRead, StringWrite, digest};
 
 use crate::function::{Element, Fold, Predicate, UpdateFunction};
 
@@ -59,6 +62,10 @@ pub enum Operation<'a> {
         /// The number to add.
         delta: i64,
     },
+    /// Returns a part or a property of the value, as a string of bytes.
+    StringRead(StringRead<'a>),
+    /// Changes the value, as a string of bytes, or its expiry.
+    StringWrite(StringWrite<'a>),
     /// Returns a [`Page`] of the pairs from the key on, in their order.
     Scan(Scan<'a>),
 }
@@ -138,7 +145,7 @@ pub enum Reply<'a> {
     Value(&'a [u8]),
     /// The key does not exist. Nothing changed.
     NotFound,
-    /// The put requires that the key is absent, but the key exists. Nothing changed.
+    /// The key exists, but does not fulfil the condition of the operation, such as to be absent. Nothing changed.
     Exists,
     /// The request could not be carried out. Nothing changed.
     Failed(OperationError),
@@ -265,7 +272,14 @@ impl Operation<'_> {
     /// Returns true if the operation reads the value of one key and changes nothing.
     #[inline]
     pub fn is_read(&self) -> bool {
-        matches!(self, Operation::Get | Operation::Contains | Operation::Reduce(_) | Operation::Filter(_))
+        matches!(
+            self,
+            Operation::Get
+                | Operation::Contains
+                | Operation::Reduce(_)
+                | Operation::Filter(_)
+                | Operation::StringRead(_)
+        )
     }
 
     /// Checks the operation without its key and value, for a store whose keys have no order.
@@ -276,6 +290,8 @@ impl Operation<'_> {
             Operation::Update(update) => update.validate(),
             Operation::Reduce(reduce) => reduce.validate(),
             Operation::Filter(filter) => filter.validate(),
+            Operation::StringRead(read) => read.validate(),
+            Operation::StringWrite(write) => write.validate(),
             Operation::Scan(_) => Err(OperationError::NotOrdered),
             _ => Ok(()),
         }

@@ -81,6 +81,14 @@ impl RequestBatch {
             Operation::Filter(Filter { predicate, element, operand }) => {
                 (Operation::Filter(Filter { predicate, element, operand: NOTHING }), operand, NOTHING)
             }
+            Operation::StringRead(read) => {
+                let (without, bytes) = read.split();
+                (Operation::StringRead(without), bytes, NOTHING)
+            }
+            Operation::StringWrite(write) => {
+                let (without, bytes, operand) = write.split();
+                (Operation::StringWrite(without), bytes, operand)
+            }
             Operation::Scan(Scan { start, end, reverse, limit, answer, lease }) => {
                 let without = Scan { start, end: end.with_bytes(NOTHING), reverse, limit, answer, lease };
                 (Operation::Scan(without), end.bytes(), NOTHING)
@@ -108,6 +116,8 @@ impl RequestBatch {
                 Operation::Reduce(reduce) => Operation::Reduce(Reduce { initial: first, constants: second, ..reduce }),
                 Operation::Filter(filter) => Operation::Filter(Filter { operand: first, ..filter }),
                 Operation::Scan(scan) => Operation::Scan(Scan { end: scan.end.with_bytes(first), ..scan }),
+                Operation::StringRead(read) => Operation::StringRead(read.with_bytes(first)),
+                Operation::StringWrite(write) => Operation::StringWrite(write.with_bytes(first, second)),
                 bare => bare,
             };
             Request { key, operation }

@@ -26,6 +26,8 @@ fn generator(seed: u64) -> Generator {
             reduce: 2,
             filter: 2,
             add_decimal: 2,
+            string_read: 4,
+            string_write: 6,
             scan: 4,
         },
         invalid_per_mille: 20,

@@ -44,6 +44,9 @@ const OUTCOMES: &[(&str, &str)] = &[
     ("filter", "value"),
     ("add decimal", "value"),
     ("add decimal", "failed"),
+    ("string read", "value"),
+    ("string write", "done"),
+    ("string write", "value"),
 ];
 
 fn operation_name(operation: &Operation<'_>) -> &'static str {
@@ -58,6 +61,8 @@ fn operation_name(operation: &Operation<'_>) -> &'static str {
         Operation::Reduce(_) => "reduce",
         Operation::Filter(_) => "filter",
         Operation::AddDecimal { .. } => "add decimal",
+        Operation::StringRead(_) => "string read",
+        Operation::StringWrite(_) => "string write",
         Operation::Scan(_) => "scan",
     }
 }
@@ -86,6 +91,7 @@ fn is_small(request: &OwnedRequest) -> bool {
     let value_size = match &request.operation {
         OwnedOperation::Put { value, .. } => value.len(),
         OwnedOperation::Update { initial, .. } => initial.as_ref().map_or(0, Vec::len),
+        OwnedOperation::StringWrite { bytes, .. } => bytes.len(),
         _ => 0,
     };
     request.key.len() + value_size <= SMALL_PAIR_SIZE_MAX

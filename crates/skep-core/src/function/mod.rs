@@ -20,6 +20,7 @@
 //! stored value is the quiet NaN without payload (`0x7fc00000`, `0x7ff8000000000000`). Functions that only choose
 //! between values keep the bits of these values: min, max, swap, compare-and-swap and filters.
 
+mod bits;
 mod decimal;
 mod filter;
 mod names;
@@ -28,6 +29,7 @@ mod reduce;
 mod text;
 mod update;
 
+pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, field_replies};
 pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use reduce::reduce;

@@ -73,12 +73,14 @@ fn mix(protocol: Protocol) -> Mix {
         reduce: 2,
         filter: 2,
         add_decimal: 3,
+        string_read: 3,
+        string_write: 4,
         scan: 0,
     };
     match protocol {
         Protocol::Native { space: ORDERED_SPACE, .. } => Mix { scan: 4, ..all },
         Protocol::Native { .. } => all,
-        Protocol::Resp => Mix { update: 0, reduce: 0, filter: 0, ..all },
+        Protocol::Resp => Mix { update: 0, reduce: 0, filter: 0, string_read: 0, string_write: 0, ..all },
     }
 }
 

@@ -110,7 +110,7 @@ impl<M: Memory> HashTable<M> {
         let old_slots = found.map_or(0, InlinePair::slot_count);
         let (new_size, new_slots) = match (edit, found) {
             // The pairs of the next bucket may fit into one that has lost a pair.
-            (Edit::Remove, Some(_)) if may_change_slots => (None, 0),
+            (Edit::Remove(_), Some(_)) if may_change_slots => (None, 0),
             (Edit::Store(new), _) if (found.is_some() || may_change_slots) && self.is_inline(key.len(), new.size()) => {
                 let new_size = key.len() + new.size();
                 (Some(new_size), slots_for(new_size))

@@ -29,7 +29,7 @@ impl<M: Memory> HashTable<M> {
             (Edit::Store(new), None) if self.is_inline(key.len(), new.size()) => {
                 self.insert_inline(lines, home, key, new)
             }
-            (Edit::Remove, Some(pair)) => {
+            (Edit::Remove(_), Some(pair)) => {
                 let is_removed = self.remove_resident(lines, home, at, pair.slot());
                 if is_removed {
                     self.count_pairs(-1);
@@ -59,7 +59,7 @@ impl<M: Memory> HashTable<M> {
     ) -> bool {
         let ResidentSlab { at, slot, slab } = *resident;
         match edit {
-            Edit::Remove => {
+            Edit::Remove(_) => {
                 if !self.remove_resident(lines, home, at, slot.into()) {
                     return false;
                 }

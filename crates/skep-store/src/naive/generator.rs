@@ -6,11 +6,11 @@
 
 use std::ops::RangeInclusive;
 
+use super::owned::{OwnedOperation, OwnedRequest};
 use super::random::SplitMix64;
 use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::{
-    Filter, KEY_SIZE_MAX, Operation, PutCondition, Reduce, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
-    Shape, Update, VALUE_SIZE_MAX,
+    KEY_SIZE_MAX, PutCondition, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, VALUE_SIZE_MAX,
 };
 
 /// The settings of a [`Generator`].
@@ -59,6 +59,8 @@ pub struct Mix {
     pub reduce: u32,
     pub filter: u32,
     pub add_decimal: u32,
+    pub string_read: u32,
+    pub string_write: u32,
     pub scan: u32,
 }
 
@@ -66,61 +68,12 @@ pub struct Mix {
 #[derive(Clone, Debug)]
 pub struct Generator {
     settings: GeneratorSettings,
-    random: SplitMix64,
-}
-
-/// A [`Request`] that owns its bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OwnedRequest {
-    /// [`Request::key`]
-    pub key: Vec<u8>,
-    /// [`Request::operation`]
-    pub operation: OwnedOperation,
-}
-
-/// An [`Operation`] that owns its bytes.
-#[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the names are those of the operation")]
-pub enum OwnedOperation {
-    Get,
-    Contains,
-    Put {
-        value: Vec<u8>,
-        condition: PutCondition,
-    },
-    Delete,
-    Update {
-        function: UpdateFunction,
-        element: Element,
-        shape: Shape,
-        operand: Vec<u8>,
-        initial: Option<Vec<u8>>,
-        return_old: bool,
-    },
-    Reduce {
-        fold: Fold,
-        element: Element,
-        initial: Vec<u8>,
-        constants: Vec<u8>,
-    },
-    Filter {
-        predicate: Predicate,
-        element: Element,
-        operand: Vec<u8>,
-    },
-    AddDecimal {
-        delta: i64,
-    },
-    /// The end of the scan is at or below `end`, for every kind of end.
-    Scan {
-        end: Vec<u8>,
-        scan: Scan<'static>,
-    },
+    pub(super) random: SplitMix64,
 }
 
 /// The form of most values of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
+pub(super) enum Home {
     /// A decimal number in text.
     Decimal,
     /// Elements that take `size` bytes.
@@ -164,6 +117,8 @@ impl Default for Mix {
             reduce: 8,
             filter: 8,
             add_decimal: 6,
+            string_read: 6,
+            string_write: 12,
             scan: 0,
         }
     }
@@ -176,43 +131,6 @@ impl GeneratorSettings {
             1 => random.within(1..=40),
             2 => random.within(41..=508),
             _ => random.within(509..=self.large_size_max),
-        }
-    }
-}
-
-impl OwnedRequest {
-    /// Returns the request, borrowed from this one.
-    pub fn as_request(&self) -> Request<'_> {
-        Request { key: &self.key, operation: self.operation.as_operation() }
-    }
-}
-
-impl OwnedOperation {
-    /// Returns the operation, borrowed from this one.
-    pub fn as_operation(&self) -> Operation<'_> {
-        match self {
-            OwnedOperation::Get => Operation::Get,
-            OwnedOperation::Contains => Operation::Contains,
-            OwnedOperation::Put { value, condition } => Operation::Put { value, condition: *condition },
-            OwnedOperation::Delete => Operation::Delete,
-            OwnedOperation::Update { function, element, shape, operand, initial, return_old } => {
-                Operation::Update(Update {
-                    function: *function,
-                    element: *element,
-                    shape: *shape,
-                    operand,
-                    initial: initial.as_deref(),
-                    return_old: *return_old,
-                })
-            }
-            OwnedOperation::Reduce { fold, element, initial, constants } => {
-                Operation::Reduce(Reduce { fold: *fold, element: *element, initial, constants })
-            }
-            OwnedOperation::Filter { predicate, element, operand } => {
-                Operation::Filter(Filter { predicate: *predicate, element: *element, operand })
-            }
-            OwnedOperation::AddDecimal { delta } => Operation::AddDecimal { delta: *delta },
-            OwnedOperation::Scan { end, scan } => Operation::Scan(Scan { end: scan.end.with_bytes(end), ..*scan }),
         }
     }
 }
@@ -270,11 +188,13 @@ impl Generator {
             mix.reduce,
             mix.filter,
             mix.add_decimal,
+            mix.string_read,
+            mix.string_write,
             mix.scan,
         ];
         let chosen = self.random.weighted(&weights);
         let number = match chosen {
-            6..=8 => self.key_number(Some(false)),
+            6..=8 | 11 => self.key_number(Some(false)),
             9 => self.key_number(Some(true)),
             _ => self.key_number(None),
         };
@@ -290,6 +210,8 @@ impl Generator {
             7 => self.reduce(home),
             8 => self.filter(home),
             9 => OwnedOperation::AddDecimal { delta: self.delta() },
+            10 => self.string_read(),
+            11 => self.string_write(home),
             _ => return self.scan(number),
         };
         OwnedRequest { key: self.key(number), operation }
@@ -334,7 +256,7 @@ impl Generator {
     }
 
     /// A value for a key: like its home, or one time in four of any size.
-    fn value(&mut self, home: Home) -> Vec<u8> {
+    pub(super) fn value(&mut self, home: Home) -> Vec<u8> {
         match home {
             _ if self.random.chance(1, 4) => {
                 let size = self.settings.value_size(&mut self.random);
@@ -484,6 +406,7 @@ impl Generator {
             OwnedOperation::Reduce { constants, .. } if way == 1 => constants.push(0),
             OwnedOperation::Filter { operand, .. } if way < 2 => operand.push(0),
             OwnedOperation::Scan { scan, .. } if way < 2 => scan.limit = 0,
+            OwnedOperation::StringWrite { bytes, .. } if huge => bytes.resize(VALUE_SIZE_MAX + 1, 0),
             _ if way == 3 => request.key.clear(),
             _ => request.key.resize(KEY_SIZE_MAX + 1, 0),
         }
@@ -496,7 +419,7 @@ mod tests {
 
     use super::*;
     use crate::naive::{NaiveReply, NaiveStore, random};
-    use skep_core::operation::OperationError;
+    use skep_core::operation::{Operation, OperationError};
 
     #[test]
     fn the_same_seed_gives_the_same_requests() {

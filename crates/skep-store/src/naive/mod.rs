@@ -24,27 +24,36 @@ mod arithmetic;
 mod functions;
 mod generator;
 mod harness;
+mod owned;
 mod random;
 mod scan;
+mod string;
+mod string_generator;
 
 use std::collections::BTreeMap;
 
 use arithmetic::Scalar;
-pub use generator::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest, SizeWeights};
+pub use generator::{Generator, GeneratorSettings, Mix, SizeWeights};
 pub use harness::{Harness, seeds};
+pub use owned::{OwnedOperation, OwnedRequest};
 use scan::NaiveLeases;
 
 #[cfg(test)]
 pub(crate) use random::{SplitMix64, test_seeds};
 
 use skep_core::operation::{
-    Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanLease, Update,
+    Expiry, ExpiryChange, Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan,
+    ScanLease, Update,
 };
 
 /// A sorted map that executes requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NaiveStore {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The expiries of the keys that have one.
+    expiries: BTreeMap<Vec<u8>, Expiry>,
+    /// Milliseconds since 1970.
+    now: u64,
     /// `None` for a store without scans.
     leases: Option<NaiveLeases>,
 }
@@ -67,7 +76,7 @@ pub enum NaiveReply {
 /// The effect of an operation on its key.
 enum Change {
     Nothing,
-    Set(Vec<u8>),
+    Set(Vec<u8>, ExpiryChange),
     Remove,
 }
 
@@ -115,11 +124,17 @@ impl NaiveStore {
         let (reply, change) = self.outcome(request);
         match change {
             Change::Nothing => {}
-            Change::Set(value) => {
+            Change::Set(value, expiry) => {
+                match expiry.apply(self.expiry(request.key)) {
+                    Some(expiry) => self.expiries.insert(request.key.to_vec(), expiry),
+                    None => self.expiries.remove(request.key),
+                };
                 self.pairs.insert(request.key.to_vec(), value);
+                self.remove_expired();
             }
             Change::Remove => {
                 self.pairs.remove(request.key);
+                self.expiries.remove(request.key);
             }
         }
         reply
@@ -137,8 +152,9 @@ impl NaiveStore {
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
         if let Reply::Failed(error) = reply
             && error.is_out_of_memory()
-            && let Change::Set(value) = self.outcome(request).1
-            && self.get(request.key).is_none_or(|old| old.len() != value.len())
+            && let Change::Set(value, expiry) = self.outcome(request).1
+            && (self.get(request.key).is_none_or(|old| old.len() != value.len())
+                || expiry.apply(self.expiry(request.key)) != self.expiry(request.key))
         {
             return Ok(());
         }
@@ -156,6 +172,27 @@ impl NaiveStore {
         };
         let expected = self.execute_with(request, lease);
         if expected == reply { Ok(()) } else { Err(expected) }
+    }
+
+    /// Sets the time, in milliseconds since 1970. Keys whose time has come are removed.
+    pub fn set_now(&mut self, now: u64) {
+        self.now = now;
+        self.remove_expired();
+    }
+
+    fn remove_expired(&mut self) {
+        let NaiveStore { pairs, expiries, now, .. } = self;
+        expiries.retain(|key, expiry| {
+            let is_left = expiry.milliseconds() > *now;
+            if !is_left {
+                pairs.remove(key);
+            }
+            is_left
+        });
+    }
+
+    fn expiry(&self, key: &[u8]) -> Option<Expiry> {
+        self.expiries.get(key).copied()
     }
 
     /// Returns the value of a key.
@@ -198,6 +235,7 @@ impl NaiveStore {
             Operation::Put { value: new, condition } => return put(value, new, condition),
             Operation::Update(update) => return update_value(value, &update),
             Operation::AddDecimal { delta } => return add_decimal(value, delta),
+            Operation::StringWrite(write) => return string::write(value, self.expiry(request.key), &write),
             _ => {}
         }
         let Some(value) = value else { return (NaiveReply::NotFound, Change::Nothing) };
@@ -207,7 +245,12 @@ impl NaiveStore {
             Operation::Delete => (NaiveReply::Done, Change::Remove),
             Operation::Reduce(reduce) => (reduce_value(value, &reduce), Change::Nothing),
             Operation::Filter(filter) => (filter_value(value, &filter), Change::Nothing),
-            Operation::Put { .. } | Operation::Update(_) | Operation::AddDecimal { .. } | Operation::Scan(_) => {
+            Operation::StringRead(read) => (string::read(value, self.expiry(request.key), &read), Change::Nothing),
+            Operation::Put { .. }
+            | Operation::Update(_)
+            | Operation::AddDecimal { .. }
+            | Operation::StringWrite(_)
+            | Operation::Scan(_) => {
                 unreachable!("was carried out before")
             }
         }
@@ -218,7 +261,7 @@ fn put(old: Option<&[u8]>, new: &[u8], condition: PutCondition) -> (NaiveReply, 
     match (condition, old) {
         (PutCondition::IfAbsent, Some(_)) => (NaiveReply::Exists, Change::Nothing),
         (PutCondition::IfPresent, None) => (NaiveReply::NotFound, Change::Nothing),
-        _ => (NaiveReply::Done, Change::Set(new.to_vec())),
+        _ => (NaiveReply::Done, Change::Set(new.to_vec(), ExpiryChange::CLEAR)),
     }
 }
 
@@ -236,7 +279,7 @@ fn update_value(value: Option<&[u8]>, update: &Update<'_>) -> (NaiveReply, Chang
         arithmetic::update(update.function, v, group).append_to(&mut new);
     }
     let reply = if update.return_old { NaiveReply::Value(old.to_vec()) } else { NaiveReply::Done };
-    (reply, Change::Set(new))
+    (reply, Change::Set(new, ExpiryChange::KEEP))
 }
 
 fn reduce_value(value: &[u8], reduce: &Reduce<'_>) -> NaiveReply {
@@ -276,7 +319,7 @@ fn add_decimal(value: Option<&[u8]>, delta: i64) -> (NaiveReply, Change) {
     match i64::try_from(i128::from(number) + i128::from(delta)) {
         Ok(sum) => {
             let text = sum.to_string().into_bytes();
-            (NaiveReply::Value(text.clone()), Change::Set(text))
+            (NaiveReply::Value(text.clone()), Change::Set(text, ExpiryChange::KEEP))
         }
         Err(_) => (NaiveReply::Failed(OperationError::DecimalOverflow), Change::Nothing),
     }

@@ -6,6 +6,8 @@
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
+use bumpalo::Bump;
+
 use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing, update_piece};
 use crate::hash::Access;
 use crate::memory::Effect;
@@ -14,19 +16,29 @@ use skep_core::operation::{Operation, Reply};
 
 /// Executes an operation on the value of its key, if that can be done in place.
 #[inline(always)]
-pub(super) fn execute<'a>(operation: &'a Operation<'a>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Access<'a> {
+pub(super) fn execute<'a>(
+    operation: &'a Operation<'a>,
+    value: &mut [u8],
+    mut reply: ReplySlot<'_>,
+    arena: &'a Bump,
+) -> Access<'a> {
     if let Operation::Get = operation {
         // The outcome of `apply`, without a call.
         reply.set_value(value);
         return Access::Done(Effect::Unchanged);
     }
-    execute_other(operation, value, reply)
+    execute_other(operation, value, reply, arena)
 }
 
 /// Does the same for any operation.
 #[inline(never)]
-fn execute_other<'a>(operation: &'a Operation<'a>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Access<'a> {
-    Access::Done(match apply(operation, Some(|| Found::Bytes(value))) {
+fn execute_other<'a>(
+    operation: &'a Operation<'a>,
+    value: &mut [u8],
+    mut reply: ReplySlot<'_>,
+    arena: &'a Bump,
+) -> Access<'a> {
+    Access::Done(match apply(operation, Some(|| Found::bytes(value, None)), arena) {
         Outcome::Reply(fixed) => {
             reply.set(fixed);
             Effect::Unchanged
@@ -50,18 +62,23 @@ fn execute_other<'a>(operation: &'a Operation<'a>, value: &mut [u8], mut reply: 
             Effect::Changed
         }
         Outcome::Edit(edit) => return Access::Edit(edit),
+        Outcome::Whole => unreachable!("the value is in one piece"),
     })
 }
 
 /// Executes an operation on a missing key, unless it inserts a pair.
 #[inline]
-pub(super) fn execute_on_missing<'a>(operation: &'a Operation<'a>, mut reply: ReplySlot<'_>) -> Access<'a> {
-    match apply_to_missing(operation) {
+pub(super) fn execute_on_missing<'a>(
+    operation: &'a Operation<'a>,
+    mut reply: ReplySlot<'_>,
+    arena: &'a Bump,
+) -> Access<'a> {
+    match apply_to_missing(operation, arena) {
         Outcome::Edit(edit) => Access::Edit(edit),
         Outcome::Reply(fixed) => {
             reply.set(fixed);
             Access::Done(Effect::Unchanged)
         }
-        Outcome::Read(_) | Outcome::Update(_) => unreachable!("a missing key has no value"),
+        Outcome::Read(_) | Outcome::Update(_) | Outcome::Whole => unreachable!("a missing key has no value"),
     }
 }

@@ -6,12 +6,14 @@
 //!    being in a reply. When either is used up, the rest of the queue is deferred, unchanged.
 //! 4. Replies of more than 64 KiB have a budget of their own. When it is used up, only the requests of that key are deferred.
 //!
+//! 5. If the outcome depends on the bytes of the value, they are copied to one piece first ([`Outcome::Whole`]).
+//!
 //! The bytes that an operation touches count: none if the size of the value decides it, a line for each slab that it frees.
 
 use super::queue::{Batch, LargeOperation};
 use super::replies::Grant;
 use super::station::{QueueIndex, Queues, RequestIndex};
-use crate::apply::{Edit, NewValue, Outcome, Read, Reader, update_piece};
+use crate::apply::{Edit, Found, NewValue, Outcome, Read, Reader, apply, update_piece};
 use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
 use crate::memory::{LINE_SIZE, Memory};
 use skep_core::operation::{Reply, Request, Update};
@@ -20,8 +22,18 @@ impl<'a, M: Memory> Batch<'a, M> {
     /// Executes the head of a queue, which has found or stores a large value. Returns false if it is deferred with its queue,
     /// because the budget is used up. If its reply has no room, it is deferred with the requests of its key alone.
     pub(super) async fn run_large(&self, operation: LargeOperation<'a>) -> bool {
-        let LargeOperation { queue, first, location, outcome } = operation;
+        let LargeOperation { queue, first, location, mut outcome } = operation;
         let request = &self.requests[first.index()];
+        let root = if let Location::Large { root, .. } = &location { Some(root) } else { None };
+        let mut whole = None;
+        if let (Outcome::Whole, Some(root)) = (&outcome, root) {
+            if !self.replies.borrow().may_touch_large(false) {
+                self.defer_queue(queue, first);
+                return false;
+            }
+            let value = whole.insert(self.copy_large(root).await);
+            outcome = apply(&request.operation, Some(|| Found::bytes(value, None)), self.arena);
+        }
         let reply_size = reply_size(&outcome, &location);
         if !self.replies.borrow().may_touch_large(reply_size > 0) {
             self.defer_queue(queue, first);
@@ -36,8 +48,15 @@ impl<'a, M: Memory> Batch<'a, M> {
             return true;
         }
         let home = self.homes[first.index()];
-        let root = if let Location::Large { root, .. } = &location { Some(root) } else { None };
         match (&outcome, root) {
+            (Outcome::Read(read), _) if let Some(whole) = &whole => {
+                self.replies.borrow_mut().slot(self.first_reply + first.index()).set_read(*read, whole);
+                self.station.remove(queue, None, first);
+            }
+            // An operation that has read the whole value may have found that nothing changes.
+            (Outcome::Reply(reply), _) => {
+                self.end_first(queue, first, *reply, &mut self.replies.borrow_mut());
+            }
             (Outcome::Read(read), Some(root)) => {
                 self.read_large(first, *read, root).await;
                 self.station.remove(queue, None, first);
@@ -50,7 +69,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 let edited = self.edit_large(home, request, &location, root, edit).await;
                 self.finish(queue, first, edited.map(|()| edit.reply()));
             }
-            (Outcome::Reply(_) | Outcome::Read(_) | Outcome::Update(_), _) => unreachable!("a large value is needed"),
+            (Outcome::Read(_) | Outcome::Update(_) | Outcome::Whole, _) => unreachable!("a large value is needed"),
         }
         true
     }
@@ -82,7 +101,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 self.replies.borrow_mut().touch_large(new.size());
             }
             (Edit::Store(new), _) => self.table.store(home, location, key, new).await?,
-            (Edit::Remove, _) => self.table.remove(home, location, key.len()).await,
+            (Edit::Remove(_), _) => self.table.remove(home, location, key.len()).await,
         }
         if let Some(root) = root {
             self.release(root).await;
@@ -113,6 +132,15 @@ impl<'a, M: Memory> Batch<'a, M> {
         let pieces = self.table.pieces(root).await;
         self.replies.borrow_mut().touch_large(pieces.index_size());
         pieces
+    }
+
+    /// Returns a copy of a large value.
+    async fn copy_large(&self, root: &LargeRoot) -> Vec<u8> {
+        let pieces = self.find_pieces(root).await;
+        self.replies.borrow_mut().touch_large(root.value_size as usize);
+        let mut value = Vec::with_capacity(root.value_size as usize);
+        self.table.read_pieces(&pieces, |_, piece| value.extend_from_slice(piece)).await;
+        value
     }
 
     /// Computes a reply from the pieces of a large value.
@@ -158,7 +186,10 @@ fn reply_size(outcome: &Outcome<'_>, location: &Location) -> usize {
     match outcome {
         Outcome::Read(read) => read.reply_size_max(value_size),
         Outcome::Update(update) if update.return_old => value_size,
-        Outcome::Edit(Edit::Store(NewValue::Initial(update, initial))) if update.return_old => initial.len(),
-        Outcome::Reply(_) | Outcome::Update(_) | Outcome::Edit(_) => 0,
+        Outcome::Edit(edit) => match edit.reply() {
+            Reply::Value(value) => value.len(),
+            _ => 0,
+        },
+        Outcome::Reply(_) | Outcome::Update(_) | Outcome::Whole => 0,
     }
 }

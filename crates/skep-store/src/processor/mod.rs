@@ -42,10 +42,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::hint::cold_path;
 
+use bumpalo::Bump;
+
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
+use crate::apply::empty;
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLanes};
 use crate::memory::{LocalMemory, Memory, RegionError};
@@ -63,6 +66,8 @@ pub struct Processor<M = LocalMemory> {
     stages: Stages,
     /// Hashes of the keys of a batch whose requests are deferred.
     deferred_keys: HashSet<u64>,
+    /// Values that were computed for a batch.
+    arena: Bump,
     operations: u64,
     hits: u64,
     misses: u64,
@@ -109,6 +114,7 @@ impl<M: Memory> Processor<M> {
             homes: Box::new([Home { hash: KeyHash(0), bucket: BucketIndex(0) }; IN_FLIGHT_MAX]),
             stages: Stages::default(),
             deferred_keys: HashSet::new(),
+            arena: Bump::new(),
             operations: 0,
             hits: 0,
             misses: 0,
@@ -155,6 +161,7 @@ impl<M: Memory> Processor<M> {
         admission: impl Fn(&Home) -> Admission + Copy,
     ) {
         replies.reset(requests.len());
+        empty(&mut self.arena);
         self.table.begin_batch(MERGE_WORK_MAX);
         if !self.deferred_keys.is_empty() {
             self.deferred_keys.clear();
@@ -211,6 +218,7 @@ impl<M: Memory> Processor<M> {
             first_reply,
             station: &self.station,
             replies: RefCell::new(replies),
+            arena: &self.arena,
             hits: Cell::new(0),
             misses: Cell::new(0),
             deferred: Cell::new(0),

@@ -16,6 +16,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
+use bumpalo::Bump;
+
 use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
 use super::station::{QueueIndex, Queues, RequestIndex, Station};
@@ -34,6 +36,8 @@ pub(super) struct Batch<'a, M, S = Station> {
     pub(super) first_reply: usize,
     pub(super) station: &'a S,
     pub(super) replies: RefCell<&'a mut Replies>,
+    /// Values that were computed for this batch.
+    pub(super) arena: &'a Bump,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
     /// Number of deferred requests.
@@ -70,9 +74,10 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
                     continue;
                 }
                 Sought::Left(location, edit) => (location, Outcome::Edit(edit)),
-                Sought::Large(location, root) => {
-                    (location, apply(&request.operation, Some(|| Found::InPieces(root.value_size as usize))))
-                }
+                Sought::Large(location, root) => (
+                    location,
+                    apply(&request.operation, Some(|| Found::in_pieces(root.value_size as usize, None)), self.arena),
+                ),
             };
             match outcome {
                 Outcome::Reply(reply) => self.end_first(queue, first, reply, &mut self.replies.borrow_mut()),
@@ -91,7 +96,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Edits a pair that is not large and does not become large.
     async fn edit(&self, home: Home, key: &[u8], location: &Location, edit: &Edit<'_>) -> Result<(), NotStored> {
         match edit {
-            Edit::Remove => self.table.remove(home, location, key.len()).await,
+            Edit::Remove(_) => self.table.remove(home, location, key.len()).await,
             Edit::Store(new) => self.table.store(home, location, key, new).await?,
         }
         Ok(())
@@ -159,7 +164,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     #[inline(never)]
     fn access_missing(&self, queue: QueueIndex, first: RequestIndex, replies: &mut Replies) -> Access<'a> {
         let operation = &self.requests[first.index()].operation;
-        let access = execute_on_missing(operation, replies.slot(self.first_reply + first.index()));
+        let access = execute_on_missing(operation, replies.slot(self.first_reply + first.index()), self.arena);
         if let Access::Done(_) = access {
             self.misses.set(self.misses.get() + u64::from(matches!(operation, Operation::Get)));
             self.station.remove(queue, None, first);
@@ -227,12 +232,12 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         if let Operation::Get = operation {
             self.hits.set(self.hits.get() + 1);
         }
-        execute(operation, value, replies.slot(self.first_reply + request.index()))
+        execute(operation, value, replies.slot(self.first_reply + request.index()), self.arena)
     }
 
     /// Returns the slots that the request needs in a bucket if its key is missing; 0 if it inserts no pair.
     fn needed_slots(&self, request: &Request<'_>) -> usize {
-        match apply_to_missing(&request.operation) {
+        match apply_to_missing(&request.operation, self.arena) {
             Outcome::Edit(Edit::Store(new)) => self.table.slot_count(request.key.len(), new.size()),
             _ => 0,
         }

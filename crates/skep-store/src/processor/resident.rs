@@ -351,7 +351,7 @@ impl<M: Memory> Batch<'_, M> {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
-            let Outcome::Edit(edit @ Edit::Store(new)) = apply_to_missing(&request.operation) else {
+            let Outcome::Edit(edit @ Edit::Store(new)) = apply_to_missing(&request.operation, self.arena) else {
                 unreachable!("a slab was allocated for a pair to be stored");
             };
             if self.table.insert_resident(&mut lines, home, slab, request.key, &new) {

@@ -14,7 +14,7 @@ use crate::hash::{BucketIndex, Home, PAIR_SIZE_MAX, Settings};
 use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, NoLines, Pointer, Span};
 use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights, SplitMix64};
 use skep_core::function::{Element, UpdateFunction};
-use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, Update};
+use skep_core::operation::{Operation, OperationError, PutCondition, Reply, Request, Shape, StringWrite, Update};
 
 /// A memory whose accesses end in no order.
 struct DelayedMemory {
@@ -142,6 +142,9 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
         let stored = match &request.operation {
             OwnedOperation::Put { value, .. } => Some(value),
             OwnedOperation::Update { initial, .. } => initial.as_ref(),
+            OwnedOperation::StringWrite { write: StringWrite::Set { .. }, bytes, .. } => Some(bytes),
+            // A value may grow beyond a slab.
+            OwnedOperation::StringWrite { .. } => return false,
             _ => None,
         };
         request.key.len() + stored.map_or(0, Vec::len) <= PAIR_SIZE_MAX

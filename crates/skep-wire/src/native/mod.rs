@@ -29,6 +29,7 @@ mod operation;
 mod reply;
 mod request;
 mod scan;
+mod string;
 #[cfg(test)]
 mod tests;
 

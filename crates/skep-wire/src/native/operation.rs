@@ -21,6 +21,7 @@
 //! filter                               Δ, one element, or nothing for non-zero
 //! add_decimal                          i64
 //! scan                                 all of it but the key (module `scan`)
+//! string read, string write            all of it but the key (module `string`)
 //! ```
 //!
 //! The copy flags (KV-Direct, section 4) refer to earlier operations of the frame. `SAME_SIZES`: each size that this
@@ -34,7 +35,7 @@ use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
 use super::code::Coded;
-use super::{Cursor, WireError, scan};
+use super::{Cursor, WireError, scan, string};
 
 /// Bits 0 to 5 of the first byte: the opcode, and a zero.
 const OPCODE_MASK: u8 = 0x3F;
@@ -75,6 +76,8 @@ pub(super) enum Opcode {
     Filter = 11,
     AddDecimal = 12,
     Scan = 13,
+    StringRead = 14,
+    StringWrite = 15,
 }
 
 /// The reason why an operation could not be decoded, and how much of the frame is affected.
@@ -151,13 +154,13 @@ struct Parts<'a> {
     opcode: Opcode,
     /// Function and element byte.
     function: Option<[u8; 2]>,
-    /// The operand in two pieces, because Σ and the constants of a reduce are not adjacent in memory.
-    operand: Option<[&'a [u8]; 2]>,
+    /// The operand in pieces that are not adjacent in memory.
+    operand: Option<[&'a [u8]; 3]>,
     initial: Option<&'a [u8]>,
 }
 
 impl Opcode {
-    const ALL: [Opcode; 13] = [
+    const ALL: [Opcode; 15] = [
         Opcode::Get,
         Opcode::Contains,
         Opcode::Put,
@@ -171,6 +174,8 @@ impl Opcode {
         Opcode::Filter,
         Opcode::AddDecimal,
         Opcode::Scan,
+        Opcode::StringRead,
+        Opcode::StringWrite,
     ];
 
     fn from_code(code: u8) -> Option<Self> {
@@ -205,6 +210,11 @@ pub fn operation_size(request: &Request<'_>) -> usize {
         Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
         Operation::Filter(filter) => filter.operand.len(),
         Operation::AddDecimal { .. } => size_of::<i64>(),
+        Operation::StringRead(read) => string::READ_HEADER_SIZE_MAX + read.split().1.len(),
+        Operation::StringWrite(write) => {
+            let (_, bytes, operand) = write.split();
+            string::WRITE_HEADER_SIZE + operand.len() + bytes.len()
+        }
         Operation::Scan(scan) => scan::HEADER_SIZE + scan.end.bytes().len(),
     };
     HEADER_SIZE_MAX + request.key.len() + payload
@@ -301,6 +311,8 @@ fn assemble<'a>(
             Ok(Operation::AddDecimal { delta: i64::from_le_bytes(delta) })
         }
         Opcode::Scan => Ok(Operation::Scan(scan::decode(operand)?)),
+        Opcode::StringRead => Ok(Operation::StringRead(string::decode_read(operand)?)),
+        Opcode::StringWrite => Ok(Operation::StringWrite(string::decode_write(operand)?)),
     }
 }
 
@@ -327,6 +339,8 @@ pub(super) fn encode(
 ) -> bool {
     let delta;
     let scan_header;
+    let read_header;
+    let write_header;
     let parts = match &request.operation {
         Operation::Get => Parts::without_operand(Opcode::Get),
         Operation::Contains => Parts::without_operand(Opcode::Contains),
@@ -337,7 +351,7 @@ pub(super) fn encode(
                 PutCondition::IfAbsent => Opcode::PutIfAbsent,
                 PutCondition::IfPresent => Opcode::PutIfPresent,
             };
-            Parts { operand: Some([value, &[]]), ..Parts::without_operand(opcode) }
+            Parts { operand: Some([value, &[], &[]]), ..Parts::without_operand(opcode) }
         }
         Operation::Update(update) => Parts::of_update(update),
         Operation::Reduce(reduce) => {
@@ -346,22 +360,33 @@ pub(super) fn encode(
             }
             Parts {
                 function: Some([reduce.fold.code(), reduce.element.code()]),
-                operand: Some([reduce.initial, reduce.constants]),
+                operand: Some([reduce.initial, reduce.constants, &[]]),
                 ..Parts::without_operand(Opcode::Reduce)
             }
         }
         Operation::Filter(filter) => Parts {
             function: Some([filter.predicate.code(), filter.element.code()]),
-            operand: Some([filter.operand, &[]]),
+            operand: Some([filter.operand, &[], &[]]),
             ..Parts::without_operand(Opcode::Filter)
         },
         Operation::AddDecimal { delta: number } => {
             delta = number.to_le_bytes();
-            Parts { operand: Some([&delta, &[]]), ..Parts::without_operand(Opcode::AddDecimal) }
+            Parts { operand: Some([&delta, &[], &[]]), ..Parts::without_operand(Opcode::AddDecimal) }
         }
         Operation::Scan(scan) => {
             scan_header = scan::encode_header(scan);
-            Parts { operand: Some([&scan_header, scan.end.bytes()]), ..Parts::without_operand(Opcode::Scan) }
+            Parts { operand: Some([&scan_header, scan.end.bytes(), &[]]), ..Parts::without_operand(Opcode::Scan) }
+        }
+        Operation::StringRead(read) => {
+            read_header = string::encode_read(read);
+            let operand = Some([read_header.as_bytes(), read.split().1, &[]]);
+            Parts { operand, ..Parts::without_operand(Opcode::StringRead) }
+        }
+        Operation::StringWrite(write) => {
+            let (_, bytes, operand) = write.split();
+            write_header = string::encode_write(write, operand.len());
+            let operand = Some([&write_header, operand, bytes]);
+            Parts { operand, ..Parts::without_operand(Opcode::StringWrite) }
         }
     };
     parts.encode(request.key, registers, output, size_max)
@@ -388,7 +413,7 @@ impl<'a> Parts<'a> {
         Parts {
             opcode,
             function: Some([update.function.code(), element]),
-            operand: Some([update.operand, &[]]),
+            operand: Some([update.operand, &[], &[]]),
             initial: update.initial,
         }
     }
@@ -396,7 +421,7 @@ impl<'a> Parts<'a> {
     #[inline]
     fn encode(&self, key: &[u8], registers: &mut EncoderRegisters, output: &mut Vec<u8>, size_max: usize) -> bool {
         let Ok(key_size) = u16::try_from(key.len()) else { return false };
-        let operand_size = self.operand.map(|[front, back]| front.len() + back.len());
+        let operand_size = self.operand.map(|pieces| pieces.iter().map(|piece| piece.len()).sum());
         let initial_size = self.initial.map(<[u8]>::len);
         if operand_size.max(initial_size).is_some_and(|size| size > size_max) {
             return false;
@@ -408,10 +433,14 @@ impl<'a> Parts<'a> {
         let same_sizes = registers.key_size == Some(key_size)
             && (operand_size.is_none() || operand_size == registers.operand_size)
             && (initial_size.is_none() || initial_size == registers.initial_size);
-        let same_value = self.operand.is_some_and(|[front, back]| {
+        let same_value = self.operand.is_some_and(|pieces| {
             operand_size == registers.operand_size && {
-                let last = &output[registers.operand_start..][..front.len() + back.len()];
-                last[..front.len()] == *front && last[front.len()..] == *back
+                let mut last = &output[registers.operand_start..];
+                pieces.iter().all(|piece| {
+                    let (same_place, rest) = last.split_at(piece.len());
+                    last = rest;
+                    same_place == *piece
+                })
             }
         });
 

@@ -164,7 +164,7 @@ fn an_operation_that_cannot_be_skipped_ends_the_frame() {
     let get = b"\x01\x01\x00k".as_slice();
     let cases: [(&str, &[u8], WireError); 10] = [
         ("opcode 0", b"\x00\x01\x00k", WireError::UnknownOperation),
-        ("opcode 14", b"\x0e\x01\x00k", WireError::UnknownOperation),
+        ("opcode 16", b"\x10\x01\x00k", WireError::UnknownOperation),
         ("reserved bit", b"\x21\x01\x00k", WireError::UnknownOperation),
         ("key beyond the end", b"\x01\xff\xffk", WireError::Malformed),
         ("value beyond the end", b"\x03\x01\x00\xff\xff\xff\xffkv", WireError::Malformed),

@@ -14,6 +14,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use bumpalo::Bump;
+
 use super::super::node::overflow;
 use super::super::node::segment::Value;
 use super::super::read::descent::{GROUP_SIZE, KeyPosition};
@@ -25,7 +27,7 @@ use super::super::write::change::found_of;
 use super::deferred::Deferred;
 use super::scans::{SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
-use crate::apply::{self, apply};
+use crate::apply::{self, Found, apply};
 use crate::processor::{Grant, Replies};
 use skep_core::operation::{
     Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
@@ -280,6 +282,8 @@ impl OrderedStore {
         let version = self.versions.read();
         let mut next = indexes.iter();
         let mut is_within_budget = true;
+        // Reads compute nothing that needs memory.
+        let arena = Bump::new();
         self.get_group(&keys[..indexes.len()], version, guard, |value| {
             let index = *next.next().expect("as many values as keys");
             let operation = &requests[index].operation;
@@ -288,16 +292,19 @@ impl OrderedStore {
             if !is_within_budget || is_after_deferred() {
                 return;
             }
-            let read = match apply(operation, value.map(|value| move || found_of(value))) {
-                apply::Outcome::Read(read) => read,
+            let read = match apply(operation, value.map(|value| move || found_of(value)), &arena) {
+                apply::Outcome::Read(read) => Some(read),
+                apply::Outcome::Whole => None,
                 apply::Outcome::Reply(reply) => return replies.set(index, reply),
                 apply::Outcome::Update(_) | apply::Outcome::Edit(_) => unreachable!("a read changes nothing"),
             };
             match value.expect("what is read exists") {
-                Value { bytes, is_overflow: false } => replies.slot(index).set_read(read, bytes),
+                Value { bytes, is_overflow: false } => {
+                    replies.slot(index).set_read(read.expect("the value is in one piece"), bytes);
+                }
                 Value { bytes: reference, .. } => {
                     let value_size = overflow::value_size(reference);
-                    let reply_size = read.reply_size_max(value_size);
+                    let reply_size = read.map_or(0, |read| read.reply_size_max(value_size));
                     if !replies.may_touch_large(reply_size > 0) {
                         is_within_budget = false;
                         return;
@@ -310,7 +317,12 @@ impl OrderedStore {
                     replies.touch_large(value_size);
                     scratch.clear();
                     overflow::with_parts(&self.frames, reference, guard, |_, part| scratch.extend_from_slice(part));
-                    replies.slot(index).set_read(read, scratch);
+                    let whole = || apply(operation, Some(|| Found::bytes(scratch, None)), &arena);
+                    match read.map_or_else(whole, apply::Outcome::Read) {
+                        apply::Outcome::Read(read) => replies.slot(index).set_read(read, scratch),
+                        apply::Outcome::Reply(reply) => replies.set(index, reply),
+                        _ => unreachable!("a read changes nothing, and the value is in one piece"),
+                    }
                 }
             }
         });

@@ -14,7 +14,9 @@ use super::super::space::Claim;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
-use crate::apply::{Edit, Found, NewValue, Outcome, apply, update_piece};
+use bumpalo::Bump;
+
+use crate::apply::{Edit, Found, NewValue, Outcome, Reader, apply, update_piece};
 use skep_core::operation::{Operation, Reply, Update};
 
 /// The decision of a change for the value that was found.
@@ -59,6 +61,8 @@ enum RepliesWith {
 enum Origin {
     /// No value of the store.
     Request,
+    /// A value inside its node. Nothing tells if it is still current.
+    Inside,
     /// The overflow value with this reference.
     Overflow([u8; REFERENCE_SIZE]),
 }
@@ -72,6 +76,13 @@ impl Scratch {
             _ => outcome,
         };
         (reply, self.new_size)
+    }
+
+    /// Sets the value of the reply to the one before the write.
+    fn reply_with_old(&mut self, old: &[u8]) {
+        self.old.clear();
+        self.old.extend_from_slice(old);
+        self.replies_with = RepliesWith::Old;
     }
 
     /// Commits the overflow value: a leaf has its reference, so its frames belong to the store.
@@ -107,11 +118,27 @@ pub(crate) fn decide<'d, 'g>(
 ) -> Decision<'d> {
     let found = || found_of(value().expect("the key exists"));
     (scratch.replies_with, scratch.new_size) = (RepliesWith::Nothing, 0);
-    match apply(change, exists.then_some(found)) {
+    // Takes no memory unless a value is computed.
+    let arena = Bump::new();
+    let mut outcome = apply(change, exists.then_some(found), &arena);
+    let mut whole = Vec::new();
+    if let (Outcome::Whole, Some(found)) = (&outcome, value()) {
+        overflow::with_parts(&store.frames, found.bytes, guard, |_, part| whole.extend_from_slice(part));
+        outcome = apply(change, Some(|| Found::bytes(&whole, None)), &arena);
+    }
+    match outcome {
         Outcome::Reply(reply) => Decision::Refuse(reply),
         Outcome::Update(update) => update_value(update, store, value(), scratch, guard),
-        Outcome::Edit(Edit::Remove) => Decision::Remove,
-        Outcome::Edit(Edit::Store(NewValue::Put(new))) => {
+        Outcome::Edit(Edit::Remove(before)) => {
+            if let Some(before) = before {
+                scratch.reply_with_old(before);
+            }
+            Decision::Remove
+        }
+        Outcome::Edit(Edit::Store(NewValue::Put(_))) => {
+            let Operation::Put { value: new, .. } = change else {
+                unreachable!("only a put stores the value of a put")
+            };
             scratch.new_size = new.len();
             if new.len() <= VALUE_IN_NODE_SIZE_MAX {
                 return Decision::Set(inside(new));
@@ -120,7 +147,19 @@ pub(crate) fn decide<'d, 'g>(
             set_overflow(store, &mut scratch.overflow, (Origin::Request, claim), new)
         }
         Outcome::Edit(Edit::Store(new)) => store_new(&new, store, value(), scratch),
-        Outcome::Read(_) => unreachable!("reads go in groups"),
+        // A condition does not hold, and the reply is the value.
+        Outcome::Read(read) => {
+            let mut reader = Reader::new(read);
+            scratch.old.clear();
+            match value() {
+                Some(Value { bytes, is_overflow: false }) => reader.read(0, bytes, &mut scratch.old),
+                _ => reader.read(0, &whole, &mut scratch.old),
+            }
+            reader.finish(&mut scratch.old);
+            scratch.replies_with = RepliesWith::Old;
+            Decision::Refuse(Reply::Done)
+        }
+        Outcome::Whole => unreachable!("the value is in one piece"),
     }
 }
 
@@ -128,8 +167,8 @@ pub(crate) fn decide<'d, 'g>(
 #[inline]
 pub(crate) fn found_of(value: Value<'_>) -> Found<'_> {
     match value {
-        Value { bytes, is_overflow: false } => Found::Bytes(bytes),
-        Value { bytes, is_overflow: true } => Found::InPieces(overflow::value_size(bytes)),
+        Value { bytes, is_overflow: false } => Found::bytes(bytes, None),
+        Value { bytes, is_overflow: true } => Found::in_pieces(overflow::value_size(bytes), None),
     }
 }
 
@@ -158,7 +197,12 @@ fn store_new<'d>(
         return Decision::Set(inside(new));
     }
     let claim = claim_of(found, new.len());
-    set_overflow(store, overflow, (Origin::Request, claim), new)
+    let origin = match (computed, found) {
+        (NewValue::Written(_), Some(Value { bytes, is_overflow: true })) => overflow_origin(bytes),
+        (NewValue::Written(_), _) => Origin::Inside,
+        _ => Origin::Request,
+    };
+    set_overflow(store, overflow, (origin, claim), new)
 }
 
 /// Updates a value.
@@ -172,7 +216,7 @@ fn update_value<'d, 'g>(
     let Scratch { old, new, overflow, replies_with, new_size } = scratch;
     let found = found.expect("the key exists");
     let origin = match found.is_overflow {
-        true => Origin::Overflow(*found.bytes.first_chunk().expect("a reference has eight bytes")),
+        true => overflow_origin(found.bytes),
         false => Origin::Request,
     };
     let is_written = matches!(overflow, Some((_, from)) if *from == origin && origin != Origin::Request);
@@ -198,6 +242,10 @@ fn update_value<'d, 'g>(
     set_overflow(store, overflow, (origin, claim_of(Some(found), new.len())), new)
 }
 
+fn overflow_origin(reference: &[u8]) -> Origin {
+    Origin::Overflow(*reference.first_chunk().expect("a reference has eight bytes"))
+}
+
 /// Returns the claim for the frames of a value of this size that replaces another.
 fn claim_of(old: Option<Value<'_>>, size: usize) -> Claim {
     match old {
@@ -213,7 +261,7 @@ fn set_overflow<'d>(
     (origin, claim): (Origin, Claim),
     value: &[u8],
 ) -> Decision<'d> {
-    if overflow.as_ref().is_none_or(|(_, from)| *from != origin) {
+    if overflow.as_ref().is_none_or(|(_, from)| *from != origin || origin == Origin::Inside) {
         if let Some((stale, _)) = overflow.take() {
             store.discard_overflow(&stale);
         }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! 1. [`apply`] returns the [`Outcome`]. It decides the conditions of puts, checks operands against the size of the value,
-//!    and adds decimal numbers. Requests are valid, as [`Request::validate`] defines.
+//!    adds decimal numbers, and computes the values that operations on strings store (`string`). Requests are valid, as
+//!    [`Request::validate`] defines. Computed values are in the arena of the batch, so that an outcome can be copied.
 //! 2. The engine carries the outcome out where the value is: in its bucket or slab, piece by piece, or in the log of a
 //!    leaf. [`Reader`], [`update_piece`] and [`NewValue`] do this on whole values and on pieces of them. A piece begins and
 //!    ends between elements.
@@ -17,19 +18,59 @@
 //!
 //! The naive store does not use this module, because it checks it.
 //!
+//! A value in pieces is copied to one piece only if the outcome depends on its bytes: [`Outcome::Whole`].
+//!
 //! [`Request::validate`]: skep_core::operation::Request::validate
 
-use crate::short::load_short;
-use skep_core::function::{DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
-use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update};
+mod string;
 
-/// The value of a key, as far as an engine knows it before the outcome.
+use bumpalo::Bump;
+
+use crate::short::load_short;
+use skep_core::function::{BitFields, DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
+use skep_core::operation::{
+    Expiry, ExpiryChange, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update,
+};
+
+/// The value and the expiry of a key, as far as an engine knows them before the outcome.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Found<'v> {
+pub(crate) struct Found<'v> {
+    /// The value.
+    pub(crate) value: FoundValue<'v>,
+    /// When the key expires. The time has not passed.
+    pub(crate) expiry: Option<Expiry>,
+}
+
+/// The value of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FoundValue<'v> {
     /// Its bytes.
     Bytes(&'v [u8]),
     /// The size of a value that is in pieces. It is longer than any decimal number.
     InPieces(usize),
+}
+
+impl<'v> Found<'v> {
+    /// Returns a value in one piece.
+    #[inline(always)]
+    pub(crate) fn bytes(bytes: &'v [u8], expiry: Option<Expiry>) -> Self {
+        Found { value: FoundValue::Bytes(bytes), expiry }
+    }
+
+    /// Returns a value in pieces, of this size.
+    pub(crate) fn in_pieces(size: usize, expiry: Option<Expiry>) -> Self {
+        Found { value: FoundValue::InPieces(size), expiry }
+    }
+}
+
+impl FoundValue<'_> {
+    /// Returns the number of bytes.
+    fn size(self) -> usize {
+        match self {
+            FoundValue::Bytes(bytes) => bytes.len(),
+            FoundValue::InPieces(size) => size,
+        }
+    }
 }
 
 /// The outcome of an operation.
@@ -43,6 +84,8 @@ pub(crate) enum Outcome<'a> {
     Update(&'a Update<'a>),
     /// The pair is stored or removed.
     Edit(Edit<'a>),
+    /// The outcome depends on the bytes of a value in pieces: apply the operation to a copy in one piece.
+    Whole,
 }
 
 /// A computation of a reply from a value.
@@ -54,13 +97,19 @@ pub(crate) enum Read<'a> {
     Reduce(&'a Reduce<'a>),
     /// The elements that pass.
     Filter(&'a Filter<'a>),
+    /// A number of eight bytes, which is known.
+    Number(i64),
+    /// The bytes between two positions.
+    Slice(usize, usize),
+    /// Fields of bits. The value is in one piece.
+    Fields(BitFields<'a>),
 }
 
 /// A change of a whole pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Edit<'a> {
-    /// The pair is removed.
-    Remove,
+    /// The pair is removed. Holds the value before, if the reply is that value.
+    Remove(Option<&'a [u8]>),
     /// The key has this value, and the pair is inserted if it was missing.
     Store(NewValue<'a>),
 }
@@ -74,37 +123,66 @@ pub(crate) enum NewValue<'a> {
     Initial(&'a Update<'a>, &'a [u8]),
     /// The sum of decimal numbers.
     Sum(DecimalText),
+    /// The value and expiry of a set.
+    Set(&'a [u8], ExpiryChange),
+    /// A value that was computed, and the reply.
+    Written(&'a Written<'a>),
+}
+
+/// A value that was computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written<'a> {
+    value: &'a [u8],
+    expiry: ExpiryChange,
+    /// `None` for [`Reply::Done`].
+    reply: Option<&'a [u8]>,
+}
+
+/// Bytes that an arena keeps from batch to batch.
+const ARENA_SIZE_KEPT: usize = 1 << 20;
+
+/// Empties the arena of a batch.
+#[inline]
+pub(crate) fn empty(arena: &mut Bump) {
+    match arena.allocated_bytes() {
+        0 => {}
+        1..=ARENA_SIZE_KEPT => arena.reset(),
+        _ => *arena = Bump::new(),
+    }
 }
 
 /// Returns the outcome of a valid operation on the value of its key, or on a missing key. Calls `found` only if the outcome
-/// depends on the value.
+/// depends on the value or its expiry.
 #[inline(always)]
-pub(crate) fn apply<'a, 'v>(operation: &'a Operation<'a>, found: Option<impl FnOnce() -> Found<'v>>) -> Outcome<'a> {
-    let Some(found) = found else { return apply_to_missing(operation) };
+pub(crate) fn apply<'a, 'v>(
+    operation: &'a Operation<'a>,
+    found: Option<impl FnOnce() -> Found<'v>>,
+    arena: &'a Bump,
+) -> Outcome<'a> {
+    let Some(found) = found else { return apply_to_missing(operation, arena) };
     match operation {
         Operation::Get => Outcome::Read(Read::Value),
         Operation::Contains => Outcome::Reply(Reply::Done),
         Operation::Put { condition: PutCondition::IfAbsent, .. } => Outcome::Reply(Reply::Exists),
         Operation::Put { value, .. } => Outcome::Edit(Edit::Store(NewValue::Put(value))),
-        Operation::Delete => Outcome::Edit(Edit::Remove),
-        _ => apply_to_value(operation, found()),
+        Operation::Delete => Outcome::Edit(Edit::Remove(None)),
+        _ => apply_to_value(operation, found(), arena),
     }
 }
 
 /// Returns the outcome of an operation that depends on the value.
 #[inline(always)]
-fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>) -> Outcome<'a> {
-    let size = match found {
-        Found::Bytes(bytes) => bytes.len(),
-        Found::InPieces(size) => size,
-    };
+fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a Bump) -> Outcome<'a> {
+    let size = found.value.size();
     let outcome = match operation {
         Operation::Update(update) => update.validate_value(size).map(|()| Outcome::Update(update)),
         Operation::Reduce(reduce) => reduce.validate_value(size).map(|()| Outcome::Read(Read::Reduce(reduce))),
         Operation::Filter(filter) => filter.validate_value(size).map(|()| Outcome::Read(Read::Filter(filter))),
-        Operation::AddDecimal { delta } => match found {
-            Found::Bytes(text) => sum(text, *delta),
-            Found::InPieces(_) => Err(OperationError::NotAnInteger),
+        Operation::StringRead(read) => Ok(string::read(read, &found)),
+        Operation::StringWrite(write) => string::write(write, &found, arena),
+        Operation::AddDecimal { delta } => match found.value {
+            FoundValue::Bytes(text) => sum(text, *delta),
+            FoundValue::InPieces(_) => Err(OperationError::NotAnInteger),
         },
         Operation::Scan(_) => Err(OperationError::NotOrdered),
         Operation::Get | Operation::Contains | Operation::Put { .. } | Operation::Delete => {
@@ -116,13 +194,19 @@ fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>) -> Outcome
 
 /// Returns the outcome of a valid operation on a missing key: a reply, or a pair to insert.
 #[inline]
-pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>) -> Outcome<'a> {
+pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Bump) -> Outcome<'a> {
     let new = match operation {
         Operation::Put { condition: PutCondition::IfPresent, .. } => None,
         Operation::Put { value, .. } => Some(NewValue::Put(value)),
         Operation::Update(update) => update.initial.map(|initial| NewValue::Initial(update, initial)),
         Operation::AddDecimal { delta } => Some(NewValue::Sum(DecimalText::new(*delta))),
-        Operation::Get | Operation::Contains | Operation::Delete | Operation::Reduce(_) | Operation::Filter(_) => None,
+        Operation::Get
+        | Operation::Contains
+        | Operation::Delete
+        | Operation::Reduce(_)
+        | Operation::Filter(_)
+        | Operation::StringRead(_) => None,
+        Operation::StringWrite(write) => return string::write_missing(write, arena),
         Operation::Scan(_) => return Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
     };
     new.map_or(Outcome::Reply(Reply::NotFound), |new| Outcome::Edit(Edit::Store(new)))
@@ -176,8 +260,20 @@ impl<'a> NewValue<'a> {
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            NewValue::Put(value) | NewValue::Initial(_, value) => value,
+            NewValue::Put(value) | NewValue::Initial(_, value) | NewValue::Set(value, _) => value,
             NewValue::Sum(text) => text.as_bytes(),
+            NewValue::Written(written) => written.value,
+        }
+    }
+
+    /// Returns the change of the key's expiry.
+    #[inline]
+    pub(crate) fn expiry(&self) -> ExpiryChange {
+        match self {
+            NewValue::Put(_) | NewValue::Initial(..) => ExpiryChange::CLEAR,
+            NewValue::Sum(_) => ExpiryChange::KEEP,
+            NewValue::Set(_, expiry) => *expiry,
+            NewValue::Written(written) => written.expiry,
         }
     }
 
@@ -199,7 +295,8 @@ impl<'a> NewValue<'a> {
     #[inline]
     pub(crate) fn reply(&self) -> Reply<'_> {
         match self {
-            NewValue::Put(_) => Reply::Done,
+            NewValue::Put(_) | NewValue::Set(..) => Reply::Done,
+            NewValue::Written(written) => written.reply.map_or(Reply::Done, Reply::Value),
             NewValue::Initial(update, initial) if update.return_old => Reply::Value(initial),
             NewValue::Initial(..) => Reply::Done,
             NewValue::Sum(text) => Reply::Value(text.as_bytes()),
@@ -212,18 +309,20 @@ impl Edit<'_> {
     #[inline]
     pub(crate) fn reply(&self) -> Reply<'_> {
         match self {
-            Edit::Remove => Reply::Done,
+            Edit::Remove(before) => before.map_or(Reply::Done, Reply::Value),
             Edit::Store(new) => new.reply(),
         }
     }
 }
 
 impl Read<'_> {
-    /// Returns the most bytes of the reply for a value of this size, but 0 for a fold, whose reply is one element.
+    /// Returns the most bytes of the reply for a value of this size, but 0 for one of up to eight bytes.
     pub(crate) fn reply_size_max(self, value_size: usize) -> usize {
         match self {
             Read::Value | Read::Filter(_) => value_size,
-            Read::Reduce(_) => 0,
+            Read::Slice(start, end) => end - start,
+            Read::Fields(fields) => fields.reply_size(),
+            Read::Reduce(_) | Read::Number(_) => 0,
         }
     }
 }
@@ -257,13 +356,24 @@ impl<'a> Reader<'a> {
                 let constants = fold.constants.get(offset..offset + piece.len()).unwrap_or_default();
                 reduce(fold.fold, fold.element, &mut self.accumulator[..fold.element.width()], piece, constants);
             }
+            Read::Slice(start, end) => {
+                let within = |position: usize| position.clamp(offset, offset + piece.len()) - offset;
+                reply.extend_from_slice(&piece[within(start)..within(end)]);
+            }
+            Read::Fields(fields) => {
+                assert_eq!(offset, 0, "fields are read from a value in one piece");
+                fields.read(piece, reply);
+            }
+            Read::Number(_) => {}
         }
     }
 
     /// Appends the end of the reply, after the last piece.
     pub(crate) fn finish(&self, reply: &mut Vec<u8>) {
-        if let Read::Reduce(fold) = self.read {
-            reply.extend_from_slice(&self.accumulator[..fold.element.width()]);
+        match self.read {
+            Read::Reduce(fold) => reply.extend_from_slice(&self.accumulator[..fold.element.width()]),
+            Read::Number(number) => reply.extend_from_slice(&number.to_le_bytes()),
+            Read::Value | Read::Filter(_) | Read::Slice(..) | Read::Fields(_) => {}
         }
     }
 }
@@ -279,12 +389,15 @@ mod tests {
     /// Applies an operation to a value, piece by piece. Returns the reply, and changes the value.
     fn execute(operation: &Operation<'_>, value: &mut Option<Vec<u8>>) -> (Reply<'static>, Vec<u8>) {
         let old = value.clone().unwrap_or_default();
-        let found = value.as_deref().map(|value| move || Found::Bytes(value));
-        let (reply, bytes) = match apply(operation, found) {
+        let found = value.as_deref().map(|value| move || Found::bytes(value, None));
+        let arena = Bump::new();
+        let (reply, bytes) = match apply(operation, found, &arena) {
             Outcome::Reply(reply) => (reply, Vec::new()),
             Outcome::Read(read) => {
                 let (mut reader, mut reply) = (Reader::new(read), Vec::new());
-                for (index, piece) in old.chunks(PIECE).enumerate() {
+                let pieces =
+                    if let Read::Fields(_) = read { vec![old.as_slice()] } else { old.chunks(PIECE).collect() };
+                for (index, piece) in pieces.into_iter().enumerate() {
                     reader.read(index * PIECE, piece, &mut reply);
                 }
                 reader.finish(&mut reply);
@@ -297,9 +410,10 @@ mod tests {
                 }
                 (if update.return_old { Reply::Value(&[]) } else { Reply::Done }, old)
             }
+            Outcome::Whole => unreachable!("the value is in one piece"),
             Outcome::Edit(edit) => {
                 *value = match edit {
-                    Edit::Remove => None,
+                    Edit::Remove(_) => None,
                     Edit::Store(new) => {
                         let mut bytes = new.bytes().to_vec();
                         assert_eq!(bytes.len(), new.size());
@@ -375,7 +489,8 @@ mod tests {
 
     #[test]
     fn a_value_in_pieces_is_no_number() {
-        let outcome = apply(&Operation::AddDecimal { delta: 1 }, Some(|| Found::InPieces(600)));
+        let arena = Bump::new();
+        let outcome = apply(&Operation::AddDecimal { delta: 1 }, Some(|| Found::in_pieces(600, None)), &arena);
         assert!(matches!(outcome, Outcome::Reply(Reply::Failed(OperationError::NotAnInteger))), "{outcome:?}");
     }
 }

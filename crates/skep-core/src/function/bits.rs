@@ -1,0 +1,404 @@
+//! Bits of a value: counts, searches and fields, as Redis's `BITCOUNT`, `BITPOS` and `BITFIELD` have them.
+//!
+//! Bit 0 is the highest bit of the first byte. A field is a run of up to 64 bits, the most significant first:
+//!
+//! ```text
+//! byte   0                1
+//! bit    0 1 2 3 4 5 6 7  8 9 …
+//!              └─ u8 at 3 ─┘
+//! ```
+//!
+//! A list of fields is bytes, so that requests need no memory of their own. Each takes 20 bytes:
+//!
+//! ```text
+//! | kind | bits, bit 7: signed | overflow | 0 | offset, u64 | operand, i64 |
+//! ```
+
+/// A part of a value, in bytes or bits. Negative positions count from the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitRange {
+    /// The first byte or bit.
+    pub start: i64,
+    /// The last one; without it, the range ends with the value.
+    pub end: Option<i64>,
+    /// Selects positions in bits if true, else in bytes.
+    pub in_bits: bool,
+}
+
+impl BitRange {
+    /// The whole value.
+    pub const ALL: BitRange = BitRange { start: 0, end: None, in_bits: false };
+
+    /// Returns the first bit and the bit after the last one, of a value of `size` bytes. The range is empty if they are equal.
+    fn bits(self, size: usize) -> (usize, usize) {
+        let total = if self.in_bits { size * 8 } else { size } as i64;
+        let from_start = |position: i64| if position < 0 { position.saturating_add(total).max(0) } else { position };
+        let start = from_start(self.start);
+        let last = from_start(self.end.unwrap_or(-1)).min(total - 1);
+        if start > last {
+            return (0, 0);
+        }
+        let unit = if self.in_bits { 1 } else { 8 };
+        (start as usize * unit, (last as usize + 1) * unit)
+    }
+
+    /// Returns the number of bits of the value that are 1.
+    pub fn count(self, value: &[u8]) -> usize {
+        if matches!(self.end, Some(end) if self.start < 0 && end < 0 && self.start > end) {
+            return 0;
+        }
+        let (start, end) = self.bits(value.len());
+        if start == end {
+            return 0;
+        }
+        let bytes = &value[start / 8..end.div_ceil(8)];
+        let ones: usize = bytes.iter().map(|byte| byte.count_ones() as usize).sum();
+        let before = if start % 8 > 0 { bytes[0] >> (8 - start % 8) } else { 0 };
+        let after = if end % 8 > 0 { bytes[bytes.len() - 1] << (end % 8) } else { 0 };
+        ones - before.count_ones() as usize - after.count_ones() as usize
+    }
+
+    /// Returns the position of the first bit with this value.
+    pub fn find(self, bit: bool, value: &[u8]) -> Option<usize> {
+        let (start, end) = self.bits(value.len());
+        let skipped = if bit { 0x00 } else { 0xff };
+        let mut at = start;
+        while at < end {
+            if at.is_multiple_of(8) && value[at / 8] == skipped {
+                at += 8;
+            } else if bit_at(value, at) == bit {
+                return Some(at);
+            } else {
+                at += 1;
+            }
+        }
+        // The zeros after the value, if the range is not empty and is not ended by the request.
+        (!bit && start < end && self.end.is_none()).then_some(end)
+    }
+}
+
+/// A field of bits and what is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitField {
+    /// Returns it.
+    Get(FieldPosition),
+    /// Stores a number, and returns the one before.
+    Set(FieldPosition, Overflow, i64),
+    /// Adds a number, and returns the sum.
+    Add(FieldPosition, Overflow, i64),
+}
+
+/// The position and type of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldPosition {
+    /// Its first bit.
+    pub offset: u64,
+    /// Its bits: 1 to 64, or 63 if it is not signed.
+    pub bits: u8,
+    /// True if it is in two's complement.
+    pub is_signed: bool,
+}
+
+/// What happens to a number that does not fit its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Overflow {
+    /// Its lowest bits are stored.
+    Wrap,
+    /// The largest or smallest number is stored.
+    Saturate,
+    /// Nothing is stored.
+    Fail,
+}
+
+/// A list of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitFields<'a> {
+    bytes: &'a [u8],
+}
+
+/// Bytes of a field in the list.
+const FIELD_SIZE: usize = 20;
+/// Bytes of the reply to a field.
+const REPLY_SIZE: usize = 9;
+/// Bit of the byte `bits` that marks a signed field.
+const SIGNED: u8 = 0x80;
+
+impl BitField {
+    /// Appends the field to a list.
+    pub fn append_to(self, list: &mut Vec<u8>) {
+        let (kind, position, overflow, operand) = match self {
+            BitField::Get(position) => (0, position, Overflow::Wrap, 0),
+            BitField::Set(position, overflow, number) => (1, position, overflow, number),
+            BitField::Add(position, overflow, number) => (2, position, overflow, number),
+        };
+        let sign = if position.is_signed { SIGNED } else { 0 };
+        list.extend_from_slice(&[kind, position.bits | sign, overflow as u8, 0]);
+        list.extend_from_slice(&position.offset.to_le_bytes());
+        list.extend_from_slice(&operand.to_le_bytes());
+    }
+
+    /// Decodes a field, if it is valid.
+    fn decode(bytes: &[u8]) -> Option<BitField> {
+        let [kind, bits, overflow, 0] = *bytes.first_chunk()? else { return None };
+        let position = FieldPosition {
+            offset: u64::from_le_bytes(*bytes.get(4..)?.first_chunk()?),
+            bits: bits & !SIGNED,
+            is_signed: bits & SIGNED != 0,
+        };
+        let operand = i64::from_le_bytes(*bytes.get(12..)?.first_chunk()?);
+        let overflow = [Overflow::Wrap, Overflow::Saturate, Overflow::Fail].get(usize::from(overflow)).copied()?;
+        let bits_max = if position.is_signed { 64 } else { 63 };
+        if !(1..=bits_max).contains(&position.bits) || position.offset > u64::from(u32::MAX) * 8 {
+            return None;
+        }
+        match kind {
+            0 => Some(BitField::Get(position)),
+            1 => Some(BitField::Set(position, overflow, operand)),
+            2 => Some(BitField::Add(position, overflow, operand)),
+            _ => None,
+        }
+    }
+
+    /// Returns its position.
+    pub fn position(self) -> FieldPosition {
+        match self {
+            BitField::Get(position) | BitField::Set(position, ..) | BitField::Add(position, ..) => position,
+        }
+    }
+}
+
+impl<'a> BitFields<'a> {
+    /// Returns the list with these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        BitFields { bytes }
+    }
+
+    /// Returns its bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Returns true if it is not empty and all its fields are valid.
+    pub fn are_valid(self) -> bool {
+        !self.bytes.is_empty()
+            && self.bytes.len().is_multiple_of(FIELD_SIZE)
+            && self.bytes.chunks(FIELD_SIZE).all(|bytes| BitField::decode(bytes).is_some())
+    }
+
+    /// Returns the fields of a valid list.
+    pub fn iter(self) -> impl Iterator<Item = BitField> + 'a {
+        self.bytes.chunks(FIELD_SIZE).map_while(BitField::decode)
+    }
+
+    /// Returns the size that a value needs for the fields that are written.
+    pub fn size_written(self) -> usize {
+        let writes = self.iter().filter(|field| !matches!(field, BitField::Get(_)));
+        writes.map(|field| field.position().end().div_ceil(8)).max().unwrap_or(0)
+    }
+
+    /// Returns the size of the reply.
+    pub fn reply_size(self) -> usize {
+        self.bytes.len() / FIELD_SIZE * REPLY_SIZE
+    }
+
+    /// Reads the fields of a value. Appends the reply.
+    pub fn read(self, value: &[u8], reply: &mut Vec<u8>) {
+        for field in self.iter() {
+            reply.extend_from_slice(&encoded(Some(field.position().load(value))));
+        }
+    }
+
+    /// Executes the fields on a value of at least [`BitFields::size_written`] bytes. Fills the reply, which has
+    /// [`BitFields::reply_size`].
+    pub fn execute(self, value: &mut [u8], reply: &mut [u8]) {
+        for (field, reply) in self.iter().zip(reply.chunks_exact_mut(REPLY_SIZE)) {
+            reply.copy_from_slice(&encoded(field.execute(value)));
+        }
+    }
+}
+
+impl BitField {
+    fn execute(self, value: &mut [u8]) -> Option<i64> {
+        let position = self.position();
+        let before = position.load(value);
+        let (exact, overflow) = match self {
+            BitField::Get(_) => return Some(before),
+            // A number for a field without sign is taken as it is in 64 bits.
+            BitField::Set(_, overflow, number) if position.is_signed => (i128::from(number), overflow),
+            BitField::Set(_, overflow, number) => (i128::from(number as u64), overflow),
+            BitField::Add(_, overflow, number) => (i128::from(before) + i128::from(number), overflow),
+        };
+        let (min, max) = position.limits();
+        let after = match overflow {
+            _ if (min..=max).contains(&exact) => exact,
+            Overflow::Wrap => exact,
+            Overflow::Saturate => exact.clamp(min, max),
+            Overflow::Fail => return None,
+        };
+        position.store(after as u64, value);
+        let after = position.load(value);
+        Some(if matches!(self, BitField::Set(..)) { before } else { after })
+    }
+}
+
+impl FieldPosition {
+    /// Returns the bit after it.
+    fn end(self) -> usize {
+        self.offset as usize + usize::from(self.bits)
+    }
+
+    fn limits(self) -> (i128, i128) {
+        let bits = u32::from(self.bits);
+        if self.is_signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
+    }
+
+    /// Returns the number in the field. Bits beyond the value are zeros.
+    fn load(self, value: &[u8]) -> i64 {
+        let bits = self.offset as usize..self.end();
+        let number = bits.fold(0u64, |number, at| number << 1 | u64::from(at / 8 < value.len() && bit_at(value, at)));
+        let unused = 64 - u32::from(self.bits);
+        if self.is_signed { (number << unused) as i64 >> unused } else { number as i64 }
+    }
+
+    /// Stores the lowest bits of a number.
+    fn store(self, number: u64, value: &mut [u8]) {
+        for (shift, at) in (self.offset as usize..self.end()).rev().enumerate() {
+            let mask = 0x80 >> (at % 8);
+            if number >> shift & 1 == 1 {
+                value[at / 8] |= mask;
+            } else {
+                value[at / 8] &= !mask;
+            }
+        }
+    }
+}
+
+/// Returns the numbers of a reply; `None` for a field that was to fail on overflow.
+pub fn field_replies(reply: &[u8]) -> impl Iterator<Item = Option<i64>> + '_ {
+    reply.chunks_exact(REPLY_SIZE).map(|field| {
+        let number = i64::from_le_bytes(*field.last_chunk().expect("nine bytes"));
+        (field[0] == 1).then_some(number)
+    })
+}
+
+/// Returns the reply to a field.
+fn encoded(number: Option<i64>) -> [u8; REPLY_SIZE] {
+    let mut reply = [0; REPLY_SIZE];
+    reply[0] = u8::from(number.is_some());
+    reply[1..].copy_from_slice(&number.unwrap_or(0).to_le_bytes());
+    reply
+}
+
+fn bit_at(value: &[u8], at: usize) -> bool {
+    value[at / 8] & (0x80 >> (at % 8)) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: i64, end: Option<i64>, in_bits: bool) -> BitRange {
+        BitRange { start, end, in_bits }
+    }
+
+    #[test]
+    fn ranges_select_bits_as_a_string_of_them_would() {
+        let value: Vec<u8> = (0..9u8).map(|index| index.wrapping_mul(91) ^ 0x35).collect();
+        let text: String = value.iter().map(|byte| format!("{byte:08b}")).collect();
+        let positions = [-100, -73, -72, -71, -65, -10, -9, -8, -1, 0, 1, 7, 8, 9, 15, 16, 63, 64, 71, 72, 100];
+        for in_bits in [false, true] {
+            let (total, unit) = if in_bits { (72, 1) } else { (9, 8) };
+            for start in positions {
+                for end in positions.map(Some).into_iter().chain([None]) {
+                    let absolute = |position: i64| if position < 0 { position + total } else { position };
+                    let (first, last) = (absolute(start).max(0), absolute(end.unwrap_or(-1)).max(0).min(total - 1));
+                    let bits = if first > last { "" } else { &text[first as usize * unit..(last as usize + 1) * unit] };
+                    let range = range(start, end, in_bits);
+                    let is_reversed = end.is_some_and(|end| start < 0 && end < 0 && start > end);
+                    let ones = if is_reversed { 0 } else { bits.matches('1').count() };
+                    assert_eq!(range.count(&value), ones, "{range:?}");
+                    for (bit, digit) in [(false, '0'), (true, '1')] {
+                        let beyond = (!bit && end.is_none() && !bits.is_empty()).then_some(72);
+                        let found = bits.find(digit).map(|at| at + first as usize * unit).or(beyond);
+                        assert_eq!(range.find(bit, &value), found, "{range:?} {bit}");
+                    }
+                }
+            }
+        }
+        assert_eq!(BitRange::ALL.count(b""), 0);
+        assert_eq!((BitRange::ALL.find(false, b""), BitRange::ALL.find(false, b"\xff")), (None, Some(8)));
+    }
+
+    fn field(offset: u64, bits: u8, is_signed: bool) -> FieldPosition {
+        FieldPosition { offset, bits, is_signed }
+    }
+
+    fn run(value: &mut Vec<u8>, fields: &[BitField]) -> Vec<Option<i64>> {
+        let mut list = Vec::new();
+        fields.iter().for_each(|field| field.append_to(&mut list));
+        let fields = BitFields::new(&list);
+        assert!(fields.are_valid());
+        if fields.size_written() > value.len() {
+            value.resize(fields.size_written(), 0);
+        }
+        let mut reply = vec![0; fields.reply_size()];
+        fields.execute(value, &mut reply);
+        field_replies(&reply).collect()
+    }
+
+    #[test]
+    fn fields_are_read_and_written_in_order() {
+        let mut value = Vec::new();
+        let position = field(5, 13, false);
+        let replies = run(
+            &mut value,
+            &[
+                BitField::Set(position, Overflow::Wrap, 0x1abc),
+                BitField::Get(position),
+                BitField::Add(position, Overflow::Wrap, 1),
+                BitField::Get(field(100, 8, true)),
+            ],
+        );
+        assert_eq!(replies, [Some(0), Some(0x1abc), Some(0x1abd), Some(0)]);
+        let number = 0x1abdu32 << (24 - 18);
+        assert_eq!(value, number.to_be_bytes()[1..]);
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_wrap_saturate_or_fail() {
+        let (byte, nibble, word) = (field(0, 8, false), field(8, 4, true), field(0, 64, true));
+        for (fields, replies) in [
+            ([BitField::Set(byte, Overflow::Wrap, 257), BitField::Get(byte)], [Some(0), Some(1)]),
+            ([BitField::Set(byte, Overflow::Saturate, 257), BitField::Get(byte)], [Some(0), Some(255)]),
+            ([BitField::Set(byte, Overflow::Saturate, -1), BitField::Get(byte)], [Some(0), Some(255)]),
+            ([BitField::Set(byte, Overflow::Fail, 257), BitField::Get(byte)], [None, Some(0)]),
+            ([BitField::Add(byte, Overflow::Wrap, -1), BitField::Get(byte)], [Some(255), Some(255)]),
+            ([BitField::Add(byte, Overflow::Saturate, -1), BitField::Get(byte)], [Some(0), Some(0)]),
+            ([BitField::Add(nibble, Overflow::Wrap, 8), BitField::Get(nibble)], [Some(-8), Some(-8)]),
+            ([BitField::Add(nibble, Overflow::Saturate, 100), BitField::Get(nibble)], [Some(7), Some(7)]),
+            ([BitField::Add(nibble, Overflow::Fail, -9), BitField::Get(nibble)], [None, Some(0)]),
+            (
+                [BitField::Set(word, Overflow::Fail, i64::MIN), BitField::Add(word, Overflow::Wrap, -1)],
+                [Some(0), Some(i64::MAX)],
+            ),
+        ] {
+            assert_eq!(run(&mut Vec::new(), &fields), replies, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_lists_are_refused() {
+        let mut list = Vec::new();
+        BitField::Get(field(0, 8, true)).append_to(&mut list);
+        assert!(BitFields::new(&list).are_valid());
+        assert!(!BitFields::new(&[]).are_valid());
+        for (index, byte) in [(0, 3), (1, 0), (1, 64), (1, SIGNED | 65), (2, 3), (3, 1), (11, 1)] {
+            let mut list = list.clone();
+            list[index] = byte;
+            assert!(!BitFields::new(&list).are_valid(), "{byte} at {index}");
+        }
+        list.pop();
+        assert!(!BitFields::new(&list).are_valid());
+    }
+}

@@ -1,0 +1,157 @@
+//! The effect of operations on strings and expiries.
+
+use bumpalo::Bump;
+
+use super::{Edit, Found, FoundValue, NewValue, Outcome, Read, Written};
+use skep_core::function::BitFields;
+use skep_core::operation::{ExpiryChange, OperationError, Reply, StringRead, StringWrite, VALUE_SIZE_MAX, digest};
+
+/// The reply that is the number 0.
+const ZERO: Reply<'static> = Reply::Value(&0i64.to_le_bytes());
+
+/// Returns the outcome of a read of an existing value.
+#[inline(never)]
+pub(super) fn read<'a>(read: &StringRead<'a>, found: &Found<'_>) -> Outcome<'a> {
+    let number = |number: usize| Outcome::Read(Read::Number(number as i64));
+    match (read, found.value) {
+        (StringRead::Size, value) => number(value.size()),
+        (StringRead::Slice { start, end }, value) => {
+            let (start, end) = slice(*start, *end, value.size());
+            Outcome::Read(Read::Slice(start, end))
+        }
+        (StringRead::Expiry, _) => match found.expiry {
+            Some(expiry) => Outcome::Read(Read::Number(expiry.milliseconds() as i64)),
+            None => Outcome::Reply(Reply::Done),
+        },
+        (_, FoundValue::InPieces(_)) => Outcome::Whole,
+        (StringRead::CountBits(range), FoundValue::Bytes(bytes)) => number(range.count(bytes)),
+        (StringRead::FindBit { bit, range }, FoundValue::Bytes(bytes)) => {
+            range.find(*bit, bytes).map_or(Outcome::Read(Read::Number(-1)), number)
+        }
+        (StringRead::Fields(fields), FoundValue::Bytes(_)) => Outcome::Read(Read::Fields(*fields)),
+        (StringRead::Digest, FoundValue::Bytes(bytes)) => Outcome::Read(Read::Number(digest(bytes) as i64)),
+    }
+}
+
+/// Returns the bytes of a value of this size from the first to the last position, both included.
+fn slice(first: i64, last: i64, size: usize) -> (usize, usize) {
+    let size = size as i64;
+    if first < 0 && last < 0 && first > last {
+        return (0, 0);
+    }
+    let from_start = |position: i64| if position < 0 { position.saturating_add(size).max(0) } else { position };
+    let (first, last) = (from_start(first), from_start(last).min(size - 1));
+    if first > last { (0, 0) } else { (first as usize, last as usize + 1) }
+}
+
+/// Returns the outcome of a write of an existing value.
+#[inline(never)]
+pub(super) fn write<'a>(
+    write: &StringWrite<'a>,
+    found: &Found<'_>,
+    arena: &'a Bump,
+) -> Result<Outcome<'a>, OperationError> {
+    let needs_bytes = match write {
+        StringWrite::Set { condition, return_old, .. } | StringWrite::Remove { condition, return_old } => {
+            condition.compares() || *return_old
+        }
+        StringWrite::Expire { .. } | StringWrite::Append(_) | StringWrite::Fields(_) => true,
+        StringWrite::Overwrite { bytes, .. } => !bytes.is_empty(),
+    };
+    let bytes = match found.value {
+        FoundValue::Bytes(bytes) => bytes,
+        FoundValue::InPieces(_) if needs_bytes => return Ok(Outcome::Whole),
+        FoundValue::InPieces(_) => &[],
+    };
+    Ok(match *write {
+        StringWrite::Set { condition, return_old, .. } if !condition.holds_for(bytes) => refused(return_old),
+        StringWrite::Set { value, expiry, return_old: false, .. } => {
+            Outcome::Edit(Edit::Store(NewValue::Set(value, expiry)))
+        }
+        StringWrite::Set { value, expiry, return_old: true, .. } => {
+            stored(Written { value, expiry, reply: Some(arena.alloc_slice_copy(bytes)) }, arena)
+        }
+        StringWrite::Remove { condition, .. } if !condition.holds_for(bytes) => refused(false),
+        StringWrite::Remove { return_old, .. } => {
+            Outcome::Edit(Edit::Remove(return_old.then(|| &*arena.alloc_slice_copy(bytes))))
+        }
+        StringWrite::Expire { expiry, condition, return_value }
+            if !condition.holds(found.expiry, expiry) || expiry.apply(found.expiry) == found.expiry =>
+        {
+            let holds = condition.holds(found.expiry, expiry);
+            if holds && !return_value { Outcome::Reply(Reply::Done) } else { refused(return_value) }
+        }
+        StringWrite::Expire { expiry, return_value, .. } => {
+            let value = arena.alloc_slice_copy(bytes);
+            stored(Written { value, expiry, reply: return_value.then_some(&*value) }, arena)
+        }
+        StringWrite::Append(appended) => {
+            let value = grown(bytes, bytes.len() + appended.len(), arena)?;
+            value[bytes.len()..].copy_from_slice(appended);
+            stored_with_size(value, arena)
+        }
+        StringWrite::Overwrite { bytes: [], .. } => Outcome::Read(Read::Number(found.value.size() as i64)),
+        StringWrite::Overwrite { offset, bytes: new } => {
+            let (start, end) = (offset as usize, offset as usize + new.len());
+            let value = grown(bytes, bytes.len().max(end), arena)?;
+            value[start..end].copy_from_slice(new);
+            stored_with_size(value, arena)
+        }
+        StringWrite::Fields(fields) => stored_fields(fields, bytes, arena),
+    })
+}
+
+/// Returns the outcome of a write of a missing key.
+#[inline(never)]
+pub(super) fn write_missing<'a>(write: &StringWrite<'a>, arena: &'a Bump) -> Outcome<'a> {
+    match *write {
+        StringWrite::Set { value, condition, expiry, .. } if condition.holds_for_missing() => {
+            Outcome::Edit(Edit::Store(NewValue::Set(value, expiry)))
+        }
+        StringWrite::Set { .. } | StringWrite::Remove { .. } | StringWrite::Expire { .. } => {
+            Outcome::Reply(Reply::NotFound)
+        }
+        StringWrite::Append(value) => stored_with_size(value, arena),
+        StringWrite::Overwrite { bytes: [], .. } => Outcome::Reply(ZERO),
+        StringWrite::Overwrite { offset, bytes } => {
+            let value = arena.alloc_slice_fill_copy(offset as usize + bytes.len(), 0);
+            value[offset as usize..].copy_from_slice(bytes);
+            stored_with_size(value, arena)
+        }
+        StringWrite::Fields(fields) => stored_fields(fields, &[], arena),
+    }
+}
+
+/// Returns the outcome of a write whose condition does not hold for an existing key.
+fn refused<'a>(return_old: bool) -> Outcome<'a> {
+    if return_old { Outcome::Read(Read::Value) } else { Outcome::Reply(Reply::Exists) }
+}
+
+fn stored<'a>(written: Written<'a>, arena: &'a Bump) -> Outcome<'a> {
+    Outcome::Edit(Edit::Store(NewValue::Written(arena.alloc(written))))
+}
+
+/// Returns the outcome of a write that returns the size of the value.
+fn stored_with_size<'a>(value: &'a [u8], arena: &'a Bump) -> Outcome<'a> {
+    let size = arena.alloc_slice_copy(&(value.len() as i64).to_le_bytes());
+    stored(Written { value, expiry: ExpiryChange::KEEP, reply: Some(size) }, arena)
+}
+
+fn stored_fields<'a>(fields: BitFields<'_>, bytes: &[u8], arena: &'a Bump) -> Outcome<'a> {
+    let value = arena.alloc_slice_fill_copy(bytes.len().max(fields.size_written()), 0);
+    value[..bytes.len()].copy_from_slice(bytes);
+    let reply = arena.alloc_slice_fill_copy(fields.reply_size(), 0);
+    fields.execute(value, reply);
+    let reply = Some(&*reply);
+    stored(Written { value, expiry: ExpiryChange::KEEP, reply }, arena)
+}
+
+/// Returns a copy of a value that has `size` bytes, zeros after its own.
+fn grown<'a>(value: &[u8], size: usize, arena: &'a Bump) -> Result<&'a mut [u8], OperationError> {
+    if size > VALUE_SIZE_MAX {
+        return Err(OperationError::ValueTooLong);
+    }
+    let copy = arena.alloc_slice_fill_copy(size, 0);
+    copy[..value.len()].copy_from_slice(value);
+    Ok(copy)
+}
