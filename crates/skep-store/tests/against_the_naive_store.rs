@@ -4,7 +4,7 @@
 //! splitting, merging and full memory take part. `SKEP_SEED` repeats a run.
 
 use skep_core::operation::{Operation, OperationError, Reply, Request};
-use skep_store::hash::Settings;
+use skep_store::hash::{STEP_KEYS_MAX, Settings};
 use skep_store::memory::{CountingMemory, LocalMemory};
 use skep_store::naive::{Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedRequest, SizeWeights, seeds};
 use skep_store::processor::{Processor, Replies};
@@ -46,16 +46,27 @@ fn run(case: Case) -> Seen {
     let mut harness = Harness::new(NaiveStore::new(), case.reply_budget, seed);
     let mut generator = Generator::new(case.generator);
     let mut utilization = 0.0_f64;
-    let mut batch_size = 0;
+    let (mut batch_size, mut batches) = (0, 0);
     while harness.operations() < case.operations {
         batch_size = (batch_size * 31 + 17) % 601;
         let batch: Vec<OwnedRequest> = generator.by_ref().take(batch_size.max(1)).collect();
+        // Keys expire in the first half of the run. Most of them are overwritten or read before they are reclaimed.
+        batches += 1;
+        let now = harness.operations() * 2000 / case.operations;
+        processor.set_now(now);
+        harness.set_now(now);
         harness.execute_owned(&batch, |requests, replies| processor.execute(requests, replies));
+        if batches % 16 != 0 {
+            continue;
+        }
+        reclaim(&mut processor, now);
         let statistics = processor.statistics();
         assert_eq!(statistics.pairs, harness.naive().len() as u64, "seed {seed}");
+        assert_eq!(statistics.expiring, harness.naive().expiring() as u64, "seed {seed}");
         assert_eq!(statistics.pair_bytes, harness.naive().key_and_value_bytes(), "seed {seed}");
         utilization = utilization.max(statistics.pair_bytes as f64 / case.memory as f64);
     }
+    reclaim(&mut processor, 2000);
     read_all(&mut processor, harness.naive(), seed);
     remove_all(&mut processor, harness.naive(), seed);
     let statistics = processor.statistics();
@@ -68,6 +79,13 @@ fn run(case: Case) -> Seen {
     };
     println!("{} operations, at most {utilization} of the memory, {seen:?}", harness.operations());
     seen
+}
+
+/// Frees the memory of all keys that have expired. Each step removes a bounded number of them.
+fn reclaim(processor: &mut Processor, now: u64) {
+    while processor.reclaim_from().is_some_and(|from| from <= now) {
+        assert!(processor.reclaim() <= STEP_KEYS_MAX);
+    }
 }
 
 fn read_all(processor: &mut Processor, naive: &NaiveStore, seed: u64) {
@@ -84,7 +102,7 @@ fn remove_all(processor: &mut Processor, naive: &NaiveStore, seed: u64) {
     processor.execute(&requests, &mut replies);
     assert!(replies.iter().all(|reply| reply == Reply::Done), "seed {seed}");
     let statistics = processor.statistics();
-    assert_eq!((statistics.pairs, statistics.pair_bytes), (0, 0), "seed {seed}");
+    assert_eq!((statistics.pairs, statistics.pair_bytes, statistics.expiring), (0, 0, 0), "seed {seed}");
 }
 
 #[test]

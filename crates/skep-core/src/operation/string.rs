@@ -25,7 +25,7 @@ impl Expiry {
 
     /// Returns the milliseconds since 1970.
     #[inline]
-    pub fn milliseconds(self) -> u64 {
+    pub const fn milliseconds(self) -> u64 {
         self.0
     }
 

@@ -387,10 +387,15 @@ mod tests {
     const PIECE: usize = 24;
 
     /// Applies an operation to a value, piece by piece. Returns the reply, and changes the value.
-    fn execute(operation: &Operation<'_>, value: &mut Option<Vec<u8>>) -> (Reply<'static>, Vec<u8>) {
+    fn execute(
+        operation: &Operation<'_>,
+        value: &mut Option<Vec<u8>>,
+        expiry: Option<Expiry>,
+    ) -> (Reply<'static>, Vec<u8>, Option<Expiry>) {
         let old = value.clone().unwrap_or_default();
-        let found = value.as_deref().map(|value| move || Found::bytes(value, None));
+        let found = value.as_deref().map(|value| move || Found::bytes(value, expiry));
         let arena = Bump::new();
+        let mut after = expiry;
         let (reply, bytes) = match apply(operation, found, &arena) {
             Outcome::Reply(reply) => (reply, Vec::new()),
             Outcome::Read(read) => {
@@ -412,6 +417,10 @@ mod tests {
             }
             Outcome::Whole => unreachable!("the value is in one piece"),
             Outcome::Edit(edit) => {
+                after = match edit {
+                    Edit::Remove(_) => None,
+                    Edit::Store(new) => new.expiry().apply(expiry),
+                };
                 *value = match edit {
                     Edit::Remove(_) => None,
                     Edit::Store(new) => {
@@ -429,7 +438,7 @@ mod tests {
                 }
             }
         };
-        (reply, bytes)
+        (reply, bytes, after)
     }
 
     fn generator(seed: u64) -> Generator {
@@ -449,10 +458,17 @@ mod tests {
                 }
                 let before = naive.get(request.key).map(<[u8]>::to_vec);
                 let mut value = before.clone();
-                let (reply, bytes) = execute(&request.operation, &mut value);
+                let expiry = naive.expiry(request.key);
+                let (reply, bytes, after) = execute(&request.operation, &mut value, expiry);
                 let reply = if reply == Reply::Value(&[]) { Reply::Value(&bytes) } else { reply };
                 assert_eq!(naive.check(&request, reply), Ok(()), "seed {seed}: {request:?} on {before:?}");
-                assert_eq!(naive.get(request.key), value.as_deref(), "seed {seed}: {request:?} on {before:?}");
+                // The naive store removes a key whose expiry is its time, 0.
+                let after = after.filter(|after| !after.has_passed(0)).or_else(|| {
+                    value.take_if(|_| after.is_some());
+                    None
+                });
+                let found = (naive.get(request.key), naive.expiry(request.key));
+                assert_eq!(found, (value.as_deref(), after), "seed {seed}: {request:?} on {before:?}");
                 changed += u32::from(value != before);
                 count += 1;
             }
@@ -475,7 +491,7 @@ mod tests {
                 }
                 let Some(short) = apply_short(&request.operation, load_short(&before), before.len()) else { continue };
                 let mut value = Some(before.clone());
-                let (reply, bytes) = execute(&request.operation, &mut value);
+                let (reply, bytes, _) = execute(&request.operation, &mut value, None);
                 let context = format!("seed {seed}: {request:?} on {before:?}");
                 let changed = short.changed.map_or(before.clone(), |word| word.to_le_bytes()[..before.len()].to_vec());
                 assert_eq!(value, Some(changed), "{context}");

@@ -14,7 +14,7 @@ use super::table::{BucketCopy, HashTable, Home, Location};
 use super::{large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
-use skep_core::operation::OperationError;
+use skep_core::operation::{Expiry, OperationError};
 
 /// The reason why a pair was not stored. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,14 @@ impl Location {
         }
     }
 
+    /// Returns the expiry of the key that was found. Its time may have passed.
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        match self {
+            Location::Slab { expiry, .. } | Location::Large { expiry, .. } => *expiry,
+            Location::Inline { .. } | Location::Missing { .. } => None,
+        }
+    }
+
     /// Returns true if an entry of one slot needs another bucket.
     fn needs_bucket(&self) -> bool {
         matches!(self, Location::Missing { has_room: false, .. })
@@ -111,7 +119,10 @@ impl<M: Memory> HashTable<M> {
         let (new_size, new_slots) = match (edit, found) {
             // The pairs of the next bucket may fit into one that has lost a pair.
             (Edit::Remove(_), Some(_)) if may_change_slots => (None, 0),
-            (Edit::Store(new), _) if (found.is_some() || may_change_slots) && self.is_inline(key.len(), new.size()) => {
+            (Edit::Store(new), _)
+                if (found.is_some() || may_change_slots)
+                    && self.is_inline(key.len(), new.size(), new.expiry().apply(None)) =>
+            {
                 let new_size = key.len() + new.size();
                 (Some(new_size), slots_for(new_size))
             }
@@ -140,7 +151,8 @@ impl<M: Memory> HashTable<M> {
         new: &NewValue<'_>,
     ) -> Result<(), NotStored> {
         let value_size = new.size();
-        if self.is_inline(key.len(), value_size) {
+        let expiry = self.expiry_after(location, new);
+        if self.is_inline(key.len(), value_size, expiry) {
             let mut finished = [0; INLINE_SIZE_MAX];
             let finished = &mut finished[..value_size];
             finished.copy_from_slice(new.bytes());
@@ -148,22 +160,25 @@ impl<M: Memory> HashTable<M> {
             let bucket = if location.needs_bucket() { Some(self.take_bucket()?) } else { None };
             return self.install(home, location, NewEntry::Inline(key, finished), bucket, key.len(), value_size).await;
         }
-        let class = object::class_for_pair(key.len(), value_size).expect("the value is not large");
+        let class = object::class_for_pair(key.len(), value_size, expiry.is_some()).expect("the value is not large");
         let fill = |bytes: &mut [u8]| {
-            let range = object::write_pair(class, bytes, key, new.bytes());
+            let range = object::write_pair(class, bytes, key, new.bytes(), expiry);
             new.finish(0, &mut bytes[range]);
         };
         // A slab of the right class is overwritten. Its bucket is unchanged.
-        if let Location::Slab { slab, value_size: old_size, .. } = location
+        if let Location::Slab { slab, value_size: old_size, expiry: old_expiry, .. } = location
             && slab.class == class
         {
             self.memory().write(slab.pointer.span(class.size()), fill).await;
+            self.count_expiring(*old_expiry, expiry);
             self.count_pair_size(value_size as i64 - *old_size as i64);
             return Ok(());
         }
         let slab = self.take_new_slab(class, location)?;
         self.memory().write(slab.pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, &slab, key.len(), value_size).await
+        self.install_slab(home, location, &slab, key.len(), value_size).await?;
+        self.count_expiring(None, expiry);
+        Ok(())
     }
 
     /// Stores a pair whose value is large.
@@ -175,16 +190,19 @@ impl<M: Memory> HashTable<M> {
         new: &NewValue<'_>,
     ) -> Result<(), NotStored> {
         let value_size = new.size();
-        let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size));
+        let expiry = self.expiry_after(location, new);
+        let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size), expiry.is_some());
         let mut needs = large_layout::needs(value_size);
         needs[class.index()] += 1;
         let mut slabs = self.take_with_bucket(needs, location)?;
         let bucket = location.needs_bucket().then(|| slabs.pop(SlabClass::BUCKET));
         let slab = NewSlab { class, pointer: slabs.pop(class), bucket };
         let root = self.write_large(new, &mut slabs).await;
-        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root);
+        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root, expiry);
         self.memory().write(slab.pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, &slab, key.len(), value_size).await
+        self.install_slab(home, location, &slab, key.len(), value_size).await?;
+        self.count_expiring(None, expiry);
+        Ok(())
     }
 
     /// Removes the entry that was found; the key is `key_size` bytes long.
@@ -371,8 +389,9 @@ impl<M: Memory> HashTable<M> {
 
     /// Frees the slab of an entry to which the index no longer points. Does not free the pieces of a large value.
     fn release_found(&self, location: &Location) {
-        if let Location::Slab { slab, .. } | Location::Large { slab, .. } = location {
+        if let Location::Slab { slab, expiry, .. } | Location::Large { slab, expiry, .. } = location {
             self.release(slab.class, slab.pointer);
+            self.count_expiring(*expiry, None);
         }
     }
 }

@@ -7,6 +7,7 @@ mod large;
 mod large_layout;
 mod object;
 pub mod poisson;
+mod reclaim;
 mod resident;
 mod settings;
 pub mod slab;
@@ -20,5 +21,9 @@ pub(crate) use bucket::{Bucket, SlabSlot};
 pub(crate) use edit::NotStored;
 pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe};
 pub(crate) use large::Pieces;
-pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX};
-pub(crate) use table::{Access, BucketAccess, BucketIndex, Home, KeyHash, Location, ResidentSlab, Sought};
+pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX, is_large};
+pub(crate) use reclaim::Reclaim;
+pub use reclaim::STEP_KEYS_MAX;
+pub(crate) use table::{
+    Access, BucketAccess, BucketIndex, Home, KeyHash, Location, ResidentSlab, ResidentValue, Sought,
+};

@@ -11,6 +11,7 @@ use super::slab::SlabClass;
 use super::table::{HashTable, Home, ResidentSlab};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
+use skep_core::operation::Expiry;
 
 impl<M: Memory> HashTable<M> {
     /// Inserts an inline pair into a resident chain, or removes the inline pair that was found in the bucket at `at`.
@@ -26,7 +27,7 @@ impl<M: Memory> HashTable<M> {
         edit: &Edit<'_>,
     ) -> bool {
         let is_done = match (edit, found) {
-            (Edit::Store(new), None) if self.is_inline(key.len(), new.size()) => {
+            (Edit::Store(new), None) if self.is_inline(key.len(), new.size(), new.expiry().apply(None)) => {
                 self.insert_inline(lines, home, key, new)
             }
             (Edit::Remove(_), Some(pair)) => {
@@ -54,7 +55,7 @@ impl<M: Memory> HashTable<M> {
         home: &Home,
         resident: &ResidentSlab,
         key: &[u8],
-        value_size: usize,
+        (value_size, expiry): (usize, Option<Expiry>),
         edit: &Edit<'_>,
     ) -> bool {
         let ResidentSlab { at, slot, slab } = *resident;
@@ -65,15 +66,18 @@ impl<M: Memory> HashTable<M> {
                 }
                 self.release(slab.class, slab.pointer);
                 self.count_pairs(-1);
+                self.count_expiring(expiry, None);
                 self.count_pair_size(-((key.len() + value_size) as i64));
             }
             Edit::Store(new) => {
-                let class = object::class_for_pair(key.len(), new.size());
-                if self.is_inline(key.len(), new.size()) || class != Some(slab.class) {
+                let after = new.expiry().apply(expiry.filter(|_| !self.has_expired(expiry)));
+                let class = object::class_for_pair(key.len(), new.size(), after.is_some());
+                if self.is_inline(key.len(), new.size(), after) || class != Some(slab.class) {
                     return false;
                 }
                 let span = slab.pointer.span(slab.class.size());
-                write_pair(lines.span(span), slab, key, new);
+                write_pair(lines.span(span), slab, key, new, after);
+                self.count_expiring(expiry, after);
                 lines.note(span, Effect::Changed);
                 self.count_pair_size(new.size() as i64 - value_size as i64);
             }
@@ -85,10 +89,11 @@ impl<M: Memory> HashTable<M> {
     /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts
     /// it.
     pub(crate) fn allocate_for(&self, home: &Home, key: &[u8], new: &NewValue<'_>) -> Option<SlabSlot> {
-        if self.is_inline(key.len(), new.size()) {
+        let expiry = new.expiry().apply(None);
+        if self.is_inline(key.len(), new.size(), expiry) {
             return None;
         }
-        let class = object::class_for_pair(key.len(), new.size())?;
+        let class = object::class_for_pair(key.len(), new.size(), expiry.is_some())?;
         let pointer = self.take_free_slab(class)?;
         Some(SlabSlot { class, pointer, secondary: home.secondary() })
     }
@@ -103,11 +108,13 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
         new: &NewValue<'_>,
     ) -> bool {
-        write_pair(lines.new_span(slab.pointer.span(slab.class.size())), slab, key, new);
+        let expiry = new.expiry().apply(None);
+        write_pair(lines.new_span(slab.pointer.span(slab.class.size())), slab, key, new, expiry);
         if !self.push_resident(lines, home, &NewEntry::Slab(slab)) {
             self.take_back_unused(slab.class, slab.pointer);
             return false;
         }
+        self.count_expiring(None, expiry);
         self.count_pairs(1);
         self.count_pair_size((key.len() + new.size()) as i64);
         self.end_wait(home.hash);
@@ -183,7 +190,7 @@ impl<M: Memory> HashTable<M> {
     }
 }
 
-fn write_pair(bytes: &mut [u8], slab: SlabSlot, key: &[u8], new: &NewValue<'_>) {
-    let range = object::write_pair(slab.class, bytes, key, new.bytes());
+fn write_pair(bytes: &mut [u8], slab: SlabSlot, key: &[u8], new: &NewValue<'_>, expiry: Option<Expiry>) {
+    let range = object::write_pair(slab.class, bytes, key, new.bytes(), expiry);
     new.finish(0, &mut bytes[range]);
 }

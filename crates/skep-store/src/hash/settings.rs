@@ -185,11 +185,11 @@ impl PairShape {
 
 /// Bytes of slab memory that a pair of this size takes, with a key of 16 bytes where that matters.
 fn slab_size(kv_size: usize) -> usize {
-    match object::class_for_pair(kv_size.min(16), kv_size.saturating_sub(16)) {
+    match object::class_for_pair(kv_size.min(16), kv_size.saturating_sub(16), false) {
         Some(class) => class.size(),
         None => {
             let pointer_count = large_layout::root_pointer_count(kv_size);
-            object::class_for_root(16, pointer_count).size() + large_layout::footprint(kv_size)
+            object::class_for_root(16, pointer_count, false).size() + large_layout::footprint(kv_size)
         }
     }
 }

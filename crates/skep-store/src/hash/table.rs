@@ -19,11 +19,12 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
 use super::find::{Probe, Search};
-use super::object::{self, LargeRoot, Object};
+use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
-use crate::apply::Edit;
+use crate::apply::{Edit, NewValue};
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, ResidentLines};
+use skep_core::operation::Expiry;
 
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +45,19 @@ impl BucketIndex {
 pub(crate) enum Location {
     /// An inline pair.
     Inline { copy: BucketCopy, pair: InlinePair },
-    /// A slab with the pair, and the bytes of its value.
-    Slab { copy: BucketCopy, slot: usize, slab: SlabSlot, value_size: usize },
-    /// A slab with the root of a large value.
-    Large { copy: BucketCopy, slot: usize, slab: SlabSlot, root: LargeRoot },
+    /// A slab with the pair, and the bytes of its value. The key may have expired.
+    Slab { copy: BucketCopy, slot: usize, slab: SlabSlot, value_size: usize, expiry: Option<Expiry> },
+    /// A slab with the root of a large value. The key may have expired.
+    Large { copy: BucketCopy, slot: usize, slab: SlabSlot, root: LargeRoot, expiry: Option<Expiry> },
     /// The key is missing. The bucket is the first one with the needed room, or the last of the chain.
     Missing { copy: BucketCopy, has_room: bool },
+}
+
+/// A value in one piece, and the expiry of its key, whose time has not passed.
+#[derive(Debug)]
+pub(crate) struct ResidentValue<'v> {
+    pub(crate) bytes: &'v mut [u8],
+    pub(crate) expiry: Option<Expiry>,
 }
 
 /// The result of an access to a value, or to a missing key.
@@ -90,15 +98,15 @@ pub(crate) enum Sought<'e> {
     Edited(Edit<'e>),
     /// The edit is to be made at this location.
     Left(Location, Edit<'e>),
-    /// The value is large. Nothing was done.
+    /// The value is large, and its key may have expired. Nothing was done.
     Large(Location, LargeRoot),
 }
 
 /// The result of an access to a slab in a search.
 enum SlabContent<'e> {
     Done,
-    Value(usize, Edit<'e>),
-    Large(LargeRoot),
+    Value(usize, Option<Expiry>, Edit<'e>),
+    Large(LargeRoot, Option<Expiry>),
     OtherKey,
 }
 
@@ -133,6 +141,12 @@ pub struct HashTable<M> {
     slabs: RefCell<SlabAllocator>,
     pair_count: Cell<u64>,
     pair_size: Cell<u64>,
+    /// Pairs whose keys have an expiry.
+    expiring_count: Cell<u64>,
+    /// At most the earliest expiry that was written since the last call of `forget_earliest_expiry`.
+    earliest_expiry: Cell<u64>,
+    /// The time, in milliseconds since 1970.
+    now: Cell<u64>,
 }
 
 impl<M: Memory> HashTable<M> {
@@ -150,6 +164,9 @@ impl<M: Memory> HashTable<M> {
             slabs: RefCell::new(SlabAllocator::new(slab_start, slab_end)),
             pair_count: Cell::new(0),
             pair_size: Cell::new(0),
+            expiring_count: Cell::new(0),
+            earliest_expiry: Cell::new(u64::MAX),
+            now: Cell::new(0),
             memory,
         })
     }
@@ -167,6 +184,52 @@ impl<M: Memory> HashTable<M> {
     /// Returns the bytes of all keys and values.
     pub fn pair_size(&self) -> u64 {
         self.pair_size.get()
+    }
+
+    /// Returns the number of keys that have an expiry, with those that have expired.
+    pub fn expiring_count(&self) -> u64 {
+        self.expiring_count.get()
+    }
+
+    /// Sets the time, in milliseconds since 1970. It does not go back.
+    #[inline]
+    pub(crate) fn set_now(&self, now: u64) {
+        self.now.set(self.now.get().max(now));
+    }
+
+    /// Returns the time, in milliseconds since 1970.
+    pub(super) fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Returns the number of home buckets.
+    pub(super) fn bucket_count(&self) -> u32 {
+        self.bucket_count
+    }
+
+    /// Returns a time that is not above any expiry since the last call of [`HashTable::forget_earliest_expiry`].
+    pub(super) fn earliest_expiry(&self) -> u64 {
+        self.earliest_expiry.get()
+    }
+
+    pub(super) fn forget_earliest_expiry(&self) {
+        self.earliest_expiry.set(u64::MAX);
+    }
+
+    /// Notes an expiry, in milliseconds since 1970.
+    pub(super) fn note_expiry(&self, milliseconds: u64) {
+        self.earliest_expiry.set(self.earliest_expiry.get().min(milliseconds));
+    }
+
+    /// Returns true if a key with this expiry is missing.
+    #[inline(always)]
+    pub(crate) fn has_expired(&self, expiry: Option<Expiry>) -> bool {
+        expiry.is_some_and(|expiry| expiry.has_passed(self.now.get()))
+    }
+
+    /// Returns the expiry of a key after its pair is stored at a location.
+    pub(crate) fn expiry_after(&self, location: &Location, new: &NewValue<'_>) -> Option<Expiry> {
+        new.expiry().apply(location.expiry().filter(|expiry| !self.has_expired(Some(*expiry))))
     }
 
     /// Returns the bytes of the hash index, without chained buckets.
@@ -210,9 +273,13 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch_line(bucket.pointer());
     }
 
-    /// Returns the slots of a bucket that a pair takes.
-    pub(crate) fn slot_count(&self, key_size: usize, value_size: usize) -> usize {
-        if self.is_inline(key_size, value_size) { slots_for(key_size + value_size) } else { 1 }
+    /// Returns the slots of a bucket that a new pair takes.
+    pub(crate) fn slot_count(&self, key_size: usize, new: &NewValue<'_>) -> usize {
+        if self.is_inline(key_size, new.size(), new.expiry().apply(None)) {
+            slots_for(key_size + new.size())
+        } else {
+            1
+        }
     }
 
     /// Returns the search for this machine.
@@ -237,10 +304,13 @@ impl<M: Memory> HashTable<M> {
         probe: Probe,
         key: &[u8],
         is_home: bool,
-        access: impl FnOnce(Option<&mut [u8]>) -> Access<'e>,
+        access: impl FnOnce(Option<ResidentValue<'_>>) -> Access<'e>,
     ) -> (Effect, BucketAccess<'e>) {
         let (found, accessed) = match probe {
-            Probe::Pair(pair) => (Some(pair), access(Some(bucket.inline_value_mut(pair)))),
+            Probe::Pair(pair) => {
+                let bytes = bucket.inline_value_mut(pair);
+                (Some(pair), access(Some(ResidentValue { bytes, expiry: None })))
+            }
             Probe::Absent if bucket.chain().is_none() => (None, access(None)),
             Probe::Absent | Probe::Slab(..) => return (Effect::Unchanged, BucketAccess::Elsewhere),
         };
@@ -259,8 +329,8 @@ impl<M: Memory> HashTable<M> {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
     }
 
-    /// Accesses a resident slab. If it holds the pair, `access` gets the value. An edit is made if it needs only the
-    /// slab and its bucket.
+    /// Accesses a resident slab. If it holds the pair, `access` gets the value, or `None` if the key has expired. An edit
+    /// is made if it needs only the slab and its bucket.
     #[inline(always)]
     pub(crate) fn access_resident_slab<'e>(
         &self,
@@ -268,19 +338,27 @@ impl<M: Memory> HashTable<M> {
         home: &Home,
         resident: &ResidentSlab,
         key: &[u8],
-        access: impl FnOnce(&mut [u8]) -> Access<'e>,
+        access: impl FnOnce(Option<ResidentValue<'_>>) -> Access<'e>,
     ) -> BucketAccess<'e> {
         let slab = resident.slab;
         let span = slab.pointer.span(slab.class.size());
         let bytes = lines.span(span);
-        let Some(range) = object::find_value(slab.class, bytes, key) else { return BucketAccess::Elsewhere };
+        let (range, expiry) = match object::find_value(slab.class, bytes, key) {
+            Some(range) => (range, None),
+            None => match object::find(slab.class, bytes, key) {
+                Some(Object { content: Content::Value(range), expiry }) => (range, expiry),
+                _ => return BucketAccess::Elsewhere,
+            },
+        };
         let value_size = range.len();
-        match access(&mut bytes[range]) {
+        let value =
+            if self.has_expired(expiry) { None } else { Some(ResidentValue { bytes: &mut bytes[range], expiry }) };
+        match access(value) {
             Access::Done(effect) => {
                 lines.note(span, effect);
                 BucketAccess::Done
             }
-            Access::Edit(edit) if self.edit_resident_slab(lines, home, resident, key, value_size, &edit) => {
+            Access::Edit(edit) if self.edit_resident_slab(lines, home, resident, key, (value_size, expiry), &edit) => {
                 BucketAccess::Edited(edit)
             }
             Access::Edit(_) => BucketAccess::Elsewhere,
@@ -295,7 +373,7 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
         home: Home,
         needed_slots: usize,
-        mut access: impl FnMut(Option<&mut [u8]>) -> Access<'e>,
+        mut access: impl FnMut(Option<ResidentValue<'_>>) -> Access<'e>,
     ) -> Sought<'e> {
         let access_home = |line: &mut Line| {
             let bucket = Bucket::from_line_mut(line);
@@ -325,7 +403,7 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
         home: Home,
         needed_slots: usize,
-        mut access: impl FnMut(Option<&mut [u8]>) -> Access<'e>,
+        mut access: impl FnMut(Option<ResidentValue<'_>>) -> Access<'e>,
     ) -> Sought<'e> {
         let secondary = home.secondary();
         let mut room = None;
@@ -333,22 +411,28 @@ impl<M: Memory> HashTable<M> {
             let mut from = 0;
             while let Some((slot, slab)) = self.search.slab(&copy.bucket, secondary, from) {
                 let access_slab = |bytes: &mut [u8]| match object::find(slab.class, bytes, key) {
-                    Some(Object::Value(range)) => {
+                    Some(Object { content: Content::Value(range), expiry }) => {
                         let value_size = range.len();
-                        match access(Some(&mut bytes[range])) {
+                        let has_expired = self.has_expired(expiry);
+                        let value = (!has_expired).then(|| ResidentValue { bytes: &mut bytes[range], expiry });
+                        match access(value) {
                             Access::Done(effect) => (effect, SlabContent::Done),
-                            Access::Edit(edit) => (Effect::Unchanged, SlabContent::Value(value_size, edit)),
+                            Access::Edit(edit) => (Effect::Unchanged, SlabContent::Value(value_size, expiry, edit)),
                         }
                     }
-                    Some(Object::Large(root)) => (Effect::Unchanged, SlabContent::Large(root)),
+                    Some(Object { content: Content::Large(root), expiry }) => {
+                        (Effect::Unchanged, SlabContent::Large(root, expiry))
+                    }
                     None => (Effect::Unchanged, SlabContent::OtherKey),
                 };
                 match self.memory.update(slab.pointer.span(slab.class.size()), access_slab).await {
                     SlabContent::Done => return Sought::Done,
-                    SlabContent::Value(value_size, edit) => {
-                        return Sought::Left(Location::Slab { copy, slot, slab, value_size }, edit);
+                    SlabContent::Value(value_size, expiry, edit) => {
+                        return Sought::Left(Location::Slab { copy, slot, slab, value_size, expiry }, edit);
                     }
-                    SlabContent::Large(root) => return Sought::Large(Location::Large { copy, slot, slab, root }, root),
+                    SlabContent::Large(root, expiry) => {
+                        return Sought::Large(Location::Large { copy, slot, slab, root, expiry }, root);
+                    }
                     SlabContent::OtherKey => from = slot + 1,
                 }
             }
@@ -363,7 +447,8 @@ impl<M: Memory> HashTable<M> {
             };
             copy = BucketCopy { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
             if let Some(pair) = self.search.inline_pair(&copy.bucket, key) {
-                return match access(Some(copy.bucket.inline_value_mut(pair))) {
+                let bytes = copy.bucket.inline_value_mut(pair);
+                return match access(Some(ResidentValue { bytes, expiry: None })) {
                     Access::Done(effect) => {
                         if effect == Effect::Changed {
                             self.memory.write_line(copy.at, copy.bucket.as_line()).await;
@@ -421,9 +506,18 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().release(class, pointer);
     }
 
-    /// Returns true if a pair of these sizes is stored in its bucket.
-    pub(super) fn is_inline(&self, key_size: usize, value_size: usize) -> bool {
-        key_size + value_size <= self.inline_threshold
+    /// Returns true if a pair is stored in its bucket. A key with an expiry never is: a bucket has no bits for it.
+    pub(super) fn is_inline(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> bool {
+        key_size + value_size <= self.inline_threshold && expiry.is_none()
+    }
+
+    /// Counts keys that got an expiry or have lost one.
+    pub(super) fn count_expiring(&self, before: Option<Expiry>, after: Option<Expiry>) {
+        let difference = i64::from(after.is_some()) - i64::from(before.is_some());
+        self.expiring_count.set(self.expiring_count.get().wrapping_add_signed(difference));
+        if let Some(after) = after {
+            self.note_expiry(after.milliseconds());
+        }
     }
 
     /// Counts pairs that were inserted or removed.

@@ -54,6 +54,11 @@ impl Harness {
         &self.naive
     }
 
+    /// Sets the time of the naive store, in milliseconds since 1970.
+    pub fn set_now(&mut self, now: u64) {
+        self.naive.set_now(now);
+    }
+
     /// Returns the number of operations that were executed.
     pub fn operations(&self) -> u64 {
         self.operations

@@ -191,7 +191,13 @@ impl NaiveStore {
         });
     }
 
-    fn expiry(&self, key: &[u8]) -> Option<Expiry> {
+    /// Returns the number of keys with an expiry.
+    pub fn expiring(&self) -> usize {
+        self.expiries.len()
+    }
+
+    /// Returns the expiry of a key.
+    pub(crate) fn expiry(&self, key: &[u8]) -> Option<Expiry> {
         self.expiries.get(key).copied()
     }
 

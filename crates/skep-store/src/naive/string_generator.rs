@@ -3,7 +3,12 @@
 use super::generator::{Generator, Home};
 use super::owned::OwnedOperation;
 use skep_core::function::{BitField, BitFields, BitRange, FieldPosition, Overflow};
-use skep_core::operation::{Condition, ConditionKind, ExpiryChange, StringRead, StringWrite, digest};
+use skep_core::operation::{
+    Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, StringRead, StringWrite, digest,
+};
+
+/// Most expiries are before this time. A test lets it pass.
+pub(super) const TIME_MAX: u64 = 1000;
 
 impl Generator {
     pub(super) fn string_read(&mut self) -> OwnedOperation {
@@ -22,12 +27,17 @@ impl Generator {
 
     pub(super) fn string_write(&mut self, home: Home) -> OwnedOperation {
         let condition = Condition::new(self.random.choose(&ConditionKind::ALL));
-        let expiry = self.random.choose(&[ExpiryChange::CLEAR, ExpiryChange::KEEP]);
-        let write = match self.random.below(7) {
+        let expiry = self.expiry();
+        let write = match self.random.below(9) {
             0..=2 => StringWrite::Set { value: &[], condition, expiry, return_old: self.random.chance(1, 2) },
             3 => StringWrite::Remove { condition, return_old: self.random.chance(1, 2) },
-            4 => StringWrite::Append(&[]),
-            5 => StringWrite::Overwrite { offset: self.random.below(100) as u32, bytes: &[] },
+            4..=5 => StringWrite::Expire {
+                expiry,
+                condition: self.random.choose(&ExpiryCondition::ALL),
+                return_value: self.random.chance(1, 2),
+            },
+            6 => StringWrite::Append(&[]),
+            7 => StringWrite::Overwrite { offset: self.random.below(100) as u32, bytes: &[] },
             _ => StringWrite::Fields(BitFields::new(&[])),
         };
         let bytes = match write {
@@ -46,6 +56,17 @@ impl Generator {
             ConditionKind::Always | ConditionKind::IfAbsent | ConditionKind::IfPresent => Vec::new(),
         };
         OwnedOperation::StringWrite { write, bytes, operand }
+    }
+
+    /// A change of an expiry: mostly to a time in the first [`TIME_MAX`] milliseconds, or to one that never comes.
+    fn expiry(&mut self) -> ExpiryChange {
+        let time = match self.random.below(8) {
+            0..=1 => return ExpiryChange::CLEAR,
+            2 => return ExpiryChange::KEEP,
+            3 => Some(Expiry::MAX),
+            _ => Expiry::at(self.random.below(TIME_MAX) as i64),
+        };
+        ExpiryChange::set(time.expect("the time is early enough"))
     }
 
     /// A position in a value, or outside of it.

@@ -2,14 +2,15 @@
 //! execution engine").
 //!
 //! It serves the first operation that has found the value, and the later ones of the key. [`apply`] says what an operation
-//! does. This module does it in place if the value keeps its size, so that no memory is needed and the write cannot fail.
+//! does. This module does it in place if the value keeps its size and the key its expiry. So no memory is needed, and the
+//! write cannot fail.
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
 use bumpalo::Bump;
 
 use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing, update_piece};
-use crate::hash::Access;
+use crate::hash::{Access, ResidentValue};
 use crate::memory::Effect;
 use crate::short::overwrite;
 use skep_core::operation::{Operation, Reply};
@@ -18,13 +19,13 @@ use skep_core::operation::{Operation, Reply};
 #[inline(always)]
 pub(super) fn execute<'a>(
     operation: &'a Operation<'a>,
-    value: &mut [u8],
+    value: ResidentValue<'_>,
     mut reply: ReplySlot<'_>,
     arena: &'a Bump,
 ) -> Access<'a> {
     if let Operation::Get = operation {
         // The outcome of `apply`, without a call.
-        reply.set_value(value);
+        reply.set_value(value.bytes);
         return Access::Done(Effect::Unchanged);
     }
     execute_other(operation, value, reply, arena)
@@ -34,11 +35,11 @@ pub(super) fn execute<'a>(
 #[inline(never)]
 fn execute_other<'a>(
     operation: &'a Operation<'a>,
-    value: &mut [u8],
+    ResidentValue { bytes: value, expiry }: ResidentValue<'_>,
     mut reply: ReplySlot<'_>,
     arena: &'a Bump,
 ) -> Access<'a> {
-    Access::Done(match apply(operation, Some(|| Found::bytes(value, None)), arena) {
+    Access::Done(match apply(operation, Some(|| Found::bytes(value, expiry)), arena) {
         Outcome::Reply(fixed) => {
             reply.set(fixed);
             Effect::Unchanged
@@ -56,7 +57,7 @@ fn execute_other<'a>(
             update_piece(update, 0, value);
             Effect::Changed
         }
-        Outcome::Edit(Edit::Store(new)) if new.size() == value.len() => {
+        Outcome::Edit(Edit::Store(new)) if new.size() == value.len() && new.expiry().apply(expiry) == expiry => {
             overwrite(value, new.bytes());
             reply.set(new.reply());
             Effect::Changed

@@ -14,7 +14,7 @@ use super::queue::{Batch, LargeOperation};
 use super::replies::Grant;
 use super::station::{QueueIndex, Queues, RequestIndex};
 use crate::apply::{Edit, Found, NewValue, Outcome, Read, Reader, apply, update_piece};
-use crate::hash::{Home, LargeRoot, Location, NotStored, PAIR_SIZE_MAX, Pieces};
+use crate::hash::{Home, LargeRoot, Location, NotStored, Pieces, is_large};
 use crate::memory::{LINE_SIZE, Memory};
 use skep_core::operation::{Reply, Request, Update};
 
@@ -32,7 +32,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 return false;
             }
             let value = whole.insert(self.copy_large(root).await);
-            outcome = apply(&request.operation, Some(|| Found::bytes(value, None)), self.arena);
+            outcome = apply(&request.operation, Some(|| Found::bytes(value, location.expiry())), self.arena);
         }
         let reply_size = reply_size(&outcome, &location);
         if !self.replies.borrow().may_touch_large(reply_size > 0) {
@@ -92,11 +92,16 @@ impl<'a, M: Memory> Batch<'a, M> {
     ) -> Result<(), NotStored> {
         let key = request.key;
         match (edit, root) {
-            (Edit::Store(new), Some(root)) if root.value_size as usize == new.size() => {
+            (Edit::Store(new), Some(root))
+                if root.value_size as usize == new.size()
+                    && self.table.expiry_after(location, new) == location.expiry() =>
+            {
                 self.overwrite_large(new, root).await;
                 return Ok(());
             }
-            (Edit::Store(new), _) if key.len() + new.size() > PAIR_SIZE_MAX => {
+            (Edit::Store(new), _)
+                if is_large(key.len(), new.size(), self.table.expiry_after(location, new).is_some()) =>
+            {
                 self.table.store_large(home, location, key, new).await?;
                 self.replies.borrow_mut().touch_large(new.size());
             }

@@ -50,7 +50,7 @@ use self::resident::{ExecuteShort, Stages};
 use self::station::{Admission, Station};
 use crate::apply::empty;
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
-use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Settings, WithLanes};
+use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WithLanes};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use skep_core::operation::{Operation, Reply, Request};
 
@@ -68,6 +68,7 @@ pub struct Processor<M = LocalMemory> {
     deferred_keys: HashSet<u64>,
     /// Values that were computed for a batch.
     arena: Bump,
+    reclaim: Reclaim,
     operations: u64,
     hits: u64,
     misses: u64,
@@ -76,8 +77,10 @@ pub struct Processor<M = LocalMemory> {
 /// The statistics of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Keys in the store.
+    /// Keys in the store, with those that have expired and whose memory is not free yet.
     pub pairs: u64,
+    /// Of these, keys with an expiry.
+    pub expiring: u64,
     /// Bytes of all keys and values.
     pub pair_bytes: u64,
     /// Bytes of the memory.
@@ -115,6 +118,7 @@ impl<M: Memory> Processor<M> {
             stages: Stages::default(),
             deferred_keys: HashSet::new(),
             arena: Bump::new(),
+            reclaim: Reclaim::default(),
             operations: 0,
             hits: 0,
             misses: 0,
@@ -177,6 +181,25 @@ impl<M: Memory> Processor<M> {
         }
     }
 
+    /// Sets the time for expiries, in milliseconds since 1970. It does not go back.
+    pub fn set_now(&mut self, now: u64) {
+        self.table.set_now(now);
+    }
+
+    /// Returns the time from which on [`Processor::reclaim`] has work, in milliseconds since 1970. `None` if no key has an
+    /// expiry.
+    pub fn reclaim_from(&self) -> Option<u64> {
+        self.table.reclaim_from(&self.reclaim)
+    }
+
+    /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
+    /// Returns their number.
+    ///
+    /// [`STEP_KEYS_MAX`]: crate::hash::STEP_KEYS_MAX
+    pub fn reclaim(&mut self) -> usize {
+        drive(self.table.reclaim(&mut self.reclaim))
+    }
+
     /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in
     /// each batch after an allocation has failed.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
@@ -192,6 +215,7 @@ impl<M: Memory> Processor<M> {
     pub fn statistics(&self) -> Statistics {
         Statistics {
             pairs: self.table.pair_count(),
+            expiring: self.table.expiring_count(),
             pair_bytes: self.table.pair_size(),
             memory_bytes: self.table.memory().size(),
             index_bytes: self.table.index_size(),

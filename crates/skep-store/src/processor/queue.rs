@@ -22,7 +22,7 @@ use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
 use super::station::{QueueIndex, Queues, RequestIndex, Station};
 use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing};
-use crate::hash::{Access, HashTable, Home, Location, NotStored, PAIR_SIZE_MAX, Sought};
+use crate::hash::{Access, HashTable, Home, Location, NotStored, ResidentValue, Sought, is_large};
 use crate::memory::{Effect, Memory};
 use crate::short::equal;
 use skep_core::operation::{Operation, Reply, Request};
@@ -64,7 +64,8 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         while let Some(first) = self.head(queue) {
             let request = &self.requests[first.index()];
             let home = self.homes[first.index()];
-            let access = |value: Option<&mut [u8]>| self.access(queue, first, value, &mut self.replies.borrow_mut());
+            let access =
+                |value: Option<ResidentValue<'_>>| self.access(queue, first, value, &mut self.replies.borrow_mut());
             let (location, outcome) = match self.table.find(request.key, home, self.needed_slots(request), access).await
             {
                 Sought::Done => continue,
@@ -74,14 +75,16 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
                     continue;
                 }
                 Sought::Left(location, edit) => (location, Outcome::Edit(edit)),
-                Sought::Large(location, root) => (
-                    location,
-                    apply(&request.operation, Some(|| Found::in_pieces(root.value_size as usize, None)), self.arena),
-                ),
+                Sought::Large(location, root) => {
+                    let expiry = location.expiry();
+                    let found = || Found::in_pieces(root.value_size as usize, expiry);
+                    let found = (!self.table.has_expired(expiry)).then_some(found);
+                    (location, apply(&request.operation, found, self.arena))
+                }
             };
             match outcome {
                 Outcome::Reply(reply) => self.end_first(queue, first, reply, &mut self.replies.borrow_mut()),
-                Outcome::Edit(edit) if !is_large(request.key, &edit, &location) => {
+                Outcome::Edit(edit) if !self.is_large(request.key, &edit, &location) => {
                     let edited = self.edit(home, request.key, &location, &edit).await;
                     self.finish(queue, first, edited.map(|()| edit.reply()));
                 }
@@ -151,7 +154,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         &self,
         queue: QueueIndex,
         first: RequestIndex,
-        value: Option<&mut [u8]>,
+        value: Option<ResidentValue<'_>>,
         replies: &mut Replies,
     ) -> Access<'a> {
         match value {
@@ -179,17 +182,18 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         &self,
         queue: QueueIndex,
         first: RequestIndex,
-        value: &mut [u8],
+        value: ResidentValue<'_>,
         replies: &mut Replies,
     ) -> Access<'a> {
-        let effect = match self.execute(first, value, replies) {
+        let ResidentValue { bytes, expiry } = value;
+        let effect = match self.execute(first, ResidentValue { bytes: &mut *bytes, expiry }, replies) {
             Access::Done(effect) => effect,
             edit @ Access::Edit(_) => return edit,
         };
         let next = self.station.after(first);
         self.station.remove(queue, None, first);
         let forwarded = match next {
-            Some(next) => self.forward_on(queue, first, next, value, replies),
+            Some(next) => self.forward_on(queue, first, next, ResidentValue { bytes, expiry }, replies),
             None => Effect::Unchanged,
         };
         Access::Done(if forwarded == Effect::Changed { forwarded } else { effect })
@@ -202,9 +206,10 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         queue: QueueIndex,
         first: RequestIndex,
         next: RequestIndex,
-        value: &mut [u8],
+        value: ResidentValue<'_>,
         replies: &mut Replies,
     ) -> Effect {
+        let ResidentValue { bytes, expiry } = value;
         let key = self.requests[first.index()].key;
         let mut effect = Effect::Unchanged;
         let (mut before, mut at) = (None, Some(next));
@@ -216,6 +221,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
                 continue;
             }
             // An edit, such as of a number whose text changes its length, takes the main path when it is the head.
+            let value = ResidentValue { bytes: &mut *bytes, expiry };
             let Access::Done(changed) = self.execute(current, value, replies) else { break };
             if changed == Effect::Changed {
                 effect = changed;
@@ -227,7 +233,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
 
     /// Executes a request on the value of its key, if that can be done in place.
     #[inline(always)]
-    fn execute(&self, request: RequestIndex, value: &mut [u8], replies: &mut Replies) -> Access<'a> {
+    fn execute(&self, request: RequestIndex, value: ResidentValue<'_>, replies: &mut Replies) -> Access<'a> {
         let operation = &self.requests[request.index()].operation;
         if let Operation::Get = operation {
             self.hits.set(self.hits.get() + 1);
@@ -238,14 +244,20 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Returns the slots that the request needs in a bucket if its key is missing; 0 if it inserts no pair.
     fn needed_slots(&self, request: &Request<'_>) -> usize {
         match apply_to_missing(&request.operation, self.arena) {
-            Outcome::Edit(Edit::Store(new)) => self.table.slot_count(request.key.len(), new.size()),
+            Outcome::Edit(Edit::Store(new)) => self.table.slot_count(request.key.len(), &new),
             _ => 0,
         }
     }
-}
 
-/// Returns true if the pair of a key takes several slabs before or after the edit.
-fn is_large(key: &[u8], edit: &Edit<'_>, location: &Location) -> bool {
-    let becomes_large = matches!(edit, Edit::Store(new) if key.len() + new.size() > PAIR_SIZE_MAX);
-    becomes_large || matches!(location, Location::Large { .. })
+    /// Returns true if the pair of a key takes several slabs before or after the edit.
+    fn is_large(&self, key: &[u8], edit: &Edit<'_>, location: &Location) -> bool {
+        let becomes_large = match edit {
+            Edit::Store(new) => {
+                let expires = self.table.expiry_after(location, new).is_some();
+                is_large(key.len(), new.size(), expires)
+            }
+            Edit::Remove(_) => false,
+        };
+        becomes_large || matches!(location, Location::Large { .. })
+    }
 }

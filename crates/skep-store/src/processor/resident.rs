@@ -36,7 +36,7 @@ use super::replies::{Entry, Replies};
 use super::station::{Admission, Arrivals, QueueIndex, Queues};
 use crate::apply::{Edit, Outcome, ShortOutcome, apply_short, apply_to_missing};
 use crate::hash::{
-    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, ResidentSlab, SlabSlot, WithLanes,
+    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue, SlabSlot, WithLanes,
     find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
@@ -286,7 +286,7 @@ impl<M: Memory> Batch<'_, M> {
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
             let is_home = at == home.bucket.pointer();
-            let access = |value: Option<&mut [u8]>| self.access(queue, first, value, replies);
+            let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
             let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, is_home, access);
             lines.note(at.span(LINE_SIZE), effect);
             match accessed {
@@ -326,7 +326,7 @@ impl<M: Memory> Batch<'_, M> {
         for (queue, resident) in stages.slabs.drain(..) {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
-            let access = |value: &mut [u8]| self.forward(queue, first, value, replies);
+            let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
             let home = &self.homes[first.index()];
             match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
                 BucketAccess::Done => {}

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 
 use super::station::Admission;
 use super::{Admitted, IN_FLIGHT_MAX, Processor, Replies, drive};
-use crate::hash::{BucketIndex, Home, PAIR_SIZE_MAX, Settings};
+use crate::hash::{BucketIndex, Home, Settings, is_large};
 use crate::memory::{Effect, Line, LocalMemory, MEMORY_SIZE_MAX, Memory, NoLines, Pointer, Span};
 use crate::naive::{Generator, GeneratorSettings, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights, SplitMix64};
 use skep_core::function::{Element, UpdateFunction};
@@ -147,7 +147,7 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
             OwnedOperation::StringWrite { .. } => return false,
             _ => None,
         };
-        request.key.len() + stored.map_or(0, Vec::len) <= PAIR_SIZE_MAX
+        !is_large(request.key.len(), stored.map_or(0, Vec::len), true)
     };
     let owned: Vec<OwnedRequest> = generator.by_ref().filter(fits).take(6000).collect();
     let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();

@@ -1,0 +1,172 @@
+//! Frees the memory of expired keys that no request touches.
+//!
+//! ```text
+//! home buckets  ├──────────────────────▶ cursor ───────────────────────┤   a pass: once over all buckets
+//! a step                                ▐ 16 buckets: prefetch them, then the slabs to which they point,
+//!                                         then remove the keys whose time has come
+//! ```
+//!
+//! 1. A pass begins when the earliest expiry has come. It is known from the last pass, and from the writes since then. So a
+//!    store without expiries does nothing here.
+//! 2. A step visits [`STEP_BUCKETS`] home buckets with their chains and removes at most [`STEP_KEYS_MAX`] keys. Steps run
+//!    between batches, when no operation is in flight.
+//! 3. A pass that has removed few of the keys with an expiry is followed by a pause of [`PAUSE_FACTOR`] times its duration.
+//!    Otherwise keys that expire one by one would let passes follow each other without end.
+//!
+//! A key that has expired is missing already before it is removed: every operation compares its expiry with the time.
+
+use super::bucket::{Bucket, SLOT_COUNT, SlabSlot};
+use super::object::{self, Content, Object};
+use super::table::{BucketCopy, BucketIndex, HashTable, Home, KeyHash, Location};
+use crate::memory::{LINE_SIZE, Memory};
+
+/// Home buckets of a step.
+const STEP_BUCKETS: u32 = 16;
+/// Most keys that a step removes.
+pub const STEP_KEYS_MAX: usize = 64;
+/// A pass removes many keys if it removes at least one of this number that have an expiry.
+const MANY_PART: u64 = 16;
+/// How many times longer than a pass that has removed few keys the pause after it is.
+const PAUSE_FACTOR: u64 = 8;
+
+/// The position of the passes.
+#[derive(Debug)]
+pub(crate) struct Reclaim {
+    /// A pass has begun and has not ended.
+    is_running: bool,
+    /// The next home bucket.
+    next: u32,
+    /// Earliest expiry that the pass has seen.
+    earliest: u64,
+    /// Keys with an expiry that the pass has seen, and how many of them it has removed.
+    seen: u64,
+    removed: u64,
+    /// When the pass began.
+    begun: u64,
+    /// No pass begins before.
+    not_before: u64,
+    /// Slabs of a step; kept for its memory.
+    slabs: Vec<(BucketIndex, SlabSlot)>,
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Reclaim {
+            is_running: false,
+            next: 0,
+            earliest: u64::MAX,
+            seen: 0,
+            removed: 0,
+            begun: 0,
+            not_before: 0,
+            slabs: Vec::new(),
+        }
+    }
+}
+
+impl<M: Memory> HashTable<M> {
+    /// Returns the time from which on [`HashTable::reclaim`] has work, in milliseconds since 1970. `None` if no key has an
+    /// expiry.
+    #[inline]
+    pub(crate) fn reclaim_from(&self, reclaim: &Reclaim) -> Option<u64> {
+        match self.earliest_expiry() {
+            _ if reclaim.is_running => Some(0),
+            u64::MAX => None,
+            earliest => Some(earliest.max(reclaim.not_before)),
+        }
+    }
+
+    /// Makes a step, if it is time for one. Returns the number of keys that it has removed.
+    pub(crate) async fn reclaim(&self, reclaim: &mut Reclaim) -> usize {
+        let now = self.now();
+        if self.reclaim_from(reclaim).is_none_or(|from| from > now) {
+            return 0;
+        }
+        if !reclaim.is_running {
+            let slabs = std::mem::take(&mut reclaim.slabs);
+            *reclaim = Reclaim { is_running: true, begun: now, slabs, ..Reclaim::default() };
+            // Expiries that are written from now on are noted again.
+            self.forget_earliest_expiry();
+        }
+        let end = self.bucket_count().min(reclaim.next + STEP_BUCKETS);
+        for bucket in reclaim.next..end {
+            self.prefetch(BucketIndex(bucket));
+        }
+        let mut slabs = std::mem::take(&mut reclaim.slabs);
+        for bucket in (reclaim.next..end).map(BucketIndex) {
+            let mut at = Some(bucket.pointer());
+            while let Some(pointer) = at {
+                let copy = Bucket::from_line(self.memory().read_line(pointer).await);
+                slabs.extend((0..SLOT_COUNT).filter_map(|slot| copy.slab_slot(slot)).map(|slab| (bucket, slab)));
+                at = copy.chain();
+            }
+        }
+        for (_, slab) in &slabs {
+            self.prefetch_slab(*slab);
+        }
+        let (mut removed, mut complete_before) = (0, end);
+        for (bucket, slab) in slabs.drain(..) {
+            let first_line = slab.pointer.span(slab.class.size().min(LINE_SIZE));
+            let expiry = self.memory().read(first_line, |bytes| object::expiry(slab.class, bytes)).await;
+            let Some(expiry) = expiry else { continue };
+            if !expiry.has_passed(now) {
+                reclaim.seen += 1;
+                reclaim.earliest = reclaim.earliest.min(expiry.milliseconds());
+            } else if removed < STEP_KEYS_MAX {
+                reclaim.seen += 1;
+                removed += 1;
+                self.remove_slab(bucket, slab).await;
+            } else {
+                // The next step continues with this bucket.
+                complete_before = complete_before.min(bucket.0);
+            }
+        }
+        reclaim.slabs = slabs;
+        reclaim.removed += removed as u64;
+        reclaim.next = complete_before;
+        if complete_before == self.bucket_count() {
+            self.note_expiry(reclaim.earliest);
+            reclaim.is_running = false;
+            let has_removed_many = reclaim.removed * MANY_PART >= reclaim.seen;
+            let pause = if has_removed_many { 0 } else { (now - reclaim.begun) * PAUSE_FACTOR };
+            reclaim.not_before = now + pause;
+        }
+        removed
+    }
+
+    /// Removes the pair of a slab to which the chain of a home bucket points.
+    async fn remove_slab(&self, bucket: BucketIndex, slab: SlabSlot) {
+        let home = Home { hash: KeyHash(0), bucket };
+        let (mut at, mut found) = (bucket.pointer(), None);
+        let (copy, slot) = loop {
+            let copy = BucketCopy { at, bucket: Bucket::from_line(self.memory().read_line(at).await) };
+            let is_it = |slot: &usize| copy.bucket.slab_slot(*slot).is_some_and(|found| found.pointer == slab.pointer);
+            found = found.or_else(|| (0..SLOT_COUNT).find(is_it));
+            match (found, copy.bucket.chain()) {
+                (Some(slot), _) => break (copy, slot),
+                (None, Some(next)) => at = next,
+                (None, None) => unreachable!("the chain has pointed to the slab in this step"),
+            }
+        };
+        let span = slab.pointer.span(slab.class.size());
+        let (key_size, Object { content, expiry }) = self
+            .memory()
+            .read(span, |bytes| {
+                let (key, object) = object::read(slab.class, bytes);
+                (key.len(), object)
+            })
+            .await;
+        match content {
+            Content::Value(range) => {
+                let location = Location::Slab { copy, slot, slab, value_size: range.len(), expiry };
+                self.remove(home, &location, key_size).await;
+            }
+            Content::Large(root) => {
+                let location = Location::Large { copy, slot, slab, root, expiry };
+                let pieces = self.pieces(&root).await;
+                self.remove(home, &location, key_size).await;
+                self.release_pieces(&pieces);
+            }
+        }
+    }
+}
