@@ -15,6 +15,7 @@
 
 mod batch;
 mod buffer;
+mod clock;
 mod connection;
 mod connections;
 mod cores;

@@ -303,15 +303,32 @@ impl<'s> Stores<'s> {
         requests.len() - replies.hash_deferred
     }
 
-    /// Hands over the session's garbage, for which others may wait, and frees a part of it before the shard sleeps.
-    /// Returns true if there may be more to free: the shard then looks for other work first.
+    /// Sets the time of the day for expiries, in milliseconds since 1970.
+    pub(crate) fn set_time(&mut self, milliseconds: u64) {
+        self.hash.set_now(milliseconds);
+    }
+
+    /// Frees the memory of some expired keys, if there are any.
+    pub(crate) fn reclaim(&mut self) {
+        self.hash.reclaim();
+    }
+
+    /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
+    pub(crate) fn reclaim_from(&self) -> Option<u64> {
+        self.hash.reclaim_from()
+    }
+
+    /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
+    /// may wait, and frees a part of it. Returns true if there may be more to free: the shard then looks for other work
+    /// first.
     pub(crate) fn before_sleep(&mut self) -> bool {
         if let Some(session) = &mut self.ordered
             && self.holds_garbage
         {
             self.holds_garbage = session.collect_part();
         }
-        self.holds_garbage
+        self.hash.reclaim();
+        self.holds_garbage || self.hash.is_reclaim_due()
     }
 }
 

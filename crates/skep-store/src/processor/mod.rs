@@ -192,6 +192,11 @@ impl<M: Memory> Processor<M> {
         self.table.reclaim_from(&self.reclaim)
     }
 
+    /// Returns true if [`Processor::reclaim`] has work now.
+    pub fn is_reclaim_due(&self) -> bool {
+        self.reclaim_from().is_some_and(|from| from <= self.table.now())
+    }
+
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
     /// Returns their number.
     ///
