@@ -19,8 +19,8 @@ mod connection;
 mod connections;
 mod cores;
 mod counter;
-mod decoded;
 mod delays;
+mod dispatch;
 mod endpoint;
 mod exchange;
 mod front_end;
@@ -42,7 +42,6 @@ mod simulation;
 mod spaces;
 mod start;
 mod threads;
-mod token;
 mod transport;
 mod window;
 

@@ -72,19 +72,7 @@ impl<M: Memory> Processor<M> {
         self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();
         let station = FlowStation::new(requests.len());
-        let batch = Batch {
-            table: &self.table,
-            requests,
-            homes: &homes,
-            first_reply: 0,
-            station: &station,
-            replies: RefCell::new(replies),
-            hits: Cell::new(0),
-            misses: Cell::new(0),
-            deferred: Cell::new(0),
-            deferred_keys: RefCell::new(&mut self.deferred_keys),
-            large: RefCell::default(),
-        };
+        let batch = Batch::new(&self.table, &station, (requests, &homes), replies, 0, &mut self.deferred_keys);
         let flow = Flow { batch, slot_of };
         let result = drive(&flow);
         let batch = flow.batch;

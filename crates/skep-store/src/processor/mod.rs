@@ -38,7 +38,6 @@ pub use resident::StageCounts;
 pub(crate) use interleaver::drive;
 pub(crate) use replies::Grant;
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::hint::cold_path;
 
@@ -204,19 +203,9 @@ impl<M: Memory> Processor<M> {
 
     /// Executes the requests that were admitted. Returns false if the budget was used up, and some are deferred.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
-        let batch = Batch {
-            table: &self.table,
-            requests,
-            homes: self.homes.as_slice(),
-            first_reply,
-            station: &self.station,
-            replies: RefCell::new(replies),
-            hits: Cell::new(0),
-            misses: Cell::new(0),
-            deferred: Cell::new(0),
-            deferred_keys: RefCell::new(&mut self.deferred_keys),
-            large: RefCell::default(),
-        };
+        let admitted = (requests, self.homes.as_slice());
+        let deferred_keys = &mut self.deferred_keys;
+        let batch = Batch::new(&self.table, &self.station, admitted, replies, first_reply, deferred_keys);
         let mut is_complete = true;
         batch.run_resident(&mut self.stages);
         let remaining = &self.stages.remaining;

@@ -198,16 +198,8 @@ impl Opcode {
 /// Returns the largest size of the operation in a frame, which it has without the copy flags.
 #[inline]
 pub fn operation_size(request: &Request<'_>) -> usize {
-    let payload = match &request.operation {
-        Operation::Get | Operation::Contains | Operation::Delete => 0,
-        Operation::Put { value, .. } => value.len(),
-        Operation::Update(update) => update.operand.len() + update.initial.map_or(0, <[u8]>::len),
-        Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
-        Operation::Filter(filter) => filter.operand.len(),
-        Operation::AddDecimal { .. } => size_of::<i64>(),
-        Operation::Scan(scan) => scan::HEADER_SIZE + scan.end.bytes().len(),
-    };
-    HEADER_SIZE_MAX + request.key.len() + payload
+    let scan_header = if let Operation::Scan(_) = request.operation { scan::HEADER_SIZE } else { 0 };
+    HEADER_SIZE_MAX + scan_header + request.size()
 }
 
 /// Decodes the operation at the cursor.
@@ -216,6 +208,14 @@ pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegiste
     const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
 
     let first = cursor.take_u8().ok_or(MALFORMED)?;
+    if first & !SAME_SIZES == Opcode::Get as u8 {
+        // Most operations are this one. It has nothing but a key.
+        if first & SAME_SIZES == 0 {
+            registers.sizes.key = usize::from(cursor.take_u16().ok_or(MALFORMED)?);
+        }
+        let key = cursor.take(registers.sizes.key).ok_or(MALFORMED)?;
+        return Ok(Request { key, operation: Operation::Get });
+    }
     let opcode = Opcode::from_code(first & OPCODE_MASK).ok_or(Fault::Frame(WireError::UnknownOperation))?;
     let [function, element] = match opcode.has_function() {
         true => [cursor.take_u8().ok_or(MALFORMED)?, cursor.take_u8().ok_or(MALFORMED)?],
