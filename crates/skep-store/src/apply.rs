@@ -21,7 +21,9 @@
 
 use crate::short::load_short;
 use skep_core::function::{DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
-use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update};
+use skep_core::operation::{
+    Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update, VALUE_SIZE_MAX,
+};
 
 /// The value of a key, as far as an engine knows it before the outcome.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +161,19 @@ pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) ->
             let changed = update_short(update.function, update.element, load_short(update.operand), value)?;
             Some(ShortOutcome { returns_value: update.return_old, changed: Some(changed) })
         }
+        _ => None,
+    }
+}
+
+/// Returns the most bytes of the old value in the reply to a write, before this value is known. A single element counts as
+/// none. Returns `None` if the write does not reply with the old value.
+pub(crate) fn old_value_size_max(operation: &Operation<'_>) -> Option<usize> {
+    match operation {
+        Operation::Update(update) if update.return_old => Some(match update.shape {
+            Shape::ScalarToScalar => 0,
+            Shape::ScalarToVector => VALUE_SIZE_MAX,
+            Shape::VectorToVector => update.operand.len(),
+        }),
         _ => None,
     }
 }
