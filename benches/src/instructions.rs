@@ -33,13 +33,14 @@ const BATCHES: [usize; 2] = [60, 180];
 /// Value sizes, and what a pair of them is stored as.
 const VALUES: [(usize, &str); 2] = [(8, "8 + 8 B, inline"), (100, "8 + 100 B, slab")];
 /// Names of the operations on the hash store, as they are given to the program under valgrind.
-const OPERATIONS: [&str; 5] = ["get", "put", "fetch-add", "put-new", "delete"];
+const OPERATIONS: [&str; 7] = ["get", "put", "fetch-add", "put-new", "delete", "get-one-key", "fetch-add-one-key"];
 
 /// What is counted: an operation on pairs of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// One of `get`, `put`, `fetch-add`, `put-new` and `delete` for the hash store, of `ordered-put` and
-    /// `ordered-put-batch` for the ordered store.
+    /// For the hash store one of `get`, `put`, `fetch-add`, `put-new` and `delete`; or `get-one-key` and
+    /// `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
+    /// `ordered-put-batch`.
     pub operation: &'static str,
     /// Bytes of a value, the most if there are several sizes.
     pub value_size: usize,
@@ -83,15 +84,17 @@ impl Case {
             processor.execute(&puts, &mut replies);
         }
         let operation = match self.operation {
-            "get" => Operation::Get,
-            "fetch-add" => Operation::Update(self.fetch_add()),
+            "get" | "get-one-key" => Operation::Get,
+            "fetch-add" | "fetch-add-one-key" => Operation::Update(self.fetch_add()),
             "delete" => Operation::Delete,
             _ => put,
         };
         // Coprime to the number of stored pairs, so that no pair is deleted twice.
         const STEP: usize = 7919;
-        let key = |number: usize| {
-            if self.operation == "put-new" { &new[number] } else { &stored[number * STEP % stored.len()] }
+        let key = |number: usize| match self.operation {
+            "put-new" => &new[number],
+            "get-one-key" | "fetch-add-one-key" => &stored[0],
+            _ => &stored[number * STEP % stored.len()],
         };
         let requests: Vec<Request<'_>> =
             (0..batches_max * BATCH).map(|number| Request { key: key(number), operation }).collect();
@@ -190,9 +193,11 @@ mod tests {
         let hashes: Vec<u64> = Case::all().map(|case| case.run(1000, 2, 2)).collect();
         let (reads_8, reads_100) = (13_544_993_261_705_030_461, 18_246_856_378_247_184_570);
         let (done, put_new, deleted) = (97_241_829_719_769_032, 97_241_829_719_767_496, 97_241_829_719_768_520);
-        // No key comes twice, so the old value of a fetch-and-add is the one that a GET reads.
-        let of_8 = [reads_8, done, reads_8, put_new, deleted];
-        let hash_store = [of_8, [reads_100, done, reads_100, put_new, deleted]].concat();
+        // If no key comes twice, the old value of a fetch-and-add is the one that a GET reads.
+        let cases = |read: u64, added: u64| [read, done, read, put_new, deleted, read, added];
+        let of_8 = cases(reads_8, 4_852_098_177_572_127_825);
+        let of_100 = cases(reads_100, 17_961_079_692_511_998_104);
+        let hash_store = [of_8, of_100].concat();
         assert_eq!(hashes[..hash_store.len()], hash_store);
         assert_eq!(hashes[hash_store.len()..], [1000; 4], "all pairs of the ordered store are still there");
     }

@@ -83,13 +83,19 @@ pub(crate) enum NewValue<'a> {
 #[inline(always)]
 pub(crate) fn apply<'a, 'v>(operation: &'a Operation<'a>, found: Option<impl FnOnce() -> Found<'v>>) -> Outcome<'a> {
     let Some(found) = found else { return apply_to_missing(operation) };
+    apply_to_any(operation).unwrap_or_else(|| apply_to_value(operation, found()))
+}
+
+/// Returns the outcome of a valid operation on an existing key, if it does not depend on the value.
+#[inline(always)]
+pub(crate) fn apply_to_any<'a>(operation: &'a Operation<'a>) -> Option<Outcome<'a>> {
     match operation {
-        Operation::Get => Outcome::Read(Read::Value),
-        Operation::Contains => Outcome::Reply(Reply::Done),
-        Operation::Put { condition: PutCondition::IfAbsent, .. } => Outcome::Reply(Reply::Exists),
-        Operation::Put { value, .. } => Outcome::Edit(Edit::Store(NewValue::Put(value))),
-        Operation::Delete => Outcome::Edit(Edit::Remove),
-        _ => apply_to_value(operation, found()),
+        Operation::Get => Some(Outcome::Read(Read::Value)),
+        Operation::Contains => Some(Outcome::Reply(Reply::Done)),
+        Operation::Put { condition: PutCondition::IfAbsent, .. } => Some(Outcome::Reply(Reply::Exists)),
+        Operation::Put { value, .. } => Some(Outcome::Edit(Edit::Store(NewValue::Put(value)))),
+        Operation::Delete => Some(Outcome::Edit(Edit::Remove)),
+        _ => None,
     }
 }
 
@@ -117,17 +123,18 @@ fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>) -> Outcome
 }
 
 /// Returns the outcome of a valid operation on a missing key: a reply, or a pair to insert.
-#[inline]
+#[inline(always)]
 pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>) -> Outcome<'a> {
-    let new = match operation {
-        Operation::Put { condition: PutCondition::IfPresent, .. } => None,
-        Operation::Put { value, .. } => Some(NewValue::Put(value)),
-        Operation::Update(update) => update.initial.map(|initial| NewValue::Initial(update, initial)),
-        Operation::AddDecimal { delta } => Some(NewValue::Sum(DecimalText::new(*delta))),
-        Operation::Get | Operation::Contains | Operation::Delete | Operation::Reduce(_) | Operation::Filter(_) => None,
-        Operation::Scan(_) => return Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
-    };
-    new.map_or(Outcome::Reply(Reply::NotFound), |new| Outcome::Edit(Edit::Store(new)))
+    let store = |new| Outcome::Edit(Edit::Store(new));
+    match operation {
+        Operation::Put { condition: PutCondition::IfPresent, .. } => Outcome::Reply(Reply::NotFound),
+        Operation::Put { value, .. } => store(NewValue::Put(value)),
+        Operation::Update(update @ Update { initial: Some(initial), .. }) => store(NewValue::Initial(update, initial)),
+        Operation::AddDecimal { delta } => store(NewValue::Sum(DecimalText::new(*delta))),
+        Operation::Scan(_) => Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
+        Operation::Get | Operation::Contains | Operation::Delete => Outcome::Reply(Reply::NotFound),
+        Operation::Update(_) | Operation::Reduce(_) | Operation::Filter(_) => Outcome::Reply(Reply::NotFound),
+    }
 }
 
 #[inline(never)]

@@ -16,9 +16,9 @@ pub use find::Search;
 pub use settings::Settings;
 pub use table::HashTable;
 
-pub(crate) use bucket::{Bucket, SlabSlot};
+pub(crate) use bucket::{Bucket, InlinePair, SlabSlot};
 pub(crate) use edit::NotStored;
-pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe};
+pub(crate) use find::{Lanes, Probe, QuickProbe, ShortValue, WithLanes, find_short_value, probe};
 pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX};
 pub(crate) use table::{Access, BucketAccess, BucketIndex, Home, KeyHash, Location, ResidentSlab, Sought};
