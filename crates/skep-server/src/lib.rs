@@ -20,8 +20,8 @@ mod connection;
 mod connections;
 mod cores;
 mod counter;
-mod decoded;
 mod delays;
+mod dispatch;
 mod endpoint;
 mod exchange;
 mod front_end;
@@ -43,7 +43,6 @@ mod simulation;
 mod spaces;
 mod start;
 mod threads;
-mod token;
 mod transport;
 mod window;
 

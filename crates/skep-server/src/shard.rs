@@ -34,7 +34,8 @@ use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
 use crate::connection::Next;
-use crate::connections::Connections;
+use crate::connections::{Connections, Token};
+use crate::dispatch::Outgoing;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
 use crate::limits::{FLUSH_TIME, NAP, SLEEP_MAX, SPIN_TIME, TICK, TURNS_PER_RECLAIM};
@@ -46,11 +47,10 @@ use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
-use crate::token::Token;
 use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
 use crate::window::Window;
-use turn::{Arrival, Outgoing, Submission};
+use turn::{Arrival, Submission};
 
 /// Sends a connection to a shard.
 #[derive(Clone)]
