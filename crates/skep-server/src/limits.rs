@@ -100,7 +100,8 @@ pub(crate) const READ_MAX: usize = 256 << 10;
 /// Bytes that an operation is assumed to have before the first one has arrived: few, or the first read would bring too
 /// many.
 pub(crate) const FIRST_OPERATION_SIZE: usize = 8;
-/// Bytes of room that a read is given if the input may grow, and the least room without which the input is compacted.
+/// Bytes of room that a read is given if the input may grow, and the step in which its size grows. With less room the
+/// input is compacted.
 pub(crate) const INPUT_ROOM_MIN: usize = 16 << 10;
 /// Bytes by which an input grows at a time; a smaller one doubles.
 pub(crate) const INPUT_GROWTH_MAX: usize = 1 << 20;
