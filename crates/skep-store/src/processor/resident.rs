@@ -384,16 +384,14 @@ impl<M: Memory> Batch<'_, M> {
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
             match apply_to_missing(&request.operation, self.arena) {
+                // Most are puts, which are compiled by themselves. If there is no memory, the next arm fails too.
+                Outcome::Edit(Edit::Store(NewValue::Put(value)))
+                    if self.table.insert_inline_resident(&mut lines, home, request.key, &NewValue::Put(value)) =>
+                {
+                    self.end_first(queue, first, NewValue::Put(value).reply(), replies);
+                }
                 Outcome::Edit(Edit::Store(new)) => {
-                    let is_inserted = match new {
-                        // Most are puts, which are compiled by themselves.
-                        NewValue::Put(value) => {
-                            let new = NewValue::Put(value);
-                            self.table.insert_inline_resident(&mut lines, home, request.key, &new)
-                        }
-                        new => self.insert_computed(&mut lines, home, request.key, &new),
-                    };
-                    if is_inserted {
+                    if self.insert_computed(&mut lines, home, request.key, &new) {
                         self.end_first(queue, first, new.reply(), replies);
                     } else {
                         match self.table.allocate_for(home, request.key, &new) {
