@@ -44,6 +44,7 @@ mod start;
 mod threads;
 mod token;
 mod transport;
+mod unix_time;
 mod window;
 
 pub use settings::{ServerSettings, StartError};

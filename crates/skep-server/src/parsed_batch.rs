@@ -15,6 +15,7 @@ use crate::reply_queue::ReplyQueue;
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::spaces::{Space, SpaceReplies};
+use crate::unix_time::UnixTime;
 
 /// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {
@@ -29,7 +30,12 @@ pub(crate) enum ParsedBatch {
 impl ParsedBatch {
     /// Takes complete requests from the input, or decodes the next part of a long one. The last batch must be finished.
     /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes.
-    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Result<Decoded, ProtocolError> {
+    pub(crate) fn decode(
+        &mut self,
+        input: &mut [u8],
+        memory_max: usize,
+        now: UnixTime,
+    ) -> Result<Decoded, ProtocolError> {
         match self {
             ParsedBatch::Handshake => {
                 Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |hello| Decoded::Hello(hello, Hello::SIZE)))
@@ -38,7 +44,7 @@ impl ParsedBatch {
                 let (queue_size, exhausted) = parsed.decode(input, memory_max)?;
                 Ok(Decoded::Requests { queue_size, request_count: queue_size, exhausted })
             }
-            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max)),
+            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now)),
         }
     }
 

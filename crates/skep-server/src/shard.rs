@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::epoll::EventFlags;
 use skep_store::processor::{Processor, Statistics};
@@ -49,6 +49,7 @@ use crate::start::Steps;
 use crate::token::Token;
 use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
+use crate::unix_time::UnixTime;
 use crate::window::Window;
 use turn::{Arrival, Outgoing, Submission};
 
@@ -122,6 +123,8 @@ pub(crate) struct Shard {
     replies: SpaceReplies,
     /// Turns so far that had something to do.
     turns: u64,
+    /// The time of day at which the turn began.
+    time: UnixTime,
     /// In all, more than one connection or forwarded batch waits.
     others_wait: bool,
     /// Operations that the stores executed in the turn.
@@ -184,6 +187,7 @@ impl Shard {
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: SpaceReplies::new(),
             turns: 0,
+            time: UnixTime::default(),
             others_wait: false,
             executed: 0,
             replied: Vec::new(),
@@ -202,7 +206,7 @@ impl Shard {
         while !self.is_over() {
             self.poll(now);
             self.tick(now);
-            let worked = self.work(&mut stores, now);
+            let worked = self.work(&mut stores, now, UnixTime::of(SystemTime::now()));
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -223,7 +227,8 @@ impl Shard {
     }
 
     /// Makes a turn, after the events were taken. Returns true if there was something to do.
-    fn work(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
+    fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
+        self.time = time;
         self.accept_handed_over(now);
         self.receive();
         let worked = self.has_work() || self.may_retry(now);

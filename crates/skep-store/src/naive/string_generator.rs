@@ -23,11 +23,12 @@ impl Generator {
     pub(super) fn string_write(&mut self, home: Home) -> OwnedOperation {
         let condition = Condition::new(self.random.choose(&ConditionKind::ALL));
         let expiry = self.random.choose(&[ExpiryChange::CLEAR, ExpiryChange::KEEP]);
-        let write = match self.random.below(7) {
+        let write = match self.random.below(8) {
             0..=2 => StringWrite::Set { value: &[], condition, expiry, return_old: self.random.chance(1, 2) },
             3 => StringWrite::Remove { condition, return_old: self.random.chance(1, 2) },
             4 => StringWrite::Append(&[]),
             5 => StringWrite::Overwrite { offset: self.random.below(100) as u32, bytes: &[] },
+            6 => StringWrite::AddFraction(&[]),
             _ => StringWrite::Fields(BitFields::new(&[])),
         };
         let bytes = match write {
@@ -38,6 +39,10 @@ impl Generator {
                 vec![b'+'; size]
             }
             StringWrite::Fields(_) => self.fields(true),
+            StringWrite::AddFraction(_) => match self.random.below(4) {
+                0 => b"inf".to_vec(),
+                _ => format!("{}e-{}", self.random.next() as i32, self.random.below(20)).into_bytes(),
+            },
             StringWrite::Remove { .. } | StringWrite::Expire { .. } => Vec::new(),
         };
         let operand = match condition.kind {
