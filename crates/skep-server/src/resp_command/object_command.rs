@@ -35,11 +35,10 @@ pub(super) fn object(arguments: Arguments<'_>) -> Result<Option<KeyCommand>, Str
     if arguments.count() != 3 {
         return Err(wrong_argument_count(&format!("object|{name}")));
     }
-    let mut command = match form {
+    let command = match form {
         ReplyForm::Encoding => StringCommand::read(StringRead::Slice { start: 0, end: ENCODED_SIZE_MAX as i64 }, form),
         _ => StringCommand::new(StringOperation::Contains, form),
     };
-    command.key = 2;
     Ok(Some(KeyCommand::String(command)))
 }
 
@@ -57,7 +56,7 @@ pub(super) fn memory(arguments: Arguments<'_>) -> Result<Option<KeyCommand>, Str
         }
     }
     let form = ReplyForm::SizePlus(arguments.get(2).len() as i64);
-    Ok(Some(KeyCommand::String(StringCommand { key: 2, ..StringCommand::read(StringRead::Size, form) })))
+    Ok(Some(KeyCommand::String(StringCommand::read(StringRead::Size, form))))
 }
 
 fn help(arguments: Arguments<'_>) -> Result<Option<KeyCommand>, String> {

@@ -21,8 +21,6 @@ use super::{Arguments, dump, store_error};
 /// A command on one string.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StringCommand {
-    /// The argument that is the key.
-    pub(super) key: u8,
     pub(super) operation: StringOperation,
     pub(super) form: ReplyForm,
 }
@@ -112,6 +110,16 @@ pub(super) enum ReplyForm {
     Frequency,
 }
 
+impl ReplyForm {
+    /// Returns the index of the argument that is the key: subcommands of `OBJECT` and `MEMORY` are before it.
+    fn key_index(self) -> usize {
+        match self {
+            ReplyForm::Encoding | ReplyForm::Frequency | ReplyForm::Constant(_) | ReplyForm::SizePlus(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
 /// Bytes of a value by which its encoding is told.
 pub(super) const ENCODED_SIZE_MAX: usize = 44;
 
@@ -119,12 +127,12 @@ const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access 
                             when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
 impl StringCommand {
-    /// Returns a command on its first argument.
+    /// Returns a command.
     pub(super) fn new(operation: StringOperation, form: ReplyForm) -> Self {
-        StringCommand { key: 1, operation, form }
+        StringCommand { operation, form }
     }
 
-    /// Returns a read on the first argument that needs no bytes.
+    /// Returns a read that needs no bytes.
     pub(super) fn read(read: StringRead<'static>, form: ReplyForm) -> Self {
         StringCommand::new(StringOperation::Read(read), form)
     }
@@ -170,7 +178,7 @@ impl StringCommand {
             StringOperation::Fields(list) => Operation::StringWrite(StringWrite::Fields(BitFields::new(get(list)))),
             StringOperation::AddFraction(delta) => Operation::StringWrite(StringWrite::AddFraction(get(delta))),
         };
-        Request { key: arguments.get(usize::from(self.key)), operation }
+        Request { key: arguments.get(self.form.key_index()), operation }
     }
 
     /// Writes the reply.
