@@ -213,11 +213,17 @@ pub enum OperationError {
     /// The version of the store that earlier pages have shown is no longer kept.
     #[error("the lease of the scan has expired, or there never was one with this number: begin the scan again")]
     LeaseExpired,
+    /// `add_fraction` was applied to a value or an operand that is not a number.
+    #[error("value is not a valid float")]
+    NotAFloat,
+    /// The sum of `add_fraction` is infinite or not a number.
+    #[error("increment would produce NaN or Infinity")]
+    FractionOverflow,
 }
 
 impl OperationError {
     /// All errors.
-    pub const ALL: [OperationError; 16] = [
+    pub const ALL: [OperationError; 18] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
         OperationError::ValueTooLong,
@@ -234,6 +240,8 @@ impl OperationError {
         OperationError::RangeReversed,
         OperationError::LimitZero,
         OperationError::LeaseExpired,
+        OperationError::NotAFloat,
+        OperationError::FractionOverflow,
     ];
 
     /// Returns true if the store has run out of memory. A store without a limit never returns such an error.

@@ -15,7 +15,6 @@
 
 mod batch;
 mod buffer;
-mod clock;
 mod connection;
 mod connections;
 mod cores;
@@ -44,6 +43,7 @@ mod spaces;
 mod start;
 mod threads;
 mod transport;
+mod unix_time;
 mod window;
 
 pub use settings::{ServerSettings, StartError};

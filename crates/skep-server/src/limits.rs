@@ -125,6 +125,10 @@ pub(crate) const PARSED_GROWTH_MAX: usize = 64 << 10;
 pub(crate) const FREE_ARGUMENTS_MAX: usize = 64;
 /// Bytes that an argument takes at most when it becomes a binary element.
 pub(crate) const ELEMENT_SIZE_MAX: usize = 8;
+/// Fields of a `BITFIELD`: its reply is small, and its time that of a large value.
+pub(crate) const BIT_FIELDS_MAX: usize = 4096;
+/// Bytes that an argument of a `BITFIELD` takes at most in the list of its fields: three arguments become 20 bytes.
+pub(crate) const BIT_FIELD_ARGUMENT_SIZE: usize = 7;
 /// A RESP command of more arguments is alone in its parsed batch, and its operands are converted in parts.
 pub(crate) const LONG_COMMAND: usize = 1024;
 /// Operands that are converted at a time: about a millisecond of work.

@@ -64,18 +64,28 @@ pub(crate) struct Metrics {
     pub(crate) refused: Counter,
     /// Delays of all operations.
     pub(crate) delays: Delays,
-    commands: [Counter; COMMAND_COUNT],
+    commands: CommandCounters,
+}
+
+/// A counter for each RESP command.
+#[derive(Debug)]
+struct CommandCounters([Counter; COMMAND_COUNT]);
+
+impl Default for CommandCounters {
+    fn default() -> Self {
+        CommandCounters(std::array::from_fn(|_| Counter::default()))
+    }
 }
 
 impl Metrics {
     /// Counts a RESP command.
     pub(crate) fn command(&self, command: usize) {
-        self.commands[command].add(1);
+        self.commands.0[command].add(1);
     }
 
     /// Returns how often the shard replied to a RESP command.
     pub(crate) fn command_count(&self, command: usize) -> u64 {
-        self.commands[command].get()
+        self.commands.0[command].get()
     }
 
     /// Records `count` operations that got their replies after this delay.

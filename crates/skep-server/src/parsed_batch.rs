@@ -14,6 +14,7 @@ use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
+use crate::unix_time::UnixTime;
 
 /// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {
@@ -49,7 +50,12 @@ pub(crate) enum Decoded {
 impl ParsedBatch {
     /// Takes complete requests from the input, or decodes the next part of a long one. The last batch must be finished.
     /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes.
-    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Result<Decoded, ProtocolError> {
+    pub(crate) fn decode(
+        &mut self,
+        input: &mut [u8],
+        memory_max: usize,
+        now: UnixTime,
+    ) -> Result<Decoded, ProtocolError> {
         match self {
             ParsedBatch::Handshake => {
                 Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |hello| Decoded::Hello(hello, Hello::SIZE)))
@@ -58,7 +64,7 @@ impl ParsedBatch {
                 let (queue_size, exhausted) = parsed.decode(input, memory_max)?;
                 Ok(Decoded::Requests { queue_size, request_count: queue_size, exhausted })
             }
-            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max)),
+            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now)),
         }
     }
 

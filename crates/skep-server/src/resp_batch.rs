@@ -17,8 +17,10 @@ use crate::limits::{
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
+use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::spaces::{Space, SpaceReplies, Spaces};
+use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
 pub(crate) struct RespBatch {
@@ -104,10 +106,10 @@ impl RespBatch {
 
     /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows, or decodes the next
     /// part of a long one.
-    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize) -> Decoded {
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime) -> Decoded {
         let mut after = After::Command;
         while after == After::Command && !self.is_decoding && !self.is_full() {
-            after = self.parse(&mut input[self.size..], memory_max);
+            after = self.parse(&mut input[self.size..], memory_max, now);
         }
         if let After::NeedsMemory(size) = after
             && self.commands.is_empty()
@@ -127,12 +129,12 @@ impl RespBatch {
     /// Returns true if the parsed batch has enough commands.
     fn is_full(&self) -> bool {
         self.operations_left + self.commands.len() >= 2 * PARSED_OPERATIONS_MAX
-            || self.size >= PARSED_SIZE_MAX
+            || self.size.max(self.operands.bytes().len()) >= PARSED_SIZE_MAX
             || self.ended
     }
 
     /// Takes the command that `input` begins with.
-    fn parse(&mut self, input: &mut [u8], memory_max: usize) -> After {
+    fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime) -> After {
         let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
         if !make_room(&mut self.commands, held, memory_max) {
             return After::End;
@@ -153,13 +155,12 @@ impl RespBatch {
                 // their quotes.
                 let may_wait = input[0] == b'*';
                 let is_long = arguments.count() > LONG_COMMAND;
-                let elements = if takes_elements(arguments) { arguments.count() } else { 0 };
-                let needed = elements * ELEMENT_SIZE_MAX;
+                let needed = arguments.operand_memory();
                 if may_wait && is_long && !self.commands.is_empty() {
                     self.arguments.truncate(first_argument);
                     return After::End;
                 }
-                if may_wait && elements > FREE_ARGUMENTS_MAX && self.capacity() + needed > memory_max {
+                if may_wait && needed > FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX && self.capacity() + needed > memory_max {
                     self.arguments.truncate(first_argument);
                     return After::NeedsMemory(needed);
                 }
@@ -167,7 +168,7 @@ impl RespBatch {
                 if arguments.count() == 0 {
                     return After::Command;
                 }
-                let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands);
+                let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands, now);
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
                 let refusal = if is_ready { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
@@ -177,6 +178,7 @@ impl RespBatch {
         };
         match &action {
             Action::Select(space) => self.space = *space,
+            Action::Server(CommandName::Reset, _) => self.space = Space::default(),
             Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
             _ => {}
         }
@@ -386,11 +388,6 @@ impl RespBatch {
             self.command += 1;
         }
     }
-}
-
-/// Returns true if arguments of the command become binary elements: it is one that Redis does not have.
-fn takes_elements(arguments: Arguments<'_>) -> bool {
-    arguments.count() > 0 && arguments.get(0).get(..5).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"SKEP."))
 }
 
 impl Command {

@@ -49,6 +49,7 @@ use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
 use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
+use crate::unix_time::UnixTime;
 use crate::window::Window;
 use turn::{Arrival, Submission};
 
@@ -122,6 +123,8 @@ pub(crate) struct Shard {
     replies: SpaceReplies,
     /// Turns so far that had something to do.
     turns: u64,
+    /// The time of day at which the turn began.
+    time: UnixTime,
     /// In all, more than one connection or forwarded batch waits.
     others_wait: bool,
     /// Operations that the stores executed in the turn.
@@ -184,6 +187,7 @@ impl Shard {
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: SpaceReplies::new(),
             turns: 0,
+            time: UnixTime::default(),
             others_wait: false,
             executed: 0,
             replied: Vec::new(),
@@ -201,11 +205,8 @@ impl Shard {
         let mut spin_until = now;
         while !self.is_over() {
             self.poll(now);
-            if now >= self.next_tick {
-                shared.clock.set(now, SystemTime::now());
-            }
             self.tick(now);
-            let worked = self.work(&mut stores, now);
+            let worked = self.work(&mut stores, now, UnixTime::of(SystemTime::now()));
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -226,10 +227,11 @@ impl Shard {
     }
 
     /// Makes a turn, after the events were taken. Returns true if there was something to do.
-    fn work(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
+    fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
+        self.time = time;
         self.accept_handed_over(now);
         self.receive();
-        stores.set_time(self.parts.shared.clock.milliseconds(now));
+        stores.set_time(time);
         let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
@@ -376,7 +378,7 @@ impl Shard {
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
             let expires_in = reclaim_from.map(|from| {
                 // A millisecond later, the key has expired for sure.
-                let left = from.saturating_sub(self.parts.shared.clock.milliseconds(now)) + 1;
+                let left = from.saturating_sub(self.time.milliseconds().cast_unsigned()) + 1;
                 Duration::from_millis(left)
             });
             let tick = if ticking { Some(TICK) } else { None };

@@ -17,6 +17,7 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use crate::limits::REPLY_BUDGET;
+use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -335,9 +336,9 @@ impl<'s> Stores<'s> {
         requests.len() - replies.hash_deferred
     }
 
-    /// Sets the time of the day for expiries, in milliseconds since 1970.
-    pub(crate) fn set_time(&mut self, milliseconds: u64) {
-        self.hash.set_now(milliseconds);
+    /// Sets the time of day for expiries.
+    pub(crate) fn set_time(&mut self, time: UnixTime) {
+        self.hash.set_now(time.milliseconds().cast_unsigned());
     }
 
     /// Frees the memory of some expired keys, if there are any.

@@ -28,7 +28,6 @@ fn strings() {
         resp.expect("SET b x NX\r\nSET b y NX\r\nSET b z xx\r\nSET c z XX\r\n", "+OK\r\n$-1\r\n+OK\r\n$-1\r\n");
         resp.expect("INCR b\r\n", "-ERR value is not an integer or out of range\r\n");
         resp.expect("SET b x NX XX\r\nSET b x FOO\r\n", "-ERR syntax error\r\n".repeat(2));
-        resp.expect("SET b x EX 10\r\n", "-ERR expiry is not supported: a key lives until it is deleted\r\n");
         resp.expect("MSET d 1 e 2 f 3 d 4\r\n", "+OK\r\n");
         resp.expect("MGET d e missing f d\r\n", "*5\r\n$1\r\n4\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n$1\r\n4\r\n");
         resp.expect("EXISTS a d d missing\r\n", ":3\r\n");
@@ -48,6 +47,85 @@ fn strings() {
         resp.expect("GET k\r\nPING\r\n", [&big[..], b"\r\n+PONG\r\n"].concat());
         server.stop();
     }
+}
+
+#[test]
+fn strings_in_parts() {
+    for (shards, space) in [(1, 0), (3, 0), (2, 1)] {
+        let server = server(shards, SMALL);
+        let mut resp = Resp::connect(&server);
+        resp.expect(format!("SELECT {space}\r\n"), "+OK\r\n");
+        resp.expect("APPEND a hello\r\nAPPEND a ' world'\r\nSTRLEN a\r\nSTRLEN no\r\n", ":5\r\n:11\r\n:11\r\n:0\r\n");
+        resp.expect(
+            "GETRANGE a -5 -1\r\nSUBSTR a 0 4\r\nGETRANGE no 0 1\r\n",
+            "$5\r\nworld\r\n$5\r\nhello\r\n$0\r\n\r\n",
+        );
+        resp.expect("SETRANGE a 6 Redis\r\nGET a\r\n", ":11\r\n$11\r\nhello Redis\r\n");
+        resp.expect("SETRANGE a 1048576 x\r\n", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
+        resp.expect("SETRANGE a -1 x\r\n", "-ERR offset is out of range\r\n");
+        resp.expect("SET a new GET\r\nSET a x NX GET\r\nSET b 1 GET\r\n", "$11\r\nhello Redis\r\n$3\r\nnew\r\n$-1\r\n");
+        resp.expect(
+            "SET a 2 IFEQ old\r\nSET a 2 IFEQ new\r\nSET a 3 IFNE 2\r\nSET no 3 IFEQ ''\r\n",
+            "$-1\r\n+OK\r\n$-1\r\n$-1\r\n",
+        );
+        // The hash of "2", from the reference implementation.
+        resp.expect("SET a 3 IFEQ 2 NX\r\nSET a 3 IFDEQ 12\r\n", {
+            "-ERR syntax error\r\n-ERR The digest must be exactly 16 hexadecimal characters\r\n"
+        });
+        resp.expect("SET h hello\r\nDIGEST h\r\nDIGEST no\r\n", "+OK\r\n$16\r\n9555e8555c62dcfd\r\n$-1\r\n");
+        resp.expect("SET h x IFDNE 9555E8555C62DCFD\r\nSET h y IFDEQ 9555e8555c62dcfd\r\n", "$-1\r\n+OK\r\n");
+        resp.expect("DELEX h IFEQ x\r\nDELEX h IFEQ y\r\nDELEX h\r\n", ":0\r\n:1\r\n:0\r\n");
+        resp.expect("DELEX h IFEQ\r\nDELEX h NX x\r\n", {
+            "-ERR wrong number of arguments for 'delex' command\r\n\
+             -ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE\r\n"
+        });
+        resp.expect(
+            "GETSET a 10.5\r\nINCRBYFLOAT a 0.1\r\nGETDEL a\r\nGETDEL a\r\n",
+            "$1\r\n2\r\n$4\r\n10.6\r\n$4\r\n10.6\r\n$-1\r\n",
+        );
+        resp.expect("INCRBYFLOAT a x\r\nINCRBYFLOAT a inf\r\n", {
+            "-ERR value is not a valid float\r\n-ERR increment would produce NaN or Infinity\r\n"
+        });
+        resp.expect("SETBIT f 7 1\r\nGETBIT f 7\r\nBITCOUNT f\r\nBITPOS f 1\r\n", ":0\r\n:1\r\n:1\r\n:7\r\n");
+        resp.expect("SETBIT f 8388608 1\r\n", "-ERR bit offset is not an integer or out of range\r\n");
+        resp.expect("BITFIELD f SET u8 0 255 OVERFLOW FAIL INCRBY u8 0 1 GET i8 #0\r\n", "*3\r\n:1\r\n$-1\r\n:-1\r\n");
+        resp.expect("BITFIELD_RO f GET u8 0\r\nBITFIELD_RO f SET u8 0 1\r\nBITFIELD f\r\n", {
+            "*1\r\n:255\r\n-ERR BITFIELD_RO only supports the GET subcommand\r\n*0\r\n"
+        });
+        resp.expect(
+            "SET e 1\r\nTTL e\r\nPTTL no\r\nPERSIST e\r\nTYPE e\r\nTYPE no\r\n",
+            "+OK\r\n:-1\r\n:-2\r\n:0\r\n+string\r\n+none\r\n",
+        );
+        resp.expect("EXPIRE e -1\r\nEXISTS e\r\nEXPIRE e 10\r\nEXPIRE e 1 NX GT\r\n", {
+            ":1\r\n:0\r\n:0\r\n-ERR NX and XX, GT or LT options at the same time are not compatible\r\n"
+        });
+        resp.expect("SETEX e 0 x\r\nSET e x EX 1 KEEPTTL\r\nGETEX e PX x\r\n", {
+            "-ERR invalid expire time in 'setex' command\r\n-ERR syntax error\r\n\
+             -ERR value is not an integer or out of range\r\n"
+        });
+        resp.expect(
+            "TOUCH f no f\r\nOBJECT ENCODING b\r\nMEMORY USAGE b\r\nUNLINK f b\r\n",
+            ":2\r\n$3\r\nint\r\n:2\r\n:2\r\n",
+        );
+        resp.expect("RESET\r\nDBSIZE\r\n", "+RESET\r\n:0\r\n");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_dumped_value_is_restored() {
+    let server = server(2, SMALL);
+    let mut resp = Resp::connect(&server);
+    let payload = b"\x00\x05hello\n\x00cr\xdfve4 \n";
+    resp.expect(command(&[b"RESTORE", b"a", b"0", payload]), "+OK\r\n");
+    resp.expect("GET a\r\n", "$5\r\nhello\r\n");
+    resp.expect("DUMP a\r\n", [b"$17\r\n", &payload[..], b"\r\n"].concat());
+    resp.expect(command(&[b"RESTORE", b"a", b"0", payload]), "-BUSYKEY Target key name already exists.\r\n");
+    resp.expect(command(&[b"RESTORE", b"a", b"1", payload, b"REPLACE", b"ABSTTL"]), "+OK\r\n");
+    resp.expect("EXISTS a\r\n", ":0\r\n");
+    let wrong = "-ERR DUMP payload version or checksum are wrong\r\n";
+    resp.expect(command(&[b"RESTORE", b"a", b"0", b"hello"]), wrong);
+    server.stop();
 }
 
 #[test]
@@ -175,7 +253,7 @@ fn introspection() {
         "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
          $5\r\ngroup\r\n$10\r\nconnection\r\n",
     );
-    resp.expect("COMMAND COUNT\r\n", ":31\r\n");
+    resp.expect("COMMAND COUNT\r\n", ":69\r\n");
     resp.expect("SET a 1\r\nGET a\r\nGET b\r\nFOO\r\n", {
         "+OK\r\n$1\r\n1\r\n$-1\r\n-ERR unknown command 'FOO', with args beginning with: \r\n"
     });

@@ -1,12 +1,24 @@
-//! Runs the tools of Redis users, unmodified, against the program: `redis-cli` and `redis-benchmark`.
+//! Runs the tools of Redis users, unmodified, against the program: `redis-cli` and `redis-benchmark`. Compares the
+//! replies of the program with those of `redis-server`.
+//!
+//! `SKEP_REDIS_COMMANDS` is the number of random commands that are compared, and `SKEP_SEED` their seed.
 
+#[path = "redis/commands.rs"]
+mod commands;
+#[path = "redis/differences.rs"]
+mod differences;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
+#[path = "redis/wire.rs"]
+mod wire;
 
 use std::process::Command;
 
+use commands::Commands;
+use differences::{DIFFERENCES, RARE_DIFFERENCES, agree};
 use process::Server;
+use wire::{Arguments, Connection, Redis};
 
 /// Returns true if the full tests are enabled. A missing tool is then a failure.
 fn is_full_run() -> bool {
@@ -78,4 +90,111 @@ fn redis_benchmark_finishes_without_errors() {
     assert!(tool("redis-cli", &server, &["INFO", "stats"]).contains("total_error_replies:0"));
     let total: u64 = tool("redis-cli", &server, &["GET", "counter:__rand_int__"]).trim().parse().expect("a number");
     assert_eq!(total, 500_000, "the INCRs of the run without random keys");
+}
+
+/// Random commands that are compared, unless `SKEP_REDIS_COMMANDS` says otherwise.
+const COMMAND_COUNT: u64 = 100_000;
+/// Commands that are sent before their replies are read, at most.
+const PIPELINE_MAX: u64 = 64;
+
+/// Returns a number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}: {error}")))
+}
+
+fn show(arguments: &Arguments) -> String {
+    let words = arguments.iter().map(|argument| argument[..argument.len().min(200)].escape_ascii().to_string());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn show_reply(reply: &[u8]) -> String {
+    reply[..reply.len().min(300)].escape_ascii().to_string()
+}
+
+/// Sends commands to both servers. Returns the first difference that is not meant.
+fn compare(commands: &[Arguments], redis: &mut Connection, skep: &mut Connection) -> Result<(), String> {
+    let (redis, skep) = (redis.run(commands), skep.run(commands));
+    for (index, arguments) in commands.iter().enumerate() {
+        if !agree(arguments, &redis[index], &skep[index]) {
+            let before: Vec<String> = commands[..index].iter().map(show).collect();
+            return Err(format!(
+                "{}\n{}\n  redis: {}\n  skep:  {}",
+                before.join("\n"),
+                show(arguments),
+                show_reply(&redis[index]),
+                show_reply(&skep[index])
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn random_commands_have_the_replies_of_redis() {
+    if !is_full_run() {
+        return;
+    }
+    let first_seed = setting("SKEP_SEED", 1);
+    let count = setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT);
+    for (run, (shards, version)) in [(1, 2), (2, 2), (1, 3), (2, 3)].into_iter().enumerate() {
+        let seed = first_seed + run as u64;
+        println!("seed {seed}: {shards} shards, RESP{version}");
+        let redis = Redis::start(&format!("random-{run}"));
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB", "--shards"];
+        let server = Server::start_command(process::skep(&arguments).arg(shards.to_string()));
+        let mut redis = redis.connect();
+        let mut skep = Connection::to_address(server.resp.as_ref().expect("the server listens for RESP"));
+        let hello = [vec![b"HELLO".to_vec(), version.to_string().into_bytes()]];
+        redis.run(&hello);
+        skep.run(&hello);
+        let mut commands = Commands::new(seed);
+        let mut left = count / 4;
+        while left > 0 {
+            let size = (1 + commands.below(PIPELINE_MAX)).min(left);
+            left -= size;
+            let pipeline: Vec<Arguments> = (0..size).map(|_| commands.next()).collect();
+            if let Err(difference) = compare(&pipeline, &mut redis, &mut skep) {
+                panic!("seed {seed}, {shards} shards, RESP{version}, {left} commands before the end:\n{difference}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fractions_are_added_as_redis_adds_them() {
+    if !is_full_run() {
+        return;
+    }
+    let seed = setting("SKEP_SEED", 1);
+    println!("seed {seed}");
+    let redis = Redis::start("fractions");
+    let server = Server::start(&[]);
+    let mut redis = redis.connect();
+    let mut skep = Connection::to_address(server.resp.as_ref().expect("the server listens for RESP"));
+    let mut commands = Commands::new(seed);
+    for _ in 0..setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT) / 200 {
+        let mut pipeline: Vec<Arguments> = Vec::new();
+        for _ in 0..50 {
+            let (old, delta) = (commands.fraction(), commands.fraction());
+            pipeline.push(vec!["SET".into(), "n".into(), old.into()]);
+            pipeline.push(vec!["INCRBYFLOAT".into(), "n".into(), delta.into()]);
+        }
+        if let Err(difference) = compare(&pipeline, &mut redis, &mut skep) {
+            panic!("seed {seed}:\n{difference}");
+        }
+    }
+}
+
+#[test]
+fn the_differences_from_redis_are_documented() {
+    let page = include_str!("../../../docs/resp.md");
+    let compared = DIFFERENCES.iter().map(|difference| {
+        let commands = difference.commands.join("`, `");
+        (format!("`{commands}`"), difference.reason)
+    });
+    let rare = RARE_DIFFERENCES.iter().map(|(commands, reason)| ((*commands).to_owned(), *reason));
+    let lines: Vec<String> =
+        compared.chain(rare).map(|(commands, reason)| format!("| {commands} | {reason} |")).collect();
+    let table = lines.join("\n");
+    assert!(page.contains(&format!("|---|---|\n{table}\n")), "docs/resp.md lacks this table:\n{table}");
 }

@@ -7,7 +7,7 @@
 //! operations of this module give a key an expiry or change it. A put and a new key have none; an update in place keeps it.
 
 use super::{OperationError, VALUE_SIZE_MAX};
-use crate::function::{BitField, BitFields, BitRange};
+use crate::function::{BitField, BitFields, BitRange, check_fraction};
 
 /// The time at which a key expires, in milliseconds since 1970 began (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,6 +147,9 @@ pub enum StringWrite<'a> {
     /// Reads and writes fields of bits, in their order. Returns nine bytes for each: 1 and a number, or zeros if the field
     /// was to fail on overflow. The value grows by zeros to the end of the last field that is written.
     Fields(BitFields<'a>),
+    /// Reads the value and these bytes as decimal fractions, as Redis's `INCRBYFLOAT` does. Stores the sum as text and
+    /// returns it. A missing key counts as `0`.
+    AddFraction(&'a [u8]),
 }
 
 /// A condition on the value of a key.
@@ -354,6 +357,7 @@ impl<'a> StringWrite<'a> {
                 (StringWrite::Overwrite { offset, bytes: NOTHING }, bytes, NOTHING)
             }
             StringWrite::Fields(fields) => (StringWrite::Fields(BitFields::new(NOTHING)), fields.bytes(), NOTHING),
+            StringWrite::AddFraction(delta) => (StringWrite::AddFraction(NOTHING), delta, NOTHING),
         }
     }
 
@@ -373,6 +377,7 @@ impl<'a> StringWrite<'a> {
             StringWrite::Append(_) => StringWrite::Append(bytes),
             StringWrite::Overwrite { offset, .. } => StringWrite::Overwrite { offset, bytes },
             StringWrite::Fields(_) => StringWrite::Fields(BitFields::new(bytes)),
+            StringWrite::AddFraction(_) => StringWrite::AddFraction(bytes),
         }
     }
 
@@ -381,7 +386,10 @@ impl<'a> StringWrite<'a> {
         match self {
             StringWrite::Set { return_old, .. } | StringWrite::Remove { return_old, .. } => *return_old,
             StringWrite::Expire { return_value, .. } => *return_value,
-            StringWrite::Append(_) | StringWrite::Overwrite { .. } | StringWrite::Fields(_) => false,
+            StringWrite::Append(_)
+            | StringWrite::Overwrite { .. }
+            | StringWrite::Fields(_)
+            | StringWrite::AddFraction(_) => false,
         }
     }
 
@@ -395,6 +403,7 @@ impl<'a> StringWrite<'a> {
             StringWrite::Overwrite { bytes: [], .. } => (0, true),
             StringWrite::Overwrite { offset, bytes } => (*offset as usize + bytes.len(), true),
             StringWrite::Fields(fields) => (fields.size_written(), fields.are_valid()),
+            StringWrite::AddFraction(delta) => return check_fraction(delta),
         };
         if !is_valid {
             Err(OperationError::OperandLength)

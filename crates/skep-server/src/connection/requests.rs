@@ -15,11 +15,17 @@ use crate::parsed_batch::{Decoded, ParsedBatch};
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::Context;
 use crate::spaces::{SpaceReplies, Spaces};
+use crate::unix_time::UnixTime;
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello
     /// of a native connection.
-    pub(crate) fn decode(&mut self, metrics: &Metrics, shard_budget: &mut ShardBudget) -> Option<Hello> {
+    pub(crate) fn decode(
+        &mut self,
+        metrics: &Metrics,
+        time: UnixTime,
+        shard_budget: &mut ShardBudget,
+    ) -> Option<Hello> {
         let may_decode = self.parsed.is_finished() || self.parsed.is_decoding();
         if self.intake.is_exhausted || !may_decode || !self.has_room() || !self.life.takes_requests() {
             return None;
@@ -31,7 +37,7 @@ impl Connection {
         let held = self.memory();
         let room = shard_budget.secure(held, self.has_priority(), PARSED_GROWTH_MAX.max(self.holding.needed));
         let memory_max = self.parsed.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
-        match self.parsed.decode(self.input.bytes_mut(), memory_max) {
+        match self.parsed.decode(self.input.bytes_mut(), memory_max, time) {
             Ok(Decoded::Requests { queue_size, request_count, exhausted }) => {
                 if matches!(self.parsed, ParsedBatch::Native(_)) {
                     metrics.operations_native.add(queue_size as u64);

@@ -1,10 +1,15 @@
 //! Decodes commands on keys from their arguments.
 
-use skep_core::operation::PutCondition;
+use skep_core::function::check_fraction;
+use skep_core::operation::{StringRead, VALUE_SIZE_MAX};
 
+use super::expiry::{TimeForm, integer};
 use super::key_command::KeyCommand;
+use super::string_command::{Bytes, ReplyForm, StringCommand, StringOperation, TOO_LONG};
 use super::table::CommandName;
-use super::{Arguments, Operands, scan_command, vector_command, wrong_argument_count};
+use super::{Arguments, Operands, store_error, wrong_argument_count};
+use super::{bit_command, expire_command, object_command, restore_command, scan_command, set_command, vector_command};
+use crate::unix_time::UnixTime;
 
 /// Decodes the command: `None` if it is not on keys, or the error message that refuses it. The number of arguments
 /// has been checked against the table.
@@ -12,16 +17,17 @@ pub(super) fn key_command(
     name: CommandName,
     arguments: Arguments<'_>,
     operands: &mut Operands,
+    now: UnixTime,
 ) -> Result<Option<KeyCommand>, String> {
     Ok(Some(match name {
         CommandName::Get => KeyCommand::Get,
         CommandName::MGet => KeyCommand::GetMany,
-        CommandName::Set => KeyCommand::Set(put_condition(arguments)?),
+        CommandName::Set => set_command::set(arguments, operands, now)?,
         CommandName::SetNx => KeyCommand::SetNew,
         CommandName::MSet if arguments.count().is_multiple_of(2) => return Err(wrong_argument_count("mset")),
         CommandName::MSet => KeyCommand::SetMany,
-        CommandName::Del => KeyCommand::Delete,
-        CommandName::Exists => KeyCommand::Exists,
+        CommandName::Del | CommandName::Unlink => KeyCommand::Delete,
+        CommandName::Exists | CommandName::Touch => KeyCommand::Exists,
         CommandName::Incr => KeyCommand::Add { delta: 1 },
         CommandName::Decr => KeyCommand::Add { delta: -1 },
         CommandName::IncrBy => KeyCommand::Add { delta: delta(arguments)? },
@@ -38,30 +44,71 @@ pub(super) fn key_command(
         CommandName::SkepPrefix => KeyCommand::Scan(scan_command::prefix(arguments)?),
         CommandName::SkepCount => KeyCommand::Scan(scan_command::count(arguments)?),
         CommandName::SkepFloor => KeyCommand::Scan(scan_command::floor()),
+        CommandName::SetEx => set_command::set_expiring(arguments, TimeForm::EX, "setex", now)?,
+        CommandName::PSetEx => set_command::set_expiring(arguments, TimeForm::PX, "psetex", now)?,
+        CommandName::GetSet => set_command::get_set(),
+        CommandName::GetDel => set_command::get_and_delete(),
+        CommandName::GetEx => set_command::get_and_expire(arguments, now)?,
+        CommandName::DelEx => set_command::delete_if(arguments, operands)?,
+        CommandName::Digest => read(StringRead::Digest, ReplyForm::Digest),
+        CommandName::StrLen => read(StringRead::Size, ReplyForm::Number { missing: 0 }),
+        CommandName::Append => write(StringOperation::Append(Bytes::Argument(2)), ReplyForm::Number { missing: 0 }),
+        CommandName::GetRange | CommandName::SubStr => {
+            let (start, end) = (integer(arguments, 2)?, integer(arguments, 3)?);
+            read(StringRead::Slice { start, end }, ReplyForm::ValueOrEmpty)
+        }
+        CommandName::SetRange => set_range(arguments)?,
+        CommandName::IncrByFloat => {
+            check_fraction(arguments.get(2)).map_err(store_error)?;
+            write(StringOperation::AddFraction(Bytes::Argument(2)), ReplyForm::Value)
+        }
+        CommandName::GetBit => bit_command::get(arguments, operands)?,
+        CommandName::SetBit => bit_command::set(arguments, operands)?,
+        CommandName::BitCount => bit_command::count(arguments)?,
+        CommandName::BitPos => bit_command::find(arguments)?,
+        CommandName::BitField => bit_command::fields(arguments, operands, false)?,
+        CommandName::BitFieldRo => bit_command::fields(arguments, operands, true)?,
+        CommandName::Ttl => expire_command::time_left(true, now),
+        CommandName::PTtl => expire_command::time_left(false, now),
+        CommandName::Expire => expire_command::expire(arguments, TimeForm::EX, "expire", now)?,
+        CommandName::PExpire => expire_command::expire(arguments, TimeForm::PX, "pexpire", now)?,
+        CommandName::ExpireAt => expire_command::expire(arguments, TimeForm::EXAT, "expireat", now)?,
+        CommandName::PExpireAt => expire_command::expire(arguments, TimeForm::PXAT, "pexpireat", now)?,
+        CommandName::ExpireTime => expire_command::time(true),
+        CommandName::PExpireTime => expire_command::time(false),
+        CommandName::Persist => expire_command::persist(),
+        CommandName::Type => write(StringOperation::Contains, ReplyForm::Type),
+        CommandName::Dump => write(StringOperation::Get, ReplyForm::Dump),
+        CommandName::Restore => restore_command::restore(arguments, operands, now)?,
+        CommandName::Object => return object_command::object(arguments),
+        CommandName::Memory => return object_command::memory(arguments),
         _ => return Ok(None),
     }))
 }
 
-/// Returns the condition of a `SET`.
-fn put_condition(arguments: Arguments<'_>) -> Result<PutCondition, String> {
-    let mut condition = PutCondition::Always;
-    for index in 3..arguments.count() {
-        let word = |word| arguments.is(index, word);
-        condition = if word("NX") && condition != PutCondition::IfPresent {
-            PutCondition::IfAbsent
-        } else if word("XX") && condition != PutCondition::IfAbsent {
-            PutCondition::IfPresent
-        } else if ["EX", "PX", "EXAT", "PXAT", "KEEPTTL"].into_iter().any(word) {
-            return Err("ERR expiry is not supported: a key lives until it is deleted".to_owned());
-        } else if word("GET") {
-            return Err("ERR SET with the option GET is not supported".to_owned());
-        } else {
-            return Err("ERR syntax error".to_owned());
-        };
-    }
-    Ok(condition)
-}
-
 fn delta(arguments: Arguments<'_>) -> Result<i64, String> {
     arguments.integer(2).ok_or_else(|| "ERR value is not an integer or out of range".to_owned())
+}
+
+fn read(read: StringRead<'static>, form: ReplyForm) -> KeyCommand {
+    KeyCommand::String(StringCommand::read(read, form))
+}
+
+fn write(operation: StringOperation, form: ReplyForm) -> KeyCommand {
+    KeyCommand::String(StringCommand::new(operation, form))
+}
+
+/// Decodes `SETRANGE key offset value`.
+fn set_range(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
+    let offset = integer(arguments, 2)?;
+    let size = arguments.get(3).len();
+    let offset = match u32::try_from(offset) {
+        _ if offset < 0 => return Err("ERR offset is out of range".to_owned()),
+        // No bytes may be anywhere.
+        _ if size == 0 => 0,
+        Ok(offset) if offset as usize + size <= VALUE_SIZE_MAX => offset,
+        _ => return Err(TOO_LONG.to_owned()),
+    };
+    let operation = StringOperation::Overwrite { offset, bytes: Bytes::Argument(3) };
+    Ok(write(operation, ReplyForm::Number { missing: 0 }))
 }

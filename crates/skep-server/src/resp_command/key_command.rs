@@ -7,7 +7,7 @@
 //!   INCRBY k d       add_decimal
 //! ```
 //!
-//! Those on vectors and on ranges of keys are made by modules of their own.
+//! Those on vectors, on ranges of keys and on strings with more options are made by modules of their own.
 
 use std::ops::Range;
 
@@ -18,6 +18,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::elements::{write_elements, write_number, write_value};
 use super::scan_command::{Resume, ScanCommand};
+use super::string_command::StringCommand;
 use super::{Arguments, Progress, store_error, wire_error};
 
 /// A command on keys; ranges are positions of binary operands.
@@ -58,6 +59,7 @@ pub(crate) enum KeyCommand {
         operand: Range<usize>,
     },
     Scan(ScanCommand),
+    String(StringCommand),
 }
 
 impl KeyCommand {
@@ -123,6 +125,7 @@ impl KeyCommand {
                 operand: &operands[operand.clone()],
             }),
             KeyCommand::Scan(scan) => return scan.request(arguments, resume),
+            KeyCommand::String(command) => return command.request(arguments, operands),
         };
         let step = if *self == KeyCommand::SetMany { 2 } else { 1 };
         Request { key: arguments.get(1 + step * index), operation }
@@ -161,6 +164,7 @@ impl KeyCommand {
         }
         match (self, reply) {
             (KeyCommand::Scan(scan), _) => return scan.reply(reply, progress, writer),
+            (KeyCommand::String(command), _) => command.reply(reply, writer),
             (KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists, _) => {
                 progress.done += i64::from(reply == Reply::Done);
             }
@@ -205,6 +209,7 @@ impl KeyCommand {
             KeyCommand::Update { function, .. } => (function.name(), function.operands()),
             KeyCommand::Reduce { fold, .. } => (fold.name(), fold.operands()),
             KeyCommand::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
+            KeyCommand::String(command) => return command.error_message(error),
             _ => return message,
         };
         if error == OperationError::OperandLength { format!("{message}: {name} takes {operands}") } else { message }

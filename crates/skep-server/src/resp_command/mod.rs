@@ -7,18 +7,30 @@
 //!
 //! Not as in Redis: `MSET` and `DEL` of several keys are one operation for each key, not a transaction, even if all
 //! keys belong to one shard. Other clients can see some of the operations done. An `MSET` that runs out of memory has
-//! set some of its keys: its reply says how many. Nothing expires.
+//! set some of its keys: its reply says how many.
 
+mod bit_command;
 mod client_command;
 mod command_command;
 mod config_command;
 mod decode;
+#[cfg(test)]
+mod decode_tests;
+#[cfg(test)]
+mod documented;
+mod dump;
 mod elements;
+mod expire_command;
+mod expiry;
 mod info;
 mod key_command;
+mod object_command;
 mod operands;
+mod restore_command;
 mod scan_command;
 mod server_command;
+mod set_command;
+mod string_command;
 pub(crate) mod table;
 mod vector_command;
 
@@ -28,9 +40,13 @@ use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
-use crate::limits::{COSTLY_REPLY_SIZE, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX, SMALL_REPLIES_SIZE_MAX};
+use crate::limits::{
+    BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
+    SMALL_REPLIES_SIZE_MAX,
+};
 use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
+use crate::unix_time::UnixTime;
 use key_command::KeyCommand;
 use scan_command::Resume;
 use table::CommandName;
@@ -46,6 +62,8 @@ pub(crate) struct Context<'a> {
     pub(crate) shard: usize,
     /// The number of the connection.
     pub(crate) connection: u64,
+    /// The time at which the turn began.
+    pub(crate) time: UnixTime,
     /// Set when the connection ends after this reply.
     pub(crate) closing: bool,
     /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
@@ -107,10 +125,28 @@ impl<'a> Arguments<'a> {
 
     /// Returns the argument as a decimal number, as Redis takes it: without a plus, leading zeros and blanks.
     pub(crate) fn integer(self, index: usize) -> Option<i64> {
-        let text = std::str::from_utf8(self.get(index)).ok()?;
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        if text == "0" || matches!(digits.as_bytes(), [b'1'..=b'9', ..]) { text.parse().ok() } else { None }
+        decimal(self.get(index))
     }
+
+    /// Returns the bytes of memory that the operands of the command need at most, before it is decoded.
+    pub(crate) fn operand_memory(self) -> usize {
+        let Some(name) = self.ranges.first().map(|_| self.get(0)) else { return 0 };
+        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+        match name.len() {
+            // Commands of vectors are those that Redis does not have.
+            5.. if name[..5].eq_ignore_ascii_case(b"SKEP.") => self.count() * ELEMENT_SIZE_MAX,
+            7 if is(b"RESTORE") && self.count() > 3 => dump::value_size(self.get(3)),
+            8 | 11 if is(b"BITFIELD") || is(b"BITFIELD_RO") => self.count() * BIT_FIELD_ARGUMENT_SIZE,
+            _ => 0,
+        }
+    }
+}
+
+/// Returns the number in a text, as [`Arguments::integer`] does.
+fn decimal(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if text == "0" || matches!(digits.as_bytes(), [b'1'..=b'9', ..]) { text.parse().ok() } else { None }
 }
 
 /// The work of a command.
@@ -141,8 +177,14 @@ pub(crate) struct Progress {
 }
 
 impl Action {
-    /// Decodes the request. Numbers written as text are left for `operands` to convert.
-    pub(crate) fn decode(arguments: Arguments<'_>, space: Space, spaces: Spaces, operands: &mut Operands) -> Action {
+    /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
+    pub(crate) fn decode(
+        arguments: Arguments<'_>,
+        space: Space,
+        spaces: Spaces,
+        operands: &mut Operands,
+        now: UnixTime,
+    ) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
@@ -161,7 +203,7 @@ impl Action {
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
-        match decode::key_command(name, arguments, operands) {
+        match decode::key_command(name, arguments, operands, now) {
             Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),

@@ -1,4 +1,5 @@
-//! The numbers of vector commands: they arrive as text and are converted to binary elements.
+//! The numbers of vector commands: they arrive as text and are converted to binary elements. Other commands append the
+//! bytes of theirs at once.
 //!
 //! ```text
 //!   bytes     number │ number │ number │ …        planned: where they end when all are converted
@@ -14,6 +15,7 @@ use std::ops::Range;
 use skep_core::function::{Element, ParseError};
 
 use super::Arguments;
+use super::string_command::Bytes;
 use crate::limits::OPERAND_WORK;
 
 /// The operands of the commands of a parsed batch.
@@ -62,6 +64,27 @@ impl Operands {
             self.numbers.push_back(Numbers { element, arguments, hint });
         }
         start..self.planned
+    }
+
+    /// Appends the bytes that `f` writes, for a command that plans no numbers. Returns their position.
+    pub(super) fn append(&mut self, f: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+        debug_assert_eq!(self.planned, self.bytes.len());
+        let start = self.planned;
+        f(&mut self.bytes);
+        self.planned = self.bytes.len();
+        Bytes::Operands { start: start as u32, end: self.planned as u32 }
+    }
+
+    /// Appends the bytes that `f` writes, as [`Operands::append`] does. If it fails, they are removed.
+    pub(super) fn try_append(&mut self, f: impl FnOnce(&mut Vec<u8>) -> Result<(), String>) -> Result<Bytes, String> {
+        let start = self.planned;
+        let mut result = Ok(());
+        let bytes = self.append(|bytes| result = f(bytes));
+        if result.is_err() {
+            self.bytes.truncate(start);
+            self.planned = start;
+        }
+        result.map(|()| bytes)
     }
 
     /// Converts up to `count_max` numbers of the command that has these arguments. Returns their size. On an error,

@@ -4,7 +4,7 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
 use super::{Arguments, Context, REDIS_VERSION, client_command, command_command, config_command, info};
-use super::{excerpt, wrong_argument_count};
+use super::{excerpt, object_command, wrong_argument_count};
 use crate::spaces::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
@@ -38,6 +38,24 @@ pub(super) fn run(
             }
             writer.simple("OK");
         }
+        CommandName::Time => {
+            let (seconds, microseconds) = context.time.seconds_and_microseconds();
+            writer.array(2);
+            writer.bulk(seconds.to_string().as_bytes());
+            writer.bulk(microseconds.to_string().as_bytes());
+        }
+        CommandName::Lolwut => writer.text(concat!("Skep ver. ", env!("CARGO_PKG_VERSION"), "\n")),
+        CommandName::Reset => {
+            *version = Version::Two;
+            if let Some(client) = context.shared.clients().get_mut(&context.connection) {
+                client.protocol = protocol_number(*version);
+                client.space = Space::default();
+                client.name.clear();
+            }
+            ReplyWriter::new(output, *version).simple("RESET");
+        }
+        CommandName::Object => object_command::object_help(&mut writer),
+        CommandName::Memory => object_command::memory_help(&mut writer),
         CommandName::Quit => {
             writer.simple("OK");
             context.closing = true;

@@ -14,11 +14,14 @@ use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::Stores;
 use crate::start::Steps;
+use crate::unix_time::UnixTime;
 
 /// A shard and its stores.
 pub(crate) struct Driven<'s> {
     pub(super) shard: Shard,
     pub(crate) stores: Stores<'s>,
+    /// The moment that counts as the beginning of 1970.
+    begin: Instant,
 }
 
 /// Makes the shards of a server. They have no listeners: connections are handed over to them.
@@ -51,7 +54,7 @@ pub(crate) fn driven_shards<'s>(
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
-            Ok(Driven { shard, stores: Stores::new(processor, shared.ordered.as_ref()) })
+            Ok(Driven { shard, stores: Stores::new(processor, shared.ordered.as_ref()), begin: now })
         })
         .collect()
 }
@@ -75,7 +78,8 @@ impl Driven<'_> {
     /// Makes a turn. Returns the number of executed operations, or `None` if the shard found nothing to do.
     pub(crate) fn turn(&mut self, now: Instant) -> Option<usize> {
         self.shard.poll(now);
-        self.shard.work(&mut self.stores, now).then_some(self.shard.executed)
+        let time = UnixTime::after(now - self.begin);
+        self.shard.work(&mut self.stores, now, time).then_some(self.shard.executed)
     }
 
     /// Ends a turn, which took `spent`.

@@ -183,7 +183,7 @@ impl Shard {
             endpoint.connection.release(&mut self.shard_budget);
         }
         endpoint.read(metrics, share, now, &mut self.shard_budget);
-        if let Some(hello) = endpoint.connection.decode(metrics, &mut self.shard_budget)
+        if let Some(hello) = endpoint.connection.decode(metrics, self.time, &mut self.shard_budget)
             && self.handshake(token, &hello, now)
         {
             return (1, 0);
@@ -389,6 +389,7 @@ impl Shard {
                 shared: &shared,
                 shard,
                 connection: connection.number,
+                time: self.time,
                 closing: false,
                 turn_room,
                 is_postponed: false,

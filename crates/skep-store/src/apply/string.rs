@@ -3,7 +3,7 @@
 use bumpalo::Bump;
 
 use super::{Edit, Found, FoundValue, NewValue, Outcome, Read, Written};
-use skep_core::function::BitFields;
+use skep_core::function::{BitFields, add_fraction};
 use skep_core::operation::{ExpiryChange, OperationError, Reply, StringRead, StringWrite, VALUE_SIZE_MAX, digest};
 
 /// The reply that is the number 0.
@@ -55,7 +55,9 @@ pub(super) fn write<'a>(
         StringWrite::Set { condition, return_old, .. } | StringWrite::Remove { condition, return_old } => {
             condition.compares() || *return_old
         }
-        StringWrite::Expire { .. } | StringWrite::Append(_) | StringWrite::Fields(_) => true,
+        StringWrite::Expire { .. } | StringWrite::Append(_) | StringWrite::Fields(_) | StringWrite::AddFraction(_) => {
+            true
+        }
         StringWrite::Overwrite { bytes, .. } => !bytes.is_empty(),
     };
     let bytes = match found.value {
@@ -98,6 +100,7 @@ pub(super) fn write<'a>(
             stored_with_size(value, arena)
         }
         StringWrite::Fields(fields) => stored_fields(fields, bytes, arena),
+        StringWrite::AddFraction(delta) => stored_sum(bytes, delta, arena)?,
     })
 }
 
@@ -119,6 +122,9 @@ pub(super) fn write_missing<'a>(write: &StringWrite<'a>, arena: &'a Bump) -> Out
             stored_with_size(value, arena)
         }
         StringWrite::Fields(fields) => stored_fields(fields, &[], arena),
+        StringWrite::AddFraction(delta) => {
+            stored_sum(b"0", delta, arena).unwrap_or_else(|error| Outcome::Reply(Reply::Failed(error)))
+        }
     }
 }
 
@@ -144,6 +150,11 @@ fn stored_fields<'a>(fields: BitFields<'_>, bytes: &[u8], arena: &'a Bump) -> Ou
     fields.execute(value, reply);
     let reply = Some(&*reply);
     stored(Written { value, expiry: ExpiryChange::KEEP, reply }, arena)
+}
+
+fn stored_sum<'a>(old: &[u8], delta: &[u8], arena: &'a Bump) -> Result<Outcome<'a>, OperationError> {
+    let value = &*arena.alloc_slice_copy(&add_fraction(old, delta)?);
+    Ok(stored(Written { value, expiry: ExpiryChange::KEEP, reply: Some(value) }, arena))
 }
 
 /// Returns a copy of a value that has `size` bytes, zeros after its own.

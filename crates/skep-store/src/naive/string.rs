@@ -1,7 +1,7 @@
 //! Operations on strings and expiries, in the plainest way: bits are characters of a text.
 
 use super::{Change, NaiveReply};
-use skep_core::function::{BitField, BitRange, FieldPosition, Overflow};
+use skep_core::function::{BitField, BitRange, FieldPosition, Overflow, add_fraction};
 use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, OperationError, StringRead, StringWrite,
     VALUE_SIZE_MAX, digest,
@@ -81,6 +81,11 @@ pub(super) fn write(value: Option<&[u8]>, expiry: Option<Expiry>, write: &String
             let (bytes, reply) = execute(fields.iter(), &bytes);
             (NaiveReply::Value(reply), Change::Set(bytes, ExpiryChange::KEEP))
         }
+        // The function has tests of its own, against Redis.
+        StringWrite::AddFraction(delta) => match add_fraction(value.unwrap_or(b"0"), delta) {
+            Ok(sum) => (NaiveReply::Value(sum.clone()), Change::Set(sum, ExpiryChange::KEEP)),
+            Err(error) => (NaiveReply::Failed(error), Change::Nothing),
+        },
     }
 }
 

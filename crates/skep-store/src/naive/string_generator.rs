@@ -28,7 +28,7 @@ impl Generator {
     pub(super) fn string_write(&mut self, home: Home) -> OwnedOperation {
         let condition = Condition::new(self.random.choose(&ConditionKind::ALL));
         let expiry = self.expiry();
-        let write = match self.random.below(9) {
+        let write = match self.random.below(10) {
             0..=2 => StringWrite::Set { value: &[], condition, expiry, return_old: self.random.chance(1, 2) },
             3 => StringWrite::Remove { condition, return_old: self.random.chance(1, 2) },
             4..=5 => StringWrite::Expire {
@@ -38,6 +38,7 @@ impl Generator {
             },
             6 => StringWrite::Append(&[]),
             7 => StringWrite::Overwrite { offset: self.random.below(100) as u32, bytes: &[] },
+            8 => StringWrite::AddFraction(&[]),
             _ => StringWrite::Fields(BitFields::new(&[])),
         };
         let bytes = match write {
@@ -48,6 +49,10 @@ impl Generator {
                 vec![b'+'; size]
             }
             StringWrite::Fields(_) => self.fields(true),
+            StringWrite::AddFraction(_) => match self.random.below(4) {
+                0 => b"inf".to_vec(),
+                _ => format!("{}e-{}", self.random.next() as i32, self.random.below(20)).into_bytes(),
+            },
             StringWrite::Remove { .. } | StringWrite::Expire { .. } => Vec::new(),
         };
         let operand = match condition.kind {

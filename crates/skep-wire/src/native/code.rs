@@ -49,7 +49,7 @@ coded!(Predicate, 0: NonZero Equal Greater Less);
 coded!(
     OperationError, 1:
     KeyEmpty KeyTooLong ValueTooLong ElementWidth OperandLength NotScalar FunctionElement NotAnInteger
-    DecimalOverflow IndexFull SlabFull NodesFull NotOrdered RangeReversed LimitZero LeaseExpired
+    DecimalOverflow IndexFull SlabFull NodesFull NotOrdered RangeReversed LimitZero LeaseExpired NotAFloat FractionOverflow
 );
 
 #[cfg(test)]

@@ -10,7 +10,8 @@
 //!
 //! write   | kind | condition | return | expiry | operand size | operand | bytes |
 //!           u8     u8          u8       u64      u32
-//! kinds   0 set, 1 remove, 2 expire, 3 append, 4 overwrite, 5 fields
+//! kinds   0 set, 1 remove, 2 expire, 3 append, 4 overwrite, 5 fields,
+//!         6 add fraction
 //! ```
 //!
 //! - All writes have the same header. What a kind does not use is zero.
@@ -120,6 +121,7 @@ pub(super) fn encode_write(write: &StringWrite<'_>, operand_size: usize) -> [u8;
         StringWrite::Append(_) => (3, 0, false, 0),
         StringWrite::Overwrite { offset, .. } => (4, 0, false, offset.into()),
         StringWrite::Fields(_) => (5, 0, false, 0),
+        StringWrite::AddFraction(_) => (6, 0, false, 0),
     };
     let mut header = [0; WRITE_HEADER_SIZE];
     header[..3].copy_from_slice(&[kind, condition, u8::from(returns)]);
@@ -159,6 +161,7 @@ pub(super) fn decode_write(encoded: &[u8]) -> Result<StringWrite<'_>, WireError>
             StringWrite::Overwrite { offset, bytes: cursor.rest }
         }
         5 => StringWrite::Fields(BitFields::new(cursor.rest)),
+        6 => StringWrite::AddFraction(cursor.rest),
         _ => return Err(WireError::Malformed),
     };
     // Each operation has one form on the wire.
