@@ -150,3 +150,29 @@ fn a_pass_that_finds_little_is_followed_by_a_pause() {
     processor.execute(&[request], &mut replies);
     assert_eq!(processor.reclaim_from(), Some(now - 1 + 8 * pass));
 }
+
+#[test]
+fn a_time_that_has_passed_removes_the_key() {
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 50, seed: 1 };
+    let mut processor = Processor::new(&settings).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    processor.set_now(100);
+    for value_size in [5, 100, 400, 2000] {
+        let value = vec![b'v'; value_size];
+        let put = Operation::Put { value: &value, condition: PutCondition::Always };
+        for before in [put, set(&value, at(1000))] {
+            for after in [expire(at(50)), set(&value, at(100)), set(b"other", at(0)), set(&[0; 3000], at(7))] {
+                for operation in [before, after] {
+                    processor.execute(&[Request { key: b"key", operation }], &mut replies);
+                    assert_eq!(replies.get(0), Reply::Done, "{operation:?}");
+                }
+                processor.execute(&[Request { key: b"key", operation: Operation::Get }], &mut replies);
+                assert_eq!(replies.get(0), Reply::NotFound, "{before:?} {after:?}");
+                let statistics = processor.statistics();
+                assert_eq!((statistics.pairs, statistics.pair_bytes, statistics.expiring), (0, 0, 0), "{after:?}");
+            }
+        }
+        processor.execute(&[Request { key: b"key", operation: set(&value, at(100)) }], &mut replies);
+        assert_eq!((replies.get(0), processor.statistics().pairs), (Reply::Done, 0));
+    }
+}

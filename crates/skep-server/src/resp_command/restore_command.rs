@@ -35,15 +35,13 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
         }
         index += 1;
     }
-    let expiry = match integer(arguments, 2)? {
-        0 => None,
-        ..0 => return Err("ERR Invalid TTL value, must be >= 0".to_owned()),
-        _ => {
-            let form = if is_absolute { TimeForm::PXAT } else { TimeForm::PX };
-            Some(form.positive(arguments, 2, "restore", now)?)
-        }
-    };
+    let time = integer(arguments, 2)?;
+    if time < 0 {
+        return Err("ERR Invalid TTL value, must be >= 0".to_owned());
+    }
     let value = operands.try_append(|bytes| dump::decode(arguments.get(3), bytes))?;
+    let form = if is_absolute { TimeForm::PXAT } else { TimeForm::PX };
+    let expiry = if time == 0 { None } else { Some(form.positive(arguments, 2, "restore", now)?) };
     let operation = if replaces && expiry.is_some_and(|expiry| has_passed(expiry, now)) {
         StringOperation::Delete
     } else {

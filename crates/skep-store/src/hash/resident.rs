@@ -80,7 +80,8 @@ impl<M: Memory> HashTable<M> {
             Edit::Store(new) => {
                 let after = new.expiry().apply(expiry.filter(|_| !self.has_expired(expiry)));
                 let class = object::class_for_pair(key.len(), new.size(), after.is_some());
-                if self.is_inline(key.len(), new.size(), after) || class != Some(slab.class) {
+                let stays = !self.has_expired(after) && class == Some(slab.class);
+                if self.is_inline(key.len(), new.size(), after) || !stays {
                     return false;
                 }
                 let span = slab.pointer.span(slab.class.size());
@@ -98,7 +99,7 @@ impl<M: Memory> HashTable<M> {
     /// it.
     pub(crate) fn allocate_for(&self, home: &Home, key: &[u8], new: &NewValue<'_>) -> Option<SlabSlot> {
         let expiry = new.expiry().apply(None);
-        if self.is_inline(key.len(), new.size(), expiry) {
+        if self.is_inline(key.len(), new.size(), expiry) || self.has_expired(expiry) {
             return None;
         }
         let class = object::class_for_pair(key.len(), new.size(), expiry.is_some())?;

@@ -232,6 +232,11 @@ impl<M: Memory> HashTable<M> {
         new.expiry().apply(location.expiry().filter(|expiry| !self.has_expired(Some(*expiry))))
     }
 
+    /// Returns true if a key that is stored at a location would have expired already: its pair is removed instead.
+    pub(crate) fn expires_at_once(&self, location: &Location, new: &NewValue<'_>) -> bool {
+        self.has_expired(self.expiry_after(location, new))
+    }
+
     /// Returns the bytes of the hash index, without chained buckets.
     pub fn index_size(&self) -> u64 {
         u64::from(self.bucket_count) * LINE_SIZE as u64

@@ -92,6 +92,11 @@ impl<'a, M: Memory> Batch<'a, M> {
     ) -> Result<(), NotStored> {
         let key = request.key;
         match (edit, root) {
+            (Edit::Store(new), _) if self.table.expires_at_once(location, new) => {
+                if location.value_size().is_some() {
+                    self.table.remove(home, location, key.len()).await;
+                }
+            }
             (Edit::Store(new), Some(root))
                 if root.value_size as usize == new.size()
                     && self.table.expiry_after(location, new) == location.expiry() =>

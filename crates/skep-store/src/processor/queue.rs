@@ -125,6 +125,11 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     async fn edit(&self, home: Home, key: &[u8], location: &Location, edit: &Edit<'_>) -> Result<(), NotStored> {
         match edit {
             Edit::Remove(_) => self.table.remove(home, location, key.len()).await,
+            Edit::Store(new) if self.table.expires_at_once(location, new) => {
+                if location.value_size().is_some() {
+                    self.table.remove(home, location, key.len()).await;
+                }
+            }
             Edit::Store(new) => self.table.store(home, location, key, new).await?,
         }
         Ok(())

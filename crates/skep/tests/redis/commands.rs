@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::wire::Arguments;
 
 /// Selects commands that give keys an expiry. Switch it on when the stores keep expiries.
-pub(crate) const HAS_EXPIRIES: bool = false;
+pub(crate) const HAS_EXPIRIES: bool = true;
 
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f:1", "f:2", "f:3"];
 /// The key of long values.
