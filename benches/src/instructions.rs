@@ -1,5 +1,4 @@
-//! Instructions of one operation of the hash store, counted by callgrind: the number does not depend on the load of the
-//! machine.
+//! Instructions of one operation of a store, counted by callgrind: the number does not depend on the load of the machine.
 //!
 //! ```text
 //! valgrind ─▶ this program, few batches   ─▶ instructions a ┐
@@ -8,11 +7,14 @@
 //!
 //! 1. [`count`] starts the program under valgrind twice for each case. Both runs prepare the same store and the same
 //!    batches, and execute different numbers of them.
-//! 2. The difference is what `Processor::execute` takes, and nothing else.
+//! 2. The difference is what `Processor::execute` takes, or the puts of a session of the ordered store, and nothing else.
+
+mod ordered;
 
 use std::path::Path;
 use std::process::Command;
 
+use comfy_table::Table;
 use skep_core::function::{Element, UpdateFunction};
 use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
 use skep_store::hash::Settings;
@@ -30,15 +32,17 @@ const BATCHES: [usize; 2] = [60, 180];
 
 /// Value sizes, and what a pair of them is stored as.
 const VALUES: [(usize, &str); 2] = [(8, "8 + 8 B, inline"), (100, "8 + 100 B, slab")];
-/// Names of the operations, as they are given to the program under valgrind.
-const OPERATIONS: [&str; 5] = ["get", "put", "fetch-add", "put-new", "delete"];
+/// Names of the operations on the hash store, as they are given to the program under valgrind.
+const OPERATIONS: [&str; 7] = ["get", "put", "fetch-add", "put-new", "delete", "get-one-key", "fetch-add-one-key"];
 
 /// What is counted: an operation on pairs of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// One of `get`, `put`, `fetch-add`, `put-new` and `delete`.
+    /// For the hash store one of `get`, `put`, `fetch-add`, `put-new` and `delete`; or `get-one-key` and
+    /// `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
+    /// `ordered-put-batch`.
     pub operation: &'static str,
-    /// Bytes of a value.
+    /// Bytes of a value, the most if there are several sizes.
     pub value_size: usize,
 }
 
@@ -50,12 +54,23 @@ impl Case {
 
     /// Returns all cases.
     pub fn all() -> impl Iterator<Item = Case> {
-        let sizes = VALUES.iter().map(|(size, _)| *size);
-        sizes.flat_map(|value_size| OPERATIONS.map(|operation| Case { operation, value_size }))
+        Case::of_store(&OPERATIONS, VALUES).chain(Case::of_store(&ordered::OPERATIONS, ordered::VALUES))
+    }
+
+    /// Returns the cases of one store.
+    fn of_store(operations: &'static [&'static str], values: [(usize, &'static str); 2]) -> impl Iterator<Item = Case> {
+        let case = move |index: usize| Case {
+            operation: operations[index % operations.len()],
+            value_size: values[index / operations.len()].0,
+        };
+        (0..values.len() * operations.len()).map(case)
     }
 
     /// Fills a store, prepares `batches_max` batches and executes the first `batches` of them. Returns a hash of the replies.
     pub fn run(self, pairs: u64, batches_max: usize, batches: usize) -> u64 {
+        if ordered::OPERATIONS.contains(&self.operation) {
+            return ordered::run(self, pairs, batches_max, batches);
+        }
         let memory = (pairs + (batches_max * BATCH) as u64) * 4 * (8 + self.value_size as u64);
         let settings = Settings::for_kv_size(memory.max(1 << 20), 8 + self.value_size, 7);
         let mut processor = Processor::new(&settings).expect("a store of some megabytes");
@@ -69,15 +84,17 @@ impl Case {
             processor.execute(&puts, &mut replies);
         }
         let operation = match self.operation {
-            "get" => Operation::Get,
-            "fetch-add" => Operation::Update(self.fetch_add()),
+            "get" | "get-one-key" => Operation::Get,
+            "fetch-add" | "fetch-add-one-key" => Operation::Update(self.fetch_add()),
             "delete" => Operation::Delete,
             _ => put,
         };
         // Coprime to the number of stored pairs, so that no pair is deleted twice.
         const STEP: usize = 7919;
-        let key = |number: usize| {
-            if self.operation == "put-new" { &new[number] } else { &stored[number * STEP % stored.len()] }
+        let key = |number: usize| match self.operation {
+            "put-new" => &new[number],
+            "get-one-key" | "fetch-add-one-key" => &stored[0],
+            _ => &stored[number * STEP % stored.len()],
         };
         let requests: Vec<Request<'_>> =
             (0..batches_max * BATCH).map(|number| Request { key: key(number), operation }).collect();
@@ -146,14 +163,25 @@ fn instructions_of(text: &str) -> Option<u64> {
 
 /// Returns the counts as a table: a row for each operation, a column for each size of pairs.
 pub fn tables(counts: &[(Case, f64)]) -> Tables {
-    let rows = OPERATIONS.map(|operation| {
-        let cells =
-            counts.iter().filter(|(case, _)| case.operation == operation).map(|(_, count)| format!("{count:.1}"));
-        std::iter::once(operation.to_owned()).chain(cells).collect()
-    });
-    let header = ["instructions of an operation", VALUES[0].1, VALUES[1].1];
-    let note = format!("Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements.");
-    Tables { tables: vec![table(&header, 1, rows)], note }
+    let note = format!(
+        "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements. Puts of the ordered \
+         store are to existing keys, one at a time and {} at a time.",
+        ordered::PUT_BATCH
+    );
+    Tables {
+        tables: vec![of_store(&OPERATIONS, VALUES, counts), of_store(&ordered::OPERATIONS, ordered::VALUES, counts)],
+        note,
+    }
+}
+
+/// Returns the table of the operations of one store.
+fn of_store(operations: &[&str], values: [(usize, &str); 2], counts: &[(Case, f64)]) -> Table {
+    let cell = |(_, count): &(Case, f64)| format!("{count:.1}");
+    let row = |operation: &&str| {
+        let own = counts.iter().filter(|(case, _)| case.operation == *operation);
+        std::iter::once((*operation).to_owned()).chain(own.map(cell)).collect()
+    };
+    table(&["instructions of an operation", values[0].1, values[1].1], 1, operations.iter().map(row))
 }
 
 #[cfg(test)]
@@ -165,9 +193,13 @@ mod tests {
         let hashes: Vec<u64> = Case::all().map(|case| case.run(1000, 2, 2)).collect();
         let (reads_8, reads_100) = (13_544_993_261_705_030_461, 18_246_856_378_247_184_570);
         let (done, put_new, deleted) = (97_241_829_719_769_032, 97_241_829_719_767_496, 97_241_829_719_768_520);
-        // No key comes twice, so the old value of a fetch-and-add is the one that a GET reads.
-        let of_8 = [reads_8, done, reads_8, put_new, deleted];
-        assert_eq!(hashes, [of_8, [reads_100, done, reads_100, put_new, deleted]].concat());
+        // If no key comes twice, the old value of a fetch-and-add is the one that a GET reads.
+        let cases = |read: u64, added: u64| [read, done, read, put_new, deleted, read, added];
+        let of_8 = cases(reads_8, 4_852_098_177_572_127_825);
+        let of_100 = cases(reads_100, 17_961_079_692_511_998_104);
+        let hash_store = [of_8, of_100].concat();
+        assert_eq!(hashes[..hash_store.len()], hash_store);
+        assert_eq!(hashes[hash_store.len()..], [1000; 4], "all pairs of the ordered store are still there");
     }
 
     #[test]

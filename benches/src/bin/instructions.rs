@@ -1,17 +1,18 @@
-//! `instructions`: counts the instructions of one operation of the hash store with callgrind.
+//! `instructions`: counts the instructions of one operation of a store with callgrind.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use skep_benches::instructions::{Case, count, run_counted, tables};
 
-/// Counts the instructions of one operation of the hash store with callgrind. Wants valgrind, and a release build.
+/// Counts the instructions of one operation of a store with callgrind. Wants valgrind, and a release build.
 #[derive(Parser)]
 struct Arguments {
-    /// Run this operation once, as it is run under valgrind: get, put, fetch-add, put-new or delete.
+    /// Run this operation once, as it is run under valgrind: get, put, fetch-add, put-new, delete, get-one-key or
+    /// fetch-add-one-key of the hash store, ordered-put or ordered-put-batch of the ordered store.
     #[arg(long, requires_all = ["value_size", "batches"])]
     case: Option<String>,
-    /// Bytes of its values: 8 or 100.
+    /// Bytes of its values: 8 or 100, 16 or 100 for the ordered store.
     #[arg(long)]
     value_size: Option<usize>,
     /// Batches to execute.

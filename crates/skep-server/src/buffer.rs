@@ -126,7 +126,9 @@ impl Input {
             self.buffer.shrink_to(SPARE_INPUT_SIZE_MAX);
         }
         if self.buffer.len() - self.end < INPUT_ROOM_MIN {
-            let size = (self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX)).min(capacity_max);
+            // In whole steps: a few more bytes than ever before do not let it grow again.
+            let size = self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX);
+            let size = size.next_multiple_of(INPUT_ROOM_MIN).min(capacity_max);
             if size > self.buffer.len() {
                 self.buffer.reserve_exact(size - self.buffer.len());
                 self.buffer.resize(size, 0);
@@ -277,6 +279,21 @@ mod tests {
         assert_eq!(input.bytes(), [7]);
         input.consume(1);
         assert!(input.bytes().is_empty() && input.capacity() <= EMPTY_INPUT_SIZE_MAX);
+    }
+
+    #[test]
+    fn input_grows_in_steps() {
+        let mut input = Input::default();
+        let mut capacities = Vec::new();
+        for waiting in (100..INPUT_ROOM_MIN).step_by(100) {
+            input.read(socket(waiting, 1), READ_MAX, usize::MAX).unwrap();
+            // The next read finds these bytes.
+            input.read(socket(1, 1), READ_MAX, usize::MAX).unwrap();
+            input.consume(waiting + 1);
+            capacities.push(input.capacity());
+        }
+        capacities.dedup();
+        assert!(capacities.len() <= 2, "{capacities:?}");
     }
 
     #[test]

@@ -28,10 +28,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{ReplyBatch, RequestBatch};
+use crate::connections::Token;
 use crate::limits::{FORWARDED_BATCHES_MAX, FORWARDED_POOL_MAX, FORWARDED_RETRIES_MAX};
 use crate::settings::StartError;
 use crate::start::Steps;
-use crate::token::Token;
 
 /// The reason why nothing of a forwarded batch was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,8 +221,8 @@ mod tests {
     use skep_core::operation::{Operation, Reply, Request};
 
     use super::{FORWARDED_BATCHES_MAX, connect_shards};
+    use crate::connections::Token;
     use crate::start::Steps;
-    use crate::token::Token;
 
     #[test]
     fn a_peer_that_is_gone_takes_nothing_along() {

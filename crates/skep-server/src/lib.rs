@@ -15,12 +15,13 @@
 
 mod batch;
 mod buffer;
+mod clock;
 mod connection;
 mod connections;
 mod cores;
 mod counter;
-mod decoded;
 mod delays;
+mod dispatch;
 mod endpoint;
 mod exchange;
 mod front_end;
@@ -42,7 +43,6 @@ mod simulation;
 mod spaces;
 mod start;
 mod threads;
-mod token;
 mod transport;
 mod window;
 

@@ -6,13 +6,14 @@
 
 use std::cell::Cell;
 
-use skep_core::operation::Request;
 use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
 
+use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::reply_queue::ReplyQueue;
+use crate::parsed_batch::make_room;
+use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
 /// The decoded frames.
@@ -104,8 +105,34 @@ impl NativeBatch {
         std::mem::take(&mut self.size)
     }
 
+    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
+    /// output. If it is too late for them, they are refused.
+    pub(crate) fn submit<'a>(
+        &'a self,
+        input: &'a [u8],
+        ranges: &[ReplyRange],
+        is_late: bool,
+        dispatch: &mut Dispatch<'_, 'a>,
+        limit: &mut Limit,
+    ) {
+        let mut operations = self.operations(input);
+        for range in ranges {
+            if limit.is_reached() {
+                return;
+            }
+            match range.is_pending() {
+                true if is_late => {
+                    dispatch.refuse(WireError::Busy, range.count());
+                    operations.skip(range.count());
+                }
+                true => operations.submit(range.count(), dispatch, limit),
+                false => operations.skip(range.count()),
+            }
+        }
+    }
+
     /// Returns the operations whose replies are not in the output, in order.
-    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> NativeOperations<'a> {
+    fn operations<'a>(&'a self, input: &'a [u8]) -> NativeOperations<'a> {
         // The last position that is not after the first operation whose reply is not in the output.
         let mut begin = FramePosition { frame: self.frame, position: Position::default() };
         for end in self.submitted.get() {
@@ -115,7 +142,7 @@ impl NativeBatch {
         }
         let mut operations = NativeOperations { parsed: self, input, begin, index: self.frame, frame: None };
         operations.open(begin.position);
-        operations.skip_replied(self.operation - begin.position.count());
+        operations.skip(self.operation - begin.position.count());
         operations
     }
 
@@ -144,23 +171,8 @@ impl NativeBatch {
     }
 }
 
-/// Makes room for at least one more element. Doubles the room if the memory allows that. Returns false if even one more
-/// would exceed `memory_max` bytes, together with the `held` bytes of other buffers. A first element is always allowed.
-pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize) -> bool {
-    if elements.len() < elements.capacity() {
-        return true;
-    }
-    let fits = |more: usize| held + (elements.len() + more) * size_of::<T>() <= memory_max;
-    let more = [elements.len().max(4), 1].into_iter().find(|&more| fits(more));
-    if more.is_none() && !elements.is_empty() {
-        return false;
-    }
-    elements.reserve_exact(more.unwrap_or(1));
-    true
-}
-
 /// The operations of a parsed batch from a position on. When it is dropped, it stores the position where it ended.
-pub(crate) struct NativeOperations<'a> {
+struct NativeOperations<'a> {
     parsed: &'a NativeBatch,
     input: &'a [u8],
     begin: FramePosition,
@@ -170,7 +182,7 @@ pub(crate) struct NativeOperations<'a> {
     frame: Option<(RequestFrame<'a>, Option<Space>, Operations<'a>)>,
 }
 
-impl NativeOperations<'_> {
+impl<'a> NativeOperations<'a> {
     /// Opens the frame that it is in, if there is one, at a position.
     fn open(&mut self, position: Position) {
         self.frame = self.parsed.frames.get(self.index).map(|entry| {
@@ -181,32 +193,47 @@ impl NativeOperations<'_> {
         });
     }
 
-    /// Skips operations. Apart, so that the loop over those that are submitted is the one place where decoding is
-    /// inlined.
-    #[inline(never)]
-    fn skip_replied(&mut self, count: usize) {
-        for _ in 0..count {
-            self.next();
+    /// Calls `f` with the operations of one frame after another, and the number of them that it may take, until it has
+    /// taken `count` or takes none.
+    #[inline]
+    fn for_each_frame(&mut self, mut count: usize, mut f: impl FnMut(Option<Space>, usize, &mut Operations<'a>)) {
+        while count > 0
+            && let Some((_, space, operations)) = &mut self.frame
+        {
+            let left = operations.len();
+            if left == 0 {
+                self.index += 1;
+                self.open(Position::default());
+                continue;
+            }
+            f(*space, count.min(left), operations);
+            let taken = left - operations.len();
+            if taken == 0 {
+                return;
+            }
+            count -= taken;
         }
     }
-}
 
-impl<'a> Iterator for NativeOperations<'a> {
-    type Item = (Space, Result<Request<'a>, WireError>);
+    /// Skips operations.
+    fn skip(&mut self, count: usize) {
+        self.for_each_frame(count, |_, count, operations| operations.take(count).for_each(drop));
+    }
 
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let (_, space, operations) = self.frame.as_mut()?;
-            if let Some(operation) = operations.next() {
-                return Some(match *space {
-                    Some(space) => (space, operation),
-                    None => (Space::default(), Err(WireError::UnknownSpace)),
-                });
-            }
-            self.index += 1;
-            self.open(Position::default());
-        }
+    /// Dispatches `count` operations, or as many as the limit allows.
+    fn submit(&mut self, count: usize, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
+        self.for_each_frame(count, |space, count, operations| {
+            let count = count.min(limit.count);
+            let Some(space) = space else {
+                operations.take(count).for_each(drop);
+                limit.count -= count;
+                return dispatch.refuse(WireError::UnknownSpace, count);
+            };
+            // A copy, which the compiler can keep in registers.
+            let mut copy = operations.clone();
+            dispatch.extend(space, &mut copy.by_ref().take(count), limit);
+            *operations = copy;
+        });
     }
 }
 

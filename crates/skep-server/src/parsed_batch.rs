@@ -6,15 +6,14 @@
 //! 2. Its operations are submitted, in parts if there are many.
 //! 3. When every reply is in the output, its input is consumed, and the next batch is decoded.
 
-use skep_core::operation::Request;
-use skep_wire::native::{Hello, ProtocolError, WireError};
+use skep_wire::native::{Hello, ProtocolError};
 
-use crate::decoded::{Decoded, Part};
-use crate::native_batch::{NativeBatch, NativeOperations};
-use crate::reply_queue::ReplyQueue;
+use crate::dispatch::{Dispatch, Limit};
+use crate::native_batch::NativeBatch;
+use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
-use crate::spaces::{Space, SpaceReplies};
+use crate::spaces::SpaceReplies;
 
 /// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {
@@ -24,6 +23,27 @@ pub(crate) enum ParsedBatch {
     Native(NativeBatch),
     /// RESP commands.
     Resp(RespBatch),
+}
+
+/// The content of the input.
+pub(crate) enum Decoded {
+    /// The hello of a native connection has not arrived.
+    NoHello,
+    /// The hello of a native connection, and its size.
+    Hello(Hello, usize),
+    /// Part of a long request was decoded: the bytes of that part. The next call continues.
+    Part(usize),
+    /// Requests, perhaps none.
+    Requests {
+        /// Operations of the first reply queue.
+        queue_size: usize,
+        /// The larger one of the numbers of operations and of commands.
+        request_count: usize,
+        /// The rest of the input has no complete request.
+        exhausted: bool,
+    },
+    /// A complete request needs this many more bytes of memory.
+    NeedsMemory(usize),
 }
 
 impl ParsedBatch {
@@ -111,25 +131,30 @@ impl ParsedBatch {
         }
     }
 
-    /// Returns the operations whose replies are not in the output, in order, each with its part of the reply.
-    pub(crate) fn operations<'a>(
+    /// Dispatches pending operations, in order, until the limit is reached; `ranges` are those of the operations whose
+    /// replies are not in the output. If it is too late for operations that have not begun, they are refused.
+    pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
-    ) -> ParsedOperations<'a, impl Iterator<Item = (Part, Space, Request<'a>)>> {
+        ranges: &[ReplyRange],
+        is_late: bool,
+        dispatch: &mut Dispatch<'_, 'a>,
+        limit: &mut Limit,
+    ) {
         match self {
-            ParsedBatch::Handshake => ParsedOperations::None,
-            ParsedBatch::Native(parsed) => ParsedOperations::Native(parsed.operations(input)),
-            ParsedBatch::Resp(parsed) => ParsedOperations::Resp(parsed.operations(input)),
+            ParsedBatch::Handshake => {}
+            ParsedBatch::Native(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
+            ParsedBatch::Resp(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
         }
     }
 
-    /// Skips the first `count` operations whose replies are not in the output. Returns the part of the next one in its
-    /// command.
-    pub(crate) fn part(&self, count: usize) -> Option<Part> {
+    /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
+    /// `pending` operations from it on are to be submitted.
+    pub(crate) fn may_be_refused(&self, count: usize, pending: usize) -> bool {
         match self {
-            ParsedBatch::Handshake => None,
-            ParsedBatch::Native(_) => Some(Part { index: 0, count: 1 }),
-            ParsedBatch::Resp(parsed) => parsed.part(count),
+            ParsedBatch::Handshake => false,
+            ParsedBatch::Native(_) => pending > 0,
+            ParsedBatch::Resp(parsed) => parsed.may_be_refused(count, pending),
         }
     }
 
@@ -157,29 +182,17 @@ impl ParsedBatch {
     }
 }
 
-/// The operations of a parsed batch.
-pub(crate) enum ParsedOperations<'a, R> {
-    None,
-    Native(NativeOperations<'a>),
-    Resp(R),
-}
-
-impl<'a, R: Iterator<Item = (Part, Space, Request<'a>)>> Iterator for ParsedOperations<'a, R> {
-    type Item = (Part, Space, Result<Request<'a>, WireError>);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            ParsedOperations::None => None,
-            ParsedOperations::Native(operations) => {
-                let (space, operation) = operations.next()?;
-                // Each operation of a frame has its own reply.
-                Some((Part { index: 0, count: 1 }, space, operation))
-            }
-            ParsedOperations::Resp(operations) => {
-                let (part, space, request) = operations.next()?;
-                Some((part, space, Ok(request)))
-            }
-        }
+/// Makes room for at least one more element. Doubles the room if the memory allows that. Returns false if even one more
+/// would exceed `memory_max` bytes, together with the `held` bytes of other buffers. A first element is always allowed.
+pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize) -> bool {
+    if elements.len() < elements.capacity() {
+        return true;
     }
+    let fits = |more: usize| held + (elements.len() + more) * size_of::<T>() <= memory_max;
+    let more = [elements.len().max(4), 1].into_iter().find(|&more| fits(more));
+    if more.is_none() && !elements.is_empty() {
+        return false;
+    }
+    elements.reserve_exact(more.unwrap_or(1));
+    true
 }

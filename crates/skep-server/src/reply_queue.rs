@@ -46,6 +46,12 @@ impl ReplyRange {
         ReplyRange { slot, count: 1 }
     }
 
+    /// Creates a range of ready replies, of which this is the first.
+    #[inline]
+    pub(crate) fn of_ready(first: ReplyIndex, count: usize) -> ReplyRange {
+        ReplyRange { slot: Slot::Ready(first), count }
+    }
+
     /// Returns the number of slots.
     pub(crate) fn count(&self) -> usize {
         self.count

@@ -8,14 +8,15 @@
 //! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
 use skep_core::operation::Request;
+use skep_wire::native::WireError;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
-use crate::decoded::{Decoded, Part};
+use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{
     ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
 };
-use crate::native_batch::make_room;
-use crate::reply_queue::ReplyQueue;
+use crate::parsed_batch::{Decoded, make_room};
+use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 
@@ -47,6 +48,13 @@ pub(crate) struct RespBatch {
     operations_left: usize,
     /// The replies of the command so far.
     progress: Progress,
+}
+
+/// The position of an operation among those of its command.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    index: usize,
+    count: usize,
 }
 
 struct Command {
@@ -160,7 +168,9 @@ impl RespBatch {
                     return After::Command;
                 }
                 let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands);
-                let refusal = if is_long { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
+                // The numbers of a long command are converted in parts. Most commands have none.
+                let is_ready = is_long || self.operands.is_complete();
+                let refusal = if is_ready { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
                 refusal.map_or(action, Action::Refuse)
             }
             Err(error) => Action::Close(format!("ERR {error}")),
@@ -266,8 +276,44 @@ impl RespBatch {
         std::mem::take(&mut self.size)
     }
 
+    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
+    /// output. If it is too late for operations that have not begun, they are refused. A command of several keys is
+    /// refused as a whole or not at all, and only if all of its operations are in the queue.
+    pub(crate) fn submit<'a>(
+        &'a self,
+        input: &'a [u8],
+        ranges: &[ReplyRange],
+        is_late: bool,
+        dispatch: &mut Dispatch<'_, 'a>,
+        limit: &mut Limit,
+    ) {
+        let mut is_refused = false;
+        let mut operations = self.operations(input);
+        for range in ranges {
+            for alike in (1..=range.count()).rev() {
+                if limit.is_reached() {
+                    return;
+                }
+                let Some((part, space, request)) = operations.next() else { return };
+                if !range.is_pending() {
+                    is_refused = false;
+                    continue;
+                }
+                if part.index == 0 {
+                    is_refused = is_late && part.count <= alike;
+                }
+                if is_refused {
+                    dispatch.refuse(WireError::Busy, 1);
+                } else {
+                    limit.count(&Ok(request));
+                    dispatch.push(space, request);
+                }
+            }
+        }
+    }
+
     /// Returns the operations whose replies are not in the output, each with its part in its command.
-    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
+    fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
         // Starts at the first operation without a reply in the output. A command of a million keys is submitted in a
         // thousand parts: walking over the others each time would be quadratic.
         let mut first = self.operation;
@@ -277,7 +323,7 @@ impl RespBatch {
             let progress = progress.take();
             (std::mem::take(&mut first)..command.operation_count).map(move |index| {
                 (
-                    command.part(index),
+                    Part { index, count: command.operation_count },
                     command.space,
                     command.action.request(arguments, self.operands.bytes(), index, progress),
                 )
@@ -285,16 +331,17 @@ impl RespBatch {
         })
     }
 
-    /// Returns the part in its command of the operation after the first `count` whose replies are not in the output.
-    pub(crate) fn part(&self, count: usize) -> Option<Part> {
+    /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
+    /// `pending` operations from it on are to be submitted.
+    pub(crate) fn may_be_refused(&self, count: usize, pending: usize) -> bool {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
             if index < command.operation_count {
-                return Some(command.part(index));
+                return index == 0 && command.operation_count <= pending;
             }
             index -= command.operation_count;
         }
-        None
+        false
     }
 
     /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
@@ -347,10 +394,6 @@ fn takes_elements(arguments: Arguments<'_>) -> bool {
 }
 
 impl Command {
-    fn part(&self, index: usize) -> Part {
-        Part { index, count: self.operation_count }
-    }
-
     fn arguments<'a>(&self, input: &'a [u8], ranges: &'a [Argument]) -> Arguments<'a> {
         Arguments::new(&input[self.start..], &ranges[self.first_argument..][..self.argument_count])
     }

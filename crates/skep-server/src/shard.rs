@@ -27,17 +27,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::epoll::EventFlags;
 use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
 use crate::connection::Next;
-use crate::connections::Connections;
+use crate::connections::{Connections, Token};
+use crate::dispatch::Outgoing;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
-use crate::limits::{FLUSH_TIME, NAP, SPIN_TIME, TICK};
+use crate::limits::{FLUSH_TIME, NAP, SLEEP_MAX, SPIN_TIME, TICK, TURNS_PER_RECLAIM};
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -46,11 +47,10 @@ use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
-use crate::token::Token;
 use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
 use crate::window::Window;
-use turn::{Arrival, Outgoing, Submission};
+use turn::{Arrival, Submission};
 
 /// Sends a connection to a shard.
 #[derive(Clone)]
@@ -201,6 +201,9 @@ impl Shard {
         let mut spin_until = now;
         while !self.is_over() {
             self.poll(now);
+            if now >= self.next_tick {
+                shared.clock.set(now, SystemTime::now());
+            }
             self.tick(now);
             let worked = self.work(&mut stores, now);
             let begun = std::mem::replace(&mut now, Instant::now());
@@ -213,7 +216,7 @@ impl Shard {
                 // Another thread that wants this core, perhaps the client's, gets it.
                 std::thread::yield_now();
             } else if !stores.before_sleep() {
-                self.sleep(now);
+                self.sleep(now, stores.reclaim_from());
                 now = Instant::now();
                 // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after
                 // that turn.
@@ -226,12 +229,16 @@ impl Shard {
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
         self.accept_handed_over(now);
         self.receive();
+        stores.set_time(self.parts.shared.clock.milliseconds(now));
         let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
             self.gather(now);
             self.execute(stores, now);
             self.reply(now);
+            if self.turns.is_multiple_of(TURNS_PER_RECLAIM) {
+                stores.reclaim();
+            }
         }
         worked
     }
@@ -355,8 +362,8 @@ impl Shard {
         self.finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
     }
 
-    /// Sleeps until an event. The next turn takes it.
-    fn sleep(&mut self, now: Instant) {
+    /// Sleeps until an event, or until keys expire. The next turn takes it.
+    fn sleep(&mut self, now: Instant, reclaim_from: Option<u64>) {
         self.parts.waker.will_sleep();
         self.accept_handed_over(now);
         self.receive();
@@ -367,7 +374,13 @@ impl Shard {
         } else if !self.has_work() && stops == self.stop_until.is_some() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
-            self.poller.wait(ticking.then_some(TICK));
+            let expires_in = reclaim_from.map(|from| {
+                // A millisecond later, the key has expired for sure.
+                let left = from.saturating_sub(self.parts.shared.clock.milliseconds(now)) + 1;
+                Duration::from_millis(left)
+            });
+            let tick = if ticking { Some(TICK) } else { None };
+            self.poller.wait([tick, expires_in.map(|left| left.min(SLEEP_MAX))].into_iter().flatten().min());
         }
         self.parts.waker.awake();
     }

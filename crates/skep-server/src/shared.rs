@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use skep_store::ordered::OrderedStore;
 
+use crate::clock::Clock;
 use crate::counter::Counter;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) run_id: u64,
     /// When the server started.
     pub(crate) started: Instant,
+    /// The time of the day.
+    pub(crate) clock: Clock,
     /// The server is to stop.
     pub(crate) stopping: AtomicBool,
     /// Shards that still have connections, while the server stops.
@@ -79,6 +82,7 @@ impl Shared {
             partition_seed,
             run_id,
             started: Instant::now(),
+            clock: Clock::new(),
             stopping: AtomicBool::new(false),
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),

@@ -101,19 +101,48 @@ impl<'a> SpaceRequests<'a> {
     /// Adds an operation. Returns the index of its reply.
     #[inline]
     pub(crate) fn push(&mut self, space: Space, request: Request<'a>) -> ReplyIndex {
-        let requests = match space {
-            Space::Hash => &mut self.hash,
-            Space::Ordered => {
-                let end = self.ordered.len() + 1;
-                match self.owners.last_mut() {
-                    Some(run) if run.owner == self.owner => run.end = end,
-                    _ => self.owners.push(OwnerRun { end, owner: self.owner }),
-                }
-                &mut self.ordered
-            }
-        };
+        let requests = self.of(space);
         requests.push(request);
-        ReplyIndex { space, index: (requests.len() - 1) as u32 }
+        let index = requests.len() - 1;
+        self.record_owner(space);
+        ReplyIndex { space, index: index as u32 }
+    }
+
+    /// Adds operations of one space. Returns the index of the first reply, and the number of operations.
+    #[inline]
+    pub(crate) fn extend(
+        &mut self,
+        space: Space,
+        operations: impl Iterator<Item = Request<'a>>,
+    ) -> (ReplyIndex, usize) {
+        let requests = self.of(space);
+        let begin = requests.len();
+        requests.extend(operations);
+        let count = requests.len() - begin;
+        self.record_owner(space);
+        (ReplyIndex { space, index: begin as u32 }, count)
+    }
+
+    fn of(&mut self, space: Space) -> &mut Vec<Request<'a>> {
+        match space {
+            Space::Hash => &mut self.hash,
+            Space::Ordered => &mut self.ordered,
+        }
+    }
+
+    /// Records the connection that has sent the last operations of the ordered space.
+    #[inline]
+    fn record_owner(&mut self, space: Space) {
+        if space == Space::Hash {
+            return;
+        }
+        let end = self.ordered.len();
+        match self.owners.last_mut() {
+            Some(run) if run.owner == self.owner => run.end = end,
+            Some(run) if run.end == end => {}
+            _ if end == 0 => {}
+            _ => self.owners.push(OwnerRun { end, owner: self.owner }),
+        }
     }
 
     /// Returns the number of operations.
@@ -268,9 +297,12 @@ impl<'s> Stores<'s> {
             replies.deferred_puts.clear();
         }
         if !batch.hash.is_empty() {
+            let before = self.hash.statistics().operations;
             self.hash.execute(&batch.hash, &mut replies.hash);
-            replies.hash_deferred = replies.hash.deferred_count();
-            done += batch.hash.len() - replies.hash_deferred;
+            let executed = (self.hash.statistics().operations - before) as usize;
+            replies.hash_deferred = batch.hash.len() - executed;
+            debug_assert_eq!(replies.hash_deferred, replies.hash.deferred_count());
+            done += executed;
         }
         if !batch.ordered.is_empty() {
             let session = self.ordered.as_mut().expect("a space was chosen that the server has");
@@ -303,15 +335,32 @@ impl<'s> Stores<'s> {
         requests.len() - replies.hash_deferred
     }
 
-    /// Hands over the session's garbage, for which others may wait, and frees a part of it before the shard sleeps.
-    /// Returns true if there may be more to free: the shard then looks for other work first.
+    /// Sets the time of the day for expiries, in milliseconds since 1970.
+    pub(crate) fn set_time(&mut self, milliseconds: u64) {
+        self.hash.set_now(milliseconds);
+    }
+
+    /// Frees the memory of some expired keys, if there are any.
+    pub(crate) fn reclaim(&mut self) {
+        self.hash.reclaim();
+    }
+
+    /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
+    pub(crate) fn reclaim_from(&self) -> Option<u64> {
+        self.hash.reclaim_from()
+    }
+
+    /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
+    /// may wait, and frees a part of it. Returns true if there may be more to free: the shard then looks for other work
+    /// first.
     pub(crate) fn before_sleep(&mut self) -> bool {
         if let Some(session) = &mut self.ordered
             && self.holds_garbage
         {
             self.holds_garbage = session.collect_part();
         }
-        self.holds_garbage
+        self.hash.reclaim();
+        self.holds_garbage || self.hash.is_reclaim_due()
     }
 }
 

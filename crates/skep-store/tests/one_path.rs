@@ -2,7 +2,7 @@
 //!
 //! `SKEP_SEED` repeats a run.
 
-use skep_core::operation::{Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::memory::{AccessCounts, CountingMemory, LocalMemory, Memory};
 use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest};
@@ -55,14 +55,14 @@ fn a_counting_memory_is_served_by_the_stages_of_the_product() {
     let (counted_replies, counted) = run(seed, processor(seed, CountingMemory::with_resident_lines));
     assert!(shipped_replies == counted_replies, "seed {seed}");
     assert_eq!(shipped, counted, "seed {seed}");
-    let StageCounts { requests, buckets, probed, slabs, futures } = shipped[shipped.len() - 1];
+    let StageCounts { requests, buckets, probed, slabs, futures, .. } = shipped[shipped.len() - 1];
     let used = [requests, buckets, probed, slabs, futures];
     assert!(used.iter().all(|count| *count > 1000), "seed {seed}: every stage is used: {used:?}");
     // Without resident lines all is done by futures, with the same replies.
     let (replies_of_futures, futures) = run(seed, processor(seed, CountingMemory::new));
     assert!(shipped_replies == replies_of_futures, "seed {seed}");
-    let StageCounts { requests, buckets, probed, slabs, .. } = futures[futures.len() - 1];
-    assert_eq!([requests, buckets, probed, slabs], [0; 4]);
+    let StageCounts { requests, same_key, buckets, probed, slabs, .. } = futures[futures.len() - 1];
+    assert_eq!([requests, same_key, buckets, probed, slabs], [0; 5]);
 }
 
 /// Each operation by itself: what the stages complete takes the accesses that it takes as a future. What they leave is a
@@ -94,4 +94,22 @@ fn an_operation_has_the_same_accesses_in_the_stages_and_as_a_future() {
         }
     }
     assert!(completed > 10_000 && left > 1000, "seed {seed}: {completed} completed by stages, {left} left");
+}
+
+/// Executed on the value in a register, in the stages of the product.
+#[test]
+fn adjacent_requests_on_one_key_are_one_read_and_one_write() {
+    let mut processor = processor(seed(), CountingMemory::with_resident_lines);
+    let mut replies = replies();
+    let put = Operation::Put { value: b"value 00", condition: PutCondition::Always };
+    let mut requests = vec![Request { key: b"key", operation: put }];
+    processor.execute(&requests, &mut replies);
+    processor.memory().take_stage_counts();
+    requests.resize(256, requests[0]);
+    processor.execute(&requests, &mut replies);
+    assert!(replies.iter().all(|reply| reply == Reply::Done));
+    assert_eq!(processor.stage_counts().same_key, 256);
+    let expected = AccessCounts { read_accesses: 1, read_lines: 1, write_accesses: 1, write_lines: 1 };
+    assert_eq!(processor.memory().take_stage_counts(), expected);
+    assert_eq!(processor.memory().counts(), AccessCounts::default());
 }

@@ -376,6 +376,15 @@ impl<'a> StringWrite<'a> {
         }
     }
 
+    /// Returns true if the reply may be the value before the write.
+    pub fn returns_old_value(&self) -> bool {
+        match self {
+            StringWrite::Set { return_old, .. } | StringWrite::Remove { return_old, .. } => *return_old,
+            StringWrite::Expire { return_value, .. } => *return_value,
+            StringWrite::Append(_) | StringWrite::Overwrite { .. } | StringWrite::Fields(_) => false,
+        }
+    }
+
     /// Checks the write without its value.
     pub fn validate(&self) -> Result<(), OperationError> {
         let (size, is_valid) = match self {

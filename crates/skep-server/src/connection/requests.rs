@@ -2,20 +2,19 @@
 
 use std::time::Instant;
 
-use skep_core::operation::Request;
-use skep_wire::native::{Hello, ProtocolError, Welcome, WireError, operation_size};
+use skep_wire::native::{Hello, ProtocolError, Welcome};
 
 use super::Connection;
 use crate::batch::ReplyBatch;
-use crate::decoded::Decoded;
-use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, READ_MAX, SHARE_FOR_REPLIES, SUBMISSION_SIZE_MAX};
+use crate::dispatch::{Dispatch, Limit};
+use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, READ_MAX, SHARE_FOR_REPLIES};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
-use crate::parsed_batch::ParsedBatch;
+use crate::parsed_batch::{Decoded, ParsedBatch};
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::Context;
-use crate::spaces::{Space, SpaceReplies, Spaces};
+use crate::spaces::{SpaceReplies, Spaces};
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello
@@ -90,47 +89,10 @@ impl Connection {
         std::mem::take(&mut self.intake.work)
     }
 
-    /// Calls `f` with the operations that are to be submitted, in order: at most `count_max`, and no more once they
-    /// have `size_max` bytes. The others are submitted when these have their replies.
-    ///
-    /// If it is too late for operations that have not begun, `f` gets a refusal for them. A command of several keys is
-    /// refused as a whole or not at all, and only if all of its operations are in the queue. Returns the bytes of the
-    /// operations.
-    pub(crate) fn for_each_operation<'a>(
-        &'a self,
-        count_max: usize,
-        size_max: usize,
-        is_late: bool,
-        mut f: impl FnMut(Space, Result<Request<'a>, WireError>),
-    ) -> usize {
-        let mut left = count_max;
-        let size_max = size_max.min(SUBMISSION_SIZE_MAX);
-        let mut size = 0;
-        let mut is_refused = false;
-        let mut operations = self.parsed.operations(self.input.bytes());
-        for range in self.queue.ranges() {
-            for alike in (1..=range.count()).rev() {
-                if left == 0 || size >= size_max {
-                    return size;
-                }
-                let Some((part, space, mut operation)) = operations.next() else { return size };
-                if !range.is_pending() {
-                    is_refused = false;
-                    continue;
-                }
-                if part.index == 0 {
-                    is_refused = is_late && part.count <= alike;
-                }
-                if is_refused {
-                    operation = Err(WireError::Busy);
-                } else {
-                    left -= 1;
-                }
-                size += operation.as_ref().map_or(0, operation_size);
-                f(space, operation);
-            }
-        }
-        size
+    /// Dispatches the operations that are to be submitted, in order, until the limit is reached. The others are
+    /// submitted when these have their replies. If it is too late for operations that have not begun, they are refused.
+    pub(crate) fn submit<'a>(&'a self, is_late: bool, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
+        self.parsed.submit(self.input.bytes(), self.queue.ranges(), is_late, dispatch, limit);
     }
 
     /// Returns true if the first operation that is to be submitted may be refused.
@@ -140,11 +102,10 @@ impl Connection {
             before += if range.is_pending() { 0 } else { range.count() };
             range.is_pending()
         });
-        let part = self.parsed.part(before);
-        pending.zip(part).is_some_and(|(range, part)| part.index == 0 && part.count <= range.count())
+        pending.is_some_and(|range| self.parsed.may_be_refused(before, range.count()))
     }
 
-    /// Records where the operations of [`Connection::for_each_operation`] went. The connection's part of the window is
+    /// Records where the operations of [`Connection::submit`] went. The connection's part of the window is
     /// `share`; `has_company` says that an earlier operation of the batch was executed. Returns the number of
     /// operations that are done or with other shards.
     pub(crate) fn record_submission(

@@ -15,11 +15,11 @@ use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
 
 use super::Shard;
 use crate::connection::Connection;
+use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::front_end::FrontEnd;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
-use crate::token::Token;
 use crate::transport::Transport;
 use crate::transport::poller::Source;
 use crate::transport::tcp::Tcp;

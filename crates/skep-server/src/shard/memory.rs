@@ -22,8 +22,8 @@ use std::time::Instant;
 
 use super::Shard;
 use crate::connection::{Connection, Next};
+use crate::connections::Token;
 use crate::limits::{MEMORY_SCAN_TIME, SILENCE_MAX};
-use crate::token::Token;
 
 impl Shard {
     /// Puts a connection on the list of those that wait for memory, once.

@@ -375,7 +375,7 @@ fn operations_without_memory_leave_the_turns_to_others() {
             let Driven { shard, .. } = &mut bench.shards[0];
             assert!(shard.is_stuck());
             // Nothing wakes it.
-            shard.sleep(bench.now);
+            shard.sleep(bench.now, None);
             bench.send(&mut reader, &command(&[b"GET", b"missing"]));
             let turns = bench.turns_until(&mut reader, 5, 1000);
             assert!(turns <= 2, "{turns} turns beside {count}");

@@ -34,21 +34,20 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use skep_core::operation::{KEY_SIZE_MAX, Reply};
-use skep_wire::native::WireError;
+use skep_core::operation::Reply;
 
 use super::{Parts, Shard};
-use crate::batch::OwnedReply;
 use crate::connection::Next;
+use crate::connections::Token;
+use crate::dispatch::{Dispatch, Limit, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
-    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_SIZE_MAX,
+    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
+    SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
-use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::resp_command::Context;
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
-use crate::token::Token;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -71,14 +70,6 @@ pub(super) struct Arrival {
     submitted: usize,
     /// There is no memory for that number of replies: the requests are sent back.
     is_refused: bool,
-}
-
-/// The operations that one connection sends to one other shard.
-pub(super) enum Outgoing {
-    Nothing,
-    /// There is no slot; these operations are submitted later.
-    NoSlot,
-    Batch(ForwardedBatch),
 }
 
 impl Shard {
@@ -263,41 +254,22 @@ impl Shard {
             let start = destinations.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
-            let count_max = connection.submission_max(if is_low { OPERATIONS_WITHOUT_MEMORY_MAX } else { share });
-            size += connection.for_each_operation(count_max, size_max - size, is_late, |space, operation| {
-                let request = match operation {
-                    Ok(request) => request,
-                    Err(error) => {
-                        metrics.refused.add(u64::from(error == WireError::Busy));
-                        return push_range(
-                            destinations,
-                            start,
-                            ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error))),
-                        );
-                    }
-                };
-                // A request that is refused anyway need not be forwarded.
-                let is_ours = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
-                let owner = if is_ours { *own } else { partition.shard_of(request.key) };
-                if owner == *own {
-                    return push_range(
-                        destinations,
-                        start,
-                        ReplyRange::one(Slot::Ready(requests.push(space, request))),
-                    );
-                }
-                let out = &mut outgoing[usize::from(owner)];
-                if let Outgoing::Nothing = out {
-                    let peer = peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
-                    *out = peer.forwarded_batch(connection.is_returned()).map_or(Outgoing::NoSlot, Outgoing::Batch);
-                }
-                if let Outgoing::Batch(forwarded) = out {
-                    forwarded.requests.push(&request);
-                    push_range(destinations, start, ReplyRange::one(Slot::Forwarded(owner)));
-                } else {
-                    push_range(destinations, start, ReplyRange::one(Slot::Pending));
-                }
-            });
+            let count = connection.submission_max(if is_low { OPERATIONS_WITHOUT_MEMORY_MAX } else { share });
+            let mut limit = Limit { count, size_max: SUBMISSION_SIZE_MAX.min(size_max - size), size: 0 };
+            let mut dispatch = Dispatch {
+                requests: &mut requests,
+                destinations,
+                start,
+                own: *own,
+                partition,
+                peers,
+                outgoing,
+                is_retry: connection.is_returned(),
+                busy: 0,
+            };
+            connection.submit(is_late, &mut dispatch, &mut limit);
+            size += limit.size;
+            metrics.refused.add(dispatch.busy);
             submission.destinations = start..destinations.len();
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
                 if let (Some(peer), Outgoing::Batch(mut forwarded)) = (peer, std::mem::replace(out, Outgoing::Nothing))

@@ -29,7 +29,7 @@ use bumpalo::Bump;
 use crate::short::load_short;
 use skep_core::function::{BitFields, DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
 use skep_core::operation::{
-    Expiry, ExpiryChange, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update,
+    Expiry, ExpiryChange, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update, VALUE_SIZE_MAX,
 };
 
 /// The value and the expiry of a key, as far as an engine knows them before the outcome.
@@ -160,13 +160,19 @@ pub(crate) fn apply<'a, 'v>(
     arena: &'a Bump,
 ) -> Outcome<'a> {
     let Some(found) = found else { return apply_to_missing(operation, arena) };
+    apply_to_any(operation).unwrap_or_else(|| apply_to_value(operation, found(), arena))
+}
+
+/// Returns the outcome of a valid operation on an existing key, if it does not depend on the value.
+#[inline(always)]
+pub(crate) fn apply_to_any<'a>(operation: &'a Operation<'a>) -> Option<Outcome<'a>> {
     match operation {
-        Operation::Get => Outcome::Read(Read::Value),
-        Operation::Contains => Outcome::Reply(Reply::Done),
-        Operation::Put { condition: PutCondition::IfAbsent, .. } => Outcome::Reply(Reply::Exists),
-        Operation::Put { value, .. } => Outcome::Edit(Edit::Store(NewValue::Put(value))),
-        Operation::Delete => Outcome::Edit(Edit::Remove(None)),
-        _ => apply_to_value(operation, found(), arena),
+        Operation::Get => Some(Outcome::Read(Read::Value)),
+        Operation::Contains => Some(Outcome::Reply(Reply::Done)),
+        Operation::Put { condition: PutCondition::IfAbsent, .. } => Some(Outcome::Reply(Reply::Exists)),
+        Operation::Put { value, .. } => Some(Outcome::Edit(Edit::Store(NewValue::Put(value)))),
+        Operation::Delete => Some(Outcome::Edit(Edit::Remove(None))),
+        _ => None,
     }
 }
 
@@ -193,23 +199,21 @@ fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a
 }
 
 /// Returns the outcome of a valid operation on a missing key: a reply, or a pair to insert.
-#[inline]
+#[inline(always)]
 pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Bump) -> Outcome<'a> {
-    let new = match operation {
-        Operation::Put { condition: PutCondition::IfPresent, .. } => None,
-        Operation::Put { value, .. } => Some(NewValue::Put(value)),
-        Operation::Update(update) => update.initial.map(|initial| NewValue::Initial(update, initial)),
-        Operation::AddDecimal { delta } => Some(NewValue::Sum(DecimalText::new(*delta))),
-        Operation::Get
-        | Operation::Contains
-        | Operation::Delete
-        | Operation::Reduce(_)
-        | Operation::Filter(_)
-        | Operation::StringRead(_) => None,
-        Operation::StringWrite(write) => return string::write_missing(write, arena),
-        Operation::Scan(_) => return Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
-    };
-    new.map_or(Outcome::Reply(Reply::NotFound), |new| Outcome::Edit(Edit::Store(new)))
+    let store = |new| Outcome::Edit(Edit::Store(new));
+    match operation {
+        Operation::Put { condition: PutCondition::IfPresent, .. } => Outcome::Reply(Reply::NotFound),
+        Operation::Put { value, .. } => store(NewValue::Put(value)),
+        Operation::Update(update @ Update { initial: Some(initial), .. }) => store(NewValue::Initial(update, initial)),
+        Operation::AddDecimal { delta } => store(NewValue::Sum(DecimalText::new(*delta))),
+        Operation::StringWrite(write) => string::write_missing(write, arena),
+        Operation::Scan(_) => Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
+        Operation::Get | Operation::Contains | Operation::Delete => Outcome::Reply(Reply::NotFound),
+        Operation::Update(_) | Operation::Reduce(_) | Operation::Filter(_) | Operation::StringRead(_) => {
+            Outcome::Reply(Reply::NotFound)
+        }
+    }
 }
 
 #[inline(never)]
@@ -243,6 +247,20 @@ pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) ->
             let changed = update_short(update.function, update.element, load_short(update.operand), value)?;
             Some(ShortOutcome { returns_value: update.return_old, changed: Some(changed) })
         }
+        _ => None,
+    }
+}
+
+/// Returns the most bytes of the old value in the reply to a write, before this value is known. A single element counts as
+/// none. Returns `None` if the write does not reply with the old value.
+pub(crate) fn old_value_size_max(operation: &Operation<'_>) -> Option<usize> {
+    match operation {
+        Operation::Update(update) if update.return_old => Some(match update.shape {
+            Shape::ScalarToScalar => 0,
+            Shape::ScalarToVector => VALUE_SIZE_MAX,
+            Shape::VectorToVector => update.operand.len(),
+        }),
+        Operation::StringWrite(write) => write.returns_old_value().then_some(VALUE_SIZE_MAX),
         _ => None,
     }
 }

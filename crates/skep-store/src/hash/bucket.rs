@@ -124,30 +124,55 @@ pub struct SlabSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlinePair {
     /// The byte of the line at which it begins.
-    pub(super) offset: usize,
-    /// Bytes of its key.
-    pub key_size: usize,
-    /// Bytes of its value.
-    pub value_size: usize,
+    offset: u8,
+    key_size: u8,
+    value_size: u8,
 }
 
 impl InlinePair {
+    /// Returns the pair that begins at this byte of the line.
+    #[inline(always)]
+    pub(super) fn at(offset: usize, key_size: usize, value_size: usize) -> Self {
+        InlinePair { offset: offset as u8, key_size: key_size as u8, value_size: value_size as u8 }
+    }
+
+    /// Returns the bytes of its key.
+    #[inline(always)]
+    pub fn key_size(self) -> usize {
+        self.key_size.into()
+    }
+
+    /// Returns the bytes of its value.
+    #[inline(always)]
+    pub fn value_size(self) -> usize {
+        self.value_size.into()
+    }
+
     /// Returns its first slot.
+    #[inline]
     pub fn slot(self) -> usize {
-        (self.offset - SLOTS_OFFSET) / SLOT_SIZE
+        (usize::from(self.offset) - SLOTS_OFFSET) / SLOT_SIZE
     }
 
     /// Returns the slots that it takes.
+    #[inline]
     pub fn slot_count(self) -> usize {
-        slots_for(self.key_size + self.value_size)
+        slots_for(self.key_size() + self.value_size())
     }
 
+    #[inline]
+    fn key_offset(self) -> usize {
+        self.offset.into()
+    }
+
+    #[inline]
     fn value_offset(self) -> usize {
-        self.offset + self.key_size
+        self.key_offset() + self.key_size()
     }
 }
 
 /// Returns the slots that an inline pair of `pair_size` bytes takes.
+#[inline]
 pub fn slots_for(pair_size: usize) -> usize {
     pair_size.div_ceil(SLOT_SIZE)
 }
@@ -167,6 +192,7 @@ impl Bucket {
     }
 
     /// Returns the bucket in this line, in place.
+    #[inline]
     pub fn from_line_mut(line: &mut Line) -> &mut Self {
         zerocopy::transmute_mut!(line)
     }
@@ -184,27 +210,32 @@ impl Bucket {
     }
 
     /// Returns the next bucket of the chain.
+    #[inline]
     pub fn chain(&self) -> Option<Pointer> {
         let word = self.word(0);
         (word & CHAIN_VALID != 0).then(|| Pointer::new(word & !CHAIN_VALID))
     }
 
     /// Sets the next bucket of the chain.
+    #[inline]
     pub fn set_chain(&mut self, next: Option<Pointer>) {
         self.set_word(0, next.map_or(0, |pointer| pointer.unit() | CHAIN_VALID));
     }
 
     /// Returns the number of slots in use, which are the first ones.
+    #[inline]
     pub fn used_slot_count(&self) -> usize {
         (32 - self.types().leading_zeros() as usize).div_ceil(TYPE_BITS)
     }
 
     /// Returns the number of slots not in use.
+    #[inline]
     pub fn free_slot_count(&self) -> usize {
         SLOT_COUNT - self.used_slot_count()
     }
 
     /// Returns the slab to which the slot points, if it does.
+    #[inline]
     pub fn slab_slot(&self, slot: usize) -> Option<SlabSlot> {
         let class = SlabClass::from_code(self.slot_type(slot))?;
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
@@ -221,13 +252,14 @@ impl Bucket {
     /// Returns the key of an inline pair.
     #[inline]
     pub fn inline_key(&self, pair: InlinePair) -> &[u8] {
-        &self.0.0[pair.offset..pair.value_offset()]
+        &self.0.0[pair.key_offset()..pair.value_offset()]
     }
 
     /// Returns the value of an inline pair.
+    #[inline]
     pub fn inline_value_mut(&mut self, pair: InlinePair) -> &mut [u8] {
         let start = pair.value_offset();
-        &mut self.0.0[start..start + pair.value_size]
+        &mut self.0.0[start..start + pair.value_size()]
     }
 
     /// Returns every entry with its first slot, in the order of the slots.
@@ -252,6 +284,7 @@ impl Bucket {
     ///
     /// # Panics
     /// If there are too few free slots, or the key is empty.
+    #[inline(always)]
     pub fn push_inline(&mut self, key: &[u8], value: &[u8]) -> &mut [u8] {
         let slot = self.used_slot_count();
         let pair_size = key.len() + value.len();
@@ -273,6 +306,7 @@ impl Bucket {
     ///
     /// # Panics
     /// If no slot is free.
+    #[inline]
     pub fn push_slab(&mut self, slab: SlabSlot) {
         let slot = self.used_slot_count();
         assert!(slot < SLOT_COUNT, "a slot is free");
@@ -280,6 +314,7 @@ impl Bucket {
     }
 
     /// Points a slot that points to a slab to another one.
+    #[inline]
     pub fn set_slab(&mut self, slot: usize, slab: SlabSlot) {
         let bits = u64::from(slab.pointer.unit()) | u64::from(slab.secondary.0) << Pointer::BITS;
         let offset = SLOTS_OFFSET + slot * SLOT_SIZE;
@@ -302,8 +337,9 @@ impl Bucket {
         self.remove_slots(pair.slot(), pair.slot_count());
     }
 
-    #[inline]
-    fn remove_slots(&mut self, slot: usize, slot_count: usize) {
+    /// Removes the entry at these slots; later entries move up.
+    #[inline(always)]
+    pub(super) fn remove_slots(&mut self, slot: usize, slot_count: usize) {
         let used = self.used_slot_count();
         let offset = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
         self.0.0.copy_within(offset(slot + slot_count)..offset(used), offset(slot));
@@ -340,7 +376,7 @@ impl Bucket {
         let marks = (self.marks_of_bytes() >> offset) & !(u64::MAX << slots_size);
         let key_size = marks.trailing_zeros() as usize + 1;
         let pair_size = 64 - marks.leading_zeros() as usize;
-        Some(InlinePair { offset, key_size, value_size: pair_size - key_size })
+        Some(InlinePair::at(offset, key_size, pair_size - key_size))
     }
 
     /// Returns the bytes of the slots of the pair that begins at this byte of the line, or 0 if none does. A slot must
@@ -371,10 +407,12 @@ impl Bucket {
         (self.types() >> (slot * TYPE_BITS)) & TYPE_MASK
     }
 
+    #[inline]
     fn types(&self) -> u32 {
         self.word(4) & TYPES_MASK
     }
 
+    #[inline]
     fn set_types(&mut self, types: u32) {
         self.set_word(4, self.word(4) & !TYPES_MASK | types);
     }
@@ -390,6 +428,7 @@ impl Bucket {
         u64::from_le_bytes(self.0.0[MARKS_OFFSET..SLOTS_OFFSET].try_into().expect("eight bytes"))
     }
 
+    #[inline]
     fn set_marks(&mut self, marks: u64) {
         let others = self.marks_of_bytes() & ((1 << SLOTS_OFFSET) - 1);
         self.0.0[MARKS_OFFSET..SLOTS_OFFSET].copy_from_slice(&(others | marks << SLOTS_OFFSET).to_le_bytes());
@@ -400,6 +439,7 @@ impl Bucket {
         u32::from_le_bytes(self.0.0[offset..offset + 4].try_into().expect("four bytes"))
     }
 
+    #[inline]
     fn set_word(&mut self, offset: usize, word: u32) {
         self.0.0[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
     }
@@ -480,7 +520,7 @@ mod tests {
             let mut bucket = Bucket::EMPTY;
             bucket.push_inline(key, value);
             let found = Search::new().inline_pair(&bucket, key).unwrap();
-            assert_eq!((found.key_size, found.value_size), (key.len(), value.len()));
+            assert_eq!((found.key_size(), found.value_size()), (key.len(), value.len()));
             bucket.set_chain(Some(Pointer::new((1 << 31) - 1)));
             assert_eq!(Search::new().inline_pair(&bucket, key), Some(found));
             assert_eq!(bucket.chain(), Some(Pointer::new((1 << 31) - 1)));

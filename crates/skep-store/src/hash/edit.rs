@@ -8,7 +8,7 @@
 //! A chain grows at its end, by a bucket from slab memory. It shrinks when a removal leaves a bucket empty, or so empty
 //! that the next one fits into it.
 
-use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
+use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{BucketCopy, HashTable, Home, Location};
 use super::{large, large_layout, object};
@@ -53,24 +53,24 @@ struct NewSlab {
 /// An entry to be added to a bucket.
 pub(super) enum NewEntry<'a> {
     /// The pair itself.
-    Inline(&'a [u8], &'a [u8]),
+    Inline(&'a [u8], &'a NewValue<'a>),
     /// A slab that holds it.
     Slab(SlabSlot),
 }
 
 impl NewEntry<'_> {
+    #[inline(always)]
     pub(super) fn slot_count(&self) -> usize {
         match self {
-            NewEntry::Inline(key, value) => slots_for(key.len() + value.len()),
+            NewEntry::Inline(key, new) => slots_for(key.len() + new.size()),
             NewEntry::Slab(_) => 1,
         }
     }
 
+    #[inline(always)]
     pub(super) fn push(&self, bucket: &mut Bucket) {
         match self {
-            NewEntry::Inline(key, value) => {
-                bucket.push_inline(key, value);
-            }
+            NewEntry::Inline(key, new) => new.finish(0, bucket.push_inline(key, new.bytes())),
             NewEntry::Slab(slab) => bucket.push_slab(*slab),
         }
     }
@@ -80,7 +80,7 @@ impl Location {
     /// Returns the size of the value that was found.
     pub(crate) fn value_size(&self) -> Option<usize> {
         match self {
-            Location::Inline { pair, .. } => Some(pair.value_size),
+            Location::Inline { pair, .. } => Some(pair.value_size()),
             Location::Slab { value_size, .. } => Some(*value_size),
             Location::Large { root, .. } => Some(root.value_size as usize),
             Location::Missing { .. } => None,
@@ -114,7 +114,7 @@ impl<M: Memory> HashTable<M> {
         edit: &Edit<'_>,
     ) -> bool {
         let may_change_slots = is_home && bucket.chain().is_none();
-        let old_size = found.map(|pair| key.len() + pair.value_size);
+        let old_size = found.map(|pair| key.len() + pair.value_size());
         let old_slots = found.map_or(0, InlinePair::slot_count);
         let (new_size, new_slots) = match (edit, found) {
             // The pairs of the next bucket may fit into one that has lost a pair.
@@ -153,12 +153,8 @@ impl<M: Memory> HashTable<M> {
         let value_size = new.size();
         let expiry = self.expiry_after(location, new);
         if self.is_inline(key.len(), value_size, expiry) {
-            let mut finished = [0; INLINE_SIZE_MAX];
-            let finished = &mut finished[..value_size];
-            finished.copy_from_slice(new.bytes());
-            new.finish(0, finished);
             let bucket = if location.needs_bucket() { Some(self.take_bucket()?) } else { None };
-            return self.install(home, location, NewEntry::Inline(key, finished), bucket, key.len(), value_size).await;
+            return self.install(home, location, NewEntry::Inline(key, new), bucket, key.len(), value_size).await;
         }
         let class = object::class_for_pair(key.len(), value_size, expiry.is_some()).expect("the value is not large");
         let fill = |bytes: &mut [u8]| {

@@ -227,7 +227,7 @@ impl ShortValue {
     /// Returns the pair that it belongs to, whose key has `key_size` bytes.
     #[inline(always)]
     pub(crate) fn pair(self, key_size: usize) -> InlinePair {
-        InlinePair { offset: usize::from(self.end) - self.size() - key_size, key_size, value_size: self.size() }
+        InlinePair::at(usize::from(self.end) - self.size() - key_size, key_size, self.size())
     }
 
     /// Returns the eight bytes that end with the value, as a number.
@@ -243,15 +243,17 @@ impl ShortValue {
         word >> self.shift()
     }
 
-    /// Sets the value to the lower bytes of a number.
+    /// Returns the eight bytes with another value, the lower bytes of a number.
     #[inline(always)]
-    pub(crate) fn store(self, bucket: &mut Bucket, value: u64) {
-        let line = bucket.as_line_mut();
-        // SAFETY: the end is as both functions require.
-        unsafe {
-            let before = word_ending_at(line, self.end.into()) & !(u64::MAX << self.shift());
-            set_word_ending_at(line, self.end.into(), before | value << self.shift());
-        }
+    pub(crate) fn word_with(self, word: u64, value: u64) -> u64 {
+        word & !(u64::MAX << self.shift()) | value << self.shift()
+    }
+
+    /// Sets the eight bytes that end with the value.
+    #[inline(always)]
+    pub(crate) fn store_word(self, bucket: &mut Bucket, word: u64) {
+        // SAFETY: the end is as the function requires.
+        unsafe { set_word_ending_at(bucket.as_line_mut(), self.end.into(), word) }
     }
 
     /// Bits before it in the eight bytes that end with it.
@@ -291,7 +293,7 @@ pub(super) fn find_pair(lanes: impl Lanes, bucket: &Bucket, key: &[u8]) -> Optio
     // A loop, because the closure of `find_map` would be compiled without the lanes.
     for offset in candidates(lanes, bucket, key) {
         if let Some(pair) = bucket.inline_pair_at(offset)
-            && pair.key_size == key.len()
+            && pair.key_size() == key.len()
             && equal(bucket.inline_key(pair), key)
         {
             return Some(pair);
@@ -552,7 +554,8 @@ mod tests {
                     );
                     let mut expected = bucket;
                     expected.inline_value_mut(pair).fill(0xa5);
-                    position.store(&mut changed, u64::from_le_bytes([0xa5; 8]));
+                    let word = position.word_with(position.load_word(&changed), u64::from_le_bytes([0xa5; 8]));
+                    position.store_word(&mut changed, word);
                     assert_eq!(changed, expected, "{context}");
                     quick_pairs += 1;
                 }

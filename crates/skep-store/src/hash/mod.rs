@@ -17,9 +17,9 @@ pub use find::Search;
 pub use settings::Settings;
 pub use table::HashTable;
 
-pub(crate) use bucket::{Bucket, SlabSlot};
+pub(crate) use bucket::{Bucket, InlinePair, SlabSlot};
 pub(crate) use edit::NotStored;
-pub(crate) use find::{Lanes, Probe, QuickProbe, WithLanes, find_short_value, probe};
+pub(crate) use find::{Lanes, Probe, QuickProbe, ShortValue, WithLanes, find_short_value, probe};
 pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX, is_large};
 pub(crate) use reclaim::Reclaim;

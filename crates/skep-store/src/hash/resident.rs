@@ -4,7 +4,7 @@
 //! that moves to another bucket, the removal of a bucket that is not the next one, and an allocation for which slabs
 //! have to be merged.
 
-use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SLOT_COUNT, SlabSlot};
+use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot};
 use super::edit::NewEntry;
 use super::object;
 use super::slab::SlabClass;
@@ -14,36 +14,44 @@ use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::Expiry;
 
 impl<M: Memory> HashTable<M> {
-    /// Inserts an inline pair into a resident chain, or removes the inline pair that was found in the bucket at `at`.
-    /// Returns false, and does nothing, if the edit is of another kind.
-    #[inline(never)]
-    pub(crate) fn edit_resident(
+    /// Inserts a pair into a resident chain. Returns false, and does nothing, if the pair is not inline or no bucket can
+    /// be allocated for it.
+    #[inline(always)]
+    pub(crate) fn insert_inline_resident(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        key: &[u8],
+        new: &NewValue<'_>,
+    ) -> bool {
+        if !self.is_inline(key.len(), new.size(), new.expiry().apply(None))
+            || !self.push_resident(lines, home, &NewEntry::Inline(key, new))
+        {
+            return false;
+        }
+        self.count_pairs(1);
+        self.count_pair_size((key.len() + new.size()) as i64);
+        self.end_wait(home.hash);
+        true
+    }
+
+    /// Removes the inline pair that was found in the bucket at `at`. Returns false, and does nothing, if the removal is
+    /// left to `edit.rs`.
+    #[inline(always)]
+    pub(crate) fn remove_inline_resident(
         &self,
         lines: &mut impl ResidentLines,
         home: &Home,
         at: Pointer,
-        found: Option<InlinePair>,
-        key: &[u8],
-        edit: &Edit<'_>,
+        pair: InlinePair,
     ) -> bool {
-        let is_done = match (edit, found) {
-            (Edit::Store(new), None) if self.is_inline(key.len(), new.size(), new.expiry().apply(None)) => {
-                self.insert_inline(lines, home, key, new)
-            }
-            (Edit::Remove(_), Some(pair)) => {
-                let is_removed = self.remove_resident(lines, home, at, pair.slot());
-                if is_removed {
-                    self.count_pairs(-1);
-                    self.count_pair_size(-((key.len() + pair.value_size) as i64));
-                }
-                is_removed
-            }
-            _ => false,
-        };
-        if is_done {
+        let is_removed = self.remove_resident(lines, home, at, pair.slot(), pair.slot_count());
+        if is_removed {
+            self.count_pairs(-1);
+            self.count_pair_size(-((pair.key_size() + pair.value_size()) as i64));
             self.end_wait(home.hash);
         }
-        is_done
+        is_removed
     }
 
     /// Edits the pair in a resident slab, if the edit removes the pair or keeps it in this slab. Returns true if it
@@ -61,7 +69,7 @@ impl<M: Memory> HashTable<M> {
         let ResidentSlab { at, slot, slab } = *resident;
         match edit {
             Edit::Remove(_) => {
-                if !self.remove_resident(lines, home, at, slot.into()) {
+                if !self.remove_resident(lines, home, at, slot.into(), 1) {
                     return false;
                 }
                 self.release(slab.class, slab.pointer);
@@ -121,27 +129,9 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    fn insert_inline(&self, lines: &mut impl ResidentLines, home: &Home, key: &[u8], new: &NewValue<'_>) -> bool {
-        let mut finished = [0; INLINE_SIZE_MAX];
-        let value = match new {
-            NewValue::Initial(_, initial) => {
-                let finished = &mut finished[..initial.len()];
-                finished.copy_from_slice(initial);
-                new.finish(0, finished);
-                finished
-            }
-            _ => new.bytes(),
-        };
-        let is_inserted = self.push_resident(lines, home, &NewEntry::Inline(key, value));
-        if is_inserted {
-            self.count_pairs(1);
-            self.count_pair_size((key.len() + value.len()) as i64);
-        }
-        is_inserted
-    }
-
     /// Adds an entry to the first bucket of a resident chain that has room, or to a new one. Returns false if none can
     /// be allocated.
+    #[inline(always)]
     fn push_resident(&self, lines: &mut impl ResidentLines, home: &Home, entry: &NewEntry<'_>) -> bool {
         let mut at = home.bucket.pointer();
         loop {
@@ -166,25 +156,33 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Removes the entry at a slot of a resident bucket, and the next bucket if its entries fit into this one. Returns
-    /// false, and does nothing, if the bucket would be empty and is not the home bucket.
-    fn remove_resident(&self, lines: &mut impl ResidentLines, home: &Home, at: Pointer, slot: usize) -> bool {
-        let mut bucket = *Bucket::from_line_mut(lines.line(at));
-        bucket.remove(slot);
-        if bucket.used_slot_count() == 0 && at != home.bucket.pointer() {
+    /// Removes the entry at these slots of a resident bucket, and the next bucket if its entries fit into this one.
+    /// Returns false, and does nothing, if the bucket would be empty and is not the home bucket.
+    #[inline(always)]
+    fn remove_resident(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        at: Pointer,
+        slot: usize,
+        slot_count: usize,
+    ) -> bool {
+        let bucket = Bucket::from_line_mut(lines.line(at));
+        let free_slot_count = bucket.free_slot_count() + slot_count;
+        if free_slot_count == SLOT_COUNT && at != home.bucket.pointer() {
             return false;
         }
+        bucket.remove_slots(slot, slot_count);
         // As in `edit.rs`: reading the next bucket costs an access.
         if let Some(next_at) = bucket.chain()
-            && bucket.free_slot_count() >= SLOT_COUNT / 2
+            && free_slot_count >= SLOT_COUNT / 2
         {
-            let next = Bucket::from_line_mut(lines.line(next_at));
-            if next.used_slot_count() <= bucket.free_slot_count() {
-                bucket.absorb(next);
+            let next = *Bucket::from_line_mut(lines.line(next_at));
+            if next.used_slot_count() <= free_slot_count {
+                Bucket::from_line_mut(lines.line(at)).absorb(&next);
                 self.release(SlabClass::BUCKET, next_at);
             }
         }
-        *Bucket::from_line_mut(lines.line(at)) = bucket;
         lines.note(at.span(LINE_SIZE), Effect::Changed);
         true
     }

@@ -198,7 +198,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Returns the time, in milliseconds since 1970.
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.now.get()
     }
 

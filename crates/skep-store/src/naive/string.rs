@@ -22,7 +22,7 @@ pub(super) fn read(value: &[u8], expiry: Option<Expiry>, read: &StringRead<'_>) 
             let after = (!bit && range.end.is_none() && !text.is_empty()).then_some(value.len() as i64 * 8);
             number(found.or(after).unwrap_or(-1))
         }
-        StringRead::Fields(fields) => NaiveReply::Value(execute(fields.iter(), value.to_vec()).1),
+        StringRead::Fields(fields) => NaiveReply::Value(execute(fields.iter(), value).1),
         StringRead::Digest => number(digest(value) as i64),
         StringRead::Expiry => expiry.map_or(NaiveReply::Done, |expiry| number(expiry.milliseconds() as i64)),
     }
@@ -78,7 +78,7 @@ pub(super) fn write(value: Option<&[u8]>, expiry: Option<Expiry>, write: &String
         StringWrite::Fields(fields) => {
             let mut bytes = bytes;
             bytes.resize(bytes.len().max(fields.size_written()), 0);
-            let (bytes, reply) = execute(fields.iter(), bytes);
+            let (bytes, reply) = execute(fields.iter(), &bytes);
             (NaiveReply::Value(reply), Change::Set(bytes, ExpiryChange::KEEP))
         }
     }
@@ -138,8 +138,8 @@ fn bits_of(value: &[u8], range: &BitRange) -> (usize, String) {
 }
 
 /// Executes fields on a value. Returns the value and the reply.
-fn execute(fields: impl Iterator<Item = BitField>, value: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
-    let mut text: Vec<char> = text_of(&value).chars().collect();
+fn execute(fields: impl Iterator<Item = BitField>, value: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut text: Vec<char> = text_of(value).chars().collect();
     let mut reply = Vec::new();
     for field in fields {
         let position = field.position();

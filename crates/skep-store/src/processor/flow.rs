@@ -74,20 +74,8 @@ impl<M: Memory> Processor<M> {
         self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();
         let station = FlowStation::new(requests.len());
-        let batch = Batch {
-            table: &self.table,
-            requests,
-            homes: &homes,
-            first_reply: 0,
-            station: &station,
-            replies: RefCell::new(replies),
-            arena: &self.arena,
-            hits: Cell::new(0),
-            misses: Cell::new(0),
-            deferred: Cell::new(0),
-            deferred_keys: RefCell::new(&mut self.deferred_keys),
-            large: RefCell::default(),
-        };
+        let scratch = (&mut self.deferred_keys, &self.arena);
+        let batch = Batch::new(&self.table, &station, (requests, &homes), replies, 0, scratch);
         let flow = Flow { batch, slot_of };
         let result = drive(&flow);
         let batch = flow.batch;

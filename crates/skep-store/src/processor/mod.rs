@@ -11,9 +11,10 @@
 //! ```
 //!
 //! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
-//! 2. Admission is three tight loops over a part. The second one only prefetches: adjacent prefetches overlap their
-//!    page walks. If the prefetched lines are resident, the third one executes requests on short inline values. It
-//!    admits all others to the reservation station.
+//! 2. Admission is three tight loops over a part. The first one hashes keys; adjacent requests on one key are hashed
+//!    once, see `same_key.rs`. The second one only prefetches: adjacent prefetches overlap their page walks. If the
+//!    prefetched lines are resident, the third one executes requests on short inline values. It admits all others to
+//!    the reservation station.
 //! 3. The stages of `resident.rs` work on the queues of the station.
 //! 4. The remaining requests run as futures, in waves. Operations on large values run after the waves, one at a time.
 //!
@@ -29,6 +30,7 @@ mod large;
 mod queue;
 mod replies;
 mod resident;
+mod same_key;
 mod station;
 
 pub use flow::{Admitted, Flow};
@@ -38,7 +40,7 @@ pub use resident::StageCounts;
 pub(crate) use interleaver::drive;
 pub(crate) use replies::Grant;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::hint::cold_path;
 
@@ -47,11 +49,13 @@ use bumpalo::Bump;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
+use self::same_key::SameKeys;
 use self::station::{Admission, Station};
 use crate::apply::empty;
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WithLanes};
 use crate::memory::{LocalMemory, Memory, RegionError};
+use crate::short::equal;
 use skep_core::operation::{Operation, Reply, Request};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
@@ -62,8 +66,10 @@ const MERGE_WORK_MAX: usize = 1 << 15;
 pub struct Processor<M = LocalMemory> {
     table: HashTable<M>,
     station: Station,
-    homes: Box<[Home; IN_FLIGHT_MAX]>,
+    /// The homes of the requests of a part, after one of no meaning.
+    homes: Box<[Home; IN_FLIGHT_MAX + 1]>,
     stages: Stages,
+    same_keys: SameKeys,
     /// Hashes of the keys of a batch whose requests are deferred.
     deferred_keys: HashSet<u64>,
     /// Values that were computed for a batch.
@@ -114,8 +120,9 @@ impl<M: Memory> Processor<M> {
         Ok(Processor {
             table: HashTable::new(memory, settings)?,
             station: Station::new(),
-            homes: Box::new([Home { hash: KeyHash(0), bucket: BucketIndex(0) }; IN_FLIGHT_MAX]),
+            homes: Box::new([Home { hash: KeyHash(0), bucket: BucketIndex(0) }; IN_FLIGHT_MAX + 1]),
             stages: Stages::default(),
+            same_keys: SameKeys::default(),
             deferred_keys: HashSet::new(),
             arena: Bump::new(),
             reclaim: Reclaim::default(),
@@ -192,6 +199,11 @@ impl<M: Memory> Processor<M> {
         self.table.reclaim_from(&self.reclaim)
     }
 
+    /// Returns true if [`Processor::reclaim`] has work now.
+    pub fn is_reclaim_due(&self) -> bool {
+        self.reclaim_from().is_some_and(|from| from <= self.table.now())
+    }
+
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
     /// Returns their number.
     ///
@@ -235,20 +247,9 @@ impl<M: Memory> Processor<M> {
 
     /// Executes the requests that were admitted. Returns false if the budget was used up, and some are deferred.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
-        let batch = Batch {
-            table: &self.table,
-            requests,
-            homes: self.homes.as_slice(),
-            first_reply,
-            station: &self.station,
-            replies: RefCell::new(replies),
-            arena: &self.arena,
-            hits: Cell::new(0),
-            misses: Cell::new(0),
-            deferred: Cell::new(0),
-            deferred_keys: RefCell::new(&mut self.deferred_keys),
-            large: RefCell::default(),
-        };
+        let admitted = (requests, &self.homes[1..]);
+        let scratch = (&mut self.deferred_keys, &self.arena);
+        let batch = Batch::new(&self.table, &self.station, admitted, replies, first_reply, scratch);
         let mut is_complete = true;
         batch.run_resident(&mut self.stages);
         let remaining = &self.stages.remaining;
@@ -280,14 +281,19 @@ impl<M: Memory> Processor<M> {
         replies: &mut Replies,
         admission: impl Fn(&Home) -> Admission,
     ) -> u64 {
-        let homes = &mut self.homes[..requests.len()];
-        let all_valid = self.table.search().run(Locate { table: &self.table, requests, homes: &mut *homes });
+        let homes = &mut self.homes[..=requests.len()];
+        self.same_keys.clear();
+        let locate = Locate { table: &self.table, requests, homes, same_keys: &mut self.same_keys };
+        let all_valid = self.table.search().run(locate);
+        let homes = &mut self.homes[1..=requests.len()];
         // This loop only prefetches: a prefetch that misses the TLB blocks the retirement of later instructions, so
         // page walks overlap only if the prefetches are adjacent instructions. After an invalid request, home buckets
         // of an earlier batch are prefetched, which does no harm.
-        for home in homes.iter() {
-            self.table.prefetch(home.bucket);
+        let (groups, others) = homes.as_chunks::<8>();
+        for group in groups {
+            group.iter().for_each(|home| self.table.prefetch(home.bucket));
         }
+        others.iter().for_each(|home| self.table.prefetch(home.bucket));
         self.stages.clear();
         let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
@@ -298,6 +304,7 @@ impl<M: Memory> Processor<M> {
                 entries: replies.entries_mut(first_reply, requests.len()),
                 arrivals: self.station.begin(),
                 stages: &mut self.stages,
+                same_keys: &self.same_keys,
                 admission: &admission,
             };
             match self.table.search().run(execute_short) {
@@ -331,13 +338,16 @@ impl<M: Memory> Processor<M> {
     }
 }
 
-/// Checks requests and hashes their keys, up to the first invalid one. The output is true if there is none.
+/// Checks requests and hashes their keys, up to the first invalid one. Notes which keys are that of the request before.
+/// The output is true if all requests are valid.
 ///
 /// Runs under `Search::run` only so that it is compiled with BMI2 (`mulx`).
 struct Locate<'a, 'k, M> {
     table: &'a HashTable<M>,
     requests: &'a [Request<'k>],
+    /// One more than requests: the first is not of this part.
     homes: &'a mut [Home],
+    same_keys: &'a mut SameKeys,
 }
 
 impl<M: Memory> WithLanes for Locate<'_, '_, M> {
@@ -345,21 +355,46 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
 
     #[inline(always)]
     fn run(self, _: impl Lanes) -> bool {
-        for (request, home) in self.requests.iter().zip(self.homes) {
-            // Most keys are one or two words. They need fewer checks, also in the hash function.
-            let is_short = matches!(request.key.len(), 8..=16);
-            let is_valid = is_short && (is_get(request) || request.operation.validate_unordered().is_ok());
-            *home = if is_valid {
-                self.table.locate(request.key)
-            } else {
-                match locate_any(self.table, request) {
-                    Some(home) => home,
-                    None => return false,
-                }
-            };
+        let Locate { table, requests, homes, same_keys } = self;
+        let mut end = 0;
+        while end < requests.len() {
+            let cells = Cell::from_mut(&mut homes[end..]).as_slice_of_cells();
+            let Some(count) = locate_others(table, &requests[end..], cells) else { return false };
+            end += count;
+            let Some([before, last]) = requests[..end].last_chunk() else { continue };
+            if equal(before.key, last.key) {
+                let begin = end - 2;
+                let is_repeated = |request: &&Request<'_>| equal(request.key, last.key) && is_valid(request);
+                end += requests[end..].iter().take_while(is_repeated).count();
+                let home = homes[begin + 1];
+                homes[begin + 1..=end].fill(home);
+                same_keys.push(begin..end);
+            }
         }
         true
     }
+}
+
+/// Checks requests and hashes their keys, up to one whose hash is that of the request before. Returns their number, or
+/// `None` if one is invalid. `homes` begins with the request before the first.
+#[inline(always)]
+fn locate_others<M: Memory>(table: &HashTable<M>, requests: &[Request<'_>], homes: &[Cell<Home>]) -> Option<usize> {
+    for (index, (request, homes)) in requests.iter().zip(homes.windows(2)).enumerate() {
+        // Most keys are one or two words. They need fewer checks, also in the hash function.
+        let is_short = matches!(request.key.len(), 8..=16);
+        let home = if is_short && is_valid(request) { table.locate(request.key) } else { locate_any(table, request)? };
+        homes[1].set(home);
+        if home.hash == homes[0].get().hash {
+            return Some(index + 1);
+        }
+    }
+    Some(requests.len())
+}
+
+/// Returns true if the request is valid on some value, as far as its key does not matter.
+#[inline(always)]
+fn is_valid(request: &Request<'_>) -> bool {
+    is_get(request) || request.operation.validate_unordered().is_ok()
 }
 
 /// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations

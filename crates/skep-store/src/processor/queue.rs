@@ -59,6 +59,31 @@ pub(super) struct LargeOperation<'a> {
 }
 
 impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
+    /// Returns a batch of requests of which none is executed. Their replies begin at index `first_reply`.
+    pub(super) fn new(
+        table: &'a HashTable<M>,
+        station: &'a S,
+        (requests, homes): (&'a [Request<'a>], &'a [Home]),
+        replies: &'a mut Replies,
+        first_reply: usize,
+        (deferred_keys, arena): (&'a mut HashSet<u64>, &'a Bump),
+    ) -> Self {
+        Batch {
+            table,
+            requests,
+            homes,
+            first_reply,
+            station,
+            replies: RefCell::new(replies),
+            arena,
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+            deferred: Cell::new(0),
+            deferred_keys: RefCell::new(deferred_keys),
+            large: RefCell::default(),
+        }
+    }
+
     /// Executes the requests of a queue, until it is empty or its head has to read or write a large value.
     pub(super) async fn run_queue(&self, queue: QueueIndex) {
         while let Some(first) = self.head(queue) {

@@ -267,7 +267,7 @@ impl Replies {
     }
 
     /// Sets a reply. A value is copied.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, index: usize, reply: Reply<'_>) {
         self.slot(index).set(reply);
     }
@@ -297,7 +297,7 @@ impl Replies {
 
 impl ReplySlot<'_> {
     /// Sets the reply. A value is copied.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, reply: Reply<'_>) {
         *self.entry = match reply {
             Reply::Value(value) => return self.set_value(value),

@@ -15,7 +15,7 @@
 //!    station slot is queued, (b) the pair is inline, with a key of up to 16 bytes and a value of one to eight bytes,
 //!    and (c) the size of the value does not change. All others enter the station. So the order of a key's requests is
 //!    kept, and a completed request was never in the station. If a request becomes the head of a queue, the loop also
-//!    probes its home bucket.
+//!    probes its home bucket. Adjacent requests on one key are executed by [`ExecuteSameKey`].
 //! 2. [`Batch::run_resident`] works on the head of every dependency queue: it probes the chained buckets, then accesses
 //!    the bucket or slab of the pair. Queues that are not empty after that begin again with a probe of the home bucket.
 //!    Prefetches are adjacent instructions, so that their page walks overlap. The probe completes a request that is
@@ -33,11 +33,12 @@ use std::hint::cold_path;
 use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
 use super::replies::{Entry, Replies};
+use super::same_key::{ExecuteSameKey, SameKeys};
 use super::station::{Admission, Arrivals, QueueIndex, Queues};
-use crate::apply::{Edit, Outcome, ShortOutcome, apply_short, apply_to_missing};
+use crate::apply::{Edit, NewValue, Outcome, ShortOutcome, apply_short, apply_to_any, apply_to_missing};
 use crate::hash::{
-    Bucket, BucketAccess, HashTable, Home, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue, SlabSlot, WithLanes,
-    find_short_value, probe,
+    Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue,
+    ShortValue, SlabSlot, WithLanes, find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
@@ -49,8 +50,10 @@ pub(super) struct Stages {
     buckets: Vec<(QueueIndex, Pointer)>,
     /// A probe of this bucket of the chain, which is not prefetched.
     chained: Vec<(QueueIndex, Pointer)>,
-    /// An access to this bucket, which was probed.
-    probed: Vec<(QueueIndex, Pointer, Probe)>,
+    /// An access to this inline pair of this bucket.
+    pairs: Vec<(QueueIndex, Pointer, InlinePair)>,
+    /// An operation on a missing key.
+    missing: Vec<QueueIndex>,
     /// An access to this slab, which may contain the pair.
     slabs: Vec<(QueueIndex, ResidentSlab)>,
     /// An insertion of its pair with this new slab.
@@ -65,9 +68,11 @@ pub(super) struct Stages {
 pub struct StageCounts {
     /// Requests, not queues, of the loop over short values.
     pub requests: u64,
+    /// Of these, requests that were executed with others of their key on a value in a register.
+    pub same_key: u64,
     /// Probes of chained buckets, and of the home buckets of queues that begin again.
     pub buckets: u64,
-    /// Accesses to a bucket that was probed.
+    /// Accesses to inline pairs, and operations on missing keys.
     pub probed: u64,
     /// Accesses to a slab, and insertions of new slabs.
     pub slabs: u64,
@@ -80,7 +85,8 @@ impl Default for Stages {
         Stages {
             buckets: Vec::with_capacity(IN_FLIGHT_MAX),
             chained: Vec::with_capacity(IN_FLIGHT_MAX),
-            probed: Vec::with_capacity(IN_FLIGHT_MAX),
+            pairs: Vec::with_capacity(IN_FLIGHT_MAX),
+            missing: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
             inserts: Vec::with_capacity(IN_FLIGHT_MAX),
             remaining: Vec::with_capacity(IN_FLIGHT_MAX),
@@ -98,6 +104,7 @@ pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
     pub(super) entries: &'a mut [Entry],
     pub(super) arrivals: Arrivals<'s>,
     pub(super) stages: &'a mut Stages,
+    pub(super) same_keys: &'a SameKeys,
     pub(super) admission: A,
 }
 
@@ -106,24 +113,43 @@ impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_
 
     #[inline(always)]
     fn run(self, lanes: impl Lanes) -> Self::Output {
-        let ExecuteShort { table, requests, homes, entries, mut arrivals, stages, admission } = self;
+        let ExecuteShort { table, requests, homes, entries, mut arrivals, stages, same_keys, admission } = self;
         let mut lines = table.memory().resident()?;
-        stages.counts.requests += requests.len() as u64;
-        let mut hits = 0;
-        for (index, ((request, home), entry)) in requests.iter().zip(homes).zip(entries).enumerate() {
-            let at = home.bucket.pointer();
-            let admission = admission(home);
-            let mut quick = QuickProbe::Unclear;
-            if !arrivals.is_blocked(admission) {
-                match execute_short_value(lanes, &mut lines, at, request, entry, &mut hits) {
-                    None => continue,
-                    Some(found) => quick = found,
+        let count = requests.len();
+        let (homes, entries) = (&homes[..count], &mut entries[..count]);
+        stages.counts.requests += count as u64;
+        let (mut begin, mut hits) = (0, 0);
+        for same_key in same_keys.iter().chain(std::iter::once(count..count)) {
+            let others = begin..same_key.start;
+            let requests_of_others = others.clone().zip(&requests[others.clone()]);
+            let slots_of_others = homes[others.clone()].iter().zip(&mut entries[others]);
+            for ((index, request), (home, entry)) in requests_of_others.zip(slots_of_others) {
+                let at = home.bucket.pointer();
+                let admission = admission(home);
+                let mut quick = QuickProbe::Unclear;
+                if !arrivals.is_blocked(admission) {
+                    match execute_short_value(lanes, &mut lines, at, request, entry, &mut hits) {
+                        None => continue,
+                        Some(found) => quick = found,
+                    }
+                }
+                cold_path();
+                if let Some(queue) = arrivals.admit(index, admission) {
+                    let bucket = Bucket::from_line_mut(lines.line(at));
+                    stages.enter(queue, at, bucket, probe(lanes, bucket, request.key, home.secondary(), quick));
                 }
             }
-            cold_path();
-            if let Some(queue) = arrivals.admit(index, admission) {
+            begin = same_key.start;
+            if let Some(home) = homes.get(begin)
+                && !arrivals.is_blocked(admission(home))
+            {
+                let at = home.bucket.pointer();
                 let bucket = Bucket::from_line_mut(lines.line(at));
-                stages.enter(queue, at, bucket, probe(lanes, bucket, request.key, home.secondary(), quick));
+                let (requests, entries) = (&requests[same_key.clone()], &mut entries[same_key]);
+                let executed = table.search().run(ExecuteSameKey { bucket, requests, entries });
+                lines.note(at.span(LINE_SIZE), executed.effect);
+                stages.counts.same_key += executed.count as u64;
+                (begin, hits) = (begin + executed.count, hits + executed.hits);
             }
         }
         Some(hits)
@@ -144,22 +170,38 @@ fn execute_short_value(
     let bucket = Bucket::from_line_mut(lines.line(at));
     let quick = find_short_value(lanes, bucket, request.key);
     let QuickProbe::Short(position) = quick else { return Some(quick) };
-    let word = position.load_word(bucket);
-    if let Operation::Get = request.operation {
-        *hits += 1;
-        *entry = Entry::short(word, position.size());
-        return None;
-    }
-    let value = position.value_of(word);
-    let Some(ShortOutcome { returns_value, changed }) = apply_short(&request.operation, value, position.size()) else {
-        return Some(quick);
-    };
-    *entry = if returns_value { Entry::short(word, position.size()) } else { Entry::DONE };
-    if let Some(changed) = changed {
-        position.store(bucket, changed);
-        lines.note(at.span(LINE_SIZE), Effect::Changed);
+    let mut word = position.load_word(bucket);
+    match execute_on_word(&request.operation, position, &mut word, entry, hits) {
+        None => return Some(quick),
+        Some(Effect::Unchanged) => {}
+        Some(Effect::Changed) => {
+            position.store_word(bucket, word);
+            lines.note(at.span(LINE_SIZE), Effect::Changed);
+        }
     }
     None
+}
+
+/// Executes an operation on a short value, given the eight bytes that end with it. Returns `None`, and does nothing, if
+/// it is left to the other stages.
+#[inline(always)]
+pub(super) fn execute_on_word(
+    operation: &Operation<'_>,
+    position: ShortValue,
+    word: &mut u64,
+    entry: &mut Entry,
+    hits: &mut u64,
+) -> Option<Effect> {
+    if let Operation::Get = operation {
+        *hits += 1;
+        *entry = Entry::short(*word, position.size());
+        return Some(Effect::Unchanged);
+    }
+    let ShortOutcome { returns_value, changed } = apply_short(operation, position.value_of(*word), position.size())?;
+    *entry = if returns_value { Entry::short(*word, position.size()) } else { Entry::DONE };
+    let Some(changed) = changed else { return Some(Effect::Unchanged) };
+    *word = position.word_with(*word, changed);
+    Some(Effect::Changed)
 }
 
 /// Probes a bucket for the head of each queue. Executes a request on a short value if it is alone in its queue. The
@@ -205,6 +247,26 @@ impl<M: Memory> WithLanes for ProbeBuckets<'_, '_, M> {
     }
 }
 
+/// Accesses to inline pairs, and operations on missing keys.
+///
+/// Runs under `Search::run` only so that it is compiled with BMI2: an edit shifts the marks of a bucket.
+struct AccessProbed<'a, 'b, M> {
+    batch: &'a Batch<'b, M>,
+    stages: &'a mut Stages,
+    replies: &'a mut Replies,
+}
+
+impl<M: Memory> WithLanes for AccessProbed<'_, '_, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: impl Lanes) {
+        let AccessProbed { batch, stages, replies } = self;
+        batch.access_pairs(stages, replies);
+        batch.access_missing_keys(stages, replies);
+    }
+}
+
 impl Stages {
     /// Adds a queue to the list of its head's next stage, after a probe of this bucket.
     #[inline(always)]
@@ -212,16 +274,18 @@ impl Stages {
         match (probe, bucket.chain()) {
             (Probe::Slab(slot, slab), _) => self.slabs.push((queue, ResidentSlab { at, slot, slab })),
             (Probe::Absent, Some(next)) => self.chained.push((queue, next)),
-            (probe, _) => self.probed.push((queue, at, probe)),
+            (Probe::Absent, None) => self.missing.push(queue),
+            (Probe::Pair(pair), _) => self.pairs.push((queue, at, pair)),
         }
     }
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { buckets, chained, probed, slabs, inserts, remaining, counts: _ } = self;
+        let Stages { buckets, chained, pairs, missing, slabs, inserts, remaining, counts: _ } = self;
         buckets.clear();
         chained.clear();
-        probed.clear();
+        pairs.clear();
+        missing.clear();
         slabs.clear();
         inserts.clear();
         remaining.clear();
@@ -254,11 +318,11 @@ impl<M: Memory> Batch<'_, M> {
                 }
                 continue;
             }
-            if stages.probed.is_empty() && stages.slabs.is_empty() {
+            if stages.pairs.is_empty() && stages.missing.is_empty() && stages.slabs.is_empty() {
                 break;
             }
-            stages.counts.probed += stages.probed.len() as u64;
-            self.access_probed(stages, &mut replies);
+            stages.counts.probed += (stages.pairs.len() + stages.missing.len()) as u64;
+            self.table.search().run(AccessProbed { batch: self, stages, replies: &mut replies });
             stages.counts.slabs += (stages.slabs.len() + stages.inserts.len()) as u64;
             self.access_slabs(stages, &mut replies);
             self.insert_slabs(stages, &mut replies);
@@ -266,46 +330,41 @@ impl<M: Memory> Batch<'_, M> {
         stages.counts.futures += stages.remaining.len() as u64;
     }
 
-    /// Executes the head of each queue that needs only one bucket, and the requests of the same key after it. The
-    /// bucket has the pair, or shows that the key is missing.
-    #[inline(never)]
-    fn access_probed(&self, stages: &mut Stages, replies: &mut Replies) {
+    /// Executes the head of each queue whose inline pair was found, and the requests of the same key after it.
+    #[inline(always)]
+    fn access_pairs(&self, stages: &mut Stages, replies: &mut Replies) {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
         // The removal of a pair reads the next bucket, which it may absorb.
-        for (queue, at, probe) in &stages.probed {
+        for (queue, at, _) in &stages.pairs {
             let first = self.station.first(*queue);
-            if let (Probe::Pair(_), Operation::Delete) = (probe, &self.requests[first.index()].operation)
+            if let Operation::Delete = self.requests[first.index()].operation
                 && let Some(next) = Bucket::from_line_mut(lines.line(*at)).chain()
             {
                 self.table.memory().prefetch_line(next);
             }
         }
-        for (queue, at, probe) in stages.probed.drain(..) {
-            let bucket = Bucket::from_line_mut(lines.line(at));
+        for (queue, at, pair) in stages.pairs.drain(..) {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
+            // Most are removals.
+            if let Some(Outcome::Edit(edit @ Edit::Remove(_))) = apply_to_any(&request.operation)
+                && self.table.remove_inline_resident(&mut lines, home, at, pair)
+            {
+                self.end_first(queue, first, edit.reply(), replies);
+                self.activate(&mut stages.buckets, queue);
+                continue;
+            }
+            let bucket = Bucket::from_line_mut(lines.line(at));
             let is_home = at == home.bucket.pointer();
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
-            let (effect, accessed) = self.table.access_bucket(bucket, probe, request.key, is_home, access);
+            let (effect, accessed) = self.table.access_bucket(bucket, Probe::Pair(pair), request.key, is_home, access);
             lines.note(at.span(LINE_SIZE), effect);
             match accessed {
                 BucketAccess::Done => {}
                 BucketAccess::Edited(edit) => {
                     self.table.end_wait(home.hash);
                     self.end_first(queue, first, edit.reply(), replies);
-                }
-                BucketAccess::Left(found, edit)
-                    if self.table.edit_resident(&mut lines, home, at, found, request.key, &edit) =>
-                {
-                    self.end_first(queue, first, edit.reply(), replies);
-                }
-                BucketAccess::Left(None, Edit::Store(new)) => {
-                    match self.table.allocate_for(home, request.key, &new) {
-                        Some(slab) => stages.inserts.push((queue, slab)),
-                        None => stages.remaining.push(queue),
-                    }
-                    continue;
                 }
                 BucketAccess::Left(..) | BucketAccess::Elsewhere => {
                     stages.remaining.push(queue);
@@ -314,6 +373,46 @@ impl<M: Memory> Batch<'_, M> {
             }
             self.activate(&mut stages.buckets, queue);
         }
+    }
+
+    /// Executes the head of each queue whose key is missing.
+    #[inline(always)]
+    fn access_missing_keys(&self, stages: &mut Stages, replies: &mut Replies) {
+        let mut lines = self.table.memory().resident().expect("the buckets were probed");
+        for queue in stages.missing.drain(..) {
+            let first = self.station.first(queue);
+            let request = &self.requests[first.index()];
+            let home = &self.homes[first.index()];
+            match apply_to_missing(&request.operation, self.arena) {
+                // Most are puts, which are compiled by themselves.
+                Outcome::Edit(Edit::Store(NewValue::Put(value)))
+                    if self.table.insert_inline_resident(&mut lines, home, request.key, &NewValue::Put(value)) =>
+                {
+                    self.end_first(queue, first, NewValue::Put(value).reply(), replies);
+                }
+                Outcome::Edit(Edit::Store(new)) => {
+                    if self.insert_computed(&mut lines, home, request.key, &new) {
+                        self.end_first(queue, first, new.reply(), replies);
+                    } else {
+                        match self.table.allocate_for(home, request.key, &new) {
+                            Some(slab) => stages.inserts.push((queue, slab)),
+                            None => stages.remaining.push(queue),
+                        }
+                        continue;
+                    }
+                }
+                _ => {
+                    self.access(queue, first, None, replies);
+                }
+            }
+            self.activate(&mut stages.buckets, queue);
+        }
+    }
+
+    /// Inserts an inline pair whose value is not that of a put.
+    #[inline(never)]
+    fn insert_computed(&self, lines: &mut impl ResidentLines, home: &Home, key: &[u8], new: &NewValue<'_>) -> bool {
+        self.table.insert_inline_resident(lines, home, key, new)
     }
 
     /// Searches a slab for the key of each head.

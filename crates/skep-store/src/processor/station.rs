@@ -100,6 +100,8 @@ struct Lists {
     next: [Cell<u16>; IN_FLIGHT_MAX + 1],
     /// For each queue, its first request.
     heads: [Cell<u16>; IN_FLIGHT_MAX],
+    /// Number of queues. In memory, so that the loop of admission has a register more.
+    queue_count: u16,
 }
 
 impl Station {
@@ -108,6 +110,7 @@ impl Station {
             slots: [0; SLOT_COUNT],
             next: [const { Cell::new(NONE) }; IN_FLIGHT_MAX + 1],
             heads: [const { Cell::new(NONE) }; IN_FLIGHT_MAX],
+            queue_count: 0,
         };
         Station { lists: Box::new(lists), batch: 1 }
     }
@@ -120,7 +123,8 @@ impl Station {
             self.lists.slots.fill(0);
             self.batch = 1;
         }
-        Arrivals { lists: &mut self.lists, batch: self.batch << INDEX_BITS, queues: 0 }
+        self.lists.queue_count = 0;
+        Arrivals { lists: &mut self.lists, batch: self.batch << INDEX_BITS }
     }
 
     /// Removes all requests from a queue.
@@ -139,7 +143,6 @@ impl Station {
 pub(super) struct Arrivals<'a> {
     lists: &'a mut Lists,
     batch: u32,
-    queues: usize,
 }
 
 impl Arrivals<'_> {
@@ -156,7 +159,7 @@ impl Arrivals<'_> {
     /// Appends a request to the queue of those that it depends on. Returns its new queue if it depends on none.
     #[inline(always)]
     pub(super) fn admit(&mut self, index: usize, admission: Admission) -> Option<QueueIndex> {
-        let Lists { slots, next, heads } = &mut *self.lists;
+        let Lists { slots, next, heads, queue_count } = &mut *self.lists;
         let before = match admission {
             Admission::Alone => IN_FLIGHT_MAX,
             Admission::To(bucket) => {
@@ -169,9 +172,9 @@ impl Arrivals<'_> {
         let depends = before < IN_FLIGHT_MAX;
         next[before].set(index as u16);
         next[index % IN_FLIGHT_MAX].set(NONE);
-        heads[self.queues % IN_FLIGHT_MAX].set(index as u16);
-        let queue = QueueIndex(self.queues as u16);
-        self.queues += usize::from(!depends);
+        let queue = QueueIndex(*queue_count);
+        heads[queue.index() % IN_FLIGHT_MAX].set(index as u16);
+        *queue_count += u16::from(!depends);
         (!depends).then_some(queue)
     }
 }

@@ -269,6 +269,32 @@ fn execute<'a>(processor: &mut Processor, replies: &'a mut Replies, operations: 
     replies.iter().collect()
 }
 
+/// Adjacent requests on one key are executed on one word, up to one that changes the size of the value.
+#[test]
+fn adjacent_requests_on_one_key_are_executed_in_a_register() {
+    let mut processor = Processor::new(&Settings::for_kv_size(1 << 20, 16, 3)).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let number = |n: u64| n.to_le_bytes();
+    execute(&mut processor, &mut replies, &[put(&number(7))]);
+    let before = processor.stage_counts();
+    // More than one part.
+    let count = 300;
+    let values: Vec<_> = (7..).map(number).take(count).collect();
+    let expected: Vec<_> = values.iter().map(|value| Reply::Value(value)).collect();
+    assert_eq!(execute(&mut processor, &mut replies, &vec![add_one(); count]), expected);
+    let after = processor.stage_counts();
+    assert_eq!((after.same_key - before.same_key, after.buckets), (count as u64, before.buckets));
+
+    let sum = number(7 + count as u64);
+    let operations = [Operation::Get, Operation::Contains, put(b"four"), Operation::Get, add_one(), Operation::Delete];
+    let replies = execute(&mut processor, &mut replies, &operations);
+    assert_eq!(replies[..4], [Reply::Value(&sum), Reply::Done, Reply::Done, Reply::Value(b"four")]);
+    assert_eq!(replies[4..], [Reply::Failed(OperationError::NotScalar), Reply::Done]);
+    let same_key = processor.stage_counts().same_key - after.same_key;
+    assert_eq!((same_key, processor.statistics().pairs), (2, 0));
+    assert_eq!(processor.statistics().hits, 2);
+}
+
 /// A value that does not fit takes the main path and fails there; what was forwarded before and after stays true.
 #[test]
 fn a_write_that_finds_no_memory_loses_nothing_that_was_acknowledged() {

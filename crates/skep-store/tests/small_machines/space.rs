@@ -15,6 +15,10 @@ impl Space {
         self.0.free += 1;
     }
 
+    pub(crate) fn recycle(&mut self, _: u32) {
+        self.free(1);
+    }
+
     pub(crate) fn free_lid(&mut self, _: Lid) {}
 
     pub(crate) fn statistics(&self) -> SpaceStatistics {

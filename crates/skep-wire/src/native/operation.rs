@@ -203,21 +203,13 @@ impl Opcode {
 /// Returns the largest size of the operation in a frame, which it has without the copy flags.
 #[inline]
 pub fn operation_size(request: &Request<'_>) -> usize {
-    let payload = match &request.operation {
-        Operation::Get | Operation::Contains | Operation::Delete => 0,
-        Operation::Put { value, .. } => value.len(),
-        Operation::Update(update) => update.operand.len() + update.initial.map_or(0, <[u8]>::len),
-        Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
-        Operation::Filter(filter) => filter.operand.len(),
-        Operation::AddDecimal { .. } => size_of::<i64>(),
-        Operation::StringRead(read) => string::READ_HEADER_SIZE_MAX + read.split().1.len(),
-        Operation::StringWrite(write) => {
-            let (_, bytes, operand) = write.split();
-            string::WRITE_HEADER_SIZE + operand.len() + bytes.len()
-        }
-        Operation::Scan(scan) => scan::HEADER_SIZE + scan.end.bytes().len(),
+    let header = match request.operation {
+        Operation::Scan(_) => scan::HEADER_SIZE,
+        Operation::StringRead(_) => string::READ_HEADER_SIZE_MAX,
+        Operation::StringWrite(_) => string::WRITE_HEADER_SIZE,
+        _ => 0,
     };
-    HEADER_SIZE_MAX + request.key.len() + payload
+    HEADER_SIZE_MAX + header + request.size()
 }
 
 /// Decodes the operation at the cursor.
@@ -226,6 +218,14 @@ pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegiste
     const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
 
     let first = cursor.take_u8().ok_or(MALFORMED)?;
+    if first & !SAME_SIZES == Opcode::Get as u8 {
+        // Most operations are this one. It has nothing but a key.
+        if first & SAME_SIZES == 0 {
+            registers.sizes.key = usize::from(cursor.take_u16().ok_or(MALFORMED)?);
+        }
+        let key = cursor.take(registers.sizes.key).ok_or(MALFORMED)?;
+        return Ok(Request { key, operation: Operation::Get });
+    }
     let opcode = Opcode::from_code(first & OPCODE_MASK).ok_or(Fault::Frame(WireError::UnknownOperation))?;
     let [function, element] = match opcode.has_function() {
         true => [cursor.take_u8().ok_or(MALFORMED)?, cursor.take_u8().ok_or(MALFORMED)?],

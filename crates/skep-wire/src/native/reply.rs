@@ -40,6 +40,9 @@ const STATUS_WIRE_ERROR: u8 = 5;
 /// The value is as long as the last value of the frame.
 const SAME_SIZES: u8 = 0x40;
 
+/// Bytes of a number, which is the usual short value.
+const NUMBER_SIZE: usize = 8;
+
 /// A reply frame that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyFrame<'a> {
@@ -139,9 +142,22 @@ impl<'b> ReplyFrameWriter<'b> {
     ///
     /// # Panics
     /// After 65535 replies: no request frame has more operations.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, response: Response<'_>) {
         self.count = self.count.checked_add(1).expect("a request frame has at most 65535 operations");
+        match response {
+            Ok(Reply::Value(value)) if value.len() == NUMBER_SIZE && self.value_size == Some(NUMBER_SIZE as u32) => {
+                // One copy of constant size: numbers are usual, and most follow another one.
+                let mut reply = [STATUS_VALUE | SAME_SIZES; 1 + NUMBER_SIZE];
+                reply[1..].copy_from_slice(&value[..NUMBER_SIZE]);
+                self.output.extend_from_slice(&reply);
+            }
+            response => self.push_any(response),
+        }
+    }
+
+    #[inline(never)]
+    fn push_any(&mut self, response: Response<'_>) {
         match response {
             Ok(Reply::Done) => self.output.push(STATUS_DONE),
             Ok(Reply::NotFound) => self.output.push(STATUS_NOT_FOUND),

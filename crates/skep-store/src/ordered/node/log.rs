@@ -153,6 +153,7 @@ pub(crate) struct DirectoryWord {
 }
 
 impl DirectoryWord {
+    #[inline(always)]
     pub(crate) fn to_bits(self) -> u32 {
         let Flags { is_delete, is_exact, is_followed, is_marked } = self.flags;
         let flags = [is_delete, is_exact, is_followed, is_marked];
@@ -186,20 +187,19 @@ pub(crate) struct Entry<'g> {
 }
 
 impl<'g> Entry<'g> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(node: Node<'g>, entry: usize) -> Self {
         Entry::of_word(node, DirectoryWord::from_bits(node.log_word(entry)))
     }
 
     /// Reads the entry of this directory word.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_word(node: Node<'g>, word: DirectoryWord) -> Self {
         let head = node.log_bytes(word.offset, HEAD_SIZE);
         let u16_at = |offset: usize| usize::from(u16::from_le_bytes([head[offset], head[offset + 1]]));
         let (key_size, value_size) = (u16_at(KEY_SIZE_OFFSET), u16_at(VALUE_SIZE_OFFSET));
-        let key = node.log_bytes(word.offset + HEAD_SIZE, key_size);
-        let value = node.log_bytes(word.offset + HEAD_SIZE + key_size, value_size);
-        let value = Value { bytes: value, is_marked: word.flags.is_marked };
+        let (key, bytes) = node.log_bytes(word.offset + HEAD_SIZE, key_size + value_size).split_at(key_size);
+        let value = Value { bytes, is_marked: word.flags.is_marked };
         Entry { word, delta: delta(head), key, value }
     }
 }
@@ -236,6 +236,7 @@ pub(crate) fn entry_size(key: &[u8], value: &[u8]) -> usize {
 }
 
 /// Writes an entry except for its delta.
+#[inline(always)]
 pub(crate) fn write_entry(room: &mut [u8], key: &[u8], value: &[u8]) {
     room[KEY_SIZE_OFFSET..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
     room[VALUE_SIZE_OFFSET..][..2].copy_from_slice(&(value.len() as u16).to_le_bytes());
@@ -244,6 +245,7 @@ pub(crate) fn write_entry(room: &mut [u8], key: &[u8], value: &[u8]) {
 }
 
 /// Writes the delta of an entry.
+#[inline(always)]
 pub(crate) fn write_delta(room: &mut [u8], delta: u64) {
     assert!(delta <= DELTA_MAX, "a larger delta would have forced a merge");
     room[..DELTA_SIZE].copy_from_slice(&delta.to_le_bytes()[..DELTA_SIZE]);

@@ -28,11 +28,9 @@ use super::super::write::change::{Change, found_of};
 use super::deferred::Deferred;
 use super::scans::{SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
-use crate::apply::{self, Found, apply};
+use crate::apply::{self, Found, apply, old_value_size_max};
 use crate::processor::{Grant, Replies};
-use skep_core::operation::{
-    Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease, Shape, VALUE_SIZE_MAX,
-};
+use skep_core::operation::{Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease};
 
 /// Bytes that each pair of a scan adds to the work of a batch, besides its reply: a line.
 pub(super) const PAIR_WORK: usize = crate::memory::LINE_SIZE;
@@ -67,20 +65,6 @@ impl Context<'_> {
     fn owner_of(self, index: usize) -> u64 {
         let run = self.owners.partition_point(|run| run.end <= index);
         self.owners.get(run).map_or(0, |run| run.owner)
-    }
-}
-
-/// Returns the bytes that the reply to a write or a scan may have, besides those of a value in a node.
-fn reply_size_max(operation: &Operation<'_>) -> usize {
-    match operation {
-        // Continuing a lease changes it, so its page must have room before.
-        Operation::Scan(scan) if scan.lease != ScanLease::None => PAGE_SIZE_GOAL,
-        Operation::Update(update) if update.return_old => match update.shape {
-            Shape::ScalarToScalar => 0,
-            Shape::ScalarToVector => VALUE_SIZE_MAX,
-            Shape::VectorToVector => update.operand.len(),
-        },
-        _ => 0,
     }
 }
 
@@ -213,14 +197,15 @@ impl Session<'_> {
                 }
                 continue;
             }
-            let replies_with_value = matches!(request.operation, Operation::Update(update) if update.return_old);
-            let may_go_on = if replies_with_value { replies.may_touch_large(true) } else { replies.may_go_on() };
+            let old_value_size = old_value_size_max(&request.operation);
+            let may_go_on = if old_value_size.is_some() { replies.may_touch_large(true) } else { replies.may_go_on() };
             if !may_go_on {
                 return Progress::Deferred;
             }
-            if !replies.has_room(reply_size_max(&request.operation)) {
-                let is_scan = matches!(request.operation, Operation::Scan(_));
-                if !defer_reply(Grant::NoRoom, index, deferred, replies) || is_scan {
+            // Continuing a lease changes it, so its page must have room before.
+            let is_leased = matches!(request.operation, Operation::Scan(scan) if scan.lease != ScanLease::None);
+            if !replies.has_room(if is_leased { PAGE_SIZE_GOAL } else { old_value_size.unwrap_or(0) }) {
+                if !defer_reply(Grant::NoRoom, index, deferred, replies) || is_leased {
                     return Progress::Deferred;
                 }
                 continue;

@@ -213,11 +213,16 @@ impl<'s> Session<'s> {
     pub(crate) fn collect_batch(&mut self) {
         // Other threads may wait for it when memory is scarce.
         let count = self.writer.retired.len();
-        if count >= BATCH_SIZE || (self.store.is_scarce() && count > 0) {
-            // At least as many as are handed over.
-            let parts = 1 + count / PART_SIZE_MAX;
-            let _ = (0..parts).take_while(|_| self.collect_part()).count();
+        if count >= BATCH_SIZE || (count > 0 && self.store.is_scarce()) {
+            self.collect_parts(count);
         }
+    }
+
+    /// Hands over the garbage of the session, `count` pieces, and frees at least as many if they can be freed.
+    #[inline(never)]
+    fn collect_parts(&mut self, count: usize) {
+        let parts = 1 + count / PART_SIZE_MAX;
+        let _ = (0..parts).take_while(|_| self.collect_part()).count();
     }
 
     /// Begins an operation for another module.

@@ -9,7 +9,7 @@ impl Space {
     /// Checks that each unit is free, or part of one frame, or waits to be free. Checks that these frames, by their
     /// first units, are all that can be moved. Checks that chunks are counted and in the right lists.
     pub(crate) fn check(&self, frames: &HashMap<u32, (usize, Owner)>) {
-        let (mut owned, mut used, mut moved, mut touched, mut free_blocks) = (0, 0, 0, 0, 0);
+        let (mut owned, mut used, mut moved, mut cached, mut touched, mut free_blocks) = (0, 0, 0, 0, 0, 0);
         for (chunk_index, chunk) in (0_u32..).zip(&self.chunks) {
             let start = chunk_index * CHUNK_UNITS;
             let unused = if chunk_index == 0 { UNITS_UNUSED } else { 0 };
@@ -30,7 +30,11 @@ impl Space {
                     moved += count;
                 }
                 units.flip(next - start, count);
-                used += u64::from(count);
+                if self.owners[next as usize] == Owner::CACHED {
+                    cached += count;
+                } else {
+                    used += u64::from(count);
+                }
                 next += count;
             }
             assert_eq!(next, start + CHUNK_UNITS, "frames are within their chunk");
@@ -52,7 +56,8 @@ impl Space {
         let untouched = (self.chunk_count - self.chunks.len() as u32) * CHUNK_UNITS;
         let unused = if self.chunks.is_empty() { UNITS_UNUSED } else { 0 };
         assert_eq!(self.free_blocks, free_blocks + (untouched - unused) / BLOCK_UNITS, "free blocks are counted");
-        assert_eq!((self.used_units, self.moved_units), (used, moved), "units are counted");
+        let counted = (self.used_units, self.moved_units, self.cache.units());
+        assert_eq!(counted, (used, moved, cached), "units are counted");
         // `touched` counts from the start of the chunk, with the units that are never used.
         assert!(self.touched_units <= touched);
     }

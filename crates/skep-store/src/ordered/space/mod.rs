@@ -14,7 +14,8 @@
 //! 3. A frame that is freed joins the free units around it, so memory of one size serves every other. A chunk whose
 //!    last frame is freed is free at once.
 //!
-//! Chunks are in lists by their size and by their free runs, so each of these takes a fixed number of steps.
+//! Chunks are in lists by their size and by their free runs, so each of these takes a fixed number of steps. While there is
+//! room, the garbage of writes becomes cached frames, which need none of them, see `cache`.
 //!
 //! **Reserve.** A block is 16 aligned free units: the largest frame fits. A frame takes at most one, see `unit_map`. A
 //! frame that fits a shorter run is always granted, except to growth. One that takes a block leaves as many as its
@@ -41,10 +42,12 @@
 
 use std::ops::Range;
 
+mod cache;
 mod check;
 mod lists;
 mod unit_map;
 
+use cache::FrameCache;
 use lists::{LISTS, Lists};
 use unit_map::{BLOCK_UNITS, CHUNK_BLOCKS, UnitMap};
 
@@ -105,8 +108,10 @@ impl Owner {
     const UNOWNED: u32 = 2;
     /// The word of a frame whose content was moved.
     const MOVED: u32 = 3;
+    /// The word of a frame in the cache.
+    const CACHED: u32 = 4;
     /// The first word that contains an owner.
-    const FIRST: u32 = 4;
+    const FIRST: u32 = 5;
 
     fn to_word(self) -> u32 {
         let (lid, kind) = match self {
@@ -170,6 +175,8 @@ pub(crate) struct Space {
     by_gain: Lists,
     /// Chunks that were touched and are free.
     chunks_free: Vec<u32>,
+    /// Frames that were freed last. For their chunks they are in use.
+    cache: FrameCache,
     /// Free blocks of all chunks, untouched chunks included.
     free_blocks: u32,
     block_count: u32,
@@ -227,6 +234,7 @@ impl Space {
             by_run: Lists::new(FRAME_UNITS_MAX + 1, chunk_count as usize),
             by_gain: Lists::new(1, chunk_count as usize),
             chunks_free: Vec::new(),
+            cache: FrameCache::default(),
             free_blocks: block_count,
             block_count,
             value_blocks_max: 0,
@@ -244,7 +252,21 @@ impl Space {
 
     /// Allocates a frame, which is unowned until [`Space::give`].
     pub(crate) fn allocate(&mut self, units: usize, claim: Claim) -> Option<FreeFrame> {
-        self.allocate_avoiding(units, claim, None)
+        match self.allocate_cached(units) {
+            None => self.allocate_avoiding(units, claim, None),
+            frame => frame,
+        }
+    }
+
+    /// Allocates a frame from the cache. Nothing is refused while blocks are not scarce.
+    fn allocate_cached(&mut self, units: usize) -> Option<FreeFrame> {
+        if self.is_scarce() {
+            return None;
+        }
+        let number = self.cache.pop(units)?;
+        self.owners[number as usize] = Owner::UNOWNED;
+        self.used_units += units as u64;
+        Some(FreeFrame::carved(number, units))
     }
 
     /// Allocates the frames of a value and a LID for each, or none. They leave room for another value of this size.
@@ -307,6 +329,25 @@ impl Space {
             self.chunks_free.push(chunk_index);
         }
         self.update(chunk_index);
+    }
+
+    /// Frees a frame for the next allocation of its size, if blocks are not scarce and the cache has room.
+    pub(crate) fn recycle(&mut self, frame: FreeFrame) {
+        let (number, units) = (frame.number().bits(), frame.units());
+        let is_retired = self.owners[number as usize] == Owner::UNOWNED;
+        if !is_retired || self.is_scarce() || !self.cache.push(number, units) {
+            return self.free(frame);
+        }
+        self.owners[number as usize] = Owner::CACHED;
+        self.used_units -= units as u64;
+    }
+
+    /// Frees all frames of the cache.
+    fn empty_cache(&mut self) {
+        while let Some((number, units)) = self.cache.pop_any() {
+            self.used_units += units as u64;
+            self.free(FreeFrame::carved(number, units));
+        }
     }
 
     /// Allocates a LID.
@@ -408,6 +449,9 @@ impl Space {
     }
 
     fn allocate_avoiding(&mut self, units: usize, claim: Claim, avoided: Option<u32>) -> Option<FreeFrame> {
+        if claim == Claim::Move || self.is_scarce() {
+            self.empty_cache();
+        }
         let is_close = claim == Claim::Move || self.is_scarce();
         let own = (!is_close).then(|| self.by_run.lowest(units, units)).flatten();
         let own = own.and_then(|run| self.by_run.first(units, run));

@@ -35,6 +35,15 @@ impl Frames {
         units
     }
 
+    fn recycle_one(&mut self) -> usize {
+        let index = self.random.below(self.frames.len() as u64) as usize;
+        let frame = self.frames.swap_remove(index);
+        let units = frame.units();
+        self.space.retire(frame.number());
+        self.space.recycle(frame);
+        units
+    }
+
     /// Moves all frames that the space returns; no frame waits for an epoch.
     fn move_all(&mut self) {
         while let Some(from) = self.space.next_movable(&mut CHUNK_UNITS.clone()) {
@@ -200,4 +209,48 @@ fn a_value_leaves_room_for_another_of_its_size() {
     }
     assert_eq!((space.free_blocks, space.value_blocks_max), (space.block_count, 0));
     space.check(&HashMap::new());
+}
+
+/// A frame of a size is freed before another is allocated, as by writes that replace leaves.
+#[test]
+fn a_frame_of_a_size_that_was_freed_needs_no_search_while_there_is_room() {
+    let mut frames = Frames::new(64, 1);
+    (0..500).for_each(|number| assert!(frames.take(9 + number % 4, Claim::Growth)));
+    let (steps, used) = (frames.space.steps.get(), frames.space.used_units);
+    for _ in 0..1000 {
+        let units = frames.recycle_one();
+        assert_eq!(frames.space.used_units, used - units as u64);
+        assert!(frames.take(units, Claim::Growth));
+    }
+    assert_eq!((frames.space.steps.get(), frames.space.used_units), (steps, used), "no chunk was examined");
+    frames.check();
+}
+
+#[test]
+fn the_cache_is_empty_when_blocks_are_scarce() {
+    for seed in test_seeds() {
+        let mut frames = Frames::new(16, seed);
+        for round in 0..20_000 {
+            let units = frames.random.within(1..=FRAME_UNITS_MAX);
+            // Filling and emptying in turn.
+            let is_taken = frames.random.chance(if round / 2000 % 2 == 0 { 9 } else { 2 }, 10);
+            if frames.frames.is_empty() || is_taken {
+                let was_scarce = frames.space.is_scarce();
+                frames.take(units, Claim::Growth);
+                assert!(!was_scarce || frames.space.cache.units() == 0, "seed {seed} round {round}");
+            } else {
+                frames.recycle_one();
+            }
+            if round % 1000 == 0 {
+                frames.check();
+            }
+        }
+        assert!(frames.space.cache.units() > 0, "seed {seed}: the last rounds have emptied it");
+        frames.space.empty_cache();
+        while !frames.frames.is_empty() {
+            frames.give_back_one();
+        }
+        assert_eq!(frames.space.free_blocks, frames.space.block_count, "seed {seed}: all is free again");
+        frames.check();
+    }
 }

@@ -125,7 +125,7 @@ impl Reclaimer {
         let mut space = self.space.lock();
         for piece in part {
             match piece {
-                Garbage::Frame(frame) => space.free(frame.reuse()),
+                Garbage::Frame(frame) => space.recycle(frame.reuse()),
                 Garbage::Lid(lid) => space.free_lid(lid),
             }
         }

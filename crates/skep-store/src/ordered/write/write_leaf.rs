@@ -80,8 +80,9 @@ impl OrderedStore {
         Some(reply)
     }
 
-    /// Attempts a write once: finds the value, decides, and changes the leaf if it is unchanged.
-    #[inline]
+    /// Attempts a write once: finds the value, decides, and changes the leaf if it is unchanged. A function of its own: in
+    /// the loop around it, every write would prepare what only further attempts need.
+    #[inline(never)]
     fn attempt(
         &self,
         key: &[u8],
@@ -144,7 +145,7 @@ impl OrderedStore {
     }
 
     /// Puts an entry into a leaf if it is unchanged. `old` returns the value before, if there is one.
-    #[inline]
+    #[inline(always)]
     fn change_leaf<'g>(
         &'g self,
         leaf: Node<'g>,
@@ -170,23 +171,24 @@ impl OrderedStore {
         let frees = |old: Value<'_>| old.reference().is_some_and(|old| self.is_scarce() || overflow::is_large(old));
         let must_free = || self.has_values() && old().is_some_and(frees);
         let can_append = has_room && delta_fits && (value.is_some() || has_others());
-        if can_append && !must_free() {
-            return self.append(leaf, entry, back, is_exact);
+        if !can_append || must_free() {
+            // With equal sizes, a value that has an expiry has more bytes than one that has none.
+            let sizes = |value: Value<'_>| (value.size(), value.bytes.len());
+            let growth = match value.map(|value| old().map(|old| sizes(value).cmp(&sizes(old)))) {
+                None | Some(Some(Ordering::Equal)) => Growth::AsNeeded,
+                Some(Some(Ordering::Less)) => Growth::No,
+                Some(_) => Growth::IfUnreserved,
+            };
+            let attempt = self.merge(leaf, entry, (back, is_exact), growth, guard, retired);
+            if !(can_append && matches!(attempt, Attempt::NoMemory(_))) {
+                return attempt;
+            }
         }
-        // With equal sizes, a value that has an expiry has more bytes than one that has none.
-        let sizes = |value: Value<'_>| (value.size(), value.bytes.len());
-        let growth = match value.map(|value| old().map(|old| sizes(value).cmp(&sizes(old)))) {
-            None | Some(Some(Ordering::Equal)) => Growth::AsNeeded,
-            Some(Some(Ordering::Less)) => Growth::No,
-            Some(_) => Growth::IfUnreserved,
-        };
-        match self.merge(leaf, entry, (back, is_exact), growth, guard, retired) {
-            Attempt::NoMemory(_) if can_append => self.append(leaf, entry, back, is_exact),
-            attempt => attempt,
-        }
+        self.append(leaf, entry, back, is_exact)
     }
 
     /// Appends to the log block.
+    #[inline(always)]
     fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, back: BackPointer, is_exact: bool) -> Attempt {
         let (hint, is_followed) = find::log_rank(leaf, new.key, back);
         let value = new.value.map_or(&[][..], |value| value.bytes);
@@ -205,6 +207,7 @@ impl OrderedStore {
 
     /// Merges log, sorted block and new entry into another frame. If they need two leaves, or too small a part of one,
     /// splits the leaf or joins it with another, without the new entry.
+    #[inline(never)]
     fn merge(
         &self,
         leaf: Node<'_>,

@@ -1,0 +1,211 @@
+//! Dispatches the operations of a connection: each is added to the shard's batch, or forwarded to the shard that owns
+//! its key, or refused.
+//!
+//! ```text
+//!   operations     │ own │ own │ own │ of shard 2 │ own │ malformed │
+//!   destinations   │ 3 of the batch  │ 1 forward  │ 1   │ 1 refused │    a range for each run of operations alike
+//! ```
+//!
+//! Most operations of a native client are own ones: the client chooses the shard. [`Dispatch::extend`] adds a run of
+//! them to the batch and records one range for all.
+
+use skep_core::operation::{KEY_SIZE_MAX, Request};
+use skep_wire::native::WireError;
+use skep_wire::partition::Partition;
+
+use crate::batch::OwnedReply;
+use crate::exchange::{ForwardedBatch, Peer};
+use crate::reply_queue::{ReplyRange, Slot, push_range};
+use crate::spaces::{Space, SpaceRequests};
+
+/// The operations that one connection sends to one other shard.
+pub(crate) enum Outgoing {
+    Nothing,
+    /// There is no slot; these operations are submitted later.
+    NoSlot,
+    Batch(ForwardedBatch),
+}
+
+/// The operations that a connection may still submit in a turn: it stops when it reaches one of the limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// Operations.
+    pub(crate) count: usize,
+    /// Bytes of operations. The last one may exceed it.
+    pub(crate) size_max: usize,
+    /// Bytes of the operations so far.
+    pub(crate) size: usize,
+}
+
+impl Limit {
+    /// Returns true if no more operations may be submitted.
+    #[inline]
+    pub(crate) fn is_reached(&self) -> bool {
+        self.count == 0 || self.size >= self.size_max
+    }
+
+    /// Counts an operation.
+    #[inline]
+    pub(crate) fn count(&mut self, operation: &Result<Request<'_>, WireError>) {
+        self.count -= 1;
+        self.size += operation.as_ref().map_or(0, Request::size);
+    }
+}
+
+/// Takes the operations of one connection.
+pub(crate) struct Dispatch<'s, 'a> {
+    /// The batch of the shard.
+    pub(crate) requests: &'s mut SpaceRequests<'a>,
+    /// The destinations of the operations of all connections.
+    pub(crate) destinations: &'s mut Vec<ReplyRange>,
+    /// Index of the first destination of this connection.
+    pub(crate) start: usize,
+    /// The shard that has received the operations.
+    pub(crate) own: u16,
+    pub(crate) partition: &'s Partition,
+    /// The other shards, and the operations that are forwarded to each.
+    pub(crate) peers: &'s mut [Option<Peer>],
+    pub(crate) outgoing: &'s mut [Outgoing],
+    /// Other shards returned the connection's last forwarded batches.
+    pub(crate) is_retry: bool,
+    /// Operations that were refused because they would be executed too late.
+    pub(crate) busy: u64,
+}
+
+impl<'a> Dispatch<'_, 'a> {
+    /// Dispatches operations of a space until the limit is reached.
+    #[inline]
+    pub(crate) fn extend(
+        &mut self,
+        space: Space,
+        operations: &mut impl Iterator<Item = Result<Request<'a>, WireError>>,
+        limit: &mut Limit,
+    ) {
+        let (own, partition) = (self.own, self.partition);
+        let all_own = space != Space::Hash || partition.shard_count() == 1;
+        loop {
+            let mut other = None;
+            let run = std::iter::from_fn(|| {
+                if limit.is_reached() {
+                    return None;
+                }
+                let operation = operations.next()?;
+                limit.count(&operation);
+                match operation {
+                    Ok(request) if all_own || partition.shard_of(request.key) == own => Some(request),
+                    operation => {
+                        other = Some(operation);
+                        None
+                    }
+                }
+            });
+            let (first, count) = self.requests.extend(space, run);
+            push_range(self.destinations, self.start, ReplyRange::of_ready(first, count));
+            match other {
+                Some(Ok(request)) => self.push(space, request),
+                Some(Err(error)) => self.refuse(error, 1),
+                None => return,
+            }
+        }
+    }
+
+    /// Dispatches a request.
+    #[inline]
+    pub(crate) fn push(&mut self, space: Space, request: Request<'a>) {
+        // A request that is refused anyway need not be forwarded.
+        let is_own = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
+        let owner = if is_own { self.own } else { self.partition.shard_of(request.key) };
+        let slot = if owner == self.own {
+            Slot::Ready(self.requests.push(space, request))
+        } else {
+            self.forward(owner, &request)
+        };
+        push_range(self.destinations, self.start, ReplyRange::one(slot));
+    }
+
+    /// Adds a request to the forwarded batch for its owner. It stays pending if there is no slot for a batch.
+    fn forward(&mut self, owner: u16, request: &Request<'_>) -> Slot {
+        let outgoing = &mut self.outgoing[usize::from(owner)];
+        if let Outgoing::Nothing = outgoing {
+            let peer = self.peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
+            *outgoing = peer.forwarded_batch(self.is_retry).map_or(Outgoing::NoSlot, Outgoing::Batch);
+        }
+        let Outgoing::Batch(forwarded) = outgoing else { return Slot::Pending };
+        forwarded.requests.push(request);
+        Slot::Forwarded(owner)
+    }
+
+    /// Refuses the next `count` operations.
+    pub(crate) fn refuse(&mut self, error: WireError, count: usize) {
+        self.busy += if error == WireError::Busy { count as u64 } else { 0 };
+        let refused = ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error)));
+        (0..count).for_each(|_| push_range(self.destinations, self.start, refused));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::{Operation, Request};
+    use skep_wire::native::WireError;
+    use skep_wire::partition::Partition;
+
+    use super::{Dispatch, Limit, Outgoing};
+    use crate::batch::OwnedReply;
+    use crate::exchange::connect_shards;
+    use crate::reply_queue::{ReplyRange, Slot, push_range};
+    use crate::spaces::{ReplyIndex, Space, SpaceRequests};
+    use crate::start::Steps;
+
+    #[test]
+    fn adjacent_operations_of_one_destination_are_one_range() {
+        let partition = Partition::new(42, 2);
+        let numbers: Vec<[u8; 8]> = (0..100_u64).map(u64::to_le_bytes).collect();
+        let get = |key| Ok(Request { key, operation: Operation::Get });
+        let of_shard =
+            |shard| numbers.iter().filter(move |key| partition.shard_of(*key) == shard).map(|key| get(&key[..]));
+        let own: Vec<_> = of_shard(0).take(5).collect();
+        let foreign: Vec<_> = of_shard(1).take(2).collect();
+        let malformed = [Err(WireError::Malformed)];
+        let operations = [&own[..3], &foreign, &own[3..4], &malformed, &own[4..]].concat();
+
+        let (mut requests, mut destinations) = (SpaceRequests::default(), Vec::new());
+        let mut peers = connect_shards(2, &mut Steps::default()).unwrap().swap_remove(0).1;
+        let mut outgoing = [Outgoing::Nothing, Outgoing::Nothing];
+        let mut dispatch = Dispatch {
+            requests: &mut requests,
+            destinations: &mut destinations,
+            start: 0,
+            own: 0,
+            partition: &partition,
+            peers: &mut peers,
+            outgoing: &mut outgoing,
+            is_retry: false,
+            busy: 0,
+        };
+        let mut limit = Limit { count: 100, size_max: 1000, size: 0 };
+        dispatch.extend(Space::Hash, &mut operations.iter().copied(), &mut limit);
+        assert_eq!((limit.count, limit.size, dispatch.busy), (100 - operations.len(), 7 * 8, 0));
+
+        // Each limit is reached after two operations of eight bytes.
+        for (count, size_max) in [(2, 1000), (10, 15)] {
+            let mut limit = Limit { count, size_max, size: 0 };
+            dispatch.extend(Space::Hash, &mut own.iter().copied(), &mut limit);
+            assert!(limit.is_reached() && limit.size == 16);
+        }
+        dispatch.refuse(WireError::Busy, 2);
+        assert_eq!(dispatch.busy, 2);
+
+        let ready = |first, count| ReplyRange::of_ready(ReplyIndex::hash(first), count);
+        let refused = |error| ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error)));
+        let forwarded = ReplyRange::one(Slot::Forwarded(1));
+        let malformed = refused(WireError::Malformed);
+        let busy = refused(WireError::Busy);
+        let mut expected = Vec::new();
+        for range in [ready(0, 3), forwarded, forwarded, ready(3, 1), malformed, ready(4, 5), busy, busy] {
+            push_range(&mut expected, 0, range);
+        }
+        assert_eq!(destinations, expected);
+        assert_eq!((destinations.len(), requests.len()), (7, 9));
+        assert!(matches!(&outgoing[1], Outgoing::Batch(forwarded) if forwarded.requests.len() == 2));
+    }
+}
