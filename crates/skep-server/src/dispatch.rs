@@ -26,10 +26,10 @@ pub(crate) enum Outgoing {
     Batch(ForwardedBatch),
 }
 
-/// The operations that a connection may still submit in a turn: it stops when it reaches one of the limits.
+/// How much a connection may submit in a turn: it stops when it reaches one of the limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
-    /// Operations.
+    /// Operations that are left.
     pub(crate) count: usize,
     /// Bytes of operations. The last one may exceed it.
     pub(crate) size_max: usize,

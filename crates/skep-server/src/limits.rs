@@ -67,7 +67,7 @@ pub(crate) const EVENTS_MAX: usize = 256;
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
 /// The longest time that a shard sleeps while keys have an expiry: the clock may be set meanwhile.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// A busy shard looks for expired keys once in so many turns, so that it spends a small part of its time on them.
+/// A busy shard looks for expired keys once in this number of turns, so that it spends a small part of its time on them.
 pub(crate) const TURNS_PER_RECLAIM: u64 = 4;
 /// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.
 pub(crate) const NAP: Duration = Duration::from_micros(200);
@@ -100,7 +100,8 @@ pub(crate) const READ_MAX: usize = 256 << 10;
 /// Bytes that an operation is assumed to have before the first one has arrived: few, or the first read would bring too
 /// many.
 pub(crate) const FIRST_OPERATION_SIZE: usize = 8;
-/// Bytes of room that a read is given if the input may grow, and the least room without which the input is compacted.
+/// Bytes of room that a read is given if the input may grow, and the step in which its size grows. With less room the
+/// input is compacted.
 pub(crate) const INPUT_ROOM_MIN: usize = 16 << 10;
 /// Bytes by which an input grows at a time; a smaller one doubles.
 pub(crate) const INPUT_GROWTH_MAX: usize = 1 << 20;

@@ -6,7 +6,7 @@ use std::alloc::System;
 use std::collections::HashSet;
 use std::hint::black_box;
 
-use skep_core::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{Operation, PutCondition, Reply, Request, StringWrite};
 use skep_store::hash::Settings;
 use skep_store::naive::{Generator, GeneratorSettings, OwnedOperation, OwnedRequest, SizeWeights};
 use skep_store::processor::{Processor, Replies};
@@ -95,7 +95,11 @@ fn is_small(request: &OwnedRequest) -> bool {
     let value_size = match &request.operation {
         OwnedOperation::Put { value, .. } => value.len(),
         OwnedOperation::Update { initial, .. } => initial.as_ref().map_or(0, Vec::len),
-        OwnedOperation::StringWrite { bytes, .. } => bytes.len(),
+        // An expiry takes eight bytes.
+        OwnedOperation::StringWrite { write: StringWrite::Set { .. }, bytes, .. } => 8 + bytes.len(),
+        OwnedOperation::StringWrite { write: StringWrite::Remove { .. } | StringWrite::Expire { .. }, .. } => 8,
+        // The value may grow beyond a slab.
+        OwnedOperation::StringWrite { .. } => return false,
         _ => 0,
     };
     request.key.len() + value_size <= SMALL_PAIR_SIZE_MAX

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
-//! 2. Admission is three tight loops over a part. The first one hashes keys; adjacent requests on one key are hashed
-//!    once, see `same_key.rs`. The second one only prefetches: adjacent prefetches overlap their page walks. If the
+//! 2. Admission is three tight loops over a part. The first one hashes keys. It compares the keys of a run of requests on
+//!    one key instead, see `same_key.rs`. The second one only prefetches: adjacent prefetches overlap their page walks. If the
 //!    prefetched lines are resident, the third one executes requests on short inline values. It admits all others to
 //!    the reservation station.
 //! 3. The stages of `resident.rs` work on the queues of the station.
@@ -338,7 +338,8 @@ impl<M: Memory> Processor<M> {
     }
 }
 
-/// Checks requests and hashes their keys, up to the first invalid one. Notes which keys are that of the request before.
+/// Checks requests and hashes their keys, up to the first invalid one. Notes each key that is the same as
+/// that of the request before.
 /// The output is true if all requests are valid.
 ///
 /// Runs under `Search::run` only so that it is compiled with BMI2 (`mulx`).
@@ -391,7 +392,7 @@ fn locate_others<M: Memory>(table: &HashTable<M>, requests: &[Request<'_>], home
     Some(requests.len())
 }
 
-/// Returns true if the request is valid on some value, as far as its key does not matter.
+/// Returns true if the request is valid, apart from its key.
 #[inline(always)]
 fn is_valid(request: &Request<'_>) -> bool {
     is_get(request) || request.operation.validate_unordered().is_ok()

@@ -68,7 +68,7 @@ pub(super) struct Stages {
 pub struct StageCounts {
     /// Requests, not queues, of the loop over short values.
     pub requests: u64,
-    /// Of these, requests that were executed with others of their key on a value in a register.
+    /// Of these, requests of a run on one key that were executed on a value in a register.
     pub same_key: u64,
     /// Probes of chained buckets, and of the home buckets of queues that begin again.
     pub buckets: u64,
@@ -384,14 +384,16 @@ impl<M: Memory> Batch<'_, M> {
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
             match apply_to_missing(&request.operation, self.arena) {
-                // Most are puts, which are compiled by themselves.
-                Outcome::Edit(Edit::Store(NewValue::Put(value)))
-                    if self.table.insert_inline_resident(&mut lines, home, request.key, &NewValue::Put(value)) =>
-                {
-                    self.end_first(queue, first, NewValue::Put(value).reply(), replies);
-                }
                 Outcome::Edit(Edit::Store(new)) => {
-                    if self.insert_computed(&mut lines, home, request.key, &new) {
+                    let is_inserted = match new {
+                        // Most are puts, which are compiled by themselves.
+                        NewValue::Put(value) => {
+                            let new = NewValue::Put(value);
+                            self.table.insert_inline_resident(&mut lines, home, request.key, &new)
+                        }
+                        new => self.insert_computed(&mut lines, home, request.key, &new),
+                    };
+                    if is_inserted {
                         self.end_first(queue, first, new.reply(), replies);
                     } else {
                         match self.table.allocate_for(home, request.key, &new) {

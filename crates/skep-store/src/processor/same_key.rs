@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! requests   GET a   add b   add b   add b   GET b   GET c
-//!                    ├ one hash, one probe, ┤
-//!                    ├ one load, one store  ┤
+//!                    ├ two hashes, one probe ┤
+//!                    ├ one load, one store   ┤
 //! ```
 //!
-//! 1. Admission compares each key with the one before. It lists the ranges of equal keys, and hashes one key of each.
+//! 1. Admission compares the hash of each key with the one before, and the keys if the hashes are equal. It lists the
+//!    ranges of equal keys. The keys of a range after the second are compared, not hashed.
 //! 2. The loop over short values calls [`ExecuteSameKey`] for a range. It probes the bucket once, executes the requests on
 //!    the word with the value, and stores the word if it has changed.
 //! 3. It stops at the first request that [`execute_on_word`] does not execute. That one and those after it are executed

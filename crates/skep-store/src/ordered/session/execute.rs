@@ -202,7 +202,7 @@ impl Session<'_> {
             if !may_go_on {
                 return Progress::Deferred;
             }
-            // Continuing a lease changes it, so its page must have room before.
+            // Opening and continuing change a lease, so its page must have room before.
             let is_leased = matches!(request.operation, Operation::Scan(scan) if scan.lease != ScanLease::None);
             if !replies.has_room(if is_leased { PAGE_SIZE_GOAL } else { old_value_size.unwrap_or(0) }) {
                 if !defer_reply(Grant::NoRoom, index, deferred, replies) || is_leased {
@@ -316,7 +316,8 @@ impl OrderedStore {
         is_within_budget
     }
 
-    /// Executes the short scans that wait, in groups whose pages have room. Returns false if the batch has to end.
+    /// Executes the short scans that wait, in groups whose pages have room even if all are full. A group has at least one
+    /// scan. Returns false if the batch has to end.
     #[expect(clippy::too_many_arguments, reason = "the fields of a session, except its participant")]
     fn scan_group_of(
         &self,
@@ -333,15 +334,20 @@ impl OrderedStore {
             if !replies.may_go_on() {
                 return false;
             }
-            let count = waiting.len().min(SCANS_AT_ONCE);
-            let done = self.scan_pages(requests, &waiting[..count], pages, replies, guard);
+            let has_room = |count: &usize| replies.has_room(count * PAGE_SIZE_GOAL);
+            let count = (1..=waiting.len().min(SCANS_AT_ONCE)).rev().find(has_room).unwrap_or(1);
+            let (done, has_room) = self.scan_pages(requests, &waiting[..count], pages, replies, guard);
             waiting = &waiting[done..];
             if done == count {
                 continue;
             }
-            // The next page has no room, or begins with a value that is larger than a page. Scans after it must not
-            // overtake it.
+            // Scans after this one must not overtake it.
             let index = waiting[0];
+            if !has_room {
+                defer_reply(Grant::NoRoom, index, deferred, replies);
+                return false;
+            }
+            // Its page begins with a value that is larger than a page.
             let Operation::Scan(scan) = &requests[index].operation else { unreachable!("only scans wait") };
             if !replies.may_go_on() {
                 return false;
@@ -394,9 +400,10 @@ impl OrderedStore {
         match self.scan_page(key, scan, (context.owner_of(index), context.now), guard, replies.bytes_mut()) {
             Ok(count) => {
                 let size = replies.bytes_mut().len() - start;
-                // With a lease, there was room before for all pages but those of one large value.
+                // With a lease, there was room before, unless the page is one large value.
                 if scan.lease == ScanLease::None && !replies.has_room(size) {
                     replies.bytes_mut().truncate(start);
+                    replies.touch_large(size + count as usize * PAIR_WORK);
                     return false;
                 }
                 replies.finish_value(index, start);

@@ -10,8 +10,8 @@
 //!    scans overlap, and fills a page of its own.
 //! 3. The pages are copied to the replies.
 //!
-//! The size of a page is known when it is filled. If there is no room for it, the group ends before its scan, which is
-//! deferred with all scans after it. If a page begins with a value that is larger than a page, the group ends there too.
+//! The size of a page is known when it is filled. A page that has no room ends the group: its scan is deferred, with all
+//! scans after it. If a page begins with a value that is larger than a page, the group ends there too.
 //! That scan runs alone, and the scans after it form another group. So no scan shows an older state than one before it.
 
 use super::super::read::page::{PageEnd, shown_size};
@@ -52,7 +52,8 @@ pub(super) fn short_scan<'r>(request: &'r Request<'r>) -> Option<&'r Scan<'r>> {
 
 impl OrderedStore {
     /// Executes short scans as a group, all as of one snapshot. Stops at the first one whose page has no room, or begins with a
-    /// value that is larger than a page. Returns the number of scans before it, whose replies are set.
+    /// value that is larger than a page. Returns the number of scans before it, whose replies are set, and whether its page
+    /// had room.
     pub(super) fn scan_pages(
         &self,
         requests: &[Request<'_>],
@@ -60,7 +61,7 @@ impl OrderedStore {
         pages: &mut [Vec<u8>; SCANS_AT_ONCE],
         replies: &mut Replies,
         guard: &Guard<'_>,
-    ) -> usize {
+    ) -> (usize, bool) {
         let snapshot = self.snapshot();
         let mut ranges = [Range::ALL; SCANS_AT_ONCE];
         let mut buffers = pages.iter_mut();
@@ -78,7 +79,7 @@ impl OrderedStore {
             !*is_large && self.add_to_page(page, scan, end, (key, value), guard)
         });
         let mut counts = [0; SCANS_AT_ONCE];
-        let mut done = indexes.len();
+        let (mut done, mut has_room) = (indexes.len(), true);
         for (number, filling) in fillings.into_iter().enumerate() {
             let Some(Filling { page, end, is_large, .. }) = filling else { continue };
             counts[number] = page.count() as usize;
@@ -89,7 +90,8 @@ impl OrderedStore {
         }
         for (number, page) in pages.iter_mut().enumerate() {
             if number < done && !replies.has_room(page.len()) {
-                done = number;
+                (done, has_room) = (number, false);
+                replies.touch_large(page.len() + counts[number] * PAIR_WORK);
             }
             if number < done {
                 replies.set(indexes[number], Reply::Value(page));
@@ -99,6 +101,6 @@ impl OrderedStore {
             page.clear();
             page.shrink_to(KEPT_PAGE_SIZE);
         }
-        done
+        (done, has_room)
     }
 }

@@ -10,7 +10,7 @@
 
 use super::super::memory::number::FRAME_UNITS_MAX;
 
-/// Most frames of a size. Between two allocations a part of the garbage is freed, mostly frames of a few sizes.
+/// The largest number of cached frames of one size. Between two allocations a part of the garbage is freed, mostly frames of a few sizes.
 const FRAME_COUNT_MAX: usize = 16;
 
 /// Frames of all sizes.

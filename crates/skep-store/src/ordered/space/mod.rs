@@ -258,7 +258,7 @@ impl Space {
         }
     }
 
-    /// Allocates a frame from the cache. Nothing is refused while blocks are not scarce.
+    /// Allocates a frame from the cache, unless blocks are scarce: only then may an allocation be refused.
     fn allocate_cached(&mut self, units: usize) -> Option<FreeFrame> {
         if self.is_scarce() {
             return None;
