@@ -67,8 +67,10 @@ pub(crate) const EVENTS_MAX: usize = 256;
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
 /// The longest time that a shard sleeps while keys have an expiry: the clock may be set meanwhile.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// A busy shard looks for expired keys once in so many turns, so that it spends a small part of its time on them.
+/// A busy shard looks for expired keys once in this number of turns, so that it spends a small part of its time on them.
 pub(crate) const TURNS_PER_RECLAIM: u64 = 4;
+/// Steps in which an idle shard looks for expired keys of the ordered store before it sleeps.
+pub(crate) const IDLE_RECLAIM_STEPS: usize = 32;
 /// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.
 pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The time between two looks at the clock while connections drain, wait for memory, or cannot be accepted.

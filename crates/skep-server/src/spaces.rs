@@ -16,7 +16,7 @@ use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-use crate::limits::REPLY_BUDGET;
+use crate::limits::{IDLE_RECLAIM_STEPS, REPLY_BUDGET};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -338,17 +338,25 @@ impl<'s> Stores<'s> {
 
     /// Sets the time of day for expiries.
     pub(crate) fn set_time(&mut self, time: UnixTime) {
-        self.hash.set_now(time.milliseconds().cast_unsigned());
+        let now = time.milliseconds().cast_unsigned();
+        self.hash.set_now(now);
+        if let Some(session) = &self.ordered {
+            session.set_now(now);
+        }
     }
 
     /// Frees the memory of some expired keys, if there are any.
     pub(crate) fn reclaim(&mut self) {
         self.hash.reclaim();
+        if let Some(session) = &mut self.ordered {
+            session.reclaim();
+        }
     }
 
     /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
     pub(crate) fn reclaim_from(&self) -> Option<u64> {
-        self.hash.reclaim_from()
+        let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
+        [self.hash.reclaim_from(), of_ordered].into_iter().flatten().min()
     }
 
     /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
@@ -361,6 +369,11 @@ impl<'s> Stores<'s> {
             self.holds_garbage = session.collect_part();
         }
         self.hash.reclaim();
+        // Another shard may make the next step, so this one does not look again at once. It sleeps for a millisecond.
+        if let Some(session) = &mut self.ordered {
+            let removed: usize = (0..IDLE_RECLAIM_STEPS).map(|_| session.reclaim()).sum();
+            self.holds_garbage |= removed > 0;
+        }
         self.holds_garbage || self.hash.is_reclaim_due()
     }
 }

@@ -15,7 +15,7 @@ use skep_store::hash::Settings;
 use skep_store::naive::{
     Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights, seeds,
 };
-use skep_store::ordered::{OrderedSettings, OrderedStore, Session};
+use skep_store::ordered::{OrderedSettings, OrderedStore, STEP_KEYS_MAX, Session};
 use skep_store::processor::{Processor, Replies};
 
 struct Case {
@@ -35,6 +35,8 @@ struct Seen {
     /// Pages of a lease except its first.
     leased: u64,
     expired: u64,
+    /// Keys that were removed because they had expired.
+    reclaimed: u64,
 }
 
 fn seed() -> u64 {
@@ -50,7 +52,19 @@ fn owned(request: &Request<'_>) -> Option<OwnedRequest> {
     })
 }
 
-/// Runs a case in batches of 1 to 300, and compares every reply. Scans continue in a later batch.
+/// Makes steps until the memory of all keys that have expired is free. Each removes a bounded number of them.
+fn reclaim(session: &mut Session<'_>, now: u64) -> u64 {
+    let mut removed = 0;
+    while session.reclaim_from().is_some_and(|from| from <= now) {
+        let keys = session.reclaim();
+        assert!(keys <= STEP_KEYS_MAX);
+        removed += keys as u64;
+    }
+    removed
+}
+
+/// Runs a case in batches of 1 to 300, and compares every reply. Scans continue in a later batch. Keys expire during the
+/// run.
 fn run(case: Case) -> Seen {
     let seed = case.generator.seed;
     println!("seed {seed}");
@@ -61,7 +75,7 @@ fn run(case: Case) -> Seen {
     let mut harness = Harness::new(NaiveStore::ordered(), case.reply_budget, seed);
     let mut generator = Generator::new(case.generator);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let (mut continued, mut leased) = (0, 0);
+    let (mut continued, mut leased, mut reclaimed) = (0, 0, 0);
     let mut next_pages: Vec<OwnedRequest> = Vec::new();
     while harness.operations() < case.operations {
         let size = random.random_range(1..=300);
@@ -70,6 +84,15 @@ fn run(case: Case) -> Seen {
             batch.insert(random.random_range(0..=batch.len()), page);
         }
         let requests: Vec<Request<'_>> = batch.iter().map(OwnedRequest::as_request).collect();
+        // The last of the usual expiries passes in the first half. Most keys are overwritten before they are reclaimed.
+        let milliseconds = harness.operations() * 2000 / case.operations;
+        store.set_now(milliseconds);
+        harness.set_now(milliseconds);
+        match random.random_range(0..8) {
+            0 => reclaimed += reclaim(&mut session, milliseconds),
+            1..=4 => reclaimed += session.reclaim() as u64,
+            _ => {}
+        }
         let now = Instant::now();
         let execute = |requests: &[Request<'_>], replies: &mut Replies| session.execute(requests, replies, now);
         harness.execute_with(&requests, execute, |request, reply| {
@@ -84,14 +107,19 @@ fn run(case: Case) -> Seen {
             }
         });
     }
+    store.set_now(2000);
+    harness.set_now(2000);
+    reclaimed += reclaim(&mut session, 2000);
     let (checked, naive) = (session.check(), harness.naive());
     assert_eq!((checked.pairs, checked.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()), "seed {seed}");
+    assert_eq!(store.statistics().expiring, naive.expiring() as u64, "seed {seed}");
     let seen = Seen {
         nodes_full: harness.failed(OperationError::NodesFull),
         deferred: harness.deferred(),
         continued,
         leased,
         expired: harness.failed(OperationError::LeaseExpired),
+        reclaimed,
     };
     println!("{} operations, {seen:?} {:?}", harness.operations(), store.statistics());
     seen
@@ -109,6 +137,7 @@ fn all_operations_in_a_memory_with_room() {
     let seen = run(Case { memory: 256 << 20, generator, operations: 100_000, reply_budget: 1 << 20 });
     assert_eq!(seen.nodes_full, 0);
     assert!(seen.continued > 500 && seen.leased > 100 && seen.expired > 100, "{seen:?}");
+    assert!(seen.reclaimed > 100, "{seen:?}");
 }
 
 #[test]

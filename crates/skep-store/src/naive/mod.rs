@@ -119,7 +119,7 @@ impl NaiveStore {
     fn execute_with(&mut self, request: &Request<'_>, lease: Option<u64>) -> NaiveReply {
         if let (Operation::Scan(scan), Some(leases), Ok(())) = (request.operation, &mut self.leases, request.validate())
         {
-            return leases.scan(&self.pairs, request.key, &scan, lease);
+            return leases.scan((&self.pairs, &self.expiries), request.key, &scan, lease);
         }
         let (reply, change) = self.outcome(request);
         match change {
@@ -181,14 +181,10 @@ impl NaiveStore {
     }
 
     fn remove_expired(&mut self) {
-        let NaiveStore { pairs, expiries, now, .. } = self;
-        expiries.retain(|key, expiry| {
-            let is_left = expiry.milliseconds() > *now;
-            if !is_left {
-                pairs.remove(key);
-            }
-            is_left
-        });
+        remove_expired(&mut self.pairs, &mut self.expiries, self.now);
+        if let Some(leases) = &mut self.leases {
+            leases.remove_expired(self.now);
+        }
     }
 
     /// Returns the number of keys with an expiry.
@@ -261,6 +257,17 @@ impl NaiveStore {
             }
         }
     }
+}
+
+/// Removes the keys whose time has come.
+fn remove_expired(pairs: &mut BTreeMap<Vec<u8>, Vec<u8>>, expiries: &mut BTreeMap<Vec<u8>, Expiry>, now: u64) {
+    expiries.retain(|key, expiry| {
+        let is_left = expiry.milliseconds() > now;
+        if !is_left {
+            pairs.remove(key);
+        }
+        is_left
+    });
 }
 
 fn put(old: Option<&[u8]>, new: &[u8], condition: PutCondition) -> (NaiveReply, Change) {

@@ -1,17 +1,18 @@
 //! Scans in the plainest way: all pairs are compared with the range, and the page is built byte by byte.
 //!
-//! A lease is a copy of all pairs. Its number may be any that no other lease has: if another store's replies are checked, it
+//! A lease is a copy of all pairs, without those that have expired since then. Its number may be any that no other lease has: if another store's replies are checked, it
 //! is the number that the other store has given. A lease only expires when there are too many.
 
 use std::collections::BTreeMap;
 
-use super::NaiveReply;
+use super::{NaiveReply, remove_expired};
 use crate::ordered::LEASE_COUNT_MAX;
 use skep_core::operation::{
-    OperationError, PAGE_COUNT_MAX, PAGE_SIZE_GOAL, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
+    Expiry, OperationError, PAGE_COUNT_MAX, PAGE_SIZE_GOAL, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+type Expiries = BTreeMap<Vec<u8>, Expiry>;
 
 /// The states that leases keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,23 +20,36 @@ pub(super) struct NaiveLeases {
     /// Leases that were opened so far.
     last: u64,
     /// Number and state of each, in the order in which they were opened.
-    states: BTreeMap<u64, (u64, Pairs)>,
+    states: BTreeMap<u64, (u64, Pairs, Expiries)>,
 }
 
 impl NaiveLeases {
     /// Forgets a lease, if there is one with this number.
     pub(super) fn expire(&mut self, number: u64) {
-        self.states.retain(|_, (other, _)| *other != number);
+        self.states.retain(|_, (other, ..)| *other != number);
+    }
+
+    /// Removes the keys whose time has come from all states.
+    pub(super) fn remove_expired(&mut self, now: u64) {
+        for (_, pairs, expiries) in self.states.values_mut() {
+            remove_expired(pairs, expiries, now);
+        }
     }
 
     /// Returns true if a lease has this number.
     fn is_open(&self, number: u64) -> bool {
-        self.states.values().any(|(other, _)| *other == number)
+        self.states.values().any(|(other, ..)| *other == number)
     }
 
     /// Returns the reply to a valid scan from a key. A lease that it opens gets the number that another store has given, if there is
     /// one that can be.
-    pub(super) fn scan(&mut self, pairs: &Pairs, key: &[u8], scan: &Scan<'_>, number_given: Option<u64>) -> NaiveReply {
+    pub(super) fn scan(
+        &mut self,
+        (pairs, expiries): (&Pairs, &Expiries),
+        key: &[u8],
+        scan: &Scan<'_>,
+        number_given: Option<u64>,
+    ) -> NaiveReply {
         let mut number = 0;
         let page = match scan.lease {
             ScanLease::None => page(pairs, key, scan),
@@ -48,12 +62,12 @@ impl NaiveLeases {
                 if page.more {
                     self.last += 1;
                     number = number_given.filter(|number| !self.is_open(*number)).unwrap_or(self.last);
-                    self.states.insert(self.last, (number, pairs.clone()));
+                    self.states.insert(self.last, (number, pairs.clone(), expiries.clone()));
                 }
                 page
             }
             ScanLease::Continue(lease) => {
-                let Some((_, state)) = self.states.values().find(|(number, _)| *number == lease) else {
+                let Some((_, state, _)) = self.states.values().find(|(number, ..)| *number == lease) else {
                     return NaiveReply::Failed(OperationError::LeaseExpired);
                 };
                 let page = page(state, key, scan);

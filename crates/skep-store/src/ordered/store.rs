@@ -11,7 +11,9 @@ use super::node::frame::{Frames, Node};
 use super::node::log::LogBlock;
 use super::space::{Claim, Owner, Space, SpaceStatistics};
 use super::sync::{AtomicU32, MutexGuard, Ordering};
+use super::version::clock::{Clock, Snapshot};
 use super::version::epoch::{Epochs, Guard};
+use super::version::expiries::Expiries;
 use super::version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics, Leases};
 use super::version::reclaim::Reclaimer;
 use super::version::versions::Versions;
@@ -56,6 +58,8 @@ pub struct OrderedStore {
     pub(crate) frames: Frames,
     pub(crate) log_block: LogBlock,
     pub(crate) versions: Versions,
+    pub(crate) clock: Clock,
+    pub(crate) expiries: Expiries,
     pub(crate) reclaimer: Reclaimer,
     pressure: Pressure,
 }
@@ -67,6 +71,8 @@ pub struct OrderedStatistics {
     pub space: SpaceStatistics,
     /// Bytes that wait for operations in flight to end, once their writers have handed them over.
     pub garbage_bytes: u64,
+    /// Keys with an expiry, also those that have expired and whose memory is not free yet.
+    pub expiring: u64,
     /// Levels of the tree, leaves included.
     pub height: u32,
     /// Leases of scans.
@@ -113,6 +119,8 @@ impl OrderedStore {
             frames,
             log_block: settings.log_block,
             versions: if settings.mvcc { Versions::new(WRITES_IN_FLIGHT_MAX) } else { Versions::off() },
+            clock: Clock::default(),
+            expiries: Expiries::new(),
             reclaimer: Reclaimer::new(
                 Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
                 Leases::new(settings.lease_time, settings.lease_seed),
@@ -129,7 +137,13 @@ impl OrderedStore {
         self.frames.prefault();
     }
 
-    /// Returns the number of pairs. It is exact while there are no writers.
+    /// Sets the time for expiries, in milliseconds since 1970, for all sessions. It does not go back.
+    pub fn set_now(&self, now: u64) {
+        self.clock.advance_to(now);
+    }
+
+    /// Returns the number of pairs, with those whose keys have expired and whose memory is not free yet. It is exact while
+    /// there are no writers.
     pub fn pair_count(&self) -> u64 {
         self.reclaimer.epochs.pair_count()
     }
@@ -148,9 +162,16 @@ impl OrderedStore {
         OrderedStatistics {
             space: self.reclaimer.space_statistics(),
             garbage_bytes: self.reclaimer.garbage_bytes(),
+            expiring: self.reclaimer.epochs.expiring_count(),
             height,
             leases: self.reclaimer.leases.statistics(),
         }
+    }
+
+    /// Returns the newest state that can be read.
+    #[inline]
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.clock.snapshot(&self.versions)
     }
 
     pub(crate) fn space(&self) -> MutexGuard<'_, Space> {

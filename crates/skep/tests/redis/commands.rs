@@ -5,9 +5,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::wire::Arguments;
 
-/// Selects commands that give keys an expiry. Switch it on when the stores keep expiries.
-pub(crate) const HAS_EXPIRIES: bool = true;
-
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f:1", "f:2", "f:3"];
 /// The key of long values.
 const LONG_KEY: &str = "long";
@@ -84,11 +81,6 @@ impl Commands {
     fn spoil(&mut self, arguments: &mut Arguments) {
         let index = self.below(arguments.len() as u64) as usize;
         let junk = self.choose(&JUNK).as_bytes().to_vec();
-        // A time must stay invalid, see `time`.
-        let name = arguments[0].to_ascii_uppercase();
-        if !HAS_EXPIRIES && (name.ends_with(b"AT") || name.ends_with(b"EXPIRE")) {
-            return;
-        }
         match self.below(3) {
             // The argument after the key must not become the key: it may be empty.
             0 if index > 1 || index == 1 && arguments.len() == 2 => _ = arguments.remove(index),
@@ -161,7 +153,6 @@ impl Commands {
             0 => self.choose(&["0", "-1", "-9223372036854775808"]).to_owned(),
             1 if in_seconds || from_now => "9223372036854775807".to_owned(),
             2 => self.choose(&["x", "", "1.5", "9223372036854775808"]).to_owned(),
-            _ if !HAS_EXPIRIES => "a time".to_owned(),
             _ if in_seconds => seconds.to_string(),
             _ => (seconds * 1000).to_string(),
         }
@@ -316,11 +307,8 @@ impl Commands {
             }
         };
         let mut arguments = vec![name.into(), key, self.time(in_seconds, from_now).into()];
-        // Without expiries, a past time with a condition would leave the key.
-        if HAS_EXPIRIES || !matches!(arguments[2].as_slice(), [b'0' | b'-', ..]) {
-            for _ in 0..self.below(3) {
-                arguments.push(self.choose(&["NX", "XX", "GT", "LT", "lt", "ZZ"]).into());
-            }
+        for _ in 0..self.below(3) {
+            arguments.push(self.choose(&["NX", "XX", "GT", "LT", "lt", "ZZ"]).into());
         }
         arguments
     }
@@ -353,8 +341,9 @@ impl Commands {
             b"",
         ];
         let payload = self.choose(&payloads);
-        let time = if HAS_EXPIRIES && self.chance(2) {
-            self.time(false, true)
+        let time = if self.chance(2) {
+            // In Redis, a time near the largest number overflows, see the differences.
+            Some(self.time(false, true)).filter(|time| time.len() < 19).unwrap_or_else(|| "1000000".to_owned())
         } else {
             self.choose(&["0", "0", "0", "-1", "x"]).into()
         };

@@ -53,7 +53,7 @@ pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
         "`BITFIELD`",
         "With `OVERFLOW SAT`, `SET` of a number near -2^63 stores the least number of the field; Redis 7.0 the greatest.",
     ),
-    ("`RESTORE`", "It takes strings only, of every version."),
+    ("`RESTORE`", "It takes strings only, of every version. Redis lets a time near the largest number overflow."),
     ("`LOLWUT`", "It returns the name and the version."),
 ];
 

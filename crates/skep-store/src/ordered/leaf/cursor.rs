@@ -7,23 +7,27 @@
 //!                        └── run ──┘└ run ─┘└ run ─┘        the pairs of a run are contiguous
 //! ```
 //!
+//! Pairs whose keys have expired are skipped where pairs are counted. [`LeafCursor::next`] returns them too.
+//!
 //! A cursor prefetches first what it will read, as far as pairs are wanted and a few segments at a time. So cache
 //! misses overlap.
 
 use super::super::key_head::fingerprint;
 use super::super::node::frame::Node;
 use super::super::node::log::{self, BackPointer, Entry, LogOrder, read_delta};
-use super::super::node::segment::{Item, Segment, UNIFORM_HEAD_SIZE, Value};
+use super::super::node::segment::{Item, Segment, UNIFORM_HEAD_SIZE};
 use super::super::node::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
+use super::super::node::value::Value;
+use super::super::version::clock::Snapshot;
 use super::find::{self, pair};
 use super::range::{is_at_or_after, is_at_or_before};
 use crate::short;
 use skep_core::operation::{ScanEnd, Start};
 
-/// The pairs of a leaf as of a version, in order.
+/// The pairs of a leaf as of a snapshot, in order.
 #[derive(Debug)]
 pub(crate) struct LeafCursor<'g> {
-    version: u64,
+    snapshot: Snapshot,
     order: LogOrder,
     /// The position of the next log entry in key order, and the item that follows it: `NO_ITEM` if it is in a later
     /// segment.
@@ -69,12 +73,12 @@ impl<'g> LeafCursor<'g> {
 
     /// Begins with the first pair of a segment. The version is not below the leaf's.
     #[inline(always)]
-    pub(crate) fn new(leaf: Node<'g>, segment_index: usize, version: u64) -> Self {
+    pub(crate) fn new(leaf: Node<'g>, segment_index: usize, snapshot: Snapshot) -> Self {
         let (order, position) = LogOrder::read_from(leaf, segment_index);
         let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(segment_index), segment_index);
         let entry_item = entry_item(leaf, order, position, segment_index);
         LeafCursor {
-            version,
+            snapshot,
             order,
             position,
             entry_item,
@@ -149,7 +153,7 @@ impl<'g> LeafCursor<'g> {
         self.segment_index + 1 == Shortcuts::open(self.leaf()).segment_count()
     }
 
-    /// Returns the next pair of the leaf.
+    /// Returns the next pair of the leaf, also if its key has expired.
     pub(crate) fn next(&mut self) -> Option<Item<'g>> {
         loop {
             if let Some(item) = self.next_of_segment() {
@@ -182,7 +186,7 @@ impl<'g> LeafCursor<'g> {
         self.item = 0;
     }
 
-    /// Returns the next pair of the segment and its log entries.
+    /// Returns the next pair of the segment and its log entries, also if its key has expired.
     pub(crate) fn next_of_segment(&mut self) -> Option<Item<'g>> {
         loop {
             if self.item == self.entry_item {
@@ -197,16 +201,35 @@ impl<'g> LeafCursor<'g> {
         }
     }
 
+    /// Returns the next pair of the segment and its log entries whose key has not expired.
+    #[inline]
+    fn next_unexpired(&mut self) -> Option<Item<'g>> {
+        loop {
+            let item = self.next_of_segment()?;
+            if !item.value.has_expired(self.snapshot.now) {
+                return Some(item);
+            }
+        }
+    }
+
     /// Calls `f` with the remaining pairs of the segment and its log entries, until `f` returns false or `left`, which
     /// counts down, is zero. Returns true if more pairs are wanted. Between log entries the items of a uniform segment
     /// are a contiguous run, which needs no decision for each item.
     #[inline(always)]
     pub(crate) fn with_segment(&mut self, left: &mut usize, f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool) -> bool {
         loop {
-            let end = self.entry_item.min(self.segment.count()).min(self.item.saturating_add(*left));
+            let end_of_items = self.entry_item.min(self.segment.count());
+            let mut end = end_of_items.min(self.item.saturating_add(*left));
             *left -= end - self.item;
             while self.item < end && !self.segment.is_run_from(self.item) {
                 let Item { key, value, .. } = self.pass_item();
+                if value.has_expired(self.snapshot.now) {
+                    // The next item takes its turn, if there is one.
+                    let is_next = end < end_of_items;
+                    end += usize::from(is_next);
+                    *left += usize::from(!is_next);
+                    continue;
+                }
                 if !f(key, value) {
                     return false;
                 }
@@ -217,7 +240,7 @@ impl<'g> LeafCursor<'g> {
                 while let Some((pair, others)) = run.split_at_checked(pair_size) {
                     let (key, bytes) = pair.split_at(key_size);
                     run = others;
-                    if !f(key, Value { bytes, is_overflow: false }) {
+                    if !f(key, Value::inside(bytes)) {
                         return false;
                     }
                 }
@@ -225,7 +248,7 @@ impl<'g> LeafCursor<'g> {
             if *left == 0 || self.entry_item == NO_ITEM {
                 return *left > 0;
             }
-            if let Some(item) = self.pass_entries() {
+            if let Some(item) = self.pass_entries().filter(|item| !item.value.has_expired(self.snapshot.now)) {
                 *left -= 1;
                 if !f(item.key, item.value) || *left == 0 {
                     return false;
@@ -243,7 +266,7 @@ impl<'g> LeafCursor<'g> {
         left: &mut usize,
         f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
-        while let Some(item) = self.next_of_segment() {
+        while let Some(item) = self.next_unexpired() {
             *left -= 1;
             if !(admits(item.key) && f(item.key, item.value)) || *left == 0 {
                 return false;
@@ -306,7 +329,7 @@ impl<'g> LeafCursor<'g> {
     /// Returns the last pair of the segment whose key is admitted. All keys before it are admitted too.
     pub(crate) fn last_in_segment(&mut self, admits: impl Fn(&[u8]) -> bool) -> Option<Item<'g>> {
         let mut last = None;
-        while let Some(item) = self.next_of_segment().filter(|item| admits(item.key)) {
+        while let Some(item) = self.next_unexpired().filter(|item| admits(item.key)) {
             last = Some(item);
         }
         last
@@ -329,7 +352,7 @@ impl<'g> LeafCursor<'g> {
         let mut newest = None;
         loop {
             let word = self.order.word(leaf, self.position);
-            if newest.is_none() && leaf.version() + read_delta(leaf, word) <= self.version {
+            if newest.is_none() && leaf.version() + read_delta(leaf, word) <= self.snapshot.version {
                 newest = Some((self.order.entry(self.position), word));
             }
             self.position += 1;

@@ -10,10 +10,9 @@ use std::ops::Range;
 
 use super::super::node::frame::{LOG_COUNT_MAX, Node};
 use super::super::node::log::{BackPointer, Entry, LogOrder};
-use super::super::node::segment::{
-    FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segment, UNIFORM, UNIFORM_HEAD_SIZE, Value,
-};
+use super::super::node::segment::{FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segment, UNIFORM, UNIFORM_HEAD_SIZE};
 use super::super::node::shortcut::Shortcuts;
+use super::super::node::value::Value;
 use super::find;
 use crate::short;
 
@@ -69,7 +68,7 @@ impl<'a> Edits<'a> {
             let entry = order.entry(position);
             let Entry { word, key, value, .. } = Entry::read(leaf, entry);
             if is_older {
-                all.dropped.extend(value.is_overflow.then_some(value.bytes));
+                all.dropped.extend(value.reference());
             } else {
                 let item = (!word.flags.is_delete).then_some(Item { key, value, fingerprint: fingerprints[entry] });
                 all.add(leaf, shortcuts, Edit { position: word.back, is_exact: word.flags.is_exact, item, over: None });
@@ -85,12 +84,11 @@ impl<'a> Edits<'a> {
             let (segment_index, index) = (usize::from(edit.position.segment), usize::from(edit.position.index));
             let segment = Segment::open(leaf, shortcuts.segment_start(segment_index), segment_index);
             let (offset, key_size, value_size) = segment.layout(index);
-            let is_overflow = segment.is_overflow(index);
-            if is_overflow {
-                self.dropped.push(segment.value(index).bytes);
+            let is_marked = segment.is_marked(index);
+            if is_marked {
+                self.dropped.extend(segment.value(index).reference());
             }
-            let is_alike =
-                |item: Item<'_>| (item.value.bytes.len(), item.value.is_overflow) == (value_size, is_overflow);
+            let is_alike = |item: Item<'_>| (item.value.bytes.len(), item.value.is_marked) == (value_size, is_marked);
             edit.over = edit.item.is_some_and(is_alike).then_some((offset + key_size) as u16);
         } else if edit.item.is_none() {
             return;
@@ -181,7 +179,7 @@ pub(crate) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Ra
     let (key_size, value_size) = (u16_at(4), u16_at(6));
     let pair_size = key_size + value_size;
     let start_of = |item: usize| UNIFORM_HEAD_SIZE + (item - usize::from(had_boundary)) * pair_size;
-    let mut overflow_bits = u16_at(2) >> items.start;
+    let mut marked_bits = u16_at(2) >> items.start;
     let fingerprints = u128::from_le_bytes(*segment[FINGERPRINTS_START..].first_chunk().expect("a head"));
     let mut fingerprints = fingerprints >> (8 * items.start);
     // The key of the first item is omitted, and its value written last.
@@ -209,14 +207,14 @@ pub(crate) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Ra
         end += kept.len();
         copied = if edit.is_exact { start + pair_size } else { start };
         let Some(item) = edit.item else {
-            overflow_bits = overflow_bits & below | overflow_bits >> 1 & !below;
+            marked_bits = marked_bits & below | marked_bits >> 1 & !below;
             fingerprints = fingerprints & fingerprints_below | fingerprints >> 8 & !fingerprints_below;
             removed += 1;
             continue;
         };
         if !edit.is_exact {
-            overflow_bits =
-                overflow_bits & below | (overflow_bits & !below) << 1 | usize::from(item.value.is_overflow) << position;
+            marked_bits =
+                marked_bits & below | (marked_bits & !below) << 1 | usize::from(item.value.is_marked) << position;
             fingerprints = fingerprints & fingerprints_below
                 | (fingerprints & !fingerprints_below) << 8
                 | u128::from(item.fingerprint) << (8 * position);
@@ -232,11 +230,11 @@ pub(crate) fn write(to: &mut [u8], segment: &[u8], had_boundary: bool, items: Ra
     end += kept.len();
     short::overwrite(&mut to[end..end + first_value.len()], first_value);
     let count = items.len() + inserted - removed;
-    overflow_bits &= (1 << count) - 1;
+    marked_bits &= (1 << count) - 1;
     fingerprints &= u128::MAX >> (8 * (ITEM_COUNT_MAX - count));
     to[0] = count as u8 | UNIFORM;
     to[1] = 0;
-    to[2..4].copy_from_slice(&(overflow_bits as u16).to_le_bytes());
+    to[2..4].copy_from_slice(&(marked_bits as u16).to_le_bytes());
     to[4..FINGERPRINTS_START].copy_from_slice(&segment[4..FINGERPRINTS_START]);
     to[FINGERPRINTS_START..][..ITEM_COUNT_MAX].copy_from_slice(&fingerprints.to_le_bytes());
 }

@@ -6,8 +6,9 @@ use super::super::key_head::Target;
 use super::super::key_head::lanes::equal;
 use super::super::node::frame::{Frame, Node};
 use super::super::node::log::{BackPointer, DirectoryWord, Entry, read_delta};
-use super::super::node::segment::{ItemPosition, SEGMENT_SIZE_GOAL, Segment, Value};
+use super::super::node::segment::{ItemPosition, SEGMENT_SIZE_GOAL, Segment};
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
+use super::super::node::value::Value;
 use crate::memory::LINE_SIZE;
 use crate::short;
 

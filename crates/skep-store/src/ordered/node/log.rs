@@ -16,7 +16,7 @@
 //! With these, entries are put in order and merged with the sorted block without comparing keys.
 
 use super::frame::{LOG_COUNT_MAX, Node};
-use super::segment::Value;
+use super::value::Value;
 use crate::memory::LINE_SIZE;
 use crate::short;
 
@@ -138,8 +138,8 @@ pub(crate) struct Flags {
     pub(crate) is_exact: bool,
     /// The next entry in order has the same key, and is older.
     pub(crate) is_followed: bool,
-    /// The value is a reference to an overflow value.
-    pub(crate) is_overflow: bool,
+    /// The value is marked: it is a reference to an overflow value, or has an expiry.
+    pub(crate) is_marked: bool,
 }
 
 /// A word of the directory.
@@ -155,8 +155,8 @@ pub(crate) struct DirectoryWord {
 impl DirectoryWord {
     #[inline(always)]
     pub(crate) fn to_bits(self) -> u32 {
-        let Flags { is_delete, is_exact, is_followed, is_overflow } = self.flags;
-        let flags = [is_delete, is_exact, is_followed, is_overflow];
+        let Flags { is_delete, is_exact, is_followed, is_marked } = self.flags;
+        let flags = [is_delete, is_exact, is_followed, is_marked];
         let flags: u32 = flags.iter().enumerate().map(|(bit, flag)| u32::from(*flag) << bit).sum();
         (self.offset / OFFSET_UNIT) as u32
             | (self.hint as u32) << HINT_SHIFT
@@ -171,7 +171,7 @@ impl DirectoryWord {
         DirectoryWord {
             offset: usize::from(bits as u8) * OFFSET_UNIT,
             hint: (bits >> HINT_SHIFT & 0xf) as usize,
-            flags: Flags { is_delete: flag(0), is_exact: flag(1), is_followed: flag(2), is_overflow: flag(3) },
+            flags: Flags { is_delete: flag(0), is_exact: flag(1), is_followed: flag(2), is_marked: flag(3) },
             back: BackPointer { segment: (bits >> BACK_SHIFT) as u8, index: (bits >> (BACK_SHIFT + 8)) as u8 },
         }
     }
@@ -199,7 +199,7 @@ impl<'g> Entry<'g> {
         let u16_at = |offset: usize| usize::from(u16::from_le_bytes([head[offset], head[offset + 1]]));
         let (key_size, value_size) = (u16_at(KEY_SIZE_OFFSET), u16_at(VALUE_SIZE_OFFSET));
         let (key, bytes) = node.log_bytes(word.offset + HEAD_SIZE, key_size + value_size).split_at(key_size);
-        let value = Value { bytes, is_overflow: word.flags.is_overflow };
+        let value = Value { bytes, is_marked: word.flags.is_marked };
         Entry { word, delta: delta(head), key, value }
     }
 }

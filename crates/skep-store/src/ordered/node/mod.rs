@@ -11,3 +11,4 @@ pub(super) mod log;
 pub(super) mod overflow;
 pub(super) mod segment;
 pub(super) mod shortcut;
+pub(super) mod value;

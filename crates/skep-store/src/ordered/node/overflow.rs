@@ -16,7 +16,7 @@
 use super::super::memory::number::{FRAME_SIZE_MAX, Lid, UNIT_512_SIZE};
 use super::super::version::epoch::Guard;
 use super::frame::Frames;
-use super::segment::Value;
+use super::value::{Content, Value};
 
 /// Bytes of the largest value in a node.
 pub(crate) const VALUE_IN_NODE_SIZE_MAX: usize = 469;
@@ -34,11 +34,6 @@ pub(crate) const NO_PART: Lid = Lid::ROOT;
 pub(crate) struct Part {
     pub(crate) lid: Lid,
     pub(crate) units: usize,
-}
-
-/// Returns the bytes of a value, in its node or not.
-pub(crate) fn size_of(value: Value<'_>) -> usize {
-    if value.is_overflow { value_size(value.bytes) } else { value.bytes.len() }
 }
 
 /// Returns the bytes of the value that a reference names.
@@ -67,11 +62,13 @@ pub(crate) fn with_parts<'g>(
 /// Returns the bytes of a value. An overflow value is copied to `scratch`.
 #[inline(always)]
 pub(crate) fn in_full<'v>(frames: &Frames, value: Value<'v>, scratch: &'v mut Vec<u8>, guard: &Guard<'_>) -> &'v [u8] {
-    if value.is_overflow {
-        put_together(frames, value.bytes, scratch, guard);
-        return scratch;
+    match value.content() {
+        Content::Inside(bytes) => bytes,
+        Content::Overflow(reference) => {
+            put_together(frames, reference, scratch, guard);
+            scratch
+        }
     }
-    value.bytes
 }
 
 #[cold]

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! offset    0            1   2           4           6             8
-//! uniform   count | 128  0   overflow 2  key size 2  value size 2  fingerprints      to 32
+//! uniform   count | 128  0   marked 2    key size 2  value size 2  fingerprints      to 32
 //!           then key and value of each item; of the boundary key the value only, last
-//! varied    count        0   overflow 2  0           0             fingerprints, ends (2 B each), key sizes (2 B each)
+//! varied    count        0   marked 2    0           0             fingerprints, ends (2 B each), key sizes (2 B each)
 //!           then key and value of each item; of the boundary key the value only, first
 //! ```
 //!
-//! `count` is at most 16, one comparison of fingerprints. A bit of `overflow` is set if the item's value is a reference
-//! to an overflow value. Ends count from the start of the segment. If all keys have one size and all values have one
+//! `count` is at most 16, one comparison of fingerprints. A bit of `marked` is set if the item's value is a reference to
+//! an overflow value, or has an expiry (`value`). Ends count from the start of the segment. If all keys have one size and all values have one
 //! size, which is usual, the segment is uniform: it stores only fingerprints besides them, and items of 16 + 16 bytes
 //! never straddle lines.
 
@@ -17,6 +17,7 @@ use super::super::key_head::FINGERPRINT_COUNT_MAX;
 use super::super::key_head::lanes::equal;
 use super::frame::{Frame, Node};
 use super::shortcut::SEGMENT_ALIGNMENT;
+use super::value::Value;
 use crate::short;
 
 /// The size of a segment to aim at. The paper has at least 256 bytes; a segment ends with the item that reaches it.
@@ -39,34 +40,25 @@ pub(crate) struct Item<'n> {
     pub(crate) fingerprint: u8,
 }
 
-/// The bytes of a value in a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Value<'n> {
-    /// The value, or the reference to an overflow value.
-    pub(crate) bytes: &'n [u8],
-    /// True for a reference.
-    pub(crate) is_overflow: bool,
-}
-
 /// The position and sizes of an item in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemPosition {
     pub(crate) offset: u16,
     pub(crate) key_size: u16,
     pub(crate) value_size: u16,
-    pub(crate) is_overflow: bool,
+    pub(crate) is_marked: bool,
 }
 
 impl ItemPosition {
     /// The position of an item that does not exist: line 0 contains no items.
-    pub(crate) const NONE: ItemPosition = ItemPosition { offset: 0, key_size: 0, value_size: 0, is_overflow: false };
+    pub(crate) const NONE: ItemPosition = ItemPosition { offset: 0, key_size: 0, value_size: 0, is_marked: false };
 
     /// Reads the key (empty for the boundary key) and the value.
     #[inline(always)]
     pub(crate) fn read(self, node: Node<'_>) -> (&[u8], Value<'_>) {
         let (key_size, value_size) = (usize::from(self.key_size), usize::from(self.value_size));
         let (key, bytes) = node.read(usize::from(self.offset), key_size + value_size).split_at(key_size);
-        (key, Value { bytes, is_overflow: self.is_overflow })
+        (key, Value { bytes, is_marked: self.is_marked })
     }
 }
 
@@ -125,7 +117,7 @@ impl<'g> Segment<'g> {
     /// Returns true if the items from this one on have one size and are contiguous, with keys and values in full.
     #[inline(always)]
     pub(crate) fn is_run_from(&self, item: usize) -> bool {
-        self.is_uniform() && self.overflow_bits() == 0 && !(self.has_boundary && item == 0)
+        self.is_uniform() && self.marked_bits() == 0 && !(self.has_boundary && item == 0)
     }
 
     /// Returns the items of a run from `first` to `end`, the size of each key, and the size of each pair.
@@ -174,15 +166,15 @@ impl<'g> Segment<'g> {
         UNIFORM_HEAD_SIZE + count * self.pair_size() - boundary
     }
 
-    /// Returns a bit for each item whose value is a reference, item 0 lowest.
+    /// Returns a bit for each item whose value is marked, item 0 lowest.
     #[inline(always)]
-    pub(crate) fn overflow_bits(&self) -> usize {
+    pub(crate) fn marked_bits(&self) -> usize {
         self.head_u16(2)
     }
 
     #[inline(always)]
-    pub(crate) fn is_overflow(&self, item: usize) -> bool {
-        self.overflow_bits() >> item & 1 == 1
+    pub(crate) fn is_marked(&self, item: usize) -> bool {
+        self.marked_bits() >> item & 1 == 1
     }
 
     /// Returns the layout of an item: its offset in the frame, the key size, the value size.
@@ -206,8 +198,8 @@ impl<'g> Segment<'g> {
     #[inline(always)]
     pub(crate) fn item_position(&self, item: usize) -> ItemPosition {
         let (offset, key_size, value_size) = self.layout(item);
-        let is_overflow = self.is_overflow(item);
-        ItemPosition { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_overflow }
+        let is_marked = self.is_marked(item);
+        ItemPosition { offset: offset as u16, key_size: key_size as u16, value_size: value_size as u16, is_marked }
     }
 
     /// Returns the key of an item (empty for the boundary key) and its value.
@@ -215,7 +207,7 @@ impl<'g> Segment<'g> {
     pub(crate) fn pair(&self, item: usize) -> (&'g [u8], Value<'g>) {
         let (offset, key_size, value_size) = self.layout(item);
         let (key, bytes) = self.node.read(offset, key_size + value_size).split_at(key_size);
-        (key, Value { bytes, is_overflow: self.is_overflow(item) })
+        (key, Value { bytes, is_marked: self.is_marked(item) })
     }
 
     #[inline]
@@ -241,7 +233,7 @@ impl<'g> Segment<'g> {
             return;
         }
         let item = |index: usize, (key, bytes)| {
-            let value = Value { bytes, is_overflow: self.is_overflow(index) };
+            let value = Value { bytes, is_marked: self.is_marked(index) };
             Item { key, value, fingerprint: self.fingerprint(index) }
         };
         if self.is_run_from(next) {
@@ -306,9 +298,8 @@ pub(crate) fn write(bytes: &mut [u8], items: &[Item<'_>], has_boundary: bool) {
     let count = items.len() as u8;
     bytes[..FINGERPRINTS_START].fill(0);
     bytes[0] = if uniform { count | UNIFORM } else { count };
-    let overflow_bits: u16 =
-        items.iter().enumerate().map(|(index, item)| u16::from(item.value.is_overflow) << index).sum();
-    bytes[2..4].copy_from_slice(&overflow_bits.to_le_bytes());
+    let marked_bits: u16 = items.iter().enumerate().map(|(index, item)| u16::from(item.value.is_marked) << index).sum();
+    bytes[2..4].copy_from_slice(&marked_bits.to_le_bytes());
     for (index, item) in items.iter().enumerate() {
         bytes[FINGERPRINTS_START + index] = item.fingerprint;
     }

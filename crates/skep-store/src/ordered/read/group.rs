@@ -15,20 +15,22 @@
 use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::find;
 use super::super::node::frame::Node;
-use super::super::node::segment::{ItemPosition, Value};
+use super::super::node::segment::ItemPosition;
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
+use super::super::node::value::Value;
 use super::super::node::{log, shortcut};
 use super::super::store::OrderedStore;
+use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use super::descent::{GROUP_SIZE, KeyPosition};
 use crate::memory::LINE_SIZE;
 
 impl OrderedStore {
-    /// Calls `f` with the values of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys.
+    /// Calls `f` with the values of up to [`GROUP_SIZE`] keys as of a snapshot, in the order of the keys.
     pub(crate) fn get_group<'g>(
         &'g self,
         keys: &[&[u8]],
-        version: u64,
+        Snapshot { version, now }: Snapshot,
         guard: &'g Guard<'_>,
         mut f: impl FnMut(Option<Value<'g>>),
     ) {
@@ -70,7 +72,7 @@ impl OrderedStore {
                 candidates => find::read_log(leaf.frame(), key, u32::from(candidates), version),
             };
             let sorted = || find::read_sorted(leaf, positions[index], item_positions[index], key, fingerprints[index]);
-            f(logged.unwrap_or_else(sorted));
+            f(logged.unwrap_or_else(sorted).filter(|value| !value.has_expired(now)));
         }
     }
 }

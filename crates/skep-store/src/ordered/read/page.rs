@@ -1,8 +1,9 @@
 //! Scans in pages: translates a request to a range, and writes the pairs of the range to a page.
 
 use super::super::node::overflow;
-use super::super::node::segment::Value;
+use super::super::node::value::{Content, Value};
 use super::super::store::OrderedStore;
+use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use skep_core::operation::{PageWriter, Scan, ScanAnswer};
 
@@ -16,12 +17,12 @@ pub(crate) struct PageEnd<'g> {
 }
 
 impl OrderedStore {
-    /// Fills a page with the pairs of a valid scan from a key on, as of a version.
+    /// Fills a page with the pairs of a valid scan from a key on, as of a snapshot.
     pub(crate) fn fill_page<'g>(
         &'g self,
         key: &[u8],
         scan: &Scan<'_>,
-        version: u64,
+        snapshot: Snapshot,
         guard: &'g Guard<'_>,
         page: &mut PageWriter<'_>,
     ) -> PageEnd<'g> {
@@ -30,8 +31,8 @@ impl OrderedStore {
         // One pair more tells if more pairs follow.
         let range = scan.range(key).limit(scan.limit as usize + 1);
         match scan.reverse {
-            true => self.scan_reverse(range, version, guard, f),
-            false => self.scan(range, version, guard, f),
+            true => self.scan_reverse(range, snapshot, guard, f),
+            false => self.scan(range, snapshot, guard, f),
         }
         end
     }
@@ -50,9 +51,11 @@ impl OrderedStore {
             end.more = true;
             return false;
         }
-        page.push(key, value_size, |out| match value.is_overflow {
-            true => overflow::with_parts(&self.frames, value.bytes, guard, |_, part| out.extend_from_slice(part)),
-            false => out.extend_from_slice(value.bytes),
+        page.push(key, value_size, |out| match value.content() {
+            Content::Inside(bytes) => out.extend_from_slice(bytes),
+            Content::Overflow(reference) => {
+                overflow::with_parts(&self.frames, reference, guard, |_, part| out.extend_from_slice(part));
+            }
         });
         end.last_key = key;
         true
@@ -61,9 +64,5 @@ impl OrderedStore {
 
 /// Returns the bytes that a value adds to the page of a scan.
 pub(crate) fn shown_size(scan: &Scan<'_>, value: &Value<'_>) -> usize {
-    match value.is_overflow {
-        _ if scan.answer != ScanAnswer::Pairs => 0,
-        true => overflow::value_size(value.bytes),
-        false => value.bytes.len(),
-    }
+    if scan.answer == ScanAnswer::Pairs { value.size() } else { 0 }
 }

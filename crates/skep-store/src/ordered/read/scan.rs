@@ -1,4 +1,4 @@
-//! Scans: the pairs of a range in order, as of one version (Honeycomb, section 3.3).
+//! Scans: the pairs of a range in order, as of one snapshot (Honeycomb, section 3.3).
 //!
 //! ```text
 //! header, shortcut index ─▶ head of a segment, log directory ─▶ pairs, boundary keys, log entries ─▶ `f`
@@ -21,9 +21,11 @@ use super::super::key_head::Target;
 use super::super::leaf::cursor::LeafCursor;
 use super::super::leaf::range::{is_at_or_after, is_at_or_before, target_of};
 use super::super::node::frame::{LOG_COUNT_MAX, Node};
-use super::super::node::segment::{ITEM_COUNT_MAX, Item, Value};
+use super::super::node::segment::{ITEM_COUNT_MAX, Item};
 use super::super::node::shortcut::Shortcuts;
+use super::super::node::value::Value;
 use super::super::store::OrderedStore;
+use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use super::descent::GROUP_SIZE;
 use super::group;
@@ -77,7 +79,7 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
     fn step(
         &mut self,
         store: &'g OrderedStore,
-        version: u64,
+        snapshot: Snapshot,
         guard: &'g Guard<'_>,
         f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
@@ -85,11 +87,11 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
             Stage::Leaf(leaf, segment) => {
                 let (leaf, segment) = (*leaf, *segment);
                 if let Some(Start::Floor(key)) = self.start
-                    && !self.pass_floor(leaf, segment, key, (store, version, guard), f)
+                    && !self.pass_floor(leaf, segment, key, (store, snapshot, guard), f)
                 {
                     return false;
                 }
-                let mut cursor = LeafCursor::new(leaf, segment, version);
+                let mut cursor = LeafCursor::new(leaf, segment, snapshot);
                 if let Some(start) = self.start {
                     cursor.guess_start(start.key());
                 }
@@ -124,7 +126,7 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
                 }
                 if cursor.is_in_last_segment() {
                     let Some(right) = cursor.leaf().right() else { return false };
-                    self.stage = Stage::Leaf(store.as_of(right, version, guard), 0);
+                    self.stage = Stage::Leaf(store.as_of(right, snapshot.version, guard), 0);
                 }
                 true
             }
@@ -139,46 +141,46 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         leaf: Node<'g>,
         segment: usize,
         key: &[u8],
-        (store, version, guard): (&'g OrderedStore, u64, &'g Guard<'_>),
+        (store, snapshot, guard): (&'g OrderedStore, Snapshot, &'g Guard<'_>),
         f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) -> bool {
-        let floor = LeafCursor::new(leaf, segment, version).last_in_segment(|other| other <= key);
+        let floor = LeafCursor::new(leaf, segment, snapshot).last_in_segment(|other| other <= key);
         self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
         if floor.is_some() {
             return true;
         }
-        let Some(floor) = store.find_last(Target::AtOrBelow(key), version, guard) else { return true };
+        let Some(floor) = store.find_last(Target::AtOrBelow(key), snapshot, guard) else { return true };
         self.left -= 1;
         is_at_or_before(self.end, floor.key) && f(floor.key, floor.value) && self.left > 0
     }
 }
 
 impl OrderedStore {
-    /// Calls `f` with the pairs of a range as of a version, until it returns false.
+    /// Calls `f` with the pairs of a range as of a snapshot, until it returns false.
     pub(crate) fn scan<'g: 'k, 'k>(
         &'g self,
         range: Range<'k>,
-        version: u64,
+        snapshot: Snapshot,
         guard: &'g Guard<'_>,
         mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) {
         let range = range.with_prefix_as_start();
         let target = Target::AtOrBelow(range.start.key());
-        let leaf = self.find_leaf(target, version, guard);
+        let leaf = self.find_leaf(target, snapshot.version, guard);
         let segment = Shortcuts::open(leaf).find(target).segment;
         let Some(mut scan) = Scan::new(leaf, usize::from(segment), range, true) else { return };
         scan.prefetch();
-        while scan.step(self, version, guard, &mut f) {
+        while scan.step(self, snapshot, guard, &mut f) {
             scan.prefetch();
         }
     }
 
-    /// Calls `f` with the pairs of up to [`GROUP_SIZE`] ranges as of a version, with runs of different ranges in turn.
+    /// Calls `f` with the pairs of up to [`GROUP_SIZE`] ranges as of a snapshot, with runs of different ranges in turn.
     /// `f` also gets the index of the range, and ends that scan by returning false.
     pub(crate) fn scan_group<'g: 'k, 'k>(
         &'g self,
         ranges: &[Range<'k>],
-        version: u64,
+        snapshot: Snapshot,
         guard: &'g Guard<'_>,
         mut f: impl FnMut(usize, &'g [u8], Value<'g>) -> bool,
     ) {
@@ -188,7 +190,7 @@ impl OrderedStore {
             *key = range.with_prefix_as_start().start.key();
         }
         let keys = &keys[..ranges.len()];
-        let leaves = self.find_leaves(keys, version, guard);
+        let leaves = self.find_leaves(keys, snapshot.version, guard);
         let positions = group::find_segments(&leaves, keys);
         let mut scans: [Option<Scan<'g, 'k>>; GROUP_SIZE] = std::array::from_fn(|index| {
             Scan::new(
@@ -204,7 +206,7 @@ impl OrderedStore {
             is_in_flight = false;
             for (index, slot) in scans.iter_mut().enumerate() {
                 let Some(scan) = slot else { continue };
-                match scan.step(self, version, guard, &mut |key, value| f(index, key, value)) {
+                match scan.step(self, snapshot, guard, &mut |key, value| f(index, key, value)) {
                     true => is_in_flight = true,
                     false => *slot = None,
                 }
@@ -212,11 +214,11 @@ impl OrderedStore {
         }
     }
 
-    /// Calls `f` with the pairs of a range as of a version, the greatest key first, until it returns false.
+    /// Calls `f` with the pairs of a range as of a snapshot, the greatest key first, until it returns false.
     pub(crate) fn scan_reverse<'g>(
         &'g self,
         range: Range<'_>,
-        version: u64,
+        snapshot: Snapshot,
         guard: &'g Guard<'_>,
         mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
     ) {
@@ -236,14 +238,14 @@ impl OrderedStore {
         let target = floor_of.filter(|key| !is_at_or_before(range.end, key)).map_or(end, Target::AtOrBelow);
         // A segment is merged with its log entries forwards.
         let mut items = [None; SEGMENT_PAIRS_MAX];
-        self.segments_before(target, version, guard, |cursor, target| {
+        self.segments_before(target, snapshot, guard, |cursor, target| {
             let mut count = 0;
             while let Some(item) = cursor.next_of_segment() {
                 items[count] = Some(item);
                 count += 1;
             }
             let in_range = items[..count].iter().rev().flatten().filter(|item| target.is_right_of(item.key));
-            for item in in_range {
+            for item in in_range.filter(|item| !item.value.has_expired(snapshot.now)) {
                 left -= 1;
                 let is_floor = floor_of.is_some_and(|key| !is_below(key, item.key));
                 let is_in_range =
@@ -257,9 +259,9 @@ impl OrderedStore {
     }
 
     /// Returns the greatest pair at the target or to the left of it.
-    fn find_last<'g>(&'g self, target: Target<'_>, version: u64, guard: &'g Guard<'_>) -> Option<Item<'g>> {
+    fn find_last<'g>(&'g self, target: Target<'_>, snapshot: Snapshot, guard: &'g Guard<'_>) -> Option<Item<'g>> {
         let mut last = None;
-        self.segments_before(target, version, guard, |cursor, target| {
+        self.segments_before(target, snapshot, guard, |cursor, target| {
             last = cursor.last_in_segment(|key| target.is_right_of(key));
             last.is_none()
         });
@@ -272,15 +274,15 @@ impl OrderedStore {
     fn segments_before<'g>(
         &'g self,
         target: Target<'_>,
-        version: u64,
+        snapshot: Snapshot,
         guard: &'g Guard<'_>,
         mut f: impl FnMut(&mut LeafCursor<'g>, Target<'_>) -> bool,
     ) {
         let mut target = target;
-        let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, version, guard);
+        let (mut leaf, mut low) = self.find_leaf_and_low_fence(target, snapshot.version, guard);
         let mut segment = usize::from(Shortcuts::open(leaf).find(target).segment);
         loop {
-            if !f(&mut LeafCursor::new(leaf, segment, version), target) {
+            if !f(&mut LeafCursor::new(leaf, segment, snapshot), target) {
                 return;
             }
             if segment > 0 {
@@ -289,7 +291,7 @@ impl OrderedStore {
             }
             let Some(fence) = low else { return };
             target = Target::Below(fence);
-            (leaf, low) = self.find_leaf_and_low_fence(target, version, guard);
+            (leaf, low) = self.find_leaf_and_low_fence(target, snapshot.version, guard);
             segment = usize::from(Shortcuts::open(leaf).find(target).segment);
         }
     }

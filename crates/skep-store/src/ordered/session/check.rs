@@ -11,10 +11,12 @@ use super::super::node::frame::Node;
 use super::super::node::interior::{self, Child};
 use super::super::node::log::{BackPointer, Entry, LogBlock, LogOrder};
 use super::super::node::overflow;
-use super::super::node::segment::{ITEM_COUNT_MAX, Item, Segment, Value};
+use super::super::node::segment::{ITEM_COUNT_MAX, Item, Segment};
 use super::super::node::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
+use super::super::node::value::{Content, Value};
 use super::super::space::Owner;
 use super::super::store::OrderedStore;
+use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use super::Session;
 use crate::memory::LINE_SIZE;
@@ -22,8 +24,10 @@ use crate::memory::LINE_SIZE;
 /// The counts of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Pairs in the tree.
+    /// Pairs in the tree, also those whose keys have expired.
     pub pairs: u64,
+    /// Of these, pairs whose keys have an expiry.
+    pub expiring: u64,
     /// Their bytes.
     pub pair_bytes: u64,
     /// Leaves.
@@ -67,6 +71,7 @@ impl Session<'_> {
         assert_eq!(right, None, "the last leaf has no right sibling");
         assert_eq!(store.versions.read(), store.versions.newest(), "all versions are released");
         assert_eq!(walk.checked.pairs, store.pair_count(), "inserts and deletes are counted");
+        assert_eq!(walk.checked.expiring, store.statistics().expiring, "keys with an expiry are counted");
         store.space().check(&walk.frames);
         walk.checked
     }
@@ -146,21 +151,19 @@ impl<'g> Walk<'g> {
     }
 
     fn value(&mut self, value: Value<'g>) {
-        if !value.is_overflow {
-            self.checked.pair_bytes += value.bytes.len() as u64;
-            return;
-        }
-        self.checked.pair_bytes += overflow::value_size(value.bytes) as u64;
+        self.checked.pair_bytes += value.size() as u64;
+        self.checked.expiring += u64::from(value.expiry().is_some());
+        let Content::Overflow(reference) = value.content() else { return };
         let mut size = 0;
-        overflow::with_parts(&self.store.frames, value.bytes, self.guard, |_, part| size += part.len());
-        assert_eq!(size, overflow::value_size(value.bytes));
-        self.checked.frame_bytes += overflow::frame_bytes(value.bytes);
+        overflow::with_parts(&self.store.frames, reference, self.guard, |_, part| size += part.len());
+        assert_eq!(size, overflow::value_size(reference));
+        self.checked.frame_bytes += overflow::frame_bytes(reference);
     }
 }
 
 /// Returns the newest pairs of a leaf.
 fn pairs_of(leaf: Node<'_>) -> Vec<Item<'_>> {
-    let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
+    let mut cursor = LeafCursor::new(leaf, 0, Snapshot::ALL);
     std::iter::from_fn(|| cursor.next()).collect()
 }
 
@@ -173,7 +176,7 @@ fn references_of(leaf: Node<'_>) -> Vec<&[u8]> {
         let segment = Segment::open(leaf, shortcuts.segment_start(index), index);
         values.extend((0..segment.count()).map(|item| segment.value(item)));
     }
-    values.into_iter().filter(|value| value.is_overflow).map(|value| value.bytes).collect()
+    values.into_iter().filter_map(Value::reference).collect()
 }
 
 fn assert_within(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) {

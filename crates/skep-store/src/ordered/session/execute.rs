@@ -17,13 +17,14 @@ use std::time::Instant;
 use bumpalo::Bump;
 
 use super::super::node::overflow;
-use super::super::node::segment::Value;
+use super::super::node::value::{Content, Value};
 use super::super::read::descent::{GROUP_SIZE, KeyPosition};
 use super::super::store::OrderedStore;
+use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use super::super::version::reclaim::Reclaimer;
 use super::super::write::attempt::Writer;
-use super::super::write::change::found_of;
+use super::super::write::change::{Change, found_of};
 use super::deferred::Deferred;
 use super::scans::{SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
@@ -246,7 +247,7 @@ impl Session<'_> {
 }
 
 impl OrderedStore {
-    /// Executes the reads that wait, all as of one version. Returns true if all were within the budget.
+    /// Executes the reads that wait, all as of one snapshot. Returns true if all were within the budget.
     fn read_group(
         &self,
         requests: &[Request<'_>],
@@ -264,12 +265,12 @@ impl OrderedStore {
         for (key, index) in keys.iter_mut().zip(indexes) {
             *key = requests[*index].key;
         }
-        let version = self.versions.read();
+        let snapshot = self.snapshot();
         let mut next = indexes.iter();
         let mut is_within_budget = true;
         // Reads compute nothing that needs memory.
         let arena = Bump::new();
-        self.get_group(&keys[..indexes.len()], version, guard, |value| {
+        self.get_group(&keys[..indexes.len()], snapshot, guard, |value| {
             let index = *next.next().expect("as many values as keys");
             let operation = &requests[index].operation;
             let is_after_deferred = || !deferred.is_empty() && deferred.have_key_of(&requests[index], requests);
@@ -283,11 +284,12 @@ impl OrderedStore {
                 apply::Outcome::Reply(reply) => return replies.set(index, reply),
                 apply::Outcome::Update(_) | apply::Outcome::Edit(_) => unreachable!("a read changes nothing"),
             };
-            match value.expect("what is read exists") {
-                Value { bytes, is_overflow: false } => {
+            let expiry = value.and_then(Value::expiry);
+            match value.expect("what is read exists").content() {
+                Content::Inside(bytes) => {
                     replies.slot(index).set_read(read.expect("the value is in one piece"), bytes);
                 }
-                Value { bytes: reference, .. } => {
+                Content::Overflow(reference) => {
                     let value_size = overflow::value_size(reference);
                     let reply_size = read.map_or(0, |read| read.reply_size_max(value_size));
                     if !replies.may_touch_large(reply_size > 0) {
@@ -302,7 +304,7 @@ impl OrderedStore {
                     replies.touch_large(value_size);
                     scratch.clear();
                     overflow::with_parts(&self.frames, reference, guard, |_, part| scratch.extend_from_slice(part));
-                    let whole = || apply(operation, Some(|| Found::bytes(scratch, None)), &arena);
+                    let whole = || apply(operation, Some(|| Found::bytes(scratch, expiry)), &arena);
                     match read.map_or_else(whole, apply::Outcome::Read) {
                         apply::Outcome::Read(read) => replies.slot(index).set_read(read, scratch),
                         apply::Outcome::Reply(reply) => replies.set(index, reply),
@@ -369,7 +371,9 @@ impl OrderedStore {
         replies: &mut Replies,
         guard: &Guard<'_>,
     ) -> bool {
-        let Some(outcome) = self.write(request.key, &request.operation, known, writer, guard) else { return false };
+        let Some(outcome) = self.write(request.key, Change::Execute(&request.operation), known, writer, guard) else {
+            return false;
+        };
         let (reply, written_size) = writer.scratch.reply(outcome);
         if written_size > overflow::VALUE_IN_NODE_SIZE_MAX {
             replies.touch_large(written_size);
@@ -429,12 +433,16 @@ impl OrderedStore {
             ScanLease::Continue(number) => Some(leases.resume(epochs, number, owner, now)),
         };
         let reading = reading.map(|reading| reading.ok_or(OperationError::LeaseExpired)).transpose()?;
-        let (version, guard) = match &reading {
-            Some(reading) => reading.as_of(guard),
-            None => (self.versions.read(), guard),
+        // A page of a lease shows the lease's version without the keys that have expired now.
+        let (snapshot, guard) = match &reading {
+            Some(reading) => {
+                let (version, guard) = reading.as_of(guard);
+                (Snapshot { version, now: self.clock.now() }, guard)
+            }
+            None => (self.snapshot(), guard),
         };
         let mut page = PageWriter::new(out, scan.answer);
-        let end = self.fill_page(key, scan, version, guard, &mut page);
+        let end = self.fill_page(key, scan, snapshot, guard, &mut page);
         let count = page.count();
         let lease = reading.as_ref().and_then(|reading| reading.conclude(end.more));
         // The last key is in a frame that the reading pins, and borrows from it.

@@ -3,6 +3,7 @@
 mod check;
 mod deferred;
 mod execute;
+mod reclaim;
 mod scans;
 mod shortage;
 
@@ -10,18 +11,22 @@ use std::time::Instant;
 
 pub use check::Checked;
 pub use execute::OwnerRun;
+pub use reclaim::STEP_KEYS_MAX;
 use scans::SCANS_AT_ONCE;
 use shortage::{Shortage, pause};
 
 use super::key_head::{Target, fingerprint};
 use super::leaf::find;
 use super::node::overflow;
+use super::node::value::{Content, Value};
 use super::read::descent::GROUP_SIZE;
 use super::store::OrderedStore;
+use super::version::clock::Snapshot;
 use super::version::epoch::{Guard, Participant};
 use super::version::garbage::BATCH_SIZE;
 use super::version::reclaim::PART_SIZE_MAX;
 use super::write::attempt::Writer;
+use super::write::change::Change;
 use skep_core::operation::{Operation, OperationError, PutCondition, Range, Reply, Request};
 
 /// Executes operations on a store, one at a time. Sessions of several threads run concurrently.
@@ -56,13 +61,14 @@ impl<'s> Session<'s> {
     /// Appends the value of a key to `value`. Returns true if the key exists; an invalid key does not.
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool {
         let guard = self.participant.enter();
-        let version = self.store.versions.read();
+        let Snapshot { version, now } = self.store.snapshot();
         let leaf = self.store.find_leaf(Target::AtOrBelow(key), version, &guard);
-        let Some(found) = find::get(leaf, key, fingerprint(key), version) else { return false };
-        match found.is_overflow {
-            false => value.extend_from_slice(found.bytes),
-            true => {
-                overflow::with_parts(&self.store.frames, found.bytes, &guard, |_, part| value.extend_from_slice(part));
+        let found = find::get(leaf, key, fingerprint(key), version).filter(|found| !found.has_expired(now));
+        match found.map(Value::content) {
+            None => return false,
+            Some(Content::Inside(bytes)) => value.extend_from_slice(bytes),
+            Some(Content::Overflow(reference)) => {
+                overflow::with_parts(&self.store.frames, reference, &guard, |_, part| value.extend_from_slice(part));
             }
         }
         true
@@ -73,9 +79,9 @@ impl<'s> Session<'s> {
     pub fn get_batch(&mut self, keys: &[&[u8]], mut f: impl FnMut(Option<&[u8]>)) {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
-        let version = store.versions.read();
+        let snapshot = store.snapshot();
         for group in keys.chunks(GROUP_SIZE) {
-            store.get_group(group, version, &guard, |value| {
+            store.get_group(group, snapshot, &guard, |value| {
                 f(value.map(|value| overflow::in_full(&store.frames, value, scratch, &guard)));
             });
         }
@@ -86,7 +92,7 @@ impl<'s> Session<'s> {
     /// while garbage is being freed, and fails when none was freed for a second.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
         match (Request { key, operation: Operation::Put { value, condition } }).validate() {
-            Ok(()) => self.write(key, &Operation::Put { value, condition }),
+            Ok(()) => self.write(key, Change::Execute(&Operation::Put { value, condition })),
             Err(error) => Reply::Failed(error),
         }
     }
@@ -123,7 +129,7 @@ impl<'s> Session<'s> {
             let request = Request { key, operation: Operation::Put { value, condition } };
             let change = Operation::Put { value, condition };
             let reply = match request.validate() {
-                Ok(()) => store.write(key, &change, Some(positions.of(index)), writer, &guard),
+                Ok(()) => store.write(key, Change::Execute(&change), Some(positions.of(index)), writer, &guard),
                 Err(error) => Some(Reply::Failed(error)),
             };
             let Some(reply) = reply else {
@@ -141,7 +147,7 @@ impl<'s> Session<'s> {
     /// [`Session::put`] does.
     pub fn delete(&mut self, key: &[u8]) -> Reply<'static> {
         match (Request { key, operation: Operation::Delete }).validate() {
-            Ok(()) => self.write(key, &Operation::Delete),
+            Ok(()) => self.write(key, Change::Execute(&Operation::Delete)),
             Err(error) => Reply::Failed(error),
         }
     }
@@ -150,8 +156,8 @@ impl<'s> Session<'s> {
     pub fn scan(&mut self, range: Range<'_>, mut f: impl FnMut(&[u8], &[u8]) -> bool) {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
-        let version = store.versions.read();
-        store.scan(range, version, &guard, |key, value| {
+        let snapshot = store.snapshot();
+        store.scan(range, snapshot, &guard, |key, value| {
             f(key, overflow::in_full(&store.frames, value, scratch, &guard))
         });
     }
@@ -162,9 +168,9 @@ impl<'s> Session<'s> {
     pub fn scan_batch(&mut self, ranges: &[Range<'_>], mut f: impl FnMut(usize, &[u8], &[u8]) -> bool) {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
-        let version = store.versions.read();
+        let snapshot = store.snapshot();
         for (group, ranges) in ranges.chunks(GROUP_SIZE).enumerate() {
-            store.scan_group(ranges, version, &guard, |index, key, value| {
+            store.scan_group(ranges, snapshot, &guard, |index, key, value| {
                 let value = overflow::in_full(&store.frames, value, scratch, &guard);
                 f(group * GROUP_SIZE + index, key, value)
             });
@@ -175,8 +181,8 @@ impl<'s> Session<'s> {
     pub fn scan_reverse(&mut self, range: Range<'_>, mut f: impl FnMut(&[u8], &[u8]) -> bool) {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
-        let version = store.versions.read();
-        store.scan_reverse(range, version, &guard, |key, value| {
+        let snapshot = store.snapshot();
+        store.scan_reverse(range, snapshot, &guard, |key, value| {
             f(key, overflow::in_full(&store.frames, value, scratch, &guard))
         });
     }
@@ -225,20 +231,20 @@ impl<'s> Session<'s> {
     }
 
     /// Executes a valid write.
-    fn write(&mut self, key: &[u8], change: &Operation<'_>) -> Reply<'static> {
+    fn write(&mut self, key: &[u8], change: Change<'_>) -> Reply<'static> {
         let reply = self.try_write(key, change).or_else(|| self.write_with_memory(key, change));
         self.collect_batch();
         reply.unwrap_or(Reply::Failed(OperationError::NodesFull))
     }
 
-    fn try_write(&mut self, key: &[u8], change: &Operation<'_>) -> Option<Reply<'static>> {
+    fn try_write(&mut self, key: &[u8], change: Change<'_>) -> Option<Reply<'static>> {
         let Session { store, participant, writer, .. } = self;
         store.write(key, change, None, writer, &participant.enter())
     }
 
     /// Waits for memory, and executes a write that has found none.
     #[cold]
-    fn write_with_memory(&mut self, key: &[u8], change: &Operation<'_>) -> Option<Reply<'static>> {
+    fn write_with_memory(&mut self, key: &[u8], change: Change<'_>) -> Option<Reply<'static>> {
         self.writer.moves_of_refused = 0;
         self.hand_over();
         let mut end = self.store.reclaimer.counts().handed_over;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. Scans wait while the requests after them are short scans too.
-//! 2. A group of them is executed as of one version. Each scan takes a step in turn, so that the cache misses of different
+//! 2. A group of them is executed as of one snapshot. Each scan takes a step in turn, so that the cache misses of different
 //!    scans overlap, and fills a page of its own.
 //! 3. The pages are copied to the replies.
 //!
@@ -51,7 +51,7 @@ pub(super) fn short_scan<'r>(request: &'r Request<'r>) -> Option<&'r Scan<'r>> {
 }
 
 impl OrderedStore {
-    /// Executes short scans as a group, all as of one version. Stops at the first one whose page has no room, or begins with a
+    /// Executes short scans as a group, all as of one snapshot. Stops at the first one whose page has no room, or begins with a
     /// value that is larger than a page. Returns the number of scans before it, whose replies are set, and whether its page
     /// had room.
     pub(super) fn scan_pages(
@@ -62,7 +62,7 @@ impl OrderedStore {
         replies: &mut Replies,
         guard: &Guard<'_>,
     ) -> (usize, bool) {
-        let version = self.versions.read();
+        let snapshot = self.snapshot();
         let mut ranges = [Range::ALL; SCANS_AT_ONCE];
         let mut buffers = pages.iter_mut();
         let mut fillings: [Option<Filling<'_, '_, '_>>; SCANS_AT_ONCE] = std::array::from_fn(|number| {
@@ -73,7 +73,7 @@ impl OrderedStore {
             let page = PageWriter::new(buffers.next()?, scan.answer);
             Some(Filling { scan, page, end: PageEnd::default(), is_large: false })
         });
-        self.scan_group(&ranges[..indexes.len()], version, guard, |number, key, value| {
+        self.scan_group(&ranges[..indexes.len()], snapshot, guard, |number, key, value| {
             let Some(Filling { scan, page, end, is_large }) = &mut fillings[number] else { return false };
             *is_large = page.count() == 0 && shown_size(scan, &value) > PAGE_SIZE_GOAL;
             !*is_large && self.add_to_page(page, scan, end, (key, value), guard)

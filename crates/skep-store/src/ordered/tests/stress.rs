@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::super::key_head::Target;
+use super::super::version::clock::Snapshot;
 use super::super::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use super::history::{History, Scan, Write};
 use crate::naive::{SplitMix64, test_seeds};
@@ -60,7 +61,7 @@ pub(super) fn scan_backwards(session: &mut Session<'_>, range: Range<'_>, f: &mu
 /// also where cores are few.
 fn scan_without_versions(session: &mut Session<'_>, range: Range<'_>, f: &mut dyn FnMut(&[u8], &[u8])) {
     let (store, guard) = session.enter();
-    store.scan(range, u64::MAX, &guard, |key, value| {
+    store.scan(range, Snapshot::ALL, &guard, |key, value| {
         f(key, value.bytes);
         if number_of(key).is_multiple_of(8) {
             thread::yield_now();

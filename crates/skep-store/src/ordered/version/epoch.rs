@@ -33,13 +33,15 @@ struct Slot {
     number: AtomicU64,
     /// Pairs that its owners have inserted, minus those that they have deleted, modulo 2⁶⁴.
     pairs: AtomicU64,
+    /// The same for keys with an expiry.
+    expiring: AtomicU64,
 }
 
 impl Slot {
     const FREE: u64 = u64::MAX - 1;
 
     fn new(number: u64) -> Self {
-        Slot { number: AtomicU64::new(number), pairs: AtomicU64::new(0) }
+        Slot { number: AtomicU64::new(number), pairs: AtomicU64::new(0), expiring: AtomicU64::new(0) }
     }
 }
 
@@ -146,7 +148,16 @@ impl Epochs {
     /// Returns the number of pairs that all threads have inserted and not deleted. It is exact while there are no
     /// writers. Otherwise a pair that one thread inserts and another deletes may be counted wrongly.
     pub(crate) fn pair_count(&self) -> u64 {
-        let counts = self.slots.iter().map(|slot| slot.pairs.load(Ordering::Relaxed));
+        self.sum_of(|slot| &slot.pairs)
+    }
+
+    /// Returns the number of keys with an expiry, as exact as the number of pairs.
+    pub(crate) fn expiring_count(&self) -> u64 {
+        self.sum_of(|slot| &slot.expiring)
+    }
+
+    fn sum_of(&self, word: impl Fn(&Slot) -> &AtomicU64) -> u64 {
+        let counts = self.slots.iter().map(|slot| word(slot).load(Ordering::Relaxed));
         u64::try_from(counts.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
     }
 }
@@ -180,10 +191,20 @@ impl Guard<'_> {
     /// Counts a pair that the operation has inserted (1) or deleted (−1).
     #[inline]
     pub(crate) fn count_pairs(&self, change: i64) {
-        // Only the owner of the slot writes it.
-        let pairs = self.slot.pairs.load(Ordering::Relaxed).wrapping_add_signed(change);
-        self.slot.pairs.store(pairs, Ordering::Relaxed);
+        add(&self.slot.pairs, change);
     }
+
+    /// Counts a key that the operation has given an expiry (1) or whose expiry it has removed (−1).
+    #[cold]
+    pub(crate) fn count_expiring(&self, change: i64) {
+        add(&self.slot.expiring, change);
+    }
+}
+
+/// Changes a word that only its owner writes.
+#[inline]
+fn add(word: &AtomicU64, change: i64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Relaxed);
 }
 
 impl Drop for Guard<'_> {

@@ -1,6 +1,8 @@
 //! Versions, and when retired memory can be used again (Honeycomb, section 3.2).
 
+pub(super) mod clock;
 pub(super) mod epoch;
+pub(super) mod expiries;
 pub(super) mod garbage;
 pub(super) mod lease;
 pub(super) mod reclaim;

@@ -4,12 +4,12 @@
 //! find the value ─▶ apply ─▶ decide ─▶ refuse │ set │ remove ─▶ change the leaf if it is unchanged, otherwise begin again
 //! ```
 //!
-//! [`apply`] returns the outcome. An overflow value is written to its frames before the leaf is locked. If an attempt conflicts with another writer,
+//! [`apply`] returns the outcome. A key that has expired is missing for it. An overflow value is written to its frames before the leaf is locked. If an attempt conflicts with another writer,
 //! these frames are kept while the value that they were computed from is still current: under one guard the same
 //! reference is the same value.
 
-use super::super::node::overflow::{self, REFERENCE_SIZE, VALUE_IN_NODE_SIZE_MAX};
-use super::super::node::segment::Value;
+use super::super::node::overflow::{self, REFERENCE_SIZE};
+use super::super::node::value::{Content, Value, is_inside, write_expiring};
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
@@ -17,7 +17,16 @@ use super::overflow::OverflowValue;
 use bumpalo::Bump;
 
 use crate::apply::{Edit, Found, NewValue, Outcome, Reader, apply, update_piece};
-use skep_core::operation::{Operation, Reply, Update};
+use skep_core::operation::{Expiry, Operation, Reply, Update};
+
+/// The change that a write makes to its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'o> {
+    /// That of an operation.
+    Execute(&'o Operation<'o>),
+    /// Removes the key if it has expired.
+    Reclaim,
+}
 
 /// The decision of a change for the value that was found.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +50,8 @@ pub(crate) struct Scratch {
     pub(crate) new: Vec<u8>,
     /// The value after the write, in its frames.
     overflow: Option<(OverflowValue, Origin)>,
+    /// The form of the value in the leaf, if the key expires.
+    expiring: Vec<u8>,
     /// Selects the value in the reply to a write that was done.
     replies_with: RepliesWith,
     /// The size of the value after the write.
@@ -106,29 +117,35 @@ impl Scratch {
     }
 }
 
-/// Decides the change for a key. `value` returns its value if it exists.
+/// Decides the change for a key. It is in the leaf if `is_there`, perhaps with an expiry, and `value` returns its value.
 #[inline]
 pub(crate) fn decide<'d, 'g>(
-    change: &'d Operation<'_>,
+    change: Change<'d>,
     store: &'g OrderedStore,
-    exists: bool,
+    (is_there, expiry): (bool, Option<Expiry>),
     value: impl Fn() -> Option<Value<'g>>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
-    let found = || found_of(value().expect("the key exists"));
     (scratch.replies_with, scratch.new_size) = (RepliesWith::Nothing, 0);
+    let has_expired = expiry.is_some_and(|expiry| expiry.has_passed(store.clock.now()));
+    let Change::Execute(change) = change else {
+        return if has_expired { Decision::Remove } else { Decision::Refuse(Reply::NotFound) };
+    };
+    let (exists, expiry) = (is_there && !has_expired, expiry.filter(|_| !has_expired));
+    let value = || if exists { value() } else { None };
+    let found = || found_of(value().expect("the key exists"));
     // Takes no memory unless a value is computed.
     let arena = Bump::new();
     let mut outcome = apply(change, exists.then_some(found), &arena);
     let mut whole = Vec::new();
-    if let (Outcome::Whole, Some(found)) = (&outcome, value()) {
-        overflow::with_parts(&store.frames, found.bytes, guard, |_, part| whole.extend_from_slice(part));
-        outcome = apply(change, Some(|| Found::bytes(&whole, None)), &arena);
+    if let (Outcome::Whole, Some(reference)) = (&outcome, value().and_then(Value::reference)) {
+        overflow::with_parts(&store.frames, reference, guard, |_, part| whole.extend_from_slice(part));
+        outcome = apply(change, Some(|| Found::bytes(&whole, expiry)), &arena);
     }
     match outcome {
         Outcome::Reply(reply) => Decision::Refuse(reply),
-        Outcome::Update(update) => update_value(update, store, value(), scratch, guard),
+        Outcome::Update(update) => update_value(update, store, (value(), expiry), scratch, guard),
         Outcome::Edit(Edit::Remove(before)) => {
             if let Some(before) = before {
                 scratch.reply_with_old(before);
@@ -140,19 +157,20 @@ pub(crate) fn decide<'d, 'g>(
                 unreachable!("only a put stores the value of a put")
             };
             scratch.new_size = new.len();
-            if new.len() <= VALUE_IN_NODE_SIZE_MAX {
-                return Decision::Set(inside(new));
+            if is_inside(new.len(), false) {
+                return Decision::Set(Value::inside(new));
             }
-            let claim = claim_of(value(), new.len());
-            set_overflow(store, &mut scratch.overflow, (Origin::Request, claim), new)
+            let claim = claim_of(value(), new.len(), false);
+            let Scratch { overflow, expiring, .. } = scratch;
+            set(store, (overflow, expiring), (Origin::Request, claim), new, None)
         }
-        Outcome::Edit(Edit::Store(new)) => store_new(&new, store, value(), scratch),
+        Outcome::Edit(Edit::Store(new)) => store_new(&new, store, (value(), expiry), scratch),
         // A condition does not hold, and the reply is the value.
         Outcome::Read(read) => {
             let mut reader = Reader::new(read);
             scratch.old.clear();
-            match value() {
-                Some(Value { bytes, is_overflow: false }) => reader.read(0, bytes, &mut scratch.old),
+            match value().map(Value::content) {
+                Some(Content::Inside(bytes)) => reader.read(0, bytes, &mut scratch.old),
                 _ => reader.read(0, &whole, &mut scratch.old),
             }
             reader.finish(&mut scratch.old);
@@ -166,9 +184,9 @@ pub(crate) fn decide<'d, 'g>(
 /// Returns the form of a value that [`apply`] takes.
 #[inline]
 pub(crate) fn found_of(value: Value<'_>) -> Found<'_> {
-    match value {
-        Value { bytes, is_overflow: false } => Found::bytes(bytes, None),
-        Value { bytes, is_overflow: true } => Found::in_pieces(overflow::value_size(bytes), None),
+    match value.content() {
+        Content::Inside(bytes) => Found::bytes(bytes, value.expiry()),
+        Content::Overflow(reference) => Found::in_pieces(overflow::value_size(reference), value.expiry()),
     }
 }
 
@@ -176,10 +194,10 @@ pub(crate) fn found_of(value: Value<'_>) -> Found<'_> {
 fn store_new<'d>(
     computed: &NewValue<'_>,
     store: &OrderedStore,
-    found: Option<Value<'_>>,
+    (found, expiry): (Option<Value<'_>>, Option<Expiry>),
     scratch: &'d mut Scratch,
 ) -> Decision<'d> {
-    let Scratch { old, new, overflow, replies_with, new_size } = scratch;
+    let Scratch { old, new, overflow, expiring, replies_with, new_size } = scratch;
     new.clear();
     new.extend_from_slice(computed.bytes());
     computed.finish(0, new);
@@ -193,39 +211,35 @@ fn store_new<'d>(
         }
         _ => {}
     }
-    if new.len() <= VALUE_IN_NODE_SIZE_MAX {
-        return Decision::Set(inside(new));
-    }
-    let claim = claim_of(found, new.len());
-    let origin = match (computed, found) {
-        (NewValue::Written(_), Some(Value { bytes, is_overflow: true })) => overflow_origin(bytes),
+    let expiry = computed.expiry().apply(expiry);
+    let claim = claim_of(found, new.len(), expiry.is_some());
+    let origin = match (computed, found.and_then(Value::reference)) {
+        (NewValue::Written(_), Some(reference)) => overflow_origin(reference),
         (NewValue::Written(_), _) => Origin::Inside,
         _ => Origin::Request,
     };
-    set_overflow(store, overflow, (origin, claim), new)
+    set(store, (overflow, expiring), (origin, claim), new, expiry)
 }
 
 /// Updates a value.
 fn update_value<'d, 'g>(
     update: &Update<'_>,
     store: &'g OrderedStore,
-    found: Option<Value<'g>>,
+    (found, expiry): (Option<Value<'g>>, Option<Expiry>),
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
-    let Scratch { old, new, overflow, replies_with, new_size } = scratch;
+    let Scratch { old, new, overflow, expiring, replies_with, new_size } = scratch;
     let found = found.expect("the key exists");
-    let origin = match found.is_overflow {
-        true => overflow_origin(found.bytes),
-        false => Origin::Request,
-    };
-    let is_written = matches!(overflow, Some((_, from)) if *from == origin && origin != Origin::Request);
+    let origin = found.reference().map_or(Origin::Inside, overflow_origin);
+    let is_written = matches!(overflow, Some((_, from)) if *from == origin && origin != Origin::Inside);
     if !is_written {
         new.clear();
-        if found.is_overflow {
-            overflow::with_parts(&store.frames, found.bytes, guard, |_, part| new.extend_from_slice(part));
-        } else {
-            new.extend_from_slice(found.bytes);
+        match found.content() {
+            Content::Inside(bytes) => new.extend_from_slice(bytes),
+            Content::Overflow(reference) => {
+                overflow::with_parts(&store.frames, reference, guard, |_, part| new.extend_from_slice(part));
+            }
         }
         if update.return_old {
             old.clone_from(new);
@@ -236,43 +250,63 @@ fn update_value<'d, 'g>(
         *replies_with = RepliesWith::Old;
     }
     *new_size = new.len();
-    if new.len() <= VALUE_IN_NODE_SIZE_MAX {
-        return Decision::Set(inside(new));
-    }
-    set_overflow(store, overflow, (origin, claim_of(Some(found), new.len())), new)
+    let claim = claim_of(Some(found), new.len(), expiry.is_some());
+    set(store, (overflow, expiring), (origin, claim), new, expiry)
 }
 
 fn overflow_origin(reference: &[u8]) -> Origin {
     Origin::Overflow(*reference.first_chunk().expect("a reference has eight bytes"))
 }
 
-/// Returns the claim for the frames of a value of this size that replaces another.
-fn claim_of(old: Option<Value<'_>>, size: usize) -> Claim {
-    match old {
-        Some(Value { bytes, is_overflow: true }) if overflow::value_size(bytes) == size => Claim::Overwrite,
+/// Returns the claim for the frames of a value that replaces another.
+fn claim_of(old: Option<Value<'_>>, size: usize, expires: bool) -> Claim {
+    let is_alike = |old: Value<'_>| (old.size(), old.expiry().is_some()) == (size, expires);
+    match old.filter(|old| old.reference().is_some()) {
+        Some(old) if is_alike(old) => Claim::Overwrite,
         _ => Claim::Growth,
     }
 }
 
-/// Writes a value to frames of its own, unless they contain it already.
+/// Returns the form of a value in its leaf. Writes a value that does not fit there to frames of its own, unless they
+/// contain it already.
+fn set<'d>(
+    store: &OrderedStore,
+    (overflow, expiring): (&'d mut Option<(OverflowValue, Origin)>, &'d mut Vec<u8>),
+    (origin, claim): (Origin, Claim),
+    value: &'d [u8],
+    expiry: Option<Expiry>,
+) -> Decision<'d> {
+    let content = match is_inside(value.len(), expiry.is_some()) {
+        true => Content::Inside(value),
+        false => match set_overflow(store, overflow, (origin, claim), value) {
+            Some(reference) => Content::Overflow(reference),
+            None => return Decision::NoMemory(claim),
+        },
+    };
+    Decision::Set(match (content, expiry) {
+        (Content::Inside(bytes), None) => Value::inside(bytes),
+        (Content::Overflow(bytes), None) => Value { bytes, is_marked: true },
+        (_, Some(expiry)) => {
+            store.clock.need();
+            write_expiring(expiring, expiry, content);
+            Value { bytes: expiring, is_marked: true }
+        }
+    })
+}
+
+/// Writes a value to frames of its own, unless they contain it already. Returns its reference, or `None` if there is no
+/// memory.
 fn set_overflow<'d>(
     store: &OrderedStore,
     overflow: &'d mut Option<(OverflowValue, Origin)>,
     (origin, claim): (Origin, Claim),
     value: &[u8],
-) -> Decision<'d> {
+) -> Option<&'d [u8]> {
     if overflow.as_ref().is_none_or(|(_, from)| *from != origin || origin == Origin::Inside) {
         if let Some((stale, _)) = overflow.take() {
             store.discard_overflow(&stale);
         }
         *overflow = store.write_overflow(value, claim).map(|written| (written, origin));
     }
-    match overflow {
-        Some((written, _)) => Decision::Set(Value { bytes: &written.reference, is_overflow: true }),
-        None => Decision::NoMemory(claim),
-    }
-}
-
-fn inside(bytes: &[u8]) -> Value<'_> {
-    Value { bytes, is_overflow: false }
+    overflow.as_ref().map(|(written, _)| &written.reference[..])
 }

@@ -104,7 +104,7 @@ impl OrderedStore {
         let position = Shortcuts::open(leaf).find(Target::AtOrBelow(item.key));
         let (back, is_exact) = find::sorted_position(leaf, position, item.key, item.fingerprint);
         let (hint, is_followed) = find::log_rank(leaf, item.key, back);
-        let flags = Flags { is_delete: false, is_exact, is_followed, is_overflow: item.value.is_overflow };
+        let flags = Flags { is_delete: false, is_exact, is_followed, is_marked: item.value.is_marked };
         let word = DirectoryWord { offset: leaf.state().log_size(), hint, flags, back };
         let mut locked = leaf.try_lock().expect("the leaf is not reachable yet");
         log::write_entry(locked.log_room(), item.key, item.value.bytes);
@@ -124,6 +124,5 @@ fn plan_with<'a>(leaf: Node<'a>, edits: &'a [Edit<'a>]) -> Option<LeafPlan<'a>> 
 fn overflow_under<'a>(leaf: Node<'a>, edit: &Edit<'a>) -> Option<&'a [u8]> {
     let index = usize::from(edit.position.segment);
     let segment = Segment::open(leaf, Shortcuts::open(leaf).segment_start(index), index);
-    let value = edit.is_exact.then(|| segment.value(usize::from(edit.position.index)))?;
-    value.is_overflow.then_some(value.bytes)
+    edit.is_exact.then(|| segment.value(usize::from(edit.position.index)))?.reference()
 }

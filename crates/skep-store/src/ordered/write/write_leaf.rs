@@ -12,18 +12,19 @@ use super::super::memory::frame_state::{FreeFrame, SealedFrame};
 use super::super::node::frame::{LockedNode, Node};
 use super::super::node::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
 use super::super::node::overflow::{self, Part};
-use super::super::node::segment::Value;
 use super::super::node::shortcut::Shortcuts;
+use super::super::node::value::Value;
 use super::super::read::descent::KeyPosition;
 use super::super::space::Claim;
 use super::super::store::OrderedStore;
+use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::super::version::versions::wait;
 use super::attempt::{AbortOnPanic, Attempt, Terms, Writer};
-use super::change::{Decision, decide};
+use super::change::{Change, Decision, decide};
 use crate::memory::LINE_SIZE;
-use skep_core::operation::{Operation, Reply};
+use skep_core::operation::Reply;
 
 /// Most refused attempts that move frames while memory is short. Frames could be moved for ever, and a write must not
 /// wait for that.
@@ -47,7 +48,7 @@ impl OrderedStore {
     pub(crate) fn write(
         &self,
         key: &[u8],
-        change: &Operation<'_>,
+        change: Change<'_>,
         known: Option<KeyPosition<'_>>,
         writer: &mut Writer,
         guard: &Guard<'_>,
@@ -85,7 +86,7 @@ impl OrderedStore {
     fn attempt(
         &self,
         key: &[u8],
-        change: &Operation<'_>,
+        change: Change<'_>,
         known: Option<KeyPosition<'_>>,
         Writer { scratch, retired, .. }: &mut Writer,
         has_written_overflow: &mut bool,
@@ -102,15 +103,17 @@ impl OrderedStore {
         }
         let (back, is_exact) = find::sorted_position(leaf, segment, key, fingerprint);
         let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX);
-        let exists = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
-        let found = || exists.then(|| logged.map_or_else(|| find::sorted_value(leaf, back), |entry| entry.value));
-        let value = match decide(change, self, exists, found, scratch, guard) {
+        let is_there = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
+        let found = || is_there.then(|| logged.map_or_else(|| find::sorted_value(leaf, back), |entry| entry.value));
+        let expiry = if self.clock.is_needed() { found().and_then(Value::expiry) } else { None };
+        let value = match decide(change, self, (is_there, expiry), found, scratch, guard) {
             Decision::Set(value) => Some(value),
             Decision::Remove => None,
             Decision::Refuse(reply) => return Attempt::Committed { reply, version: find::newest_version(leaf) },
             Decision::NoMemory(claim) => return Attempt::NoMemory(claim),
         };
-        let (is_overflow, stays) = (value.is_some_and(|value| value.is_overflow), value.is_some());
+        let is_overflow = value.is_some_and(|value| value.reference().is_some());
+        let (stays, new_expiry) = (value.is_some(), value.and_then(Value::expiry));
         let new = NewEntry { key, fingerprint, value };
         let attempt = self.change_leaf(leaf, &new, (back, is_exact), found, guard, retired);
         if matches!(attempt, Attempt::Committed { .. }) {
@@ -118,8 +121,14 @@ impl OrderedStore {
                 scratch.commit();
                 *has_written_overflow = true;
             }
-            if exists != stays {
+            if is_there != stays {
                 guard.count_pairs(if stays { 1 } else { -1 });
+            }
+            if expiry.is_some() != new_expiry.is_some() {
+                guard.count_expiring(if new_expiry.is_some() { 1 } else { -1 });
+            }
+            if let Some(expiry) = new_expiry {
+                self.expiries.note(expiry);
             }
         }
         attempt
@@ -154,17 +163,18 @@ impl OrderedStore {
         let delta_fits = self.versions.read().saturating_sub(leaf.version()) < DELTA_MAX / 2;
         // A leaf must keep a pair: it might never be written again.
         let has_others = || {
-            let mut cursor = LeafCursor::new(leaf, 0, u64::MAX);
+            let mut cursor = LeafCursor::new(leaf, 0, Snapshot::ALL);
             cursor.next().is_some() && cursor.next().is_some()
         };
         // The merge that drops an overflow value frees it. The write merges at once if that frees much, or if memory is
         // scarce.
-        let frees = |old: Value<'_>| old.is_overflow && (self.is_scarce() || overflow::is_large(old.bytes));
+        let frees = |old: Value<'_>| old.reference().is_some_and(|old| self.is_scarce() || overflow::is_large(old));
         let must_free = || self.has_values() && old().is_some_and(frees);
         let can_append = has_room && delta_fits && (value.is_some() || has_others());
         if !can_append || must_free() {
-            let growth = match value.map(|value| old().map(|old| overflow::size_of(value).cmp(&overflow::size_of(old))))
-            {
+            // With equal sizes, a value that has an expiry has more bytes than one that has none.
+            let sizes = |value: Value<'_>| (value.size(), value.bytes.len());
+            let growth = match value.map(|value| old().map(|old| sizes(value).cmp(&sizes(old)))) {
                 None | Some(Some(Ordering::Equal)) => Growth::AsNeeded,
                 Some(Some(Ordering::Less)) => Growth::No,
                 Some(_) => Growth::IfUnreserved,
@@ -182,8 +192,8 @@ impl OrderedStore {
     fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, back: BackPointer, is_exact: bool) -> Attempt {
         let (hint, is_followed) = find::log_rank(leaf, new.key, back);
         let value = new.value.map_or(&[][..], |value| value.bytes);
-        let is_overflow = new.value.is_some_and(|value| value.is_overflow);
-        let flags = Flags { is_delete: new.value.is_none(), is_exact, is_followed, is_overflow };
+        let is_marked = new.value.is_some_and(|value| value.is_marked);
+        let flags = Flags { is_delete: new.value.is_none(), is_exact, is_followed, is_marked };
         let word = DirectoryWord { offset: leaf.state().log_size(), hint, flags, back };
         let Some(mut locked) = leaf.try_lock() else { return Attempt::Conflict };
         log::write_entry(locked.log_room(), new.key, value);

@@ -299,6 +299,10 @@ fn deferred_operations_keep_the_order_of_their_keys() {
                 assert!(turns < 1000, "seed {seed} batch {batch}: {} are left", left.len());
             }
         }
+        // The time is 0, and so are some expiries.
+        while processor.reclaim_from() == Some(0) {
+            processor.reclaim();
+        }
         let statistics = processor.statistics();
         assert_eq!((statistics.pairs, statistics.pair_bytes), (naive.len() as u64, naive.key_and_value_bytes()));
     }
