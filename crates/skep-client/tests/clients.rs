@@ -15,7 +15,7 @@ use skep_client::{
     Update, UpdateFunction, WireError,
 };
 use skep_server::{Server, ServerSettings};
-use skep_store::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
 use skep_store::ordered::LEASE_COUNT_MAX;
 use support::{Behaviour, as_response, start, start_mute, start_stranger};
 
@@ -79,6 +79,7 @@ fn seeds() -> Vec<u64> {
 
 fn agrees_with_the_naive_store(client: &mut EitherClient, seed: u64) {
     let mut naive = NaiveStore::new();
+    naive.set_now(EXPIRIES_END);
     let mut responses = Responses::new();
     let settings = GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, ..Default::default() };
     let mut generator = Generator::new(settings);

@@ -392,7 +392,7 @@ fn reads(request: &Request<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use skep_core::operation::{Operation, PutCondition, Reply};
+    use skep_core::operation::{Operation, PutCondition, Reply, StringWrite};
     use skep_store::hash::Settings;
     use skep_store::memory::LocalMemory;
     use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest, SizeWeights};
@@ -451,6 +451,10 @@ mod tests {
         let size = match &request.operation {
             Operation::Put { value, .. } => value.len(),
             Operation::Update(update) => update.initial.map_or(0, <[u8]>::len),
+            // An expiry takes eight bytes more. Of the other writes, some let values grow.
+            Operation::StringWrite(StringWrite::Set { value, .. }) => value.len(),
+            Operation::StringWrite(StringWrite::Remove { .. } | StringWrite::Expire { .. }) => 0,
+            Operation::StringWrite(_) => return false,
             _ => 0,
         };
         request.key.len() + size <= 500

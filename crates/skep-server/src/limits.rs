@@ -67,8 +67,8 @@ pub(crate) const EVENTS_MAX: usize = 256;
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
 /// The longest time that a shard sleeps while keys have an expiry: the clock may be set meanwhile.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// A busy shard looks for expired keys once in this number of turns, so that it spends a small part of its time on them.
-pub(crate) const TURNS_PER_RECLAIM: u64 = 4;
+/// A busy shard makes a step of looking for expired keys in each turn, and another one for this number of operations.
+pub(crate) const OPERATIONS_PER_RECLAIM: usize = 32;
 /// Steps in which an idle shard looks for expired keys of the ordered store before it sleeps.
 pub(crate) const IDLE_RECLAIM_STEPS: usize = 32;
 /// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.

@@ -38,7 +38,7 @@ use crate::connections::{Connections, Token};
 use crate::dispatch::Outgoing;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
-use crate::limits::{FLUSH_TIME, NAP, SLEEP_MAX, SPIN_TIME, TICK, TURNS_PER_RECLAIM};
+use crate::limits::{FLUSH_TIME, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -228,6 +228,8 @@ impl Shard {
 
     /// Makes a turn, after the events were taken. Returns true if there was something to do.
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
+        // A clock that is set back would let keys live longer in one shard than in another.
+        let time = time.max(self.time);
         self.time = time;
         self.accept_handed_over(now);
         self.receive();
@@ -238,9 +240,8 @@ impl Shard {
             self.gather(now);
             self.execute(stores, now);
             self.reply(now);
-            if self.turns.is_multiple_of(TURNS_PER_RECLAIM) {
-                stores.reclaim();
-            }
+            // As many keys as were written may expire.
+            stores.reclaim(1 + self.executed / OPERATIONS_PER_RECLAIM);
         }
         worked
     }

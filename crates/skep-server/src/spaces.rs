@@ -345,11 +345,15 @@ impl<'s> Stores<'s> {
         }
     }
 
-    /// Frees the memory of some expired keys, if there are any.
-    pub(crate) fn reclaim(&mut self) {
-        self.hash.reclaim();
-        if let Some(session) = &mut self.ordered {
-            session.reclaim();
+    /// Frees the memory of some expired keys, if there are any: in at most so many steps for each store.
+    pub(crate) fn reclaim(&mut self, steps: usize) {
+        for _ in 0..steps {
+            let removed = self.hash.reclaim();
+            let of_ordered = self.ordered.as_mut().map_or(0, Session::reclaim);
+            self.holds_garbage |= of_ordered > 0;
+            if removed + of_ordered == 0 {
+                return;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use skep_client::{Reply, Response, WireError};
-use skep_store::naive::{NaiveReply, NaiveStore};
+use skep_store::naive::{EXPIRIES_END, NaiveReply, NaiveStore};
 use skep_wire::native::{
     Hello, REPLY_FRAME_SIZE_FULL, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame, Welcome,
 };
@@ -46,7 +46,9 @@ impl Default for Behaviour {
 pub(crate) fn start(behaviour: Behaviour) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let store = Arc::new(Mutex::new(NaiveStore::new()));
+    let mut store = NaiveStore::new();
+    store.set_now(EXPIRIES_END);
+    let store = Arc::new(Mutex::new(store));
     thread::spawn(move || {
         for stream in listener.incoming() {
             let store = Arc::clone(&store);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use skep_store::naive::EXPIRIES_END;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
@@ -78,7 +79,8 @@ impl Driven<'_> {
     /// Makes a turn. Returns the number of executed operations, or `None` if the shard found nothing to do.
     pub(crate) fn turn(&mut self, now: Instant) -> Option<usize> {
         self.shard.poll(now);
-        let time = UnixTime::after(now - self.begin);
+        // As if the generator's requests with expiries came after all of these.
+        let time = UnixTime::after(now - self.begin + Duration::from_millis(EXPIRIES_END));
         self.shard.work(&mut self.stores, now, time).then_some(self.shard.executed)
     }
 

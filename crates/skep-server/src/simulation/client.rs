@@ -8,7 +8,9 @@ use std::time::Instant;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{Operation, PutCondition, Reply};
-use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveReply, NaiveStore, OwnedRequest, SizeWeights};
+use skep_store::naive::{
+    EXPIRIES_END, Generator, GeneratorSettings, Mix, NaiveReply, NaiveStore, OwnedRequest, SizeWeights,
+};
 use skep_wire::native::{HASH_SPACE, Hello, ORDERED_SPACE, ReplyFrame, RequestFrameWriter, Welcome, WireError};
 
 use super::pipe::ClientEnd;
@@ -108,12 +110,14 @@ impl Client {
             Protocol::Resp => Vec::new(),
         };
         let left = random.random_range(200..600);
+        let mut naive = if is_ordered { NaiveStore::ordered() } else { NaiveStore::new() };
+        naive.set_now(EXPIRIES_END);
         Client {
             number,
             end,
             protocol,
             generator,
-            naive: if is_ordered { NaiveStore::ordered() } else { NaiveStore::new() },
+            naive,
             left,
             outstanding: VecDeque::new(),
             unsent,

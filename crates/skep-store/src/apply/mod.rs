@@ -138,6 +138,8 @@ pub(crate) struct Written<'a> {
     reply: Option<&'a [u8]>,
 }
 
+/// Bytes of computed values from which on other operations that compute values wait for the next batch.
+pub(crate) const ARENA_SIZE_MAX: usize = 8 << 20;
 /// Bytes that an arena keeps from batch to batch.
 const ARENA_SIZE_KEPT: usize = 1 << 20;
 

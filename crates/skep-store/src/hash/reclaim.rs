@@ -10,8 +10,8 @@
 //!    store without expiries does nothing here.
 //! 2. A step visits [`STEP_BUCKETS`] home buckets with their chains and removes at most [`STEP_KEYS_MAX`] keys. Steps run
 //!    between batches, when no operation is in flight.
-//! 3. A pass that has removed few of the keys with an expiry is followed by a pause of [`PAUSE_FACTOR`] times its duration.
-//!    Otherwise keys that expire one by one would let passes follow each other without end.
+//! 3. A pass that has removed few keys is followed by a pause of [`PAUSE_FACTOR`] times its duration. Otherwise keys that
+//!    expire one by one would let passes follow each other without end.
 //!
 //! A key that has expired is missing already before it is removed: every operation compares its expiry with the time.
 
@@ -24,8 +24,12 @@ use crate::memory::{LINE_SIZE, Memory};
 const STEP_BUCKETS: u32 = 16;
 /// Most keys that a step removes.
 pub const STEP_KEYS_MAX: usize = 64;
-/// A pass removes many keys if it removes at least one of this number that have an expiry.
+/// A pass removes many keys if it removes at least one of this number that have an expiry, and one in this number of
+/// buckets.
 const MANY_PART: u64 = 16;
+const BUCKETS_PER_KEY: u64 = 64;
+/// Slabs of large values from which on a step ends.
+const STEP_SLABS_MAX: usize = 4096;
 /// How many times longer than a pass that has removed few keys the pause after it is.
 const PAUSE_FACTOR: u64 = 8;
 
@@ -104,7 +108,7 @@ impl<M: Memory> HashTable<M> {
         for (_, slab) in &slabs {
             self.prefetch_slab(*slab);
         }
-        let (mut removed, mut complete_before) = (0, end);
+        let (mut removed, mut freed, mut complete_before) = (0, 0, end);
         for (bucket, slab) in slabs.drain(..) {
             let first_line = slab.pointer.span(slab.class.size().min(LINE_SIZE));
             let expiry = self.memory().read(first_line, |bytes| object::expiry(slab.class, bytes)).await;
@@ -112,10 +116,10 @@ impl<M: Memory> HashTable<M> {
             if !expiry.has_passed(now) {
                 reclaim.seen += 1;
                 reclaim.earliest = reclaim.earliest.min(expiry.milliseconds());
-            } else if removed < STEP_KEYS_MAX {
+            } else if removed < STEP_KEYS_MAX && freed < STEP_SLABS_MAX {
                 reclaim.seen += 1;
                 removed += 1;
-                self.remove_slab(bucket, slab).await;
+                freed += self.remove_slab(bucket, slab).await;
             } else {
                 // The next step continues with this bucket.
                 complete_before = complete_before.min(bucket.0);
@@ -127,15 +131,16 @@ impl<M: Memory> HashTable<M> {
         if complete_before == self.bucket_count() {
             self.note_expiry(reclaim.earliest);
             reclaim.is_running = false;
-            let has_removed_many = reclaim.removed * MANY_PART >= reclaim.seen;
+            let has_removed_many = reclaim.removed * MANY_PART >= reclaim.seen
+                && reclaim.removed * BUCKETS_PER_KEY >= u64::from(self.bucket_count());
             let pause = if has_removed_many { 0 } else { (now - reclaim.begun) * PAUSE_FACTOR };
             reclaim.not_before = now + pause;
         }
         removed
     }
 
-    /// Removes the pair of a slab to which the chain of a home bucket points.
-    async fn remove_slab(&self, bucket: BucketIndex, slab: SlabSlot) {
+    /// Removes the pair of a slab to which the chain of a home bucket points. Returns the number of slabs that are freed.
+    async fn remove_slab(&self, bucket: BucketIndex, slab: SlabSlot) -> usize {
         let home = Home { hash: KeyHash(0), bucket };
         let (mut at, mut found) = (bucket.pointer(), None);
         let (copy, slot) = loop {
@@ -160,12 +165,14 @@ impl<M: Memory> HashTable<M> {
             Content::Value(range) => {
                 let location = Location::Slab { copy, slot, slab, value_size: range.len(), expiry };
                 self.remove(home, &location, key_size).await;
+                1
             }
             Content::Large(root) => {
                 let location = Location::Large { copy, slot, slab, root, expiry };
                 let pieces = self.pieces(&root).await;
                 self.remove(home, &location, key_size).await;
                 self.release_pieces(&pieces);
+                pieces.slab_count()
             }
         }
     }

@@ -37,6 +37,7 @@ pub use generator::{Generator, GeneratorSettings, Mix, SizeWeights};
 pub use harness::{Harness, seeds};
 pub use owned::{OwnedOperation, OwnedRequest};
 use scan::NaiveLeases;
+pub use string_generator::EXPIRIES_END;
 
 #[cfg(test)]
 pub(crate) use random::{SplitMix64, test_seeds};

@@ -7,8 +7,9 @@ use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, StringRead, StringWrite, digest,
 };
 
-/// Most expiries are before this time. A test lets it pass.
-pub(super) const TIME_MAX: u64 = 1000;
+/// The expiries that a generator chooses are before this time, in milliseconds since 1970, except those that never come.
+/// A test lets it pass, or begins with it if it cannot set the time of a store.
+pub const EXPIRIES_END: u64 = 1000;
 
 impl Generator {
     pub(super) fn string_read(&mut self) -> OwnedOperation {
@@ -63,13 +64,13 @@ impl Generator {
         OwnedOperation::StringWrite { write, bytes, operand }
     }
 
-    /// A change of an expiry: mostly to a time in the first [`TIME_MAX`] milliseconds, or to one that never comes.
+    /// A change of an expiry: mostly to a time in the first [`EXPIRIES_END`] milliseconds, or to one that never comes.
     fn expiry(&mut self) -> ExpiryChange {
         let time = match self.random.below(8) {
             0..=1 => return ExpiryChange::CLEAR,
             2 => return ExpiryChange::KEEP,
             3 => Some(Expiry::MAX),
-            _ => Expiry::at(self.random.below(TIME_MAX) as i64),
+            _ => Expiry::at(self.random.below(EXPIRIES_END) as i64),
         };
         ExpiryChange::set(time.expect("the time is early enough"))
     }

@@ -21,7 +21,7 @@ use bumpalo::Bump;
 use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
 use super::station::{QueueIndex, Queues, RequestIndex, Station};
-use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing};
+use crate::apply::{ARENA_SIZE_MAX, Edit, Found, Outcome, apply, apply_to_missing};
 use crate::hash::{Access, HashTable, Home, Location, NotStored, ResidentValue, Sought, is_large};
 use crate::memory::{Effect, Memory};
 use crate::short::equal;
@@ -88,6 +88,10 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     pub(super) async fn run_queue(&self, queue: QueueIndex) {
         while let Some(first) = self.head(queue) {
             let request = &self.requests[first.index()];
+            if self.has_no_room_for(request) {
+                self.defer(queue, first);
+                continue;
+            }
             let home = self.homes[first.index()];
             let access =
                 |value: Option<ResidentValue<'_>>| self.access(queue, first, value, &mut self.replies.borrow_mut());
@@ -146,6 +150,12 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         };
         self.table.end_wait(hash);
         self.end_first(queue, first, reply, &mut self.replies.borrow_mut());
+    }
+
+    /// Returns true if the request may compute a value and the batch has computed too many bytes.
+    #[inline]
+    pub(super) fn has_no_room_for(&self, request: &Request<'_>) -> bool {
+        matches!(request.operation, Operation::StringWrite(_)) && self.arena.allocated_bytes() > ARENA_SIZE_MAX
     }
 
     /// Defers the head of a queue, and all later requests of its key.

@@ -346,6 +346,10 @@ impl<M: Memory> Batch<'_, M> {
         for (queue, at, pair) in stages.pairs.drain(..) {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
+            if self.has_no_room_for(request) {
+                stages.remaining.push(queue);
+                continue;
+            }
             let home = &self.homes[first.index()];
             // Most are removals.
             if let Some(Outcome::Edit(edit @ Edit::Remove(_))) = apply_to_any(&request.operation)
@@ -382,6 +386,10 @@ impl<M: Memory> Batch<'_, M> {
         for queue in stages.missing.drain(..) {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
+            if self.has_no_room_for(request) {
+                stages.remaining.push(queue);
+                continue;
+            }
             let home = &self.homes[first.index()];
             match apply_to_missing(&request.operation, self.arena) {
                 // Most are puts, which are compiled by themselves. If there is no memory, the next arm fails too.
@@ -425,6 +433,10 @@ impl<M: Memory> Batch<'_, M> {
         for (queue, resident) in stages.slabs.drain(..) {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
+            if self.has_no_room_for(request) {
+                stages.remaining.push(queue);
+                continue;
+            }
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
             let home = &self.homes[first.index()];
             match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {

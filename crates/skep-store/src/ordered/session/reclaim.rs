@@ -62,6 +62,7 @@ impl Session<'_> {
         let Some(mut pass) = self.store.expiries.begin_step(now) else { return 0 };
         let mut removed = 0;
         for _ in 0..STEP_LEAVES {
+            pass.leaves += 1;
             let Visited { expired, has_more, next } = self.visit(&mut pass, now, STEP_KEYS_MAX - removed);
             for key in expired {
                 match self.remove_expired(&key) {

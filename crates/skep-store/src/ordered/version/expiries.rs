@@ -46,6 +46,8 @@ pub(crate) struct Pass {
     /// Keys with an expiry that the pass has seen, and how many of them it has removed.
     pub(crate) seen: u64,
     pub(crate) removed: u64,
+    /// Leaves that it has visited.
+    pub(crate) leaves: u64,
     /// The earliest expiry that it has left.
     earliest: Option<Expiry>,
     /// When it began.
@@ -109,8 +111,9 @@ impl Expiries {
         if let Some(earliest) = pass.earliest {
             self.note(earliest);
         }
-        let has_removed_many = pass.removed * MANY_PART >= pass.seen;
-        let pause = if has_removed_many { 0 } else { (now - pass.begun) * PAUSE_FACTOR };
+        let has_removed_many = pass.removed * MANY_PART >= pass.seen && pass.removed >= pass.leaves;
+        // Another session may have begun the pass at a later time than this one knows.
+        let pause = if has_removed_many { 0 } else { now.saturating_sub(pass.begun) * PAUSE_FACTOR };
         self.not_before.store(now + pause, Ordering::Relaxed);
         self.is_running.store(0, Ordering::Relaxed);
         self.end_step(pass);

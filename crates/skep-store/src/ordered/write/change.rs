@@ -142,6 +142,8 @@ pub(crate) fn decide<'d, 'g>(
     if let (Outcome::Whole, Some(reference)) = (&outcome, value().and_then(Value::reference)) {
         overflow::with_parts(&store.frames, reference, guard, |_, part| whole.extend_from_slice(part));
         outcome = apply(change, Some(|| Found::bytes(&whole, expiry)), &arena);
+        // Counts as work also if nothing is written.
+        scratch.new_size = whole.len();
     }
     match outcome {
         Outcome::Reply(reply) => Decision::Refuse(reply),
