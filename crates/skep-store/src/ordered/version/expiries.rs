@@ -20,6 +20,8 @@ use skep_core::operation::Expiry;
 
 /// A pass removes many keys if it removes at least one of this number that have an expiry.
 const MANY_PART: u64 = 16;
+/// It also removes at least one key for this number of leaves.
+const LEAVES_PER_KEY: u64 = 64;
 /// How many times longer than a pass that has removed few keys the pause after it is.
 const PAUSE_FACTOR: u64 = 8;
 /// The earliest expiry of no key.
@@ -111,7 +113,7 @@ impl Expiries {
         if let Some(earliest) = pass.earliest {
             self.note(earliest);
         }
-        let has_removed_many = pass.removed * MANY_PART >= pass.seen && pass.removed >= pass.leaves;
+        let has_removed_many = pass.removed * MANY_PART >= pass.seen && pass.removed * LEAVES_PER_KEY >= pass.leaves;
         // Another session may have begun the pass at a later time than this one knows.
         let pause = if has_removed_many { 0 } else { now.saturating_sub(pass.begun) * PAUSE_FACTOR };
         self.not_before.store(now + pause, Ordering::Relaxed);
