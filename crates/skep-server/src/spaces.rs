@@ -345,7 +345,7 @@ impl<'s> Stores<'s> {
         }
     }
 
-    /// Frees the memory of some expired keys, if there are any: in at most so many steps for each store.
+    /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
         for _ in 0..steps {
             let removed = self.hash.reclaim();
