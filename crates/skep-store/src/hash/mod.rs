@@ -12,10 +12,12 @@ mod resident;
 mod settings;
 pub mod slab;
 mod table;
+mod walk;
 
 pub use find::Search;
 pub use settings::Settings;
 pub use table::HashTable;
+pub use walk::{STEP_BUCKETS_MAX, STEP_SLABS_MAX, WalkLimit, WalkStep};
 
 pub(crate) use bucket::{Bucket, InlinePair, SlabSlot};
 pub(crate) use edit::NotStored;

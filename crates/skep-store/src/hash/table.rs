@@ -203,7 +203,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Returns the number of home buckets.
-    pub(super) fn bucket_count(&self) -> u32 {
+    pub(crate) fn bucket_count(&self) -> u32 {
         self.bucket_count
     }
 

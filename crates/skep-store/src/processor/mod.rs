@@ -53,7 +53,9 @@ use self::same_key::SameKeys;
 use self::station::{Admission, Station};
 use crate::apply::empty;
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
-use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WithLanes};
+use crate::hash::{
+    Bucket, BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WalkLimit, WalkStep, WithLanes,
+};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
 use skep_core::operation::{Operation, Reply, Request};
@@ -75,6 +77,8 @@ pub struct Processor<M = LocalMemory> {
     /// Values that were computed for a batch.
     arena: Bump,
     reclaim: Reclaim,
+    /// Chains of a step of a walk; kept for its memory.
+    walked: Vec<(BucketIndex, Bucket)>,
     operations: u64,
     hits: u64,
     misses: u64,
@@ -126,6 +130,7 @@ impl<M: Memory> Processor<M> {
             deferred_keys: HashSet::new(),
             arena: Bump::new(),
             reclaim: Reclaim::default(),
+            walked: Vec::new(),
             operations: 0,
             hits: 0,
             misses: 0,
@@ -210,6 +215,18 @@ impl<M: Memory> Processor<M> {
     /// [`STEP_KEYS_MAX`]: crate::hash::STEP_KEYS_MAX
     pub fn reclaim(&mut self) -> usize {
         drive(self.table.reclaim(&mut self.reclaim))
+    }
+
+    /// Returns the number of home buckets.
+    pub fn home_bucket_count(&self) -> u32 {
+        self.table.bucket_count()
+    }
+
+    /// Makes a step of a walk over all keys: calls `each` with the keys whose home buckets are from `from` on, bucket after
+    /// bucket, up to the limit. A key that exists during all steps of a walk is returned by one of them, however the
+    /// operations between the steps change the store. Keys that have expired are left out.
+    pub fn walk(&mut self, from: u32, limit: WalkLimit, each: impl FnMut(&[u8])) -> WalkStep {
+        drive(self.table.walk(&mut self.walked, from, limit, each))
     }
 
     /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in
