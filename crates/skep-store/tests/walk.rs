@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite,
-};
+use skep_core::operation::{Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite};
 use skep_store::hash::{STEP_BUCKETS_MAX, STEP_SLABS_MAX, Settings, WalkLimit};
 use skep_store::processor::{Processor, Replies};
 
@@ -164,10 +162,20 @@ fn a_step_is_bounded_in_buckets_slabs_and_keys() {
     let mut store = Processor::new(&settings).unwrap();
     let all = WalkLimit { keys: usize::MAX, size: usize::MAX };
     let step = store.walk(0, all, |_| panic!("the store is empty"));
-    assert_eq!((step.next, step.buckets, step.slabs), (Some(STEP_BUCKETS_MAX), STEP_BUCKETS_MAX, 0));
-    assert_eq!(store.walk(store.home_bucket_count(), all, |_| panic!("no bucket is left")).next, None);
+    assert_eq!((step.next, step.buckets, step.slabs), (None, 0, 0));
 
     let mut replies = Replies::with_budget(1 << 20);
+    // The last bucket of the index, so that the first step finds nothing.
+    let count = store.home_bucket_count();
+    let last = (0_u64..).find(|key| store.home_bucket(&key.to_le_bytes()) >= count - 16).unwrap().to_le_bytes();
+    store.execute(
+        &[Request { key: &last, operation: Operation::Put { value: b"", condition: PutCondition::Always } }],
+        &mut replies,
+    );
+    let step = store.walk(0, all, |_| panic!("the key is in another bucket"));
+    assert_eq!((step.next, step.buckets, step.slabs), (Some(STEP_BUCKETS_MAX), STEP_BUCKETS_MAX, 0));
+    assert_eq!(store.walk(count, all, |_| panic!("no bucket is left")).next, None);
+    store.execute(&[Request { key: &last, operation: Operation::Delete }], &mut replies);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for _ in 0..40_000 {
         let operation = Operation::Put { value: &[1; 40], condition: PutCondition::Always };

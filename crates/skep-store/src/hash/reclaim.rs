@@ -68,6 +68,13 @@ impl Default for Reclaim {
     }
 }
 
+impl Reclaim {
+    /// Ends the pause after a pass.
+    pub(crate) fn end_pause(&mut self) {
+        self.not_before = 0;
+    }
+}
+
 impl<M: Memory> HashTable<M> {
     /// Returns the time from which on [`HashTable::reclaim`] has work, in milliseconds since 1970. `None` if no key has an
     /// expiry.

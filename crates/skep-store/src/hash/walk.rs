@@ -28,7 +28,7 @@ use crate::memory::{LINE_SIZE, Memory};
 /// Home buckets that are prefetched together.
 const GROUP_BUCKETS: u32 = 16;
 /// Most home buckets of a step.
-pub const STEP_BUCKETS_MAX: u32 = 4096;
+pub const STEP_BUCKETS_MAX: u32 = 16 << 10;
 /// Slabs from which on a step ends.
 pub const STEP_SLABS_MAX: usize = 1024;
 
@@ -68,6 +68,9 @@ impl<M: Memory> HashTable<M> {
             size.set(size.get() + key.len());
             each(key);
         };
+        if self.pair_count() == 0 {
+            return WalkStep { next: None, buckets: 0, slabs: 0 };
+        }
         let begin = from.min(self.bucket_count());
         let end = self.bucket_count().min(begin.saturating_add(STEP_BUCKETS_MAX));
         let (mut next, mut slabs) = (begin, 0);

@@ -217,6 +217,19 @@ impl<M: Memory> Processor<M> {
         drive(self.table.reclaim(&mut self.reclaim))
     }
 
+    /// Frees the memory of keys that have expired, in at most this number of steps, also in a pause between passes. Returns
+    /// true if no more keys have expired: then the store has as many keys as it counts.
+    pub fn reclaim_all(&mut self, steps: usize) -> bool {
+        self.reclaim.end_pause();
+        for _ in 0..steps {
+            if !self.is_reclaim_due() {
+                return true;
+            }
+            self.reclaim();
+        }
+        !self.is_reclaim_due()
+    }
+
     /// Returns the number of home buckets.
     pub fn home_bucket_count(&self) -> u32 {
         self.table.bucket_count()

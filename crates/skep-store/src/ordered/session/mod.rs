@@ -3,6 +3,7 @@
 mod check;
 mod deferred;
 mod execute;
+mod random_key;
 mod reclaim;
 mod scans;
 mod shortage;

@@ -103,6 +103,11 @@ impl Expiries {
         Some(pass)
     }
 
+    /// Ends the pause after a pass.
+    pub(crate) fn end_pause(&self) {
+        self.not_before.store(0, Ordering::Relaxed);
+    }
+
     /// Lets other sessions make the next step.
     pub(crate) fn end_step(&self, pass: Pass) {
         *self.pass.lock() = Some(pass);
