@@ -1,8 +1,10 @@
-//! Operations on all keys of a space: the parts of `SCAN`, `KEYS`, `RANDOMKEY` and `DBSIZE` that a shard executes.
+//! Operations on all keys of a space: the parts of `SCAN`, `KEYS`, `RANDOMKEY`, `DBSIZE` and `FLUSHALL`
+//! that a shard executes.
 //!
 //! ```text
 //!   reply to a walk   next u64 │ key size u16 │ key │ key size u16 │ key │ …
 //!   reply to a count  keys u64 │ is exact u8
+//!   reply to a flush  next u64
 //! ```
 //!
 //! `next` is the position of the next step, or [`END`], or [`UNKNOWN`]. In the hash space, a position is a home bucket of the shard. In
@@ -28,6 +30,9 @@ const SLAB_WORK: usize = 4;
 /// Work of a count that removes keys, in home buckets.
 const COUNT_WORK: usize = COUNT_STEPS * 16;
 
+/// Work of a step of a flush, in home buckets.
+const FLUSH_WORK: usize = 16 << 10;
+
 /// An operation on all keys that one shard has, or on those of the ordered space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyspaceOperation {
@@ -42,6 +47,11 @@ pub(crate) enum KeyspaceOperation {
     },
     /// Counts the keys. First removes some of those that have expired.
     Count,
+    /// Removes all keys: those of the hash space at one moment, those of the ordered space in steps.
+    Flush {
+        /// The position of the step.
+        from: u64,
+    },
 }
 
 /// The position at which a step of a walk begins.
@@ -158,6 +168,13 @@ impl KeyspaceReplies {
         self.bytes.push(u8::from(is_exact));
         self.work += COUNT_WORK;
         self.end_page(start, keys);
+    }
+
+    /// Adds the reply to a flush.
+    pub(crate) fn flush(&mut self, next: u64) {
+        let start = self.begin_page();
+        self.work += FLUSH_WORK;
+        self.end_page(start, next);
     }
 
     /// Begins a page. Returns its position.

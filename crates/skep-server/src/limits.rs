@@ -188,6 +188,8 @@ pub(crate) const KEYSPACE_WORK_MAX: usize = 16 << 10;
 /// which that is enough, the count is exact.
 pub(crate) const COUNT_STEPS: usize = 256;
 pub(crate) const COUNT_TIMES: usize = 64;
+/// Steps of removing all keys of the ordered space that a shard makes at a time.
+pub(crate) const FLUSH_STEPS: usize = 4;
 /// Bytes of a pattern of keys: the time of matching grows with them.
 pub(crate) const KEY_PATTERN_SIZE_MAX: usize = 1 << 10;
 /// Bytes of a pattern that is matched with pages of full size. Longer patterns get smaller pages.

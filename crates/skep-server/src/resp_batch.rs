@@ -313,7 +313,7 @@ impl RespBatch {
                         limit.count(&Ok(request));
                         dispatch.push(space, request);
                     }
-                    CommandRequest::Keyspace(shard, operation) => {
+                    CommandRequest::Keyspace(space, shard, operation) => {
                         limit.count -= 1;
                         dispatch.push_keyspace(space, shard, operation);
                     }

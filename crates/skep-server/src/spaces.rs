@@ -12,13 +12,13 @@
 use std::time::Instant;
 
 use skep_core::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
-use skep_store::ordered::{OrderedStore, OwnerRun, Session};
+use skep_store::ordered::{FlushStep, OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use crate::cursors::Cursors;
 use crate::keyspace::{END, KeyspaceOperation, KeyspaceReplies, UNKNOWN, WalkStart};
-use crate::limits::{COUNT_STEPS, IDLE_RECLAIM_STEPS, REPLY_BUDGET};
+use crate::limits::{COUNT_STEPS, FLUSH_STEPS, IDLE_RECLAIM_STEPS, REPLY_BUDGET};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -386,6 +386,11 @@ impl<'s> Stores<'s> {
                 (Space::Ordered, KeyspaceOperation::Walk { from, key_count, size }) => {
                     self.walk_ordered(from, key_count, size, replies, now);
                 }
+                (Space::Hash, KeyspaceOperation::Flush { .. }) => {
+                    self.flush_hash();
+                    replies.flush(END);
+                }
+                (Space::Ordered, KeyspaceOperation::Flush { from }) => self.flush_ordered(from, replies),
                 (Space::Hash, KeyspaceOperation::Count) => {
                     let is_exact = self.hash.reclaim_all(COUNT_STEPS);
                     replies.count(self.hash.statistics().pairs, is_exact);
@@ -400,6 +405,34 @@ impl<'s> Stores<'s> {
         }
         *deferred = replies.deferred_count();
         operations.len() - *deferred
+    }
+
+    /// Removes all keys of the shard's part of the hash space. Whoever watches keys of it is to be told here.
+    fn flush_hash(&mut self) {
+        self.hash.flush();
+    }
+
+    /// Removes some keys of the ordered space from a position on.
+    fn flush_ordered(&mut self, from: u64, replies: &mut KeyspaceReplies) {
+        let session = self.ordered.as_mut().expect("a space was chosen that the server has");
+        // If the position was forgotten, the keys below it are gone already.
+        let mut position = self.cursors.find(from).unwrap_or_default();
+        self.holds_garbage = true;
+        for _ in 0..FLUSH_STEPS {
+            match session.flush_step(&mut position) {
+                FlushStep::More => {}
+                FlushStep::Done => {
+                    self.cursors.end(from);
+                    return replies.flush(END);
+                }
+                FlushStep::Waits => {
+                    // The position is known from the last step, or it is the first one.
+                    let page = replies.begin_page();
+                    return replies.defer_page(page);
+                }
+            }
+        }
+        replies.flush(self.cursors.follow(from, &position));
     }
 
     /// Walks over the keys of the ordered space.
@@ -477,10 +510,11 @@ impl<'s> Stores<'s> {
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
         for _ in 0..steps {
+            let is_flushing = self.hash.flush_step();
             let removed = self.hash.reclaim();
             let of_ordered = self.ordered.as_mut().map_or(0, Session::reclaim);
             self.holds_garbage |= of_ordered > 0;
-            if removed + of_ordered == 0 {
+            if removed + of_ordered == 0 && !is_flushing {
                 return;
             }
         }
@@ -502,12 +536,13 @@ impl<'s> Stores<'s> {
             self.holds_garbage = session.collect_part();
         }
         self.hash.reclaim();
+        let _ = (0..IDLE_RECLAIM_STEPS).all(|_| self.hash.flush_step());
         // Another shard may make the next step, so this one does not look again at once. It sleeps for a millisecond.
         if let Some(session) = &mut self.ordered {
             let removed: usize = (0..IDLE_RECLAIM_STEPS).map(|_| session.reclaim()).sum();
             self.holds_garbage |= removed > 0;
         }
-        self.holds_garbage || self.hash.is_reclaim_due()
+        self.holds_garbage || self.hash.is_reclaim_due() || self.hash.is_flushing()
     }
 }
 

@@ -5,6 +5,7 @@
 //!   KEYS pattern                                         steps until the end, shard after shard; an array
 //!   RANDOMKEY                                            steps from a random position until there is a key
 //!   DBSIZE                                               a count in each shard; the sum
+//!   FLUSHDB  FLUSHALL  [ASYNC|SYNC]                      a flush in each shard, and of the ordered space; OK
 //! ```
 //!
 //! **Cursors.** 0 begins and ends a scan. A cursor of the hash space is a shard and a home bucket:
@@ -70,6 +71,9 @@ enum Kind {
         random: u64,
     },
     Size,
+    Flush {
+        has_ordered: bool,
+    },
 }
 
 /// The position of a step of a walk.
@@ -163,8 +167,12 @@ pub(super) fn decode(
         CommandName::Keys => check_pattern(arguments.get(1)).map(|()| Kind::Keys),
         CommandName::RandomKey => Ok(Kind::RandomKey { random: RandomState::new().hash_one(()) }),
         CommandName::DbSize => Ok(Kind::Size),
+        CommandName::FlushDb => check_flush(arguments).map(|()| Kind::Flush { has_ordered: space == Space::Ordered }),
+        CommandName::FlushAll => check_flush(arguments).map(|()| Kind::Flush { has_ordered: spaces.has_ordered }),
         _ => return None,
     };
+    // All spaces begin with the hash space.
+    let space = if name == CommandName::FlushAll { Space::Hash } else { space };
     Some(kind.map(|kind| KeyspaceCommand { name, space, shard_count: spaces.shard_count, kind }))
 }
 
@@ -205,6 +213,16 @@ fn cursor(text: &[u8]) -> Option<u64> {
     }
 }
 
+/// Checks the option of a flush. Both have the same meaning: no key is left when the command returns, and the memory is
+/// cleared later.
+fn check_flush(arguments: Arguments<'_>) -> Result<(), String> {
+    match arguments.count() {
+        1 => Ok(()),
+        2 if arguments.is(1, "ASYNC") || arguments.is(1, "SYNC") => Ok(()),
+        _ => Err(SYNTAX.to_owned()),
+    }
+}
+
 fn check_pattern(pattern: &[u8]) -> Result<(), String> {
     match pattern.len() {
         ..=KEY_PATTERN_SIZE_MAX => Ok(()),
@@ -218,17 +236,20 @@ impl KeyspaceCommand {
         match self.kind {
             Kind::Scan { is_none: true, .. } => 0,
             Kind::Size if self.space == Space::Hash => self.shard_count.into(),
+            Kind::Flush { has_ordered } if self.space == Space::Hash => {
+                usize::from(self.shard_count) + usize::from(has_ordered)
+            }
             _ => 1,
         }
     }
 
-    /// Returns the operation at this index, and the shard that it is for; a walk continues where it stopped.
+    /// Returns the operation at this index, and the space and shard that it is for; a walk continues where it stopped.
     pub(super) fn request(
         &self,
         arguments: Arguments<'_>,
         index: usize,
         progress: Option<&KeyspaceProgress>,
-    ) -> (u16, KeyspaceOperation) {
+    ) -> (Space, u16, KeyspaceOperation) {
         let so_far = progress.map_or(Position::default(), |progress| progress.position);
         let (position, key_count) = match self.kind {
             Kind::Scan { position, key_count, .. } => {
@@ -237,22 +258,27 @@ impl KeyspaceCommand {
             Kind::Keys => (so_far, KEYS_STEP),
             Kind::RandomKey { random } if progress.is_none_or(|progress| !progress.has_begun) => {
                 let from = WalkStart::Random(random);
-                return (self.first_shard(random), KeyspaceOperation::Walk { from, key_count: 1, size: 1 });
+                return (self.space, self.first_shard(random), KeyspaceOperation::Walk { from, key_count: 1, size: 1 });
             }
             Kind::RandomKey { .. } => (so_far, 1),
-            Kind::Size => return (index as u16, KeyspaceOperation::Count),
+            Kind::Size => return (self.space, index as u16, KeyspaceOperation::Count),
+            Kind::Flush { .. } => {
+                let is_ordered = self.space == Space::Ordered || index == usize::from(self.shard_count);
+                let space = if is_ordered { Space::Ordered } else { Space::Hash };
+                return (space, index as u16, KeyspaceOperation::Flush { from: so_far.from });
+            }
         };
         let pattern_size = self.pattern(arguments).map_or(0, <[u8]>::len);
         let size = KEYSPACE_PAGE_SIZE * USUAL_PATTERN_SIZE / pattern_size.max(USUAL_PATTERN_SIZE);
         let from = WalkStart::At(position.from);
-        (position.shard, KeyspaceOperation::Walk { from, key_count, size: size as u32 })
+        (self.space, position.shard, KeyspaceOperation::Walk { from, key_count, size: size as u32 })
     }
 
     fn pattern<'a>(&self, arguments: Arguments<'a>) -> Option<&'a [u8]> {
         match self.kind {
             Kind::Scan { pattern, .. } => pattern.map(|index| arguments.get(index)),
             Kind::Keys => Some(arguments.get(1)),
-            Kind::RandomKey { .. } | Kind::Size => None,
+            Kind::RandomKey { .. } | Kind::Size | Kind::Flush { .. } => None,
         }
     }
 
@@ -321,6 +347,10 @@ impl KeyspaceCommand {
                 !is_over
             }
             Kind::Size => unreachable!("the reply to a count is no page"),
+            Kind::Flush { .. } => {
+                progress.keyspace.position.from = if page.next == END { 0 } else { page.next };
+                page.next != END
+            }
         }
     }
 
@@ -391,6 +421,7 @@ impl KeyspaceCommand {
             _ if *refused => {}
             (Kind::Scan { .. } | Kind::RandomKey { .. }, _) => {}
             (Kind::Size, _) => ReplyWriter::new(output, version).integer(*done),
+            (Kind::Flush { .. }, _) => ReplyWriter::new(output, version).simple("OK"),
             (Kind::Keys, _) => {
                 if !std::mem::replace(&mut progress.is_writing, true) {
                     ReplyWriter::new(output, version).array(progress.key_count);

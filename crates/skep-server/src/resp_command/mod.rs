@@ -173,7 +173,7 @@ pub(crate) enum CommandRequest<'a> {
     /// One on a key.
     Key(Request<'a>),
     /// One on all keys of a space. In the hash space, it is for this shard.
-    Keyspace(u16, KeyspaceOperation),
+    Keyspace(Space, u16, KeyspaceOperation),
 }
 
 /// The replies to a command of several operations so far.
@@ -298,8 +298,9 @@ impl Action {
                 CommandRequest::Key(command.request(arguments, operands, index, resume))
             }
             Action::Keyspace(command) => {
-                let (shard, operation) = command.request(arguments, index, progress.map(|progress| &progress.keyspace));
-                CommandRequest::Keyspace(shard, operation)
+                let progress = progress.map(|progress| &progress.keyspace);
+                let (space, shard, operation) = command.request(arguments, index, progress);
+                CommandRequest::Keyspace(space, shard, operation)
             }
             _ => unreachable!("only commands on keys have operations"),
         }

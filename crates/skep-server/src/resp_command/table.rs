@@ -102,6 +102,8 @@ commands! {
     Quit "quit" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Closes the connection."
     Client "client" -2 ["noscript" "loading" "stale"] (0, 0, 0) "connection" "2.4.0" "Commands about connections: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH."
     DbSize "dbsize" 1 ["readonly" "fast"] (0, 0, 0) "server" "1.0.0" "Returns the number of keys in the chosen space."
+    FlushDb "flushdb" -1 ["write"] (0, 0, 0) "server" "1.0.0" "Removes all keys of the chosen space: ASYNC, SYNC."
+    FlushAll "flushall" -1 ["write"] (0, 0, 0) "server" "1.0.0" "Removes all keys of all spaces: ASYNC, SYNC."
     Time "time" 1 ["loading" "stale" "fast"] (0, 0, 0) "server" "2.6.0" "Returns the server's time in seconds and microseconds."
     Lolwut "lolwut" -1 ["readonly" "fast"] (0, 0, 0) "server" "5.0.0" "Returns the server's name and version."
     Memory "memory" -2 ["readonly"] (2, 2, 1) "server" "4.0.0" "Returns the bytes of a key and its value: USAGE."

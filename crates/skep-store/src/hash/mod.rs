@@ -3,6 +3,7 @@
 pub mod bucket;
 mod edit;
 mod find;
+mod flush;
 mod large;
 mod large_layout;
 mod object;
@@ -15,6 +16,7 @@ mod table;
 mod walk;
 
 pub use find::Search;
+pub use flush::STEP_BUCKETS as FLUSH_STEP_BUCKETS;
 pub use settings::Settings;
 pub use table::HashTable;
 pub use walk::{STEP_BUCKETS_MAX, STEP_SLABS_MAX, WalkLimit, WalkStep};

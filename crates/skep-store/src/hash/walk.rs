@@ -127,6 +127,10 @@ impl<M: Memory> HashTable<M> {
             self.prefetch(BucketIndex(bucket));
         }
         for bucket in buckets.map(BucketIndex) {
+            if self.is_stale(bucket) {
+                group.push((bucket, Bucket::EMPTY));
+                continue;
+            }
             let mut at = Some(bucket.pointer());
             while let Some(pointer) = at {
                 let copy = Bucket::from_line(self.memory().read_line(pointer).await);

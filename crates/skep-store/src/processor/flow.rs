@@ -70,6 +70,7 @@ impl<M: Memory> Processor<M> {
     ) -> R {
         replies.reset(requests.len());
         empty(&mut self.arena);
+        while self.flush_step() {}
         // There are no batches, so a request cannot leave merging to a later one.
         self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();

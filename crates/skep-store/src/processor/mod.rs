@@ -222,12 +222,35 @@ impl<M: Memory> Processor<M> {
     pub fn reclaim_all(&mut self, steps: usize) -> bool {
         self.reclaim.end_pause();
         for _ in 0..steps {
-            if !self.is_reclaim_due() {
+            if self.is_flushing() {
+                self.flush_step();
+            } else if self.is_reclaim_due() {
+                self.reclaim();
+            } else {
                 return true;
             }
-            self.reclaim();
         }
-        !self.is_reclaim_due()
+        !self.is_flushing() && !self.is_reclaim_due()
+    }
+
+    /// Removes all keys: operations after it find none. The memory is cleared in steps, see [`Processor::flush_step`], and is
+    /// available at once.
+    pub fn flush(&mut self) {
+        self.reclaim = Reclaim::default();
+        self.table.flush();
+    }
+
+    /// Makes a step of clearing the memory of a flush: at most [`FLUSH_STEP_BUCKETS`] lines. Returns true if there is another
+    /// one to make.
+    ///
+    /// [`FLUSH_STEP_BUCKETS`]: crate::hash::FLUSH_STEP_BUCKETS
+    pub fn flush_step(&mut self) -> bool {
+        drive(self.table.flush_step())
+    }
+
+    /// Returns true if [`Processor::flush_step`] has work.
+    pub fn is_flushing(&self) -> bool {
+        self.table.is_flushing()
     }
 
     /// Returns the number of home buckets.
@@ -324,6 +347,12 @@ impl<M: Memory> Processor<M> {
             group.iter().for_each(|home| self.table.prefetch(home.bucket));
         }
         others.iter().for_each(|home| self.table.prefetch(home.bucket));
+        if self.table.is_flushing() {
+            cold_path();
+            for home in homes.iter() {
+                drive(self.table.clear_stale(home.bucket));
+            }
+        }
         self.stages.clear();
         let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
@@ -353,6 +382,7 @@ impl<M: Memory> Processor<M> {
             let mut arrivals = self.station.begin();
             for (index, (request, home)) in requests.iter().zip(homes.iter_mut()).enumerate() {
                 *home = self.table.locate(request.key);
+                drive(self.table.clear_stale(home.bucket));
                 match request.validate_unordered() {
                     Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
                     Ok(()) => {
