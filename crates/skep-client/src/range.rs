@@ -99,6 +99,8 @@ pub(crate) struct ScanProgress<'k> {
     left: u64,
     /// The last key of the last page. The scan continues after it.
     after: Option<Vec<u8>>,
+    /// The floor is still to be found: at that key or below it.
+    seeks_floor: bool,
     lease: ScanLease,
     state: State,
 }
@@ -119,7 +121,7 @@ impl<'k> ScanProgress<'k> {
     pub(crate) fn new(range: KeyRange<'k>, answer: ScanAnswer) -> Self {
         let lease = if range.limit == u64::MAX { ScanLease::Open } else { ScanLease::None };
         let state = if range.limit == 0 { State::Ended } else { State::Pages };
-        ScanProgress { range, answer, left: range.limit, after: None, lease, state }
+        ScanProgress { range, answer, left: range.limit, after: None, seeks_floor: false, lease, state }
     }
 
     /// Returns the next request, if any.
@@ -132,7 +134,11 @@ impl<'k> ScanProgress<'k> {
                 // A prefix bounds the start too. The new end no longer contains the prefix, so the start must.
                 (scan.start, key) = scan.start_at(key);
                 scan.end = ScanEnd::Below(after);
+                if self.seeks_floor {
+                    key = after;
+                }
             }
+            Some(after) if self.seeks_floor => (key, scan.start) = (after, ScanStart::Floor),
             Some(after) => (key, scan.start) = (after, ScanStart::Above),
             None => {}
         }
@@ -185,6 +191,10 @@ impl<'k> ScanProgress<'k> {
         self.left = left;
         self.state = match (page.more(), left, page.lease()) {
             (true, 1.., Some(lease)) => {
+                let Some(Request { key, operation: Operation::Scan(scan) }) = self.request() else {
+                    return Err(ClientError::UnexpectedReply);
+                };
+                self.seeks_floor = scan.seeks_floor(key, &page);
                 self.after = Some(page.last_key().to_vec());
                 self.lease = ScanLease::Continue(lease);
                 State::Pages

@@ -73,11 +73,18 @@ enum ReplyForm {
     Pair,
 }
 
-/// The position of a count that takes more than one page.
+/// The position of a command that takes more than one page.
 #[derive(Debug)]
 pub(crate) struct Resume {
     after: Vec<u8>,
     lease: ScanLease,
+}
+
+impl Resume {
+    fn after(page: &Page<'_>) -> Resume {
+        let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
+        Resume { after: page.last_key().to_vec(), lease }
+    }
 }
 
 /// The plain scan that the commands differ from.
@@ -195,6 +202,8 @@ impl ScanCommand {
         };
         let after = resume.map(|resume| &resume.after[..]).or(self.after.map(|index| arguments.get(index)));
         match after {
+            // The keys since the last floor have expired.
+            Some(after) if matches!(self.range, Range::Floor) => start.1 = after,
             Some(after) if !self.reverse && after >= start.1 => start = (ScanStart::Above, after),
             Some(after) if self.reverse && is_within(after, end) => end = ScanEnd::Below(after),
             _ => {}
@@ -218,21 +227,25 @@ impl ScanCommand {
             ReplyForm::Count => {
                 progress.done += i64::from(page.count());
                 if page.more() {
-                    let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
-                    progress.resume = Some(Resume { after: page.last_key().to_vec(), lease });
+                    progress.resume = Some(Resume::after(&page));
                     return true;
                 }
                 progress.resume = None;
                 writer.integer(progress.done);
             }
-            ReplyForm::Pair => match page.pairs().next() {
-                Some((key, value)) => {
-                    writer.array(2);
-                    writer.bulk(key);
-                    writer.bulk(value);
+            ReplyForm::Pair => {
+                let pair = page.pairs().next();
+                progress.resume = (page.more() && pair.is_none()).then(|| Resume::after(&page));
+                match pair {
+                    Some((key, value)) => {
+                        writer.array(2);
+                        writer.bulk(key);
+                        writer.bulk(value);
+                    }
+                    None if progress.resume.is_some() => return true,
+                    None => writer.null(),
                 }
-                None => writer.null(),
-            },
+            }
             ReplyForm::Page | ReplyForm::LeasedPage => {
                 writer.array(if self.reply == ReplyForm::Page { 2 } else { 3 });
                 if page.more() {

@@ -403,19 +403,19 @@ impl OrderedStore {
                 // With a lease, there was room before, unless the page is one large value.
                 if scan.lease == ScanLease::None && !replies.has_room(size) {
                     replies.bytes_mut().truncate(start);
-                    replies.touch_large(size + count as usize * PAIR_WORK);
+                    replies.touch_large(size + count * PAIR_WORK);
                     return false;
                 }
                 replies.finish_value(index, start);
                 replies.use_room(size);
-                replies.touch_large(size + count as usize * PAIR_WORK);
+                replies.touch_large(size + count * PAIR_WORK);
             }
             Err(error) => replies.set(index, Reply::Failed(error)),
         }
         true
     }
 
-    /// Appends a page of a valid scan of an owner. Returns the number of its pairs.
+    /// Appends a page of a valid scan of an owner. Returns the number of its pairs and of expired keys that it skipped.
     fn scan_page(
         &self,
         key: &[u8],
@@ -423,7 +423,7 @@ impl OrderedStore {
         (owner, now): (u64, Instant),
         guard: &Guard<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<u32, OperationError> {
+    ) -> Result<usize, OperationError> {
         let Reclaimer { leases, epochs, .. } = &self.reclaimer;
         let reading = match scan.lease {
             ScanLease::None => None,
@@ -443,7 +443,7 @@ impl OrderedStore {
         };
         let mut page = PageWriter::new(out, scan.answer);
         let end = self.fill_page(key, scan, snapshot, guard, &mut page);
-        let count = page.count();
+        let count = page.count() as usize + end.skipped;
         let lease = reading.as_ref().and_then(|reading| reading.conclude(end.more));
         // The last key is in a frame that the reading pins, and borrows from it.
         page.finish(end.last_key, end.more, lease);
