@@ -11,7 +11,7 @@
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{BucketCopy, HashTable, Home, Location};
-use super::{large, large_layout, object};
+use super::{LargeRoot, large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
 use skep_core::operation::{Expiry, OperationError};
@@ -195,6 +195,33 @@ impl<M: Memory> HashTable<M> {
         let slab = NewSlab { class, pointer: slabs.pop(class), bucket };
         let root = self.write_large(new, &mut slabs).await;
         let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root, expiry);
+        self.memory().write(slab.pointer.span(class.size()), fill).await;
+        self.install_slab(home, location, &slab, key.len(), value_size).await?;
+        self.count_expiring(None, expiry);
+        Ok(())
+    }
+
+    /// Gives the key of a large value that was found this expiry.
+    pub(crate) async fn store_root(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        root: &LargeRoot,
+        expiry: Option<Expiry>,
+    ) -> Result<(), NotStored> {
+        let Location::Large { slab: old, expiry: before, .. } = location else {
+            unreachable!("a large value was found");
+        };
+        let value_size = root.value_size as usize;
+        let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size), expiry.is_some());
+        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, root, expiry);
+        if old.class == class {
+            self.memory().write(old.pointer.span(class.size()), fill).await;
+            self.count_expiring(*before, expiry);
+            return Ok(());
+        }
+        let slab = self.take_new_slab(class, location)?;
         self.memory().write(slab.pointer.span(class.size()), fill).await;
         self.install_slab(home, location, &slab, key.len(), value_size).await?;
         self.count_expiring(None, expiry);
