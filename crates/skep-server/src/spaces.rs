@@ -18,7 +18,7 @@ use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use crate::cursors::Cursors;
 use crate::keyspace::{END, KeyspaceOperation, KeyspaceReplies, UNKNOWN, WalkStart};
-use crate::limits::{COUNT_STEPS, FLUSH_STEPS, IDLE_RECLAIM_STEPS, REPLY_BUDGET};
+use crate::limits::{COUNT_STEPS, FLUSH_STEPS, IDLE_FLUSH_STEPS, REPLY_BUDGET};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -512,7 +512,7 @@ impl<'s> Stores<'s> {
         for _ in 0..steps {
             let is_flushing = self.hash.flush_step();
             let removed = self.hash.reclaim();
-            let of_ordered = self.ordered.as_mut().map_or(0, Session::reclaim);
+            let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
             self.holds_garbage |= of_ordered > 0;
             if removed + of_ordered == 0 && !is_flushing {
                 return;
@@ -536,13 +536,11 @@ impl<'s> Stores<'s> {
             self.holds_garbage = session.collect_part();
         }
         self.hash.reclaim();
-        let _ = (0..IDLE_RECLAIM_STEPS).all(|_| self.hash.flush_step());
-        // Another shard may make the next step, so this one does not look again at once. It sleeps for a millisecond.
-        if let Some(session) = &mut self.ordered {
-            let removed: usize = (0..IDLE_RECLAIM_STEPS).map(|_| session.reclaim()).sum();
-            self.holds_garbage |= removed > 0;
-        }
-        self.holds_garbage || self.hash.is_reclaim_due() || self.hash.is_flushing()
+        let _ = (0..IDLE_FLUSH_STEPS).all(|_| self.hash.flush_step());
+        let step = self.ordered.as_mut().and_then(Session::reclaim);
+        self.holds_garbage |= step.is_some_and(|removed| removed > 0);
+        // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
+        step.is_some() || self.holds_garbage || self.hash.is_reclaim_due() || self.hash.is_flushing()
     }
 }
 

@@ -84,7 +84,7 @@ fn compare<M: Memory>(mut store: Processor<M>, seed: u64) {
                 match (request.operation, reply) {
                     (_, Reply::Deferred | Reply::Failed(_)) => {}
                     (Operation::Get, Reply::Value(value)) => {
-                        assert_eq!(Some(value), expected.get(request.key).map(|v| &v[..]))
+                        assert_eq!(Some(value), expected.get(request.key).map(|v| &v[..]));
                     }
                     (Operation::Get, reply) => {
                         assert_eq!((reply, expected.get(request.key)), (Reply::NotFound, None), "{:?}", request.key);
