@@ -13,6 +13,8 @@
 //! A shard executes these operations after the others of its batch, when no operation is in flight. All steps of one batch
 //! together are bounded: the operations that exceed the bound are deferred.
 
+mod execution;
+
 use skep_core::operation::KEY_SIZE_MAX;
 use skep_store::hash::WalkLimit;
 use skep_store::processor::Processor;
@@ -25,7 +27,7 @@ pub(crate) const END: u64 = u64::MAX;
 pub(crate) const UNKNOWN: u64 = u64::MAX - 1;
 
 /// Work of a slab that a walk reads, in home buckets.
-const SLAB_WORK: usize = 4;
+const SLAB_WORK: usize = 16;
 
 /// Work of a count that removes keys, in home buckets.
 const COUNT_WORK: usize = COUNT_STEPS * 16;
@@ -154,7 +156,8 @@ impl KeyspaceReplies {
                 ((u128::from(number) * u128::from(store.home_bucket_count())) >> u64::BITS) as u32
             }
         };
-        let left = (self.room - self.bytes.len()) / 2;
+        // A key of one byte takes three.
+        let left = (self.room - self.bytes.len()) / 3;
         let limit = WalkLimit { keys: key_count as usize, size: left.min(size as usize) };
         let page = self.begin_page();
         let step = store.walk(from, limit, |key| self.push_key(key));

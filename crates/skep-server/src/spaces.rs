@@ -11,14 +11,14 @@
 
 use std::time::Instant;
 
-use skep_core::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
-use skep_store::ordered::{FlushStep, OrderedStore, OwnerRun, Session};
+use skep_core::operation::{Reply, Request};
+use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use crate::cursors::Cursors;
-use crate::keyspace::{END, KeyspaceOperation, KeyspaceReplies, UNKNOWN, WalkStart};
-use crate::limits::{COUNT_STEPS, FLUSH_STEPS, IDLE_FLUSH_STEPS, REPLY_BUDGET};
+use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
+use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -292,15 +292,15 @@ impl SpaceReplies {
 /// The stores that a shard works on.
 #[derive(Debug)]
 pub(crate) struct Stores<'s> {
-    hash: Processor,
-    ordered: Option<Session<'s>>,
-    store: Option<&'s OrderedStore>,
+    pub(crate) hash: Processor,
+    pub(crate) ordered: Option<Session<'s>>,
+    pub(crate) store: Option<&'s OrderedStore>,
     /// The cursors of scans of the ordered space.
-    cursors: &'s Cursors,
+    pub(crate) cursors: &'s Cursors,
     /// Replies to scans of the ordered space for operations on all keys.
-    pages: Replies,
+    pub(crate) pages: Replies,
     /// The session may hold nodes and values that its writes replaced.
-    holds_garbage: bool,
+    pub(crate) holds_garbage: bool,
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
     #[cfg(test)]
     pub(crate) defers_puts: bool,
@@ -363,124 +363,10 @@ impl<'s> Stores<'s> {
         done + self.execute_keyspace(&batch.keyspace, &mut replies.keyspace, &mut replies.keyspace_deferred, now)
     }
 
-    /// Executes operations on all keys. Returns the number of those that are done.
-    fn execute_keyspace(
-        &mut self,
-        operations: &[(Space, KeyspaceOperation)],
-        replies: &mut KeyspaceReplies,
-        deferred: &mut usize,
-        now: Instant,
-    ) -> usize {
-        if operations.is_empty() {
-            return 0;
-        }
-        replies.begin();
-        for (space, operation) in operations {
-            if !replies.may_execute() {
-                continue;
-            }
-            match (space, *operation) {
-                (Space::Hash, KeyspaceOperation::Walk { from, key_count, size }) => {
-                    replies.walk(&mut self.hash, from, key_count, size);
-                }
-                (Space::Ordered, KeyspaceOperation::Walk { from, key_count, size }) => {
-                    self.walk_ordered(from, key_count, size, replies, now);
-                }
-                (Space::Hash, KeyspaceOperation::Flush { .. }) => {
-                    self.flush_hash();
-                    replies.flush(END);
-                }
-                (Space::Ordered, KeyspaceOperation::Flush { from }) => self.flush_ordered(from, replies),
-                (Space::Hash, KeyspaceOperation::Count) => {
-                    let is_exact = self.hash.reclaim_all(COUNT_STEPS);
-                    replies.count(self.hash.statistics().pairs, is_exact);
-                }
-                (Space::Ordered, KeyspaceOperation::Count) => {
-                    let store = self.store.expect("a space was chosen that the server has");
-                    let is_exact = self.ordered.as_mut().is_none_or(|session| session.reclaim_all(COUNT_STEPS));
-                    self.holds_garbage = true;
-                    replies.count(store.pair_count(), is_exact);
-                }
-            }
-        }
-        *deferred = replies.deferred_count();
-        operations.len() - *deferred
-    }
-
-    /// Removes all keys of the shard's part of the hash space. Whoever watches keys of it is to be told here.
-    fn flush_hash(&mut self) {
-        self.hash.flush();
-    }
-
-    /// Removes some keys of the ordered space from a position on.
-    fn flush_ordered(&mut self, from: u64, replies: &mut KeyspaceReplies) {
-        let session = self.ordered.as_mut().expect("a space was chosen that the server has");
-        // If the position was forgotten, the keys below it are gone already.
-        let mut position = self.cursors.find(from).unwrap_or_default();
-        self.holds_garbage = true;
-        for _ in 0..FLUSH_STEPS {
-            match session.flush_step(&mut position) {
-                FlushStep::More => {}
-                FlushStep::Done => {
-                    self.cursors.end(from);
-                    return replies.flush(END);
-                }
-                FlushStep::Waits => {
-                    // The position is known from the last step, or it is the first one.
-                    let page = replies.begin_page();
-                    return replies.defer_page(page);
-                }
-            }
-        }
-        replies.flush(self.cursors.follow(from, &position));
-    }
-
-    /// Walks over the keys of the ordered space.
-    fn walk_ordered(
-        &mut self,
-        from: WalkStart,
-        key_count: u32,
-        size: u32,
-        replies: &mut KeyspaceReplies,
-        now: Instant,
-    ) {
-        let session = self.ordered.as_mut().expect("a space was chosen that the server has");
-        let page = replies.begin_page();
-        let cursor = match from {
-            WalkStart::At(cursor) => cursor,
-            WalkStart::Random(number) => {
-                let mut key = Vec::new();
-                if session.random_key(number, &mut key) {
-                    replies.push_key(&key);
-                }
-                return replies.end_page(page, END);
-            }
-        };
-        let after = if cursor == 0 { Some(Vec::new()) } else { self.cursors.find(cursor) };
-        let Some(after) = after else { return replies.end_page(page, UNKNOWN) };
-        let (start, end) = (ScanStart::Above, ScanEnd::Last);
-        let limit = key_count.min(replies.keys_max(size as usize));
-        let (answer, lease) = (ScanAnswer::Keys, ScanLease::None);
-        let scan = Scan { start, end, reverse: false, limit, answer, lease };
-        session.execute(&[Request { key: &after, operation: Operation::Scan(scan) }], &mut self.pages, now);
-        let Reply::Value(bytes) = self.pages.get(0) else {
-            debug_assert!(self.pages.is_deferred(0), "{:?}", self.pages.get(0));
-            return replies.defer_page(page);
-        };
-        let found = Page::decode(bytes).expect("the store returns a whole page");
-        found.pairs().for_each(|(key, _)| replies.push_key(key));
-        let next = if found.more() {
-            self.cursors.follow(cursor, found.last_key())
-        } else {
-            self.cursors.end(cursor);
-            END
-        };
-        replies.end_page(page, next);
-    }
-
     /// Executes the operations of a batch of the hash space, except puts and the later operations on their keys.
     #[cfg(test)]
     fn execute_without_puts(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies) -> usize {
+        use skep_core::operation::Operation;
         let mut keys = std::collections::HashSet::new();
         let mut is_deferred = |request: &Request<'_>| {
             let is_put = matches!(request.operation, Operation::Put { .. });

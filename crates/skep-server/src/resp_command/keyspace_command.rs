@@ -42,6 +42,7 @@ use crate::spaces::{Space, Spaces};
 
 const INVALID_CURSOR: &str = "ERR invalid cursor";
 const SYNTAX: &str = "ERR syntax error";
+const FORGOTTEN: &str = "ERR the position of the command was forgotten: too many scans of the ordered space are open";
 const NO_MEMORY: &str = "ERR the keys take more than the memory that is free for this connection (--connection-memory)";
 
 /// Bits of a cursor for a home bucket.
@@ -360,7 +361,7 @@ impl KeyspaceCommand {
         if !std::mem::replace(&mut progress.has_begun, true) {
             progress.position.shard = self.first_shard(random);
         }
-        if next != END {
+        if next != END && next != UNKNOWN {
             progress.position.from = next;
             return false;
         }
@@ -399,8 +400,10 @@ impl KeyspaceCommand {
         // The memory of a block may double when it grows.
         let growth = 2 * keys.clone().map(|key| key.len() + ENCODING_SIZE).sum::<usize>();
         let block = progress.blocks.back().map_or(0, Vec::capacity);
-        if growth > 0 && growth + block > room || page.next == UNKNOWN {
-            *progress = KeyspaceProgress { error: Some(NO_MEMORY), ..KeyspaceProgress::default() };
+        let is_forgotten = page.next == UNKNOWN;
+        if growth > 0 && growth + block > room || is_forgotten {
+            let error = Some(if is_forgotten { FORGOTTEN } else { NO_MEMORY });
+            *progress = KeyspaceProgress { error, ..KeyspaceProgress::default() };
             return false;
         }
         keys.for_each(|key| progress.push(key, version));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! home buckets  ├──── returned ────▶ next ──── of later steps ────┤
-//! a step                            ▐ 16 buckets: prefetch them with their chains, then the slabs to which they point,
+//! a step                            ▐ 64 buckets: prefetch them with their chains, then the slabs to which they point,
 //!                                     then return their keys; and again, up to the limits
 //! ```
 //!
@@ -26,11 +26,11 @@ use super::table::{BucketIndex, HashTable};
 use crate::memory::{LINE_SIZE, Memory};
 
 /// Home buckets that are prefetched together.
-const GROUP_BUCKETS: u32 = 16;
+const GROUP_BUCKETS: u32 = 64;
 /// Most home buckets of a step.
 pub const STEP_BUCKETS_MAX: u32 = 16 << 10;
 /// Slabs from which on a step ends.
-pub const STEP_SLABS_MAX: usize = 1024;
+pub const STEP_SLABS_MAX: usize = 256;
 
 /// The limits of a step. A step ends after the chain with which it reaches one of them.
 #[derive(Clone, Copy, Debug)]
