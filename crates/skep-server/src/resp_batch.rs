@@ -280,7 +280,7 @@ impl RespBatch {
 
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
     /// output. If it is too late for operations that have not begun, they are refused. A command of several keys is
-    /// refused as a whole or not at all, and only if all of its operations are in the queue.
+    /// refused as a whole or not at all, and only if all of its operations are in the queue. One on all keys is not refused.
     pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
@@ -302,7 +302,7 @@ impl RespBatch {
                     continue;
                 }
                 if part.index == 0 {
-                    is_refused = is_late && part.count <= alike;
+                    is_refused = is_late && part.count <= alike && matches!(request, CommandRequest::Key(_));
                 }
                 if is_refused {
                     dispatch.refuse(WireError::Busy, 1);
@@ -350,7 +350,7 @@ impl RespBatch {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
             if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending;
+                return index == 0 && command.operation_count <= pending && !command.action.is_barrier();
             }
             index -= command.operation_count;
         }
