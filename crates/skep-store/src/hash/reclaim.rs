@@ -33,6 +33,8 @@ const BUCKETS_PER_KEY: u64 = 64;
 const STEP_SLABS_MAX: usize = 4096;
 /// How many times longer than a pass that has removed few keys the pause after it is.
 const PAUSE_FACTOR: u64 = 8;
+/// The longest pause, in milliseconds.
+const PAUSE_MAX: u64 = 60_000;
 
 /// The position of the passes.
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl<M: Memory> HashTable<M> {
             _ if self.is_flushing() => None,
             _ if reclaim.is_running => Some(0),
             u64::MAX => None,
+            earliest if self.wants_reclaim() => Some(earliest),
             earliest => Some(earliest.max(reclaim.not_before)),
         }
     }
@@ -100,6 +103,7 @@ impl<M: Memory> HashTable<M> {
             *reclaim = Reclaim { is_running: true, begun: now, slabs, ..Reclaim::default() };
             // Expiries that are written from now on are noted again.
             self.forget_earliest_expiry();
+            self.forget_want();
         }
         let end = self.bucket_count().min(reclaim.next + STEP_BUCKETS);
         for bucket in reclaim.next..end {
@@ -142,7 +146,7 @@ impl<M: Memory> HashTable<M> {
             reclaim.is_running = false;
             let has_removed_many = reclaim.removed * MANY_PART >= reclaim.seen
                 && reclaim.removed * BUCKETS_PER_KEY >= u64::from(self.bucket_count());
-            let pause = if has_removed_many { 0 } else { (now - reclaim.begun) * PAUSE_FACTOR };
+            let pause = if has_removed_many { 0 } else { ((now - reclaim.begun) * PAUSE_FACTOR).min(PAUSE_MAX) };
             reclaim.not_before = now + pause;
         }
         removed

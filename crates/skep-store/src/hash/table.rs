@@ -144,6 +144,8 @@ pub struct HashTable<M> {
     pair_size: Cell<u64>,
     /// Pairs whose keys have an expiry.
     expiring_count: Cell<u64>,
+    /// A write was refused for lack of memory: the next pass over expired keys shall not pause.
+    wants_reclaim: Cell<bool>,
     /// At most the earliest expiry that was written since the last call of `forget_earliest_expiry`.
     earliest_expiry: Cell<u64>,
     /// The time, in milliseconds since 1970.
@@ -167,6 +169,7 @@ impl<M: Memory> HashTable<M> {
             pair_count: Cell::new(0),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
+            wants_reclaim: Cell::new(false),
             earliest_expiry: Cell::new(u64::MAX),
             now: Cell::new(0),
             flush: Flush::default(),
@@ -247,6 +250,21 @@ impl<M: Memory> HashTable<M> {
     /// Returns the expiry of a key after its pair is stored at a location.
     pub(crate) fn expiry_after(&self, location: &Location, new: &NewValue<'_>) -> Option<Expiry> {
         new.expiry().apply(location.expiry().filter(|expiry| !self.has_expired(Some(*expiry))))
+    }
+
+    /// Notes that a write was refused for lack of memory.
+    pub(crate) fn want_reclaim(&self) {
+        self.wants_reclaim.set(true);
+    }
+
+    /// Returns true if a write was refused since the last pass over expired keys began.
+    pub(crate) fn wants_reclaim(&self) -> bool {
+        self.wants_reclaim.get()
+    }
+
+    /// Notes that a pass has begun.
+    pub(crate) fn forget_want(&self) {
+        self.wants_reclaim.set(false);
     }
 
     /// Returns true if a key that is stored at a location would have expired already: its pair is removed instead.

@@ -303,13 +303,17 @@ impl<M: Memory> Processor<M> {
         let batch = Batch::new(&self.table, &self.station, admitted, replies, first_reply, scratch);
         let mut is_complete = true;
         batch.run_resident(&mut self.stages);
-        let remaining = &self.stages.remaining;
+        let remaining = &mut self.stages.remaining;
         if !remaining.is_empty() {
+            // In the order of the requests, so that one that was deferred comes before those that came later.
+            remaining.sort_unstable_by_key(|queue| self.station.first(*queue));
             // The stages have computed values for some of these queues.
             self.arena.forget_waste();
             interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
             // Each remaining queue begins with an operation on a large value.
-            for large in batch.large.take() {
+            let mut large_operations = batch.large.take();
+            large_operations.sort_unstable_by_key(|large| large.first);
+            for large in large_operations {
                 let (queue, mut next) = (large.queue, Some(large));
                 while let Some(large) = next {
                     is_complete &= drive(batch.run_large(large));

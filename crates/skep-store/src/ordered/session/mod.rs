@@ -317,6 +317,7 @@ impl<'s> Session<'s> {
                 self.shortage.prolong(self.store.reclaimer.counts().handed_over);
             }
             if self.shortage.is_over(before, self.writer.must_succeed, now) {
+                self.store.expiries.end_pause();
                 return Outcome::Refused;
             }
             // While frames are moved there is more to free; `moves_of_refused` bounds that.

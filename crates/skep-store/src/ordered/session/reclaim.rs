@@ -64,6 +64,7 @@ impl Session<'_> {
         let mut removed = 0;
         for _ in 0..STEP_LEAVES {
             pass.leaves += 1;
+            let seen_before = pass.seen + removed as u64;
             let Visited { expired, has_more, next } = self.visit(&mut pass, now, STEP_KEYS_MAX - removed);
             for key in expired {
                 match self.remove_expired(&key) {
@@ -71,7 +72,7 @@ impl Session<'_> {
                     Some(_) => {}
                     // The next step tries it again: the memory that it needs is garbage, or in use by other sessions.
                     None => {
-                        pass.removed += removed as u64;
+                        (pass.removed, pass.seen) = (pass.removed + removed as u64, seen_before);
                         self.store.expiries.end_step(pass);
                         return (removed > 0).then_some(removed);
                     }
