@@ -200,7 +200,7 @@ impl Shard {
     /// Works until the server has stopped, on its part of the hash store and on the ordered store that all share.
     pub(crate) fn run(mut self, processor: Processor) {
         let shared = self.parts.shared.clone();
-        let mut stores = Stores::new(processor, shared.ordered.as_ref());
+        let mut stores = Stores::new(processor, shared.ordered.as_ref(), &shared.cursors);
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {

@@ -141,7 +141,7 @@ fn refusals() {
         command(&[b"Foo", b"a", b"b\r\nc"]),
         "-ERR unknown command 'Foo', with args beginning with: 'a' 'b  c' \r\n",
     );
-    resp.expect("SCAN 0\r\n", "-ERR unknown command 'SCAN', with args beginning with: '0' \r\n");
+    resp.expect("ZSCAN k 0\r\n", "-ERR unknown command 'ZSCAN', with args beginning with: 'k' '0' \r\n");
     resp.expect("SELECT 0\r\n", "+OK\r\n");
     resp.expect("SELECT 2\r\nSELECT -1\r\n", "-ERR DB index is out of range\r\n".repeat(2));
     resp.expect("SELECT x\r\n", "-ERR value is not an integer or out of range\r\n");

@@ -10,7 +10,8 @@
 //!    store without expiries does nothing here.
 //! 2. A step visits [`STEP_BUCKETS`] home buckets with their chains and removes at most [`STEP_KEYS_MAX`] keys. Steps run
 //!    between batches, when no operation is in flight.
-//! 3. A pass that has removed few keys is followed by a pause of [`PAUSE_FACTOR`] times its duration. Otherwise keys that
+//! 3. While a flush runs, no pass does: there are stale buckets (`flush.rs`).
+//! 4. A pass that has removed few keys is followed by a pause of [`PAUSE_FACTOR`] times its duration. Otherwise keys that
 //!    expire one by one would let passes follow each other without end.
 //!
 //! A key that has expired is missing already before it is removed: every operation compares its expiry with the time.
@@ -70,12 +71,20 @@ impl Default for Reclaim {
     }
 }
 
+impl Reclaim {
+    /// Ends the pause after a pass.
+    pub(crate) fn end_pause(&mut self) {
+        self.not_before = 0;
+    }
+}
+
 impl<M: Memory> HashTable<M> {
     /// Returns the time from which on [`HashTable::reclaim`] has work, in milliseconds since 1970. `None` if no key has an
     /// expiry.
     #[inline]
     pub(crate) fn reclaim_from(&self, reclaim: &Reclaim) -> Option<u64> {
         match self.earliest_expiry() {
+            _ if self.is_flushing() => None,
             _ if reclaim.is_running => Some(0),
             u64::MAX => None,
             earliest if self.wants_reclaim() => Some(earliest),

@@ -19,6 +19,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
 use super::find::{Probe, Search};
+use super::flush::Flush;
 use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
@@ -149,6 +150,7 @@ pub struct HashTable<M> {
     earliest_expiry: Cell<u64>,
     /// The time, in milliseconds since 1970.
     now: Cell<u64>,
+    pub(super) flush: Flush,
 }
 
 impl<M: Memory> HashTable<M> {
@@ -170,6 +172,7 @@ impl<M: Memory> HashTable<M> {
             wants_reclaim: Cell::new(false),
             earliest_expiry: Cell::new(u64::MAX),
             now: Cell::new(0),
+            flush: Flush::default(),
             memory,
         })
     }
@@ -205,8 +208,22 @@ impl<M: Memory> HashTable<M> {
         self.now.get()
     }
 
+    /// Forgets all pairs and the memory that they take.
+    pub(super) fn forget_pairs(&self) {
+        self.pair_count.set(0);
+        self.pair_size.set(0);
+        self.expiring_count.set(0);
+        self.forget_earliest_expiry();
+        self.slabs.borrow_mut().forget();
+    }
+
+    /// Returns the memory of some zones to the allocator after [`HashTable::forget_pairs`]. Returns true if there are more.
+    pub(super) fn return_zones(&self, count: usize) -> bool {
+        self.slabs.borrow_mut().return_zones(count)
+    }
+
     /// Returns the number of home buckets.
-    pub(super) fn bucket_count(&self) -> u32 {
+    pub(crate) fn bucket_count(&self) -> u32 {
         self.bucket_count
     }
 

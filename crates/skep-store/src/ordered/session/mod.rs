@@ -3,6 +3,8 @@
 mod check;
 mod deferred;
 mod execute;
+mod flush;
+mod random_key;
 mod reclaim;
 mod scans;
 mod shortage;
@@ -11,6 +13,7 @@ use std::time::Instant;
 
 pub use check::Checked;
 pub use execute::OwnerRun;
+pub use flush::{FLUSH_KEYS_MAX, FlushStep};
 pub use reclaim::STEP_KEYS_MAX;
 use scans::SCANS_AT_ONCE;
 use shortage::{Shortage, pause};

@@ -93,6 +93,22 @@ impl Session<'_> {
         Some(removed)
     }
 
+    /// Frees the memory of keys that have expired, in at most this number of steps, also in a pause between passes. Returns
+    /// true if it has found that no more keys have expired.
+    pub fn reclaim_all(&mut self, steps: usize) -> bool {
+        self.store.expiries.end_pause();
+        let now = self.store.clock.now();
+        for _ in 0..steps {
+            if self.reclaim_from().is_none_or(|from| from > now) {
+                return true;
+            }
+            if self.reclaim().is_none() {
+                return false;
+            }
+        }
+        self.reclaim_from().is_none_or(|from| from > now)
+    }
+
     /// Finds the expired keys of the leaf at the position, at most this number.
     fn visit(&mut self, pass: &mut Pass, now: u64, count_max: usize) -> Visited {
         let (store, guard) = self.enter();
