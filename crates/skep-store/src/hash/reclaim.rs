@@ -92,6 +92,11 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
+    /// Returns true unless no key has expired and is still counted.
+    pub(crate) fn may_have_expired(&self, reclaim: &Reclaim) -> bool {
+        reclaim.is_running || self.earliest_expiry() <= self.now()
+    }
+
     /// Makes a step, if it is time for one. Returns the number of keys that it has removed.
     pub(crate) async fn reclaim(&self, reclaim: &mut Reclaim) -> usize {
         let now = self.now();

@@ -220,15 +220,16 @@ impl<M: Memory> Processor<M> {
     pub fn reclaim_all(&mut self, steps: usize) -> bool {
         self.reclaim.end_pause();
         for _ in 0..steps {
-            if self.is_flushing() {
-                self.flush_step();
-            } else if self.is_reclaim_due() {
-                self.reclaim();
-            } else {
+            if !self.table.may_have_expired(&self.reclaim) {
                 return true;
             }
+            if self.is_flushing() {
+                self.flush_step();
+            } else {
+                self.reclaim();
+            }
         }
-        !self.is_flushing() && !self.is_reclaim_due()
+        !self.table.may_have_expired(&self.reclaim)
     }
 
     /// Removes all keys: operations after it find none. The memory is cleared in steps, see [`Processor::flush_step`], and is
