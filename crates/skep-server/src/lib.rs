@@ -13,6 +13,8 @@
 //! order of the requests; operations on one key are linearizable. A batch, `MSET` and `DEL` of several keys are not
 //! transactions.
 
+mod access;
+mod adjustable;
 mod batch;
 mod buffer;
 mod connection;
@@ -30,6 +32,7 @@ mod memory_available;
 mod memory_budget;
 mod metrics;
 mod native_batch;
+mod orders;
 mod parsed_batch;
 mod reply_queue;
 mod resp_batch;
@@ -47,6 +50,7 @@ mod unix_time;
 mod window;
 
 pub use settings::{ServerSettings, StartError};
+pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -164,6 +168,12 @@ impl Server {
     /// Returns the address of the RESP port, if there is one.
     pub fn resp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.resp
+    }
+
+    /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,
+    /// and let the owner of the server stop it. Without one, the command is an error.
+    pub fn on_shutdown(&self, stop: impl FnOnce() + Send + 'static) {
+        self.shared.set_on_shutdown(Box::new(stop));
     }
 
     /// Accepts and reads no more, executes the requests that have arrived, sends the replies, and ends. Waits two

@@ -20,6 +20,10 @@ pub(crate) struct Metrics {
     pub(crate) connections_accepted: Counter,
     /// Connections that were refused because there were too many.
     pub(crate) connections_refused: Counter,
+    /// Connections from other machines that were refused, because there was no password.
+    pub(crate) connections_denied: Counter,
+    /// Times that a client sent a wrong password, or none in a native handshake.
+    pub(crate) passwords_refused: Counter,
     /// Operations that arrived by the native protocol.
     pub(crate) operations_native: Counter,
     /// Operations that its store executed.
@@ -60,6 +64,8 @@ pub(crate) struct Metrics {
     pub(crate) connection_memory: Counter,
     /// Connections closed because they held memory without progress, or wanted more than one may.
     pub(crate) connections_closed_for_memory: Counter,
+    /// Connections closed because their clients sent nothing for `timeout` seconds.
+    pub(crate) connections_closed_idle: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.

@@ -17,6 +17,8 @@
 
 #[cfg(test)]
 pub(crate) mod driven;
+mod held;
+mod idle;
 mod intake;
 mod memory;
 #[cfg(test)]
@@ -51,6 +53,8 @@ use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
 use crate::unix_time::UnixTime;
 use crate::window::Window;
+use held::Held;
+use idle::IdlePass;
 use turn::{Arrival, Submission};
 
 /// Sends a connection to a shard.
@@ -105,6 +109,8 @@ pub(crate) struct Shard {
     next_memory_scan: Instant,
     /// Replies of a connection, before they are sent. Empty between connections; it keeps its memory.
     encoded: Vec<u8>,
+    idle_pass: IdlePass,
+    held: Held,
     /// Connections that drain.
     draining: Vec<Token>,
     /// Requests of other shards.
@@ -177,6 +183,8 @@ impl Shard {
             starved: Vec::new(),
             next_memory_scan: now,
             encoded: Vec::new(),
+            idle_pass: IdlePass::new(now),
+            held: Held::default(),
             draining: Vec::new(),
             inbox: VecDeque::new(),
             first_peer: 0,
@@ -316,6 +324,7 @@ impl Shard {
                 if next == Next::Drain { self.draining.push(token) } else { self.close(token) }
             }
             self.scan_memory(now);
+            self.close_idle(now);
         }
         if let Some(listeners) = &mut self.parts.listeners
             && let Err(error) = listeners.resume(&self.poller, now)
@@ -325,6 +334,8 @@ impl Shard {
         if self.parts.shared.stopping.load(Ordering::Relaxed) {
             self.stop(now);
         }
+        self.take_orders();
+        self.release_held(now);
     }
 
     /// Stops step by step. First no more connections and no more input are taken. When every reply is sent, or too much
@@ -374,7 +385,7 @@ impl Shard {
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {
             self.poller.wait(Some(NAP));
-        } else if !self.has_work() && stops == self.stop_until.is_some() {
+        } else if !self.has_work() && stops == self.stop_until.is_some() && self.knows_orders() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
             let expires_in = reclaim_from.map(|from| {
@@ -383,7 +394,8 @@ impl Shard {
                 Duration::from_millis(left)
             });
             let tick = if ticking { Some(TICK) } else { None };
-            self.poller.wait([tick, expires_in.map(|left| left.min(SLEEP_MAX))].into_iter().flatten().min());
+            let waits = [tick, expires_in.map(|left| left.min(SLEEP_MAX)), self.idle_wait(), self.held_wait(now)];
+            self.poller.wait(waits.into_iter().flatten().min());
         }
         self.parts.waker.awake();
     }

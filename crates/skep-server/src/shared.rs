@@ -8,9 +8,13 @@ use std::time::Instant;
 
 use skep_store::ordered::OrderedStore;
 
+use crate::access::Access;
+use crate::adjustable::Adjustable;
+use crate::connections::Token;
 use crate::counter::Counter;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
+use crate::orders::Orders;
 use crate::settings::ServerSettings;
 use crate::spaces::{Space, Spaces};
 
@@ -33,12 +37,30 @@ pub(crate) struct Shared {
     pub(crate) shards_busy: AtomicUsize,
     /// Connections at this moment.
     pub(crate) connection_count: AtomicUsize,
+    /// Orders from one connection to the shards of others.
+    pub(crate) orders: Orders,
+    /// The settings that change at run time.
+    pub(crate) adjustable: Adjustable,
+    /// The password, and the protected mode.
+    pub(crate) access: Access,
     /// The memory that connections share.
     pub(crate) memory_budget: Arc<MemoryBudget>,
+    /// Stops the program, if it can be stopped by a command.
+    on_shutdown: OnShutdown,
     next_connection: AtomicU64,
     next_shard: AtomicU16,
     metrics: Vec<Metrics>,
     clients: Mutex<BTreeMap<u64, Client>>,
+}
+
+/// The function that stops the program; it is called once.
+#[derive(Default)]
+struct OnShutdown(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl std::fmt::Debug for OnShutdown {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("OnShutdown")
+    }
 }
 
 /// A connection, as `CLIENT LIST` describes it.
@@ -60,6 +82,23 @@ pub(crate) struct Client {
     pub(crate) space: Space,
     /// The version of RESP it speaks; 0: it speaks the native protocol.
     pub(crate) protocol: u8,
+    /// Its shard, and its token there; none while it is handed over.
+    pub(crate) home: Option<(u16, Token)>,
+    /// It ends as soon as its shard knows.
+    pub(crate) is_killed: bool,
+    /// What its shard tells about it.
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// What the shard of a connection tells about it, in each turn in which it replies to commands.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Milliseconds after the start of the server.
+    pub(crate) at: Counter,
+    /// The number of the last command in the table, and one more; 0: there was none.
+    pub(crate) command: Counter,
+    /// 1 while it gets the commands of all others (`MONITOR`).
+    pub(crate) monitors: Counter,
 }
 
 impl Shared {
@@ -73,8 +112,13 @@ impl Shared {
         let shard_count = usize::from(settings.shards);
         let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
         let memory_budget = Arc::new(MemoryBudget::new(budget, settings.connections_max, shard_count));
+        let adjustable = Adjustable::new(settings.timeout, settings.tcp_keepalive);
+        let access = Access::new(settings.password.clone(), settings.protected_mode);
         Shared {
             settings,
+            access,
+            adjustable,
+            orders: Orders::new(shard_count),
             ordered,
             partition_seed,
             run_id,
@@ -83,11 +127,25 @@ impl Shared {
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),
             memory_budget,
+            on_shutdown: OnShutdown::default(),
             next_connection: AtomicU64::new(1),
             next_shard: AtomicU16::new(0),
             metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
             clients: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Sets the function that stops the program.
+    pub(crate) fn set_on_shutdown(&self, stop: Box<dyn FnOnce() + Send>) {
+        *self.on_shutdown.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+    }
+
+    /// Stops the program. Returns false if that is not possible.
+    pub(crate) fn shut_down(&self) -> bool {
+        let stop = self.on_shutdown.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_possible = stop.is_some();
+        stop.into_iter().for_each(|stop| stop());
+        is_possible
     }
 
     /// Returns the spaces of the server.
@@ -140,10 +198,42 @@ impl Shared {
             library_version: String::new(),
             space: Space::default(),
             protocol,
+            home: None,
+            is_killed: false,
+            activity: Arc::default(),
         };
+        client.activity.at.set(self.started.elapsed().as_millis() as u64);
         self.clients().insert(number, client);
         self.connection_count.fetch_add(1, Ordering::Relaxed);
         number
+    }
+
+    /// Records that a shard serves a connection. Returns its activity, or `None` if it is to end at once.
+    pub(crate) fn settle(&self, number: u64, shard: u16, token: Token) -> Option<Arc<Activity>> {
+        let mut clients = self.clients();
+        let client = clients.get_mut(&number)?;
+        client.home = Some((shard, token));
+        (!client.is_killed).then(|| client.activity.clone())
+    }
+
+    /// Records that a connection is handed over to another shard.
+    pub(crate) fn unsettle(&self, number: u64) {
+        if let Some(client) = self.clients().get_mut(&number) {
+            client.home = None;
+        }
+    }
+
+    /// Ends a connection: its shard closes it before it executes another request. Returns false if it has ended or was
+    /// killed before. The caller then wakes the shards.
+    pub(crate) fn kill(&self, client: &mut Client) -> bool {
+        if client.is_killed {
+            return false;
+        }
+        client.is_killed = true;
+        if let Some((shard, token)) = client.home {
+            self.orders.kill(shard, token);
+        }
+        true
     }
 
     /// Forgets a connection, and ends the leases that it has.

@@ -23,7 +23,7 @@ fn check(line: &str, expected: &Result<Operation<'_>, &str>) {
     let arguments = Arguments::new(&input, &ranges);
     let mut operands = Operands::default();
     let now = UnixTime::after(Duration::from_millis(NOW));
-    let action = Action::decode(arguments, Space::default(), Spaces { has_ordered: true }, &mut operands, now);
+    let action = Action::decode(arguments, Space::default(), Spaces { has_ordered: true }, &mut operands, now, false);
     let decoded = match &action {
         Action::Refuse(message) => Err(message.as_str()),
         action => Ok(action.request(arguments, operands.bytes(), 0, None)),

@@ -9,8 +9,10 @@
 //! keys belong to one shard. Other clients can see some of the operations done. An `MSET` that runs out of memory has
 //! set some of its keys: its reply says how many.
 
+mod admin_command;
 mod bit_command;
 mod client_command;
+mod client_filter;
 mod command_command;
 mod config_command;
 mod decode;
@@ -29,21 +31,29 @@ mod operands;
 mod restore_command;
 mod scan_command;
 mod server_command;
+mod session;
 mod set_command;
 mod string_command;
+mod subcommands;
 pub(crate) mod table;
 mod vector_command;
 
 pub(crate) use operands::Operands;
+pub(crate) use session::Session;
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
-use skep_wire::resp::{Argument, ReplyWriter, Version};
+use skep_wire::resp::{Argument, ReplyWriter};
 
 use crate::limits::{
     BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
     SMALL_REPLIES_SIZE_MAX,
 };
+use crate::orders::Pause;
+use crate::shard::Handover;
 use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
 use crate::unix_time::UnixTime;
@@ -58,12 +68,22 @@ const REDIS_VERSION: &str = "7.2.4";
 pub(crate) struct Context<'a> {
     /// The state that all shards share.
     pub(crate) shared: &'a Shared,
+    /// The ways to all shards.
+    pub(crate) handovers: &'a [Handover],
     /// The shard that works.
     pub(crate) shard: usize,
     /// The number of the connection.
     pub(crate) connection: u64,
     /// The time at which the turn began.
     pub(crate) time: UnixTime,
+    /// The moment at which the turn began.
+    pub(crate) now: Instant,
+    /// Commands that wait, if some do.
+    pub(crate) pause: Option<Pause>,
+    /// Set when the next command of the connection is to be tried again from this time on.
+    pub(crate) held_until: Option<Instant>,
+    /// The number of the last command, and one more; 0: there was none.
+    pub(crate) last_command: usize,
     /// Set when the connection ends after this reply.
     pub(crate) closing: bool,
     /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
@@ -73,6 +93,27 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Returns true if the server stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Wakes all shards, because something has changed that each must notice.
+    pub(crate) fn wake_shards(&self) {
+        self.handovers.iter().for_each(|handover| handover.waker.wake());
+    }
+
+    /// Counts a command that was executed.
+    fn count_command(&mut self, name: CommandName) {
+        self.shared.metrics(self.shard).command(name as usize);
+        self.last_command = name as usize + 1;
+    }
+
+    /// Counts a reply that is an error.
+    pub(crate) fn count_error(&self, _reply: &[u8]) {
+        self.shared.metrics(self.shard).error_replies.add(1);
+    }
+
     /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
     /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
     /// not wait.
@@ -178,12 +219,14 @@ pub(crate) struct Progress {
 
 impl Action {
     /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
+    /// If the connection `is_locked`, its client must send the password first.
     pub(crate) fn decode(
         arguments: Arguments<'_>,
         space: Space,
         spaces: Spaces,
         operands: &mut Operands,
         now: UnixTime,
+        is_locked: bool,
     ) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
@@ -196,6 +239,12 @@ impl Action {
         let count = arguments.count() as i64;
         if (info.arity >= 0 && count != info.arity) || count < -info.arity {
             return Action::Refuse(wrong_argument_count(info.name));
+        }
+        if is_locked && !info.has("no_auth") {
+            return Action::Refuse("NOAUTH Authentication required.".to_owned());
+        }
+        if let Err(message) = subcommands::check(name, arguments) {
+            return Action::Refuse(message);
         }
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
@@ -227,10 +276,28 @@ impl Action {
         !matches!(self, Action::Keys(..))
     }
 
+    /// Returns true if the command must wait for the end of a pause. Commands that end a pause, or their connection, do
+    /// not wait.
+    pub(crate) fn is_paused(&self, context: &mut Context<'_>) -> bool {
+        use CommandName::{Client, Quit, Shutdown};
+        let Some(pause) = context.pause else { return false };
+        let waits = match self {
+            Action::Server(Client | Quit | Shutdown, _) | Action::Close(_) => false,
+            Action::Server(name, _) => !pause.writes_only || name.info().has("write"),
+            _ => !pause.writes_only,
+        };
+        if waits {
+            context.held_until = Some(pause.until);
+        }
+        waits
+    }
+
     /// Returns true if the reply of the server may be large, or takes long to make.
     pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
         match self {
-            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config, _) => true,
+            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config | CommandName::Acl, _) => {
+                true
+            }
             Action::Server(CommandName::Client, _) => arguments.is(1, "list"),
             Action::Server(CommandName::Ping | CommandName::Echo, _) => {
                 arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
@@ -239,10 +306,12 @@ impl Action {
         }
     }
 
-    /// Returns true if the command counts the pairs of the stores. It must not count those of later commands, so
-    /// commands after it belong to the next parsed batch.
-    pub(crate) fn reads_statistics(&self) -> bool {
-        matches!(self, Action::Server(CommandName::DbSize | CommandName::Info, _))
+    /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or
+    /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
+    /// allowed, must wait, or find the connection at its end.
+    pub(crate) fn ends_batch(&self) -> bool {
+        use CommandName::{Auth, Client, DbSize, Hello, Info, Reset, Shutdown};
+        matches!(self, Action::Server(DbSize | Info | Auth | Hello | Reset | Client | Shutdown, _))
     }
 
     /// Returns the number of operations of a command of this many arguments.
@@ -292,41 +361,35 @@ impl Action {
         arguments: Arguments<'_>,
         progress: &Progress,
         output: &mut Vec<u8>,
-        version: &mut Version,
+        session: &mut Session,
         context: &mut Context<'_>,
     ) {
-        let metrics = context.shared.metrics(context.shard);
         match self {
             Action::Keys(name, command) => {
-                metrics.command(*name as usize);
-                if progress.error.is_some() || progress.refused {
-                    metrics.error_replies.add(1);
-                }
-                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, *version));
+                context.count_command(*name);
+                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, session.version));
             }
             Action::Select(space) => {
-                metrics.command(CommandName::Select as usize);
+                context.count_command(CommandName::Select);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
-                ReplyWriter::new(output, *version).simple("OK");
+                ReplyWriter::new(output, session.version).simple("OK");
             }
             Action::Server(name, space) => {
-                metrics.command(*name as usize);
-                let reply = server_command::run(*name, *space, arguments, output, version, context);
+                let reply = server_command::run(*name, *space, arguments, output, session, context);
+                if context.is_postponed || context.held_until.is_some() {
+                    return;
+                }
+                context.count_command(*name);
                 if let Err(message) = reply {
-                    metrics.error_replies.add(1);
-                    ReplyWriter::new(output, *version).error(&message);
+                    ReplyWriter::new(output, session.version).error(&message);
                 }
             }
-            Action::Refuse(message) => {
-                metrics.error_replies.add(1);
-                ReplyWriter::new(output, *version).error(message);
-            }
+            Action::Refuse(message) => ReplyWriter::new(output, session.version).error(message),
             Action::Close(message) => {
-                metrics.error_replies.add(1);
-                metrics.protocol_errors.add(1);
-                ReplyWriter::new(output, *version).error(message);
+                context.shared.metrics(context.shard).protocol_errors.add(1);
+                ReplyWriter::new(output, session.version).error(message);
                 context.closing = true;
             }
         }

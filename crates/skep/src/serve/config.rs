@@ -7,10 +7,11 @@
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use skep::Password;
 use skep_server::ServerSettings;
 
 use crate::failure::{Failure, reason};
@@ -20,7 +21,7 @@ use crate::size::MemorySize;
 pub(crate) const DEFAULT_CONFIGURATION: &str = include_str!("default.toml");
 
 /// The settings of a configuration file or of the flags. A setting that is not given is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Configuration {
     /// Address for native clients: skep cli, skep bench, the client crate [default: 127.0.0.1:7379].
@@ -29,6 +30,18 @@ pub(crate) struct Configuration {
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<RespAddress>,
+    /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// File whose first line is the password that clients must send [default: no password].
+    #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
+    pub(crate) requirepass_file: Option<PathBuf>,
+    /// The password itself, as redis-server names it; other users of the machine can see the flags of a process.
+    #[arg(long, value_name = "PASSWORD")]
+    pub(crate) requirepass: Option<RequiredPassword>,
+    /// Without a password, serve only clients on this machine: yes or no [default: yes].
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) protected_mode: Option<YesOrNo>,
     /// Memory of the hash space in all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<MemorySize>,
@@ -62,6 +75,12 @@ pub(crate) struct Configuration {
     /// clients wait are refused as BUSY. With off no operation is refused as BUSY, and clients wait [default: off].
     #[arg(long, value_name = "TIME|off")]
     pub(crate) delay_max: Option<DelayMax>,
+    /// Close connections that send nothing for this number of seconds; 0 means never [default: 0].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub(crate) timeout: Option<u32>,
+    /// Ask for the peer of a silent connection after this number of seconds; 0 means never [default: 300].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub(crate) tcp_keepalive: Option<u32>,
     /// Touch all memory at the start: the start is slower, and there are no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
@@ -87,6 +106,16 @@ pub(crate) enum RespAddress {
     /// The RESP port has this address.
     At(SocketAddr),
 }
+
+/// A password, or none.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct RequiredPassword(Option<Password>);
+
+/// A setting of Redis that is yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct YesOrNo(bool);
 
 /// The memory of the ordered space in bytes; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -165,9 +194,20 @@ impl Configuration {
 
     /// Returns these settings, and those of `other` where a setting is `None`.
     pub(crate) fn or(self, other: Configuration) -> Configuration {
+        // Both are sources of one setting.
+        let (requirepass_file, requirepass) = match (self.requirepass_file, self.requirepass) {
+            (None, None) => (other.requirepass_file, other.requirepass),
+            own => own,
+        };
         Configuration {
             listen: self.listen.or(other.listen),
             resp: self.resp.or(other.resp),
+            port: self.port.or(other.port),
+            requirepass_file,
+            requirepass,
+            protected_mode: self.protected_mode.or(other.protected_mode),
+            timeout: self.timeout.or(other.timeout),
+            tcp_keepalive: self.tcp_keepalive.or(other.tcp_keepalive),
             memory: self.memory.or(other.memory),
             ordered_memory: self.ordered_memory.or(other.ordered_memory),
             lease_time: self.lease_time.or(other.lease_time),
@@ -183,17 +223,35 @@ impl Configuration {
         }
     }
 
+    /// Returns the password, which may be in a file.
+    pub(crate) fn password(&self) -> Result<Option<Password>, Failure> {
+        match (&self.requirepass_file, &self.requirepass) {
+            (Some(_), Some(_)) => {
+                Err(Failure::Usage("requirepass-file and requirepass are both set: leave one of them out".to_owned()))
+            }
+            (Some(path), None) => crate::password::read(path).map(Some),
+            (None, Some(RequiredPassword(password))) => Ok(password.clone()),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Returns the settings of the server, with defaults for those that are not given. The number of shards follows from
-    /// `core_count`.
+    /// `core_count`. The password is left out.
     pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
         let complete = self.or(Self::embedded());
         let given = "the embedded configuration has this setting";
         ServerSettings {
             native: complete.listen.expect(given).0,
-            resp: match complete.resp.expect(given) {
-                RespAddress::Off => None,
-                RespAddress::At(address) => Some(address),
+            resp: match (complete.resp.expect(given), complete.port) {
+                (_, Some(0)) | (RespAddress::Off, None) => None,
+                (RespAddress::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+                (RespAddress::At(address), None) => Some(address),
+                (RespAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
+            password: None,
+            protected_mode: complete.protected_mode.expect(given).0,
+            timeout: complete.timeout.expect(given),
+            tcp_keepalive: complete.tcp_keepalive.expect(given),
             memory: complete.memory.expect(given).0,
             ordered_memory: complete.ordered_memory.expect(given).0,
             lease_time: complete.lease_time.expect(given).0,
@@ -257,6 +315,50 @@ impl FromStr for RespAddress {
                 Ok(address) => Ok(RespAddress::At(address)),
                 Err(refusal) => Err(format!("{refusal}, or off")),
             },
+        }
+    }
+}
+
+impl FromStr for RequiredPassword {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        crate::password::parse(text).map(RequiredPassword)
+    }
+}
+
+impl TryFrom<toml::Value> for RequiredPassword {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match value.as_str() {
+            Some(text) => text.parse(),
+            // The value may be the password, so the message does not repeat it.
+            None => Err("the password has the wrong type: write it in quotes".to_owned()),
+        }
+    }
+}
+
+impl FromStr for YesOrNo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "yes" | "true" => Ok(YesOrNo(true)),
+            "no" | "false" => Ok(YesOrNo(false)),
+            _ => Err(format!("`{text}` is neither yes nor no: write yes or no")),
+        }
+    }
+}
+
+impl TryFrom<toml::Value> for YesOrNo {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match (value.as_bool(), value.as_str()) {
+            (Some(is_yes), _) => Ok(YesOrNo(is_yes)),
+            (None, Some(text)) => text.parse(),
+            _ => Err(format!("`{value}` is neither true nor false: write true or false, without quotes")),
         }
     }
 }
@@ -440,6 +542,8 @@ fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool
 mod tests {
     use std::time::Duration;
 
+    use skep::Password;
+
     use super::{Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, RespAddress, ShardCount};
     use crate::size::MemorySize;
 
@@ -456,6 +560,8 @@ mod tests {
         assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
         assert_eq!(settings.connection_memory, skep_server::ServerSettings::default().connection_memory);
         assert_eq!(settings.connections_max, skep_server::ServerSettings::default().connections_max);
+        assert!(settings.protected_mode && settings.password.is_none());
+        assert_eq!((settings.timeout, settings.tcp_keepalive), (0, 300));
         assert!(!settings.prefault);
         assert!(!settings.pin_threads);
     }
@@ -513,6 +619,8 @@ mod tests {
             ("max-clients = \"100\"", ["line 1", "`max-clients`", "whole number without quotes"]),
             ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
             ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
+            ("protected-mode = \"on\"", ["line 1", "`protected-mode`", "yes or no"]),
+            ("port = 70000", ["line 1", "`port`", "u16"]),
             ("resp = \"on\"", ["line 1", "`resp`", "or off"]),
             ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
             ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
@@ -547,6 +655,35 @@ mod tests {
         for (text, size) in [("\"off\"", 0), ("0", 0), ("\"64MiB\"", 64 << 20), ("4096", 4096)] {
             let configuration = Configuration::parse(&format!("ordered-memory = {text}")).unwrap();
             assert_eq!(configuration.into_settings(1).ordered_memory, size, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_set_once_and_not_repeated() {
+        let password = |flags: Configuration, file: &str| flags.or(Configuration::parse(file).unwrap()).password();
+        let flags = Configuration { requirepass: Some("ham".parse().unwrap()), ..Configuration::default() };
+        assert_eq!(password(flags.clone(), "requirepass-file = \"/nowhere\"").unwrap(), Password::new(b"ham"));
+        assert_eq!(password(Configuration::default(), "requirepass = \"egg\"").unwrap(), Password::new(b"egg"));
+        assert_eq!(password(Configuration::default(), "requirepass = \"\"").unwrap(), None);
+        assert_eq!(password(Configuration::default(), "").unwrap(), None);
+        let both = "requirepass = \"egg\"\nrequirepass-file = \"/nowhere\"";
+        assert!(password(Configuration::default(), both).is_err());
+        assert!(password(Configuration::default(), "requirepass-file = \"/nowhere\"").is_err());
+        assert!(!format!("{flags:?}").contains("ham"));
+        assert!(!Configuration::parse("requirepass = 4711").unwrap_err().contains("4711"));
+        assert!(!Configuration::parse(&format!("requirepass = \"{}\"", "x".repeat(513))).unwrap_err().contains("xx"));
+    }
+
+    #[test]
+    fn a_port_is_that_of_the_resp_address() {
+        for (text, expected) in [
+            ("port = 7", Some("127.0.0.1:7")),
+            ("port = 0", None),
+            ("port = 7\nresp = \"off\"", Some("127.0.0.1:7")),
+            ("port = 7\nresp = \"192.0.2.1:6379\"", Some("192.0.2.1:7")),
+        ] {
+            let settings = Configuration::parse(text).unwrap().into_settings(1);
+            assert_eq!(settings.resp, expected.map(|address| address.parse().unwrap()), "{text}");
         }
     }
 
