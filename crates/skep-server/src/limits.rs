@@ -180,6 +180,22 @@ pub(crate) const SLOW_LOG_LENGTH_MAX: usize = 10_000;
 pub(crate) const CLIENTS_KILLED_MAX: usize = 4096;
 /// The longest `CLIENT PAUSE` and `DEBUG SLEEP`: about a hundred years.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Arguments of a command in the slow log, and the bytes of each, as in Redis.
+pub(crate) const SLOW_ARGUMENTS_MAX: usize = 32;
+pub(crate) const SLOW_ARGUMENT_SIZE_MAX: usize = 128;
+/// Commands that a shard enters in the slow log in a turn. If everything is slow, the log must not make it slower.
+pub(crate) const SLOW_ENTRIES_IN_TURN_MAX: usize = 128;
+/// The shortest time over which `INFO` tells rates, such as operations a second.
+pub(crate) const RATE_TIME_MIN: Duration = Duration::from_millis(100);
+/// Monitors: every command is copied for each of them.
+pub(crate) const MONITORS_MAX: usize = 16;
+/// A feed of a monitor holds at most this part of the memory for connections.
+pub(crate) const MONITOR_PART: usize = 64;
+/// Bytes in the output of a monitor from which on its feed waits.
+pub(crate) const MONITOR_OUTPUT_MAX: usize = 256 << 10;
+/// Bytes of a command and of an argument that monitors get.
+pub(crate) const MONITOR_LINE_SIZE_MAX: usize = 16 << 10;
+pub(crate) const MONITOR_ARGUMENT_SIZE_MAX: usize = 1 << 10;
 /// Bytes of a pattern of `CONFIG GET`. Longer ones match nothing: the time that they take grows with their size.
 pub(crate) const PATTERN_SIZE_MAX: usize = 64;
 /// Patterns of a `CONFIG GET`: no client needs more.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use skep_store::processor::Statistics;
 
+use crate::command_metrics::{AllCommandMetrics, ErrorMetrics};
 use crate::counter::Counter;
 use crate::delays::Delays;
 use crate::memory_budget::ShardBudget;
-use crate::resp_command::table::COMMAND_COUNT;
 use crate::window::Window;
 
 /// The counters of one shard since its start.
@@ -66,34 +66,19 @@ pub(crate) struct Metrics {
     pub(crate) connections_closed_for_memory: Counter,
     /// Connections closed because their clients sent nothing for `timeout` seconds.
     pub(crate) connections_closed_idle: Counter,
+    /// Monitors closed because they did not read.
+    pub(crate) monitors_closed: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.
     pub(crate) delays: Delays,
-    commands: CommandCounters,
-}
-
-/// A counter for each RESP command.
-#[derive(Debug)]
-struct CommandCounters([Counter; COMMAND_COUNT]);
-
-impl Default for CommandCounters {
-    fn default() -> Self {
-        CommandCounters(std::array::from_fn(|_| Counter::default()))
-    }
+    /// The counters of RESP commands.
+    pub(crate) commands: AllCommandMetrics,
+    /// The counters of errors.
+    pub(crate) errors: ErrorMetrics,
 }
 
 impl Metrics {
-    /// Counts a RESP command.
-    pub(crate) fn command(&self, command: usize) {
-        self.commands.0[command].add(1);
-    }
-
-    /// Returns how often the shard replied to a RESP command.
-    pub(crate) fn command_count(&self, command: usize) -> u64 {
-        self.commands.0[command].get()
-    }
-
     /// Records `count` operations that got their replies after this delay.
     pub(crate) fn replied(&self, count: u64, delay: Duration) {
         self.delays.add(delay, count);

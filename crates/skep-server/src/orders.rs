@@ -55,6 +55,11 @@ impl Orders {
         std::mem::take(&mut self.kills[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Lets all shards look for a change, such as a new monitor.
+    pub(crate) fn change(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     /// Adds a pause to the one in force: the later end and the wider effect of both hold, as in Redis.
     pub(crate) fn pause(&self, pause: Pause, now: Instant) {
         let mut current = self.pause.lock().unwrap_or_else(PoisonError::into_inner);

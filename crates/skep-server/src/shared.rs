@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use skep_store::ordered::OrderedStore;
 
 use crate::access::Access;
 use crate::adjustable::Adjustable;
+use crate::command_metrics::ERROR_PREFIXES;
 use crate::connections::Token;
 use crate::counter::Counter;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
+use crate::monitors::Monitors;
 use crate::orders::Orders;
 use crate::settings::ServerSettings;
+use crate::slow_log::SlowLog;
 use crate::spaces::{Space, Spaces};
+use crate::totals::{Baseline, CommandTotals, Totals};
 
 /// The state that all shards share.
 #[derive(Debug)]
@@ -50,6 +54,12 @@ pub(crate) struct Shared {
     next_connection: AtomicU64,
     next_shard: AtomicU16,
     metrics: Vec<Metrics>,
+    baseline: Mutex<Baseline>,
+    rates: Mutex<Rates>,
+    /// The connections that get the commands of all others.
+    pub(crate) monitors: Monitors,
+    /// The last slow commands.
+    pub(crate) slow_log: SlowLog,
     clients: Mutex<BTreeMap<u64, Client>>,
 }
 
@@ -88,6 +98,14 @@ pub(crate) struct Client {
     pub(crate) is_killed: bool,
     /// What its shard tells about it.
     pub(crate) activity: Arc<Activity>,
+}
+
+/// Counters at a moment, and how fast they grew before it.
+#[derive(Debug, Default)]
+struct Rates {
+    at: Option<Instant>,
+    counts: [u64; 3],
+    rates: [f64; 3],
 }
 
 /// What the shard of a connection tells about it, in each turn in which it replies to commands.
@@ -131,6 +149,10 @@ impl Shared {
             next_connection: AtomicU64::new(1),
             next_shard: AtomicU16::new(0),
             metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
+            baseline: Mutex::default(),
+            rates: Mutex::default(),
+            monitors: Monitors::default(),
+            slow_log: SlowLog::default(),
             clients: Mutex::new(BTreeMap::new()),
         }
     }
@@ -176,9 +198,49 @@ impl Shared {
         self.metrics.iter().map(|metrics| counter(metrics).get()).sum()
     }
 
-    /// Returns how often all shards replied to a command.
-    pub(crate) fn command_count(&self, command: usize) -> u64 {
-        self.metrics.iter().map(|metrics| metrics.command_count(command)).sum()
+    /// Returns the sums of counters since `CONFIG RESETSTAT`.
+    pub(crate) fn totals(&self) -> Totals {
+        self.baseline().totals(self.metrics.iter())
+    }
+
+    /// Returns the number of commands since `CONFIG RESETSTAT`.
+    pub(crate) fn call_total(&self) -> u64 {
+        self.baseline().calls(self.metrics.iter())
+    }
+
+    /// Returns the sums of a command since `CONFIG RESETSTAT`.
+    pub(crate) fn command_totals(&self, command: usize) -> CommandTotals {
+        self.baseline().command(command, self.metrics.iter())
+    }
+
+    /// Returns the numbers of errors since `CONFIG RESETSTAT`, in the order of their prefixes.
+    pub(crate) fn error_totals(&self) -> [u64; ERROR_PREFIXES.len()] {
+        self.baseline().errors(&self.metrics.iter())
+    }
+
+    /// Returns how fast these counters grow, each in units a second, since the last call that was at least `time_min`
+    /// ago. A call before that returns the last result.
+    pub(crate) fn rates(&self, counts: [u64; 3], time_min: Duration) -> [f64; 3] {
+        let mut last = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let spent = last.at.map_or_else(|| self.started.elapsed(), |at| at.elapsed());
+        if spent >= time_min {
+            last.rates = std::array::from_fn(|index| {
+                counts[index].saturating_sub(last.counts[index]) as f64 / spent.as_secs_f64()
+            });
+            last.counts = counts;
+            last.at = Some(Instant::now());
+        }
+        last.rates
+    }
+
+    /// Lets the sums begin at 0.
+    pub(crate) fn reset_totals(&self) {
+        let baseline = Baseline::of(self.metrics.iter());
+        *self.baseline() = baseline;
+    }
+
+    fn baseline(&self) -> MutexGuard<'_, Baseline> {
+        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the shard for a connection that may belong to any shard: each in rotation.
@@ -241,7 +303,11 @@ impl Shared {
         if let Some(ordered) = &self.ordered {
             ordered.end_leases_of(number);
         }
-        self.clients().remove(&number);
+        let client = self.clients().remove(&number);
+        if client.is_some_and(|client| client.activity.monitors.get() == 1) {
+            self.monitors.remove(number, &self.memory_budget);
+            self.orders.change();
+        }
         self.connection_count.fetch_sub(1, Ordering::Relaxed);
     }
 

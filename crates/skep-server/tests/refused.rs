@@ -97,6 +97,9 @@ const EXAMPLES: &[&str] = &[
     "wait 0 0",
     "debug help",
     "shutdown",
+    "slowlog len",
+    "monitor",
+    "latency latest",
 ];
 
 /// What the stores hold before each command.

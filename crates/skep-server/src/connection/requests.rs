@@ -88,6 +88,11 @@ impl Connection {
         self.intake.is_exhausted = true;
     }
 
+    /// Appends bytes to the output that are no reply.
+    pub(crate) fn append_output(&mut self, bytes: &[u8]) {
+        self.output.append(bytes);
+    }
+
     /// Returns true if operations are to be submitted.
     pub(crate) fn wants_submission(&self) -> bool {
         self.life != super::Life::Closed && !self.is_starved() && self.queue.wants_submission()

@@ -69,6 +69,10 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
             set(arguments, context)?;
             writer.simple("OK");
         }
+        "resetstat" => {
+            context.shared.reset_totals();
+            writer.simple("OK");
+        }
         "rewrite" => return Err("ERR The server is running without a config file".to_owned()),
         _ => writer.lines(&HELP),
     }

@@ -25,7 +25,9 @@ mod elements;
 mod expire_command;
 mod expiry;
 mod info;
+mod info_statistics;
 mod key_command;
+mod monitor_command;
 mod object_command;
 mod operands;
 mod restore_command;
@@ -33,6 +35,8 @@ mod scan_command;
 mod server_command;
 mod session;
 mod set_command;
+mod shown;
+mod slow_log_command;
 mod string_command;
 mod subcommands;
 pub(crate) mod table;
@@ -42,12 +46,13 @@ pub(crate) use operands::Operands;
 pub(crate) use session::Session;
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter};
 
+use crate::command_metrics::TurnCalls;
 use crate::limits::{
     BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
     SMALL_REPLIES_SIZE_MAX,
@@ -82,6 +87,18 @@ pub(crate) struct Context<'a> {
     pub(crate) pause: Option<Pause>,
     /// Set when the next command of the connection is to be tried again from this time on.
     pub(crate) held_until: Option<Instant>,
+    /// Counts the commands of the turn.
+    pub(crate) calls: &'a mut TurnCalls,
+    /// The lines for monitors, if there are any.
+    pub(crate) monitor_lines: Option<&'a mut Vec<u8>>,
+    /// The time from which on the requests of the connection have waited.
+    pub(crate) read_at: Instant,
+    /// The time that the commands of the connection took, if that belongs in the slow log.
+    pub(crate) slow: Option<Duration>,
+    /// Commands that may be entered in the slow log in this turn.
+    pub(crate) slow_room: usize,
+    /// The command that was executed last, unless another one was refused since.
+    pub(crate) executed: Option<usize>,
     /// The number of the last command, and one more; 0: there was none.
     pub(crate) last_command: usize,
     /// Set when the connection ends after this reply.
@@ -103,15 +120,34 @@ impl Context<'_> {
         self.handovers.iter().for_each(|handover| handover.waker.wake());
     }
 
-    /// Counts a command that was executed.
-    fn count_command(&mut self, name: CommandName) {
-        self.shared.metrics(self.shard).command(name as usize);
+    /// Counts a command that was executed, and shows it to those who want to see it.
+    fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
+        self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
+        self.calls.add(name as usize, operation_count, self.read_at);
+        self.executed = Some(name as usize);
         self.last_command = name as usize + 1;
+        if !name.info().has("admin")
+            && let Some(lines) = self.monitor_lines.take()
+        {
+            monitor_command::append_line(lines, name, arguments, self);
+            self.monitor_lines = Some(lines);
+        }
+        if let Some(duration) = self.slow
+            && self.slow_room > 0
+        {
+            self.slow_room -= 1;
+            slow_log_command::enter(name, arguments, duration, self);
+        }
     }
 
     /// Counts a reply that is an error.
-    pub(crate) fn count_error(&self, _reply: &[u8]) {
-        self.shared.metrics(self.shard).error_replies.add(1);
+    pub(crate) fn count_error(&self, reply: &[u8]) {
+        let metrics = self.shared.metrics(self.shard);
+        metrics.error_replies.add(1);
+        metrics.errors.count(reply);
+        if let Some(command) = self.executed {
+            metrics.commands.of(command).failed.add(1);
+        }
     }
 
     /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
@@ -294,10 +330,9 @@ impl Action {
 
     /// Returns true if the reply of the server may be large, or takes long to make.
     pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
+        use CommandName::{Acl, Command, Config, Info, Latency, SlowLog};
         match self {
-            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config | CommandName::Acl, _) => {
-                true
-            }
+            Action::Server(Info | Command | Config | Acl | SlowLog | Latency, _) => true,
             Action::Server(CommandName::Client, _) => arguments.is(1, "list"),
             Action::Server(CommandName::Ping | CommandName::Echo, _) => {
                 arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
@@ -310,8 +345,8 @@ impl Action {
     /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
     /// allowed, must wait, or find the connection at its end.
     pub(crate) fn ends_batch(&self) -> bool {
-        use CommandName::{Auth, Client, DbSize, Hello, Info, Reset, Shutdown};
-        matches!(self, Action::Server(DbSize | Info | Auth | Hello | Reset | Client | Shutdown, _))
+        use CommandName::{Auth, Client, DbSize, Hello, Info, Monitor, Reset, Shutdown};
+        matches!(self, Action::Server(DbSize | Info | Auth | Hello | Reset | Client | Monitor | Shutdown, _))
     }
 
     /// Returns the number of operations of a command of this many arguments.
@@ -364,13 +399,14 @@ impl Action {
         session: &mut Session,
         context: &mut Context<'_>,
     ) {
+        context.executed = None;
         match self {
             Action::Keys(name, command) => {
-                context.count_command(*name);
+                context.count_command(*name, arguments, command.operation_count(arguments.count()));
                 command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, session.version));
             }
             Action::Select(space) => {
-                context.count_command(CommandName::Select);
+                context.count_command(CommandName::Select, arguments, 0);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
@@ -381,12 +417,21 @@ impl Action {
                 if context.is_postponed || context.held_until.is_some() {
                     return;
                 }
-                context.count_command(*name);
+                context.count_command(*name, arguments, 0);
                 if let Err(message) = reply {
                     ReplyWriter::new(output, session.version).error(&message);
                 }
             }
-            Action::Refuse(message) => ReplyWriter::new(output, session.version).error(message),
+            Action::Refuse(message) => {
+                match CommandName::find(arguments.get(0)) {
+                    Some(name) if is_rejection(message) => {
+                        context.shared.metrics(context.shard).commands.of(name as usize).rejected.add(1);
+                    }
+                    Some(name) => context.count_command(name, arguments, 0),
+                    None => {}
+                }
+                ReplyWriter::new(output, session.version).error(message);
+            }
             Action::Close(message) => {
                 context.shared.metrics(context.shard).protocol_errors.add(1);
                 ReplyWriter::new(output, session.version).error(message);
@@ -406,6 +451,12 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
             .to_owned(),
         _ => "ERR DB index is out of range".to_owned(),
     })
+}
+
+/// Returns true if Redis counts a refusal with this message as rejected, and not as a call that failed.
+fn is_rejection(message: &str) -> bool {
+    let beginnings = ["ERR wrong number of arguments for", "ERR unknown subcommand", "NOAUTH"];
+    beginnings.iter().any(|beginning| message.starts_with(beginning))
 }
 
 /// Returns the error message for an error of the store.

@@ -4,7 +4,7 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
 use super::{Arguments, Context, REDIS_VERSION, Session, client_command, command_command, config_command, info};
-use super::{admin_command, excerpt, object_command, wrong_argument_count};
+use super::{admin_command, excerpt, monitor_command, object_command, slow_log_command, wrong_argument_count};
 use crate::spaces::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
@@ -48,6 +48,7 @@ pub(super) fn run(
         }
         CommandName::Lolwut => writer.text(concat!("Skep ver. ", env!("CARGO_PKG_VERSION"), "\n")),
         CommandName::Reset => {
+            monitor_command::end(context);
             *session = Session::new(context.shared.access.needs_password());
             if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                 client.protocol = protocol_number(session.version);
@@ -70,6 +71,12 @@ pub(super) fn run(
         CommandName::Command => return command_command::run(arguments, &mut writer),
         CommandName::Config => return config_command::run(arguments, &mut writer, context),
         CommandName::Acl => return admin_command::acl(arguments, &mut writer, context),
+        CommandName::SlowLog => return slow_log_command::slow_log(arguments, &mut writer, context),
+        CommandName::Latency => return slow_log_command::latency(arguments, &mut writer, context),
+        CommandName::Monitor => {
+            monitor_command::monitor(context)?;
+            writer.simple("OK");
+        }
         CommandName::Role => admin_command::role(&mut writer),
         CommandName::Wait => return admin_command::wait(arguments, &mut writer),
         CommandName::Debug => return admin_command::debug(arguments, &mut writer, session, context),

@@ -16,7 +16,7 @@ pub(super) struct Subcommand {
 macro_rules! subcommands {
     ($($command:ident $name:literal $arity:literal $summary:literal)*) => {
         /// All subcommands, by command.
-        const SUBCOMMANDS: &[Subcommand] = &[$(Subcommand {
+        pub(super) const SUBCOMMANDS: &[Subcommand] = &[$(Subcommand {
             command: CommandName::$command, name: $name, arity: $arity, summary: $summary,
         }),*];
     };
@@ -44,8 +44,20 @@ subcommands! {
     Command "list" -2 "Returns the names of commands: FILTERBY."
     Config "get" -3 "Returns settings."
     Config "help" 2 "Returns a description of the subcommands."
+    Config "resetstat" 2 "Sets the statistics of INFO to zero."
     Config "rewrite" 2 "Is refused; the server does not write its configuration file."
     Config "set" -4 "Changes settings."
+    SlowLog "get" -2 "Returns the last slow commands."
+    SlowLog "help" 2 "Returns a description of the subcommands."
+    SlowLog "len" 2 "Returns the number of slow commands."
+    SlowLog "reset" 2 "Removes the slow commands."
+    Latency "doctor" 2 "Returns a text about delays."
+    Latency "graph" 3 "Is refused; there are no events."
+    Latency "help" 2 "Returns a description of the subcommands."
+    Latency "histogram" -2 "Returns the delays of commands."
+    Latency "history" 3 "Returns the delays of an event; there are none."
+    Latency "latest" 2 "Returns the last delays of events; there are none."
+    Latency "reset" -2 "Removes the delays of events; there are none."
     Acl "cat" -2 "Returns the categories of commands, or the commands of one."
     Acl "help" 2 "Returns a description of the subcommands."
     Acl "list" 2 "Describes the users."

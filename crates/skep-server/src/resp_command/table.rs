@@ -108,6 +108,9 @@ commands! {
     Acl "acl" -2 ["noscript" "loading" "stale"] (0, 0, 0) "server" "6.0.0" "Tells about the one user: WHOAMI, USERS, LIST, CAT."
     Role "role" 1 ["noscript" "loading" "stale" "fast"] (0, 0, 0) "server" "2.8.12" "Returns the role of the server: master, without replicas."
     Wait "wait" 3 ["noscript"] (0, 0, 0) "generic" "3.0.0" "Returns the number of replicas that have the writes: 0, at once."
+    SlowLog "slowlog" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.2.12" "Returns the slowest of the last commands: GET, LEN, RESET."
+    Latency "latency" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.8.13" "Returns the delays of commands: HISTOGRAM, DOCTOR, LATEST, HISTORY, RESET."
+    Monitor "monitor" 1 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Sends the commands of all connections to this one."
     Debug "debug" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Delays the connection: SLEEP."
     Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: NOSAVE, NOW, FORCE."
 }

@@ -35,6 +35,7 @@ impl Shard {
         self.held.version = version;
         let (kills, pause) = (orders.take_kills(self.parts.index), orders.current_pause());
         self.held.pause = pause;
+        self.monitoring = self.parts.shared.monitors.all(Some(self.parts.index));
         for token in kills {
             self.close(token);
         }

@@ -37,6 +37,7 @@ impl Shard {
         for slot in self.idle_pass.next_slot..end {
             if let Some((token, endpoint)) = self.connections.at(slot)
                 && endpoint.connection.is_idle(now, timeout)
+                && endpoint.activity.monitors.get() == 0
             {
                 self.metrics().connections_closed_idle.add(1);
                 self.close(token);

@@ -43,8 +43,8 @@ use crate::dispatch::{Dispatch, Limit, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
-    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
-    SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
+    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, SLOW_ENTRIES_IN_TURN_MAX,
+    STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
 use crate::resp_command::Context;
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
@@ -388,6 +388,10 @@ impl Shard {
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
+        let slow_from = u64::try_from(shared.adjustable.slow_log_from.get()).ok().map(Duration::from_micros);
+        let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
+        let mut slow_room = SLOW_ENTRIES_IN_TURN_MAX;
+        let is_monitored = !shared.monitors.is_empty();
         let pause = self.pause(now);
         let served_at = now.saturating_duration_since(shared.started).as_millis() as u64;
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
@@ -411,6 +415,8 @@ impl Shard {
                 ),
             };
             has_progress |= done > 0;
+            let read_at = connection.read_at();
+            self.calls.begin_connection();
             let mut context = Context {
                 shared: &shared,
                 handovers: &self.parts.handovers,
@@ -420,6 +426,15 @@ impl Shard {
                 now,
                 pause,
                 held_until: None,
+                calls: &mut self.calls,
+                monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
+                read_at,
+                slow: slow_from.and_then(|from| {
+                    let duration = executed_at.saturating_duration_since(read_at);
+                    (duration >= from).then_some(duration)
+                }),
+                slow_room,
+                executed: None,
                 last_command: 0,
                 closing: false,
                 turn_room,
@@ -434,6 +449,7 @@ impl Shard {
                 connection.starve();
             }
             turn_room = context.turn_room;
+            slow_room = context.slow_room;
             let held_until = context.held_until;
             if context.last_command > 0 {
                 endpoint.activity.command.set(context.last_command as u64);
@@ -505,6 +521,7 @@ impl Shard {
         }
         self.batch.clear();
         self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
+        self.feed_monitors();
         self.retry_starved();
     }
 
@@ -515,6 +532,7 @@ impl Shard {
             metrics.replied(count as u64, now.saturating_duration_since(read_at));
             self.window.replied(count as u64, read_at, now);
         }
+        self.calls.count(&metrics.commands, now, spent, self.executed);
         if self.next_retry == now - spent + NAP {
             // The operations that were submitted again in this turn may have taken longer than a nap.
             self.next_retry = now + NAP;
