@@ -99,6 +99,8 @@ pub(crate) struct ScanProgress<'k> {
     left: u64,
     /// The last key of the last page. The scan continues after it.
     after: Option<Vec<u8>>,
+    /// The floor is still to be found: at that key or below it.
+    seeks_floor: bool,
     lease: ScanLease,
     state: State,
 }
@@ -119,7 +121,7 @@ impl<'k> ScanProgress<'k> {
     pub(crate) fn new(range: KeyRange<'k>, answer: ScanAnswer) -> Self {
         let lease = if range.limit == u64::MAX { ScanLease::Open } else { ScanLease::None };
         let state = if range.limit == 0 { State::Ended } else { State::Pages };
-        ScanProgress { range, answer, left: range.limit, after: None, lease, state }
+        ScanProgress { range, answer, left: range.limit, after: None, seeks_floor: false, lease, state }
     }
 
     /// Returns the next request, if any.
@@ -132,7 +134,11 @@ impl<'k> ScanProgress<'k> {
                 // A prefix bounds the start too. The new end no longer contains the prefix, so the start must.
                 (scan.start, key) = scan.start_at(key);
                 scan.end = ScanEnd::Below(after);
+                if self.seeks_floor {
+                    key = after;
+                }
             }
+            Some(after) if self.seeks_floor => (key, scan.start) = (after, ScanStart::Floor),
             Some(after) => (key, scan.start) = (after, ScanStart::Above),
             None => {}
         }
@@ -185,6 +191,10 @@ impl<'k> ScanProgress<'k> {
         self.left = left;
         self.state = match (page.more(), left, page.lease()) {
             (true, 1.., Some(lease)) => {
+                let Some(Request { key, operation: Operation::Scan(scan) }) = self.request() else {
+                    return Err(ClientError::UnexpectedReply);
+                };
+                self.seeks_floor = scan.seeks_floor(key, &page);
                 self.after = Some(page.last_key().to_vec());
                 self.lease = ScanLease::Continue(lease);
                 State::Pages
@@ -213,4 +223,43 @@ pub(crate) fn count(page: &Page<'_>) -> u64 {
 /// Returns the keys of a page.
 pub(crate) fn keys(page: &Page<'_>) -> Vec<Vec<u8>> {
     page.pairs().map(|(key, _)| key.to_vec()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::PageWriter;
+
+    use super::*;
+
+    fn page(keys: &[&[u8]], last_key: &[u8], lease: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = PageWriter::new(&mut bytes, ScanAnswer::Keys);
+        keys.iter().for_each(|key| writer.push(key, 0, |_| {}));
+        writer.finish(last_key, true, Some(lease));
+        bytes
+    }
+
+    /// The server has skipped expired keys below the start, and not yet found the floor.
+    #[test]
+    fn a_scan_goes_on_looking_for_its_floor_below_expired_keys() {
+        for reverse in [false, true] {
+            let range = KeyRange { reverse, ..KeyRange::all().from_floor(b"m") };
+            let mut progress = ScanProgress::new(range, ScanAnswer::Keys);
+            let shown: &[&[u8]] = if reverse { &[b"z", b"p"] } else { &[] };
+            for (last_key, start, end) in
+                [(&b"k"[..], (ScanStart::Floor, &b"k"[..]), &b"k"[..]), (b"c", (ScanStart::Floor, b"c"), b"c")]
+            {
+                progress.receive(Ok(Reply::Value(&page(shown, last_key, 7)))).unwrap();
+                let Some(Request { key, operation: Operation::Scan(scan) }) = progress.request() else { panic!() };
+                assert_eq!((scan.start, key), start);
+                assert_eq!(scan.end, if reverse { ScanEnd::Below(end) } else { ScanEnd::Last });
+            }
+            if !reverse {
+                // The floor is found: the scan continues above it.
+                progress.receive(Ok(Reply::Value(&page(&[b"a"], b"a", 7)))).unwrap();
+                let Some(Request { key, operation: Operation::Scan(scan) }) = progress.request() else { panic!() };
+                assert_eq!((scan.start, key), (ScanStart::Above, &b"a"[..]));
+            }
+        }
+    }
 }

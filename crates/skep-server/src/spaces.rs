@@ -16,7 +16,7 @@ use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-use crate::limits::{IDLE_RECLAIM_STEPS, REPLY_BUDGET};
+use crate::limits::REPLY_BUDGET;
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -349,7 +349,7 @@ impl<'s> Stores<'s> {
     pub(crate) fn reclaim(&mut self, steps: usize) {
         for _ in 0..steps {
             let removed = self.hash.reclaim();
-            let of_ordered = self.ordered.as_mut().map_or(0, Session::reclaim);
+            let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
             self.holds_garbage |= of_ordered > 0;
             if removed + of_ordered == 0 {
                 return;
@@ -373,12 +373,10 @@ impl<'s> Stores<'s> {
             self.holds_garbage = session.collect_part();
         }
         self.hash.reclaim();
-        // Another shard may make the next step, so this one does not look again at once. It sleeps for a millisecond.
-        if let Some(session) = &mut self.ordered {
-            let removed: usize = (0..IDLE_RECLAIM_STEPS).map(|_| session.reclaim()).sum();
-            self.holds_garbage |= removed > 0;
-        }
-        self.holds_garbage || self.hash.is_reclaim_due()
+        let step = self.ordered.as_mut().and_then(Session::reclaim);
+        self.holds_garbage |= step.is_some_and(|removed| removed > 0);
+        // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
+        step.is_some() || self.holds_garbage || self.hash.is_reclaim_due()
     }
 }
 

@@ -87,9 +87,9 @@ impl Baseline {
     /// Returns the sums over shards at this moment.
     pub(crate) fn of<'a>(shards: impl Iterator<Item = &'a Metrics> + Clone) -> Baseline {
         Baseline {
-            totals: Totals::of(shards.clone()),
             commands: (0..COMMAND_COUNT).map(|command| CommandTotals::of(command, shards.clone())).collect(),
             errors: errors_of(&shards),
+            totals: Totals::of(shards),
         }
     }
 

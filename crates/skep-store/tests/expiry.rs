@@ -176,3 +176,24 @@ fn a_time_that_has_passed_removes_the_key() {
         assert_eq!((replies.get(0), processor.statistics().pairs), (Reply::Done, 0));
     }
 }
+
+#[test]
+fn a_get_of_an_expired_value_is_a_miss_for_every_size() {
+    let mut processor = Processor::new(&Settings::for_kv_size(8 << 20, 40, 7)).unwrap();
+    let mut replies = Replies::with_budget(4 << 20);
+    let value = vec![7; 100_000];
+    for (missed, size) in [1, 100, 2000, 100_000].into_iter().enumerate() {
+        let key = [missed as u8];
+        processor.set_now(missed as u64 * 10);
+        let put = Request { key: &key, operation: set(&value[..size], at(missed as u64 * 10 + 10)) };
+        let get = Request { key: &key, operation: Operation::Get };
+        processor.execute(&[put], &mut replies);
+        processor.execute(&[get], &mut replies);
+        assert_eq!(replies.get(0), Reply::Value(&value[..size]));
+        processor.set_now(missed as u64 * 10 + 10);
+        processor.execute(&[get], &mut replies);
+        assert_eq!(replies.get(0), Reply::NotFound);
+        let statistics = processor.statistics();
+        assert_eq!((statistics.hits, statistics.misses), (missed as u64 + 1, missed as u64 + 1), "{size} B");
+    }
+}

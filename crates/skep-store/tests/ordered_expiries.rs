@@ -9,8 +9,8 @@ use std::time::Instant;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, ExpiryCondition, Operation, OperationError, Page, Reply, Request, Scan,
-    ScanAnswer, ScanEnd, ScanLease, ScanStart, StringWrite,
+    Condition, Expiry, ExpiryChange, ExpiryCondition, Operation, OperationError, PAGE_SKIPPED_MAX, Page, Reply,
+    Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, StringWrite,
 };
 use skep_store::naive::seeds;
 use skep_store::ordered::{OrderedSettings, OrderedStore, Range, STEP_KEYS_MAX, Session, Start};
@@ -49,7 +49,7 @@ fn execute<'r>(session: &mut Session<'_>, replies: &'r mut Replies, key: &[u8], 
 fn reclaim(session: &mut Session<'_>, now: u64) -> usize {
     let mut removed = 0;
     while session.reclaim_from().is_some_and(|from| from <= now) {
-        let keys = session.reclaim();
+        let keys = session.reclaim().unwrap_or(0);
         assert!(keys <= STEP_KEYS_MAX);
         removed += keys;
     }
@@ -218,7 +218,7 @@ fn keys_that_expire_one_by_one_are_not_looked_for_all_the_time() {
     let (mut now, mut removed, mut last) = (1000, 0, 0);
     store.set_now(now);
     while session.reclaim_from().is_some_and(|from| from <= now) {
-        removed += session.reclaim();
+        removed += session.reclaim().unwrap_or(0);
         // Each step takes a millisecond.
         last = now;
         now += 1;
@@ -294,7 +294,7 @@ fn writers_beside_reclaim_lose_nothing() {
                     store.set_now(now + 1);
                     time.fetch_max(now + 1, Ordering::Relaxed);
                 }
-                reclaimed += session.reclaim();
+                reclaimed += session.reclaim().unwrap_or(0);
             }
             (map, reclaimed)
         };
@@ -332,5 +332,56 @@ fn writers_beside_reclaim_lose_nothing() {
         let checked = session.check();
         assert_eq!((checked.pairs, checked.expiring), ((kept + expiring) as u64, expiring as u64), "seed {seed}");
         assert!(reclaimed > 5000 && expiring < expected.len(), "seed {seed}: {reclaimed} keys were reclaimed");
+    }
+}
+
+/// Between two keys that are left, as many have expired as three pages skip. Each page ends after it has skipped
+/// [`PAGE_SKIPPED_MAX`], and the next one continues there, for every kind of scan.
+#[test]
+fn no_page_skips_more_expired_keys_than_it_may() {
+    const EXPIRED: usize = 3 * PAGE_SKIPPED_MAX;
+    let store = store(64 << 20);
+    let mut session = store.session().unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let key = |number: usize| (number as u32).to_be_bytes();
+    for number in 0..EXPIRED + 2 {
+        let is_left = number == 0 || number == EXPIRED + 1;
+        let expiry = if is_left { ExpiryChange::CLEAR } else { at(100) };
+        assert_eq!(execute(&mut session, &mut replies, &key(number), set(b"value", expiry)), Reply::Done);
+    }
+    store.set_now(100);
+    let (first, last) = (key(0), key(EXPIRED + 1));
+    // Below the last of the keys that have expired.
+    let above_all = key(EXPIRED);
+    let kinds = [
+        (ScanStart::AtOrAbove, &b""[..], ScanEnd::Last, false, vec![first, last]),
+        (ScanStart::AtOrAbove, b"", ScanEnd::AtOrBelow(&above_all), false, vec![first]),
+        (ScanStart::AtOrAbove, b"", ScanEnd::Last, true, vec![last, first]),
+        (ScanStart::Above, &first, ScanEnd::Last, true, vec![last]),
+        (ScanStart::Floor, &above_all, ScanEnd::Last, false, vec![first, last]),
+        (ScanStart::Floor, &above_all, ScanEnd::AtOrBelow(&above_all), false, vec![first]),
+        (ScanStart::Floor, &above_all, ScanEnd::Last, true, vec![last, first]),
+    ];
+    for (start, key, end, reverse, expected) in kinds {
+        for answer in ScanAnswer::ALL {
+            for (limit, lease) in [(100, ScanLease::None), (1, ScanLease::None), (1000, ScanLease::Open)] {
+                let scan = Scan { start, end, reverse, limit, answer, lease };
+                let context = format!("{scan:?} from {key:?}");
+                let (mut count, mut shown, mut pages) = (0, Vec::new(), 0);
+                let mut next = Some(Request { key, operation: Operation::Scan(scan) });
+                while let Some(Request { key, operation }) = next.take() {
+                    let Reply::Value(page) = execute(&mut session, &mut replies, key, operation) else { panic!() };
+                    // The next request borrows from the page.
+                    let page = Page::decode(page.to_vec().leak()).unwrap();
+                    (count, pages) = (count + page.count() as usize, pages + 1);
+                    shown.extend(page.pairs().map(|(key, _)| key.to_vec()));
+                    next = Request { key, operation }.after_page(&page);
+                    assert!(pages <= 6, "{context}");
+                }
+                assert_eq!(count, expected.len(), "{context}");
+                assert!(answer == ScanAnswer::Count || shown.iter().eq(&expected), "{context}: {shown:?}");
+                assert!(pages >= EXPIRED / PAGE_SKIPPED_MAX, "{context}: {pages} pages");
+            }
+        }
     }
 }

@@ -32,6 +32,9 @@ const DECIMAL_EXPONENT_MAX: i64 = 5000;
 /// Digits after the point that are printed.
 const FRACTION_DIGITS: u32 = 17;
 
+/// Products of two digits for each byte that could be copied instead.
+const WORK_PER_BYTE: usize = 64;
+
 /// A number of 80 bits, or infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
@@ -53,6 +56,17 @@ struct Float {
 /// Returns [`OperationError::NotAFloat`] if it is none.
 pub fn check_fraction(text: &[u8]) -> Result<(), OperationError> {
     parse(text).map(|_| ()).ok_or(OperationError::NotAFloat)
+}
+
+/// Returns how much work [`add_fraction`] is, as bytes that could be copied in about that time: the square of the digits
+/// of its integers.
+pub fn fraction_work(old: &[u8], delta: &[u8]) -> usize {
+    let digits = |text: &[u8]| {
+        let exponent = split_exponent(text, 10).map_or(0, |(_, exponent)| exponent.unsigned_abs() as usize);
+        text.len().min(TEXT_SIZE_MAX) + exponent.min(DECIMAL_EXPONENT_MAX as usize)
+    };
+    let digits = digits(old) + digits(delta);
+    digits * digits / WORK_PER_BYTE
 }
 
 /// Returns the text of `old + delta`.

@@ -8,12 +8,14 @@
 //!            u16        u32
 //!          │ key size │ key │                           of keys
 //!            u16
-//! flags    bit 0: more pairs of the range follow
+//! flags    bit 0: more pairs of the range may follow
 //! ```
 //!
-//! Integers are little-endian. The last key is where the scan continues. The header holds it only if pairs are counted.
-//! Otherwise the last key is that of the last entry, and its size in the header is zero. A lease of zero means that
-//! there is no lease.
+//! Integers are little-endian. The last key is where the scan continues: that of the last pair, or an expired key if the
+//! page ended because it had skipped many of these. The header holds it if pairs are counted or if it is not that of the
+//! last entry; otherwise its size in the header is zero. A lease of zero means that there is no lease.
+
+use std::ops::Range;
 
 use super::{KEY_SIZE_MAX, ScanAnswer, VALUE_SIZE_MAX};
 
@@ -24,6 +26,8 @@ pub const PAGE_SIZE_GOAL: usize = 64 << 10;
 pub const PAGE_SIZE_MAX: usize = HEADER_SIZE + KEY_SIZE_SIZE + VALUE_SIZE_SIZE + KEY_SIZE_MAX + VALUE_SIZE_MAX;
 /// Largest number of pairs that one page counts. Counting that many takes about a millisecond.
 pub const PAGE_COUNT_MAX: u32 = 1 << 16;
+/// Number of expired keys after which a page ends, since reading them takes time too.
+pub const PAGE_SKIPPED_MAX: usize = 1 << 12;
 
 const FLAGS_OFFSET: usize = 4;
 const ANSWER_OFFSET: usize = 5;
@@ -62,6 +66,8 @@ pub struct PageWriter<'o> {
     start: usize,
     answer: ScanAnswer,
     count: u32,
+    /// The position of the last key that is shown, in `out`.
+    last_shown: Range<usize>,
 }
 
 impl<'a> Page<'a> {
@@ -81,18 +87,22 @@ impl<'a> Page<'a> {
             entries,
         };
         if answer != ScanAnswer::Count {
-            if !last_key.is_empty() {
-                return None;
-            }
             let mut pairs = page.pairs();
             for _ in 0..page.count {
                 (page.last_key, _) = pairs.next()?;
             }
             page.entries = &entries[..entries.len() - pairs.rest.len()];
+            if !last_key.is_empty() {
+                if !page.more {
+                    return None;
+                }
+                page.last_key = last_key;
+            }
         }
         let is_complete = page.entries.len() == entries.len() && (answer != ScanAnswer::Count || entries.is_empty());
-        let has_last_key = (page.count > 0) != page.last_key.is_empty() && page.last_key.len() <= KEY_SIZE_MAX;
-        (flags & !MORE == 0 && is_complete && has_last_key && (page.count > 0 || !page.more)).then_some(page)
+        let needs_last_key = page.count > 0 || page.more;
+        let has_last_key = needs_last_key != page.last_key.is_empty() && page.last_key.len() <= KEY_SIZE_MAX;
+        (flags & !MORE == 0 && is_complete && has_last_key).then_some(page)
     }
 
     /// Returns true if a page has room for `pair_count` pairs of this size.
@@ -106,7 +116,7 @@ impl<'a> Page<'a> {
         self.count
     }
 
-    /// Returns true if the range has more pairs after the page.
+    /// Returns true if the range may have more pairs after the page.
     pub fn more(&self) -> bool {
         self.more
     }
@@ -121,7 +131,8 @@ impl<'a> Page<'a> {
         (self.lease != 0).then_some(self.lease)
     }
 
-    /// Returns the key of the last pair, or an empty key if there is none.
+    /// Returns the key after which the next page begins: that of the last pair, or an expired one. It is empty if there is
+    /// none.
     pub fn last_key(&self) -> &'a [u8] {
         self.last_key
     }
@@ -156,7 +167,7 @@ impl<'o> PageWriter<'o> {
     pub fn new(out: &'o mut Vec<u8>, answer: ScanAnswer) -> Self {
         let start = out.len();
         out.resize(start + HEADER_SIZE, 0);
-        PageWriter { out, start, answer, count: 0 }
+        PageWriter { out, start, answer, count: 0, last_shown: 0..0 }
     }
 
     /// Returns the number of pairs so far.
@@ -181,21 +192,27 @@ impl<'o> PageWriter<'o> {
             return;
         }
         self.out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        if self.answer == ScanAnswer::Keys {
-            return self.out.extend_from_slice(key);
+        if self.answer == ScanAnswer::Pairs {
+            self.out.extend_from_slice(&(value_size as u32).to_le_bytes());
         }
-        self.out.extend_from_slice(&(value_size as u32).to_le_bytes());
+        let start = self.out.len();
         self.out.extend_from_slice(key);
+        self.last_shown = start..self.out.len();
+        if self.answer == ScanAnswer::Keys {
+            return;
+        }
         let start = self.out.len();
         write_value(self.out);
         assert_eq!(self.out.len() - start, value_size, "`write_value` appends `value_size` bytes");
     }
 
-    /// Completes the page. Expects the key of the last pair as `last_key`.
+    /// Completes the page. Expects the key of the last pair as `last_key`, or the key that has expired if the page ended
+    /// there, or an empty key if there is none.
     pub fn finish(self, last_key: &[u8], more: bool, lease: Option<u64>) {
         let mut last_key_size = 0;
-        if self.answer == ScanAnswer::Count {
-            self.out.extend_from_slice(last_key);
+        if self.out[self.last_shown.clone()] != *last_key {
+            let after_header = self.start + HEADER_SIZE;
+            self.out.splice(after_header..after_header, last_key.iter().copied());
             last_key_size = last_key.len() as u16;
         }
         let header = &mut self.out[self.start..][..HEADER_SIZE];
@@ -282,6 +299,24 @@ mod tests {
             }
             let count = writer.count() as usize;
             assert!(Page::holds(count, key_size, value_size) && !Page::holds(count + 1, key_size, value_size));
+        }
+    }
+
+    #[test]
+    fn a_page_may_end_at_a_key_that_it_does_not_show() {
+        for answer in ScanAnswer::ALL {
+            for count in [0, 2] {
+                let mut bytes = b"before".to_vec();
+                let mut writer = PageWriter::new(&mut bytes, answer);
+                for (key, value) in &PAIRS[..count] {
+                    writer.push(key, value.len(), |out| out.extend_from_slice(value));
+                }
+                writer.finish(b"expired", true, None);
+                let page = Page::decode(&bytes[6..]).unwrap();
+                assert_eq!((page.count() as usize, page.more(), page.last_key()), (count, true, &b"expired"[..]));
+                let shown = if answer == ScanAnswer::Count { 0 } else { count };
+                assert!(page.pairs().map(|(key, _)| key).eq(PAIRS[..shown].iter().map(|(key, _)| *key)));
+            }
         }
     }
 

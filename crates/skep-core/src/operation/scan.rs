@@ -128,6 +128,13 @@ impl<'a> Scan<'a> {
         Range { start, end: self.end, limit: self.limit as usize }.with_prefix_as_start()
     }
 
+    /// Returns true if the page ended among expired keys before it found the floor of the range, given the request's key.
+    /// Then the next page begins at the floor of its last key.
+    pub fn seeks_floor(&self, key: &[u8], page: &Page<'_>) -> bool {
+        let is_below = matches!(self.start_at(key), (ScanStart::Floor, key) if page.last_key() <= key);
+        is_below && page.more() && (self.reverse || page.count() == 0)
+    }
+
     /// Returns where the range begins, given the request's key and the prefix of all keys.
     pub fn start_at<'k>(&self, key: &'k [u8]) -> (ScanStart, &'k [u8])
     where
@@ -150,12 +157,13 @@ impl<'a> Request<'a> {
             return None;
         }
         let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
+        let seeks_floor = scan.seeks_floor(self.key, page);
         let (start, key, end) = if scan.reverse {
             // For a prefix too: every key that is at or above it and below a key that has it, has it as well.
             let (start, key) = scan.start_at(self.key);
-            (start, key, ScanEnd::Below(page.last_key()))
+            (start, if seeks_floor { page.last_key() } else { key }, ScanEnd::Below(page.last_key()))
         } else {
-            (ScanStart::Above, page.last_key(), scan.end)
+            (if seeks_floor { ScanStart::Floor } else { ScanStart::Above }, page.last_key(), scan.end)
         };
         Some(Request { key, operation: Operation::Scan(Scan { start, end, lease, ..scan }) })
     }

@@ -73,11 +73,18 @@ enum ReplyForm {
     Pair,
 }
 
-/// The position of a count that takes more than one page.
+/// The position of a command that takes more than one page.
 #[derive(Debug)]
 pub(crate) struct Resume {
     after: Vec<u8>,
     lease: ScanLease,
+}
+
+impl Resume {
+    fn after(page: &Page<'_>) -> Resume {
+        let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
+        Resume { after: page.last_key().to_vec(), lease }
+    }
 }
 
 /// The plain scan that the commands differ from.
@@ -195,6 +202,8 @@ impl ScanCommand {
         };
         let after = resume.map(|resume| &resume.after[..]).or(self.after.map(|index| arguments.get(index)));
         match after {
+            // The keys since the last floor have expired.
+            Some(after) if matches!(self.range, Range::Floor) => start.1 = after,
             Some(after) if !self.reverse && after >= start.1 => start = (ScanStart::Above, after),
             Some(after) if self.reverse && is_within(after, end) => end = ScanEnd::Below(after),
             _ => {}
@@ -218,21 +227,25 @@ impl ScanCommand {
             ReplyForm::Count => {
                 progress.done += i64::from(page.count());
                 if page.more() {
-                    let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
-                    progress.resume = Some(Resume { after: page.last_key().to_vec(), lease });
+                    progress.resume = Some(Resume::after(&page));
                     return true;
                 }
                 progress.resume = None;
                 writer.integer(progress.done);
             }
-            ReplyForm::Pair => match page.pairs().next() {
-                Some((key, value)) => {
-                    writer.array(2);
-                    writer.bulk(key);
-                    writer.bulk(value);
+            ReplyForm::Pair => {
+                let pair = page.pairs().next();
+                progress.resume = (page.more() && pair.is_none()).then(|| Resume::after(&page));
+                match pair {
+                    Some((key, value)) => {
+                        writer.array(2);
+                        writer.bulk(key);
+                        writer.bulk(value);
+                    }
+                    None if progress.resume.is_some() => return true,
+                    None => writer.null(),
                 }
-                None => writer.null(),
-            },
+            }
             ReplyForm::Page | ReplyForm::LeasedPage => {
                 writer.array(if self.reply == ReplyForm::Page { 2 } else { 3 });
                 if page.more() {
@@ -257,5 +270,34 @@ impl ScanCommand {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::PageWriter;
+    use skep_wire::resp::RequestParser;
+
+    use super::*;
+
+    /// The server has skipped expired keys below the key, and not yet found the floor.
+    #[test]
+    fn a_floor_is_looked_for_below_expired_keys() {
+        let (mut input, mut ranges) = (b"SKEP.FLOOR m\r\n".to_vec(), Vec::with_capacity(16));
+        RequestParser::default().parse(&mut input, &mut ranges).unwrap();
+        let arguments = Arguments::new(&input, &ranges);
+        let (mut progress, mut output) = (Progress::default(), Vec::new());
+        for (keys, more, start) in [(&[][..], true, &b"m"[..]), (&[], true, b"k"), (&[&b"c"[..]], false, b"k")] {
+            let request = floor().request(arguments, progress.resume.as_ref());
+            let Operation::Scan(scan) = request.operation else { panic!("a scan") };
+            assert_eq!((scan.start, request.key, scan.end), (ScanStart::Floor, start, ScanEnd::AtOrBelow(b"m")));
+            let mut page = Vec::new();
+            let mut writer = PageWriter::new(&mut page, ScanAnswer::Pairs);
+            keys.iter().for_each(|key| writer.push(key, 1, |out| out.push(b'v')));
+            writer.finish(if more { b"k" } else { b"c" }, more, None);
+            let mut writer = ReplyWriter::new(&mut output, Default::default());
+            assert_eq!(floor().reply(Reply::Value(&page), &mut progress, &mut writer), more);
+        }
+        assert_eq!(output, b"*2\r\n$1\r\nc\r\n$1\r\nv\r\n");
     }
 }

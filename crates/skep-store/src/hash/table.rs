@@ -279,12 +279,8 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Returns the slots of a bucket that a new pair takes.
-    pub(crate) fn slot_count(&self, key_size: usize, new: &NewValue<'_>) -> usize {
-        if self.is_inline(key_size, new.size(), new.expiry().apply(None)) {
-            slots_for(key_size + new.size())
-        } else {
-            1
-        }
+    pub(crate) fn slot_count(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> usize {
+        if self.is_inline(key_size, value_size, expiry) { slots_for(key_size + value_size) } else { 1 }
     }
 
     /// Returns the search for this machine.

@@ -44,14 +44,12 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::hint::cold_path;
 
-use bumpalo::Bump;
-
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
 use self::same_key::SameKeys;
 use self::station::{Admission, Station};
-use crate::apply::empty;
+use crate::apply::Arena;
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WithLanes};
 use crate::memory::{LocalMemory, Memory, RegionError};
@@ -73,7 +71,7 @@ pub struct Processor<M = LocalMemory> {
     /// Hashes of the keys of a batch whose requests are deferred.
     deferred_keys: HashSet<u64>,
     /// Values that were computed for a batch.
-    arena: Bump,
+    arena: Arena,
     reclaim: Reclaim,
     operations: u64,
     hits: u64,
@@ -124,7 +122,7 @@ impl<M: Memory> Processor<M> {
             stages: Stages::default(),
             same_keys: SameKeys::default(),
             deferred_keys: HashSet::new(),
-            arena: Bump::new(),
+            arena: Arena::default(),
             reclaim: Reclaim::default(),
             operations: 0,
             hits: 0,
@@ -172,7 +170,7 @@ impl<M: Memory> Processor<M> {
         admission: impl Fn(&Home) -> Admission + Copy,
     ) {
         replies.reset(requests.len());
-        empty(&mut self.arena);
+        self.arena.empty();
         self.table.begin_batch(MERGE_WORK_MAX);
         if !self.deferred_keys.is_empty() {
             self.deferred_keys.clear();
@@ -254,6 +252,8 @@ impl<M: Memory> Processor<M> {
         batch.run_resident(&mut self.stages);
         let remaining = &self.stages.remaining;
         if !remaining.is_empty() {
+            // The stages have computed values for some of these queues.
+            self.arena.forget_waste();
             interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
             // Each remaining queue begins with an operation on a large value.
             for large in batch.large.take() {

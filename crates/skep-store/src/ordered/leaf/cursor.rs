@@ -7,7 +7,8 @@
 //!                        └── run ──┘└ run ─┘└ run ─┘        the pairs of a run are contiguous
 //! ```
 //!
-//! Pairs whose keys have expired are skipped where pairs are counted. [`LeafCursor::next`] returns them too.
+//! Pairs whose keys have expired are [`Seen::Expired`]: they are not counted among those that are wanted, but the reader
+//! may stop at them. [`LeafCursor::next`] returns them as others.
 //!
 //! A cursor prefetches first what it will read, as far as pairs are wanted and a few segments at a time. So cache
 //! misses overlap.
@@ -41,6 +42,15 @@ pub(crate) struct LeafCursor<'g> {
     segment_prefetched: usize,
     /// The next item of the segment.
     item: usize,
+}
+
+/// What a scan comes to at a key.
+#[derive(Debug)]
+pub(crate) enum Seen<'g> {
+    /// A pair of its snapshot.
+    Pair(Value<'g>),
+    /// Keys that have expired, this one and others that the scan has come to before: their number.
+    Expired(usize),
 }
 
 /// The item of an entry that is not in the segment.
@@ -216,7 +226,7 @@ impl<'g> LeafCursor<'g> {
     /// counts down, is zero. Returns true if more pairs are wanted. Between log entries the items of a uniform segment
     /// are a contiguous run, which needs no decision for each item.
     #[inline(always)]
-    pub(crate) fn with_segment(&mut self, left: &mut usize, f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool) -> bool {
+    pub(crate) fn with_segment(&mut self, left: &mut usize, f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool) -> bool {
         loop {
             let end_of_items = self.entry_item.min(self.segment.count());
             let mut end = end_of_items.min(self.item.saturating_add(*left));
@@ -228,9 +238,12 @@ impl<'g> LeafCursor<'g> {
                     let is_next = end < end_of_items;
                     end += usize::from(is_next);
                     *left += usize::from(!is_next);
+                    if !f(key, Seen::Expired(1)) {
+                        return false;
+                    }
                     continue;
                 }
-                if !f(key, value) {
+                if !f(key, Seen::Pair(value)) {
                     return false;
                 }
             }
@@ -240,7 +253,7 @@ impl<'g> LeafCursor<'g> {
                 while let Some((pair, others)) = run.split_at_checked(pair_size) {
                     let (key, bytes) = pair.split_at(key_size);
                     run = others;
-                    if !f(key, Value::inside(bytes)) {
+                    if !f(key, Seen::Pair(Value::inside(bytes))) {
                         return false;
                     }
                 }
@@ -248,9 +261,10 @@ impl<'g> LeafCursor<'g> {
             if *left == 0 || self.entry_item == NO_ITEM {
                 return *left > 0;
             }
-            if let Some(item) = self.pass_entries().filter(|item| !item.value.has_expired(self.snapshot.now)) {
-                *left -= 1;
-                if !f(item.key, item.value) || *left == 0 {
+            if let Some(item) = self.pass_entries() {
+                let seen = self.seen(&item);
+                *left -= usize::from(matches!(seen, Seen::Pair(_)));
+                if !f(item.key, seen) || *left == 0 {
                     return false;
                 }
             }
@@ -264,11 +278,12 @@ impl<'g> LeafCursor<'g> {
         &mut self,
         admits: impl Fn(&[u8]) -> bool,
         left: &mut usize,
-        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+        f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) -> bool {
-        while let Some(item) = self.next_unexpired() {
-            *left -= 1;
-            if !(admits(item.key) && f(item.key, item.value)) || *left == 0 {
+        while let Some(item) = self.next_of_segment() {
+            let seen = self.seen(&item);
+            *left -= usize::from(matches!(seen, Seen::Pair(_)));
+            if !(admits(item.key) && f(item.key, seen)) || *left == 0 {
                 return false;
             }
         }
@@ -333,6 +348,11 @@ impl<'g> LeafCursor<'g> {
             last = Some(item);
         }
         last
+    }
+
+    /// Returns what a scan comes to at an item.
+    fn seen(&self, item: &Item<'g>) -> Seen<'g> {
+        if item.value.has_expired(self.snapshot.now) { Seen::Expired(1) } else { Seen::Pair(item.value) }
     }
 
     /// Skips the next item and returns its pair.

@@ -1,19 +1,22 @@
 //! Scans in pages: translates a request to a range, and writes the pairs of the range to a page.
 
+use super::super::leaf::cursor::Seen;
 use super::super::node::overflow;
 use super::super::node::value::{Content, Value};
 use super::super::store::OrderedStore;
 use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
-use skep_core::operation::{PageWriter, Scan, ScanAnswer};
+use skep_core::operation::{PAGE_SKIPPED_MAX, PageWriter, Scan, ScanAnswer};
 
 /// The end of a page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PageEnd<'g> {
-    /// The last pair's key; empty if there is none.
+    /// The key after which the next page begins: that of the last pair, or an expired one. Empty if there is none.
     pub(crate) last_key: &'g [u8],
-    /// True if more pairs of the range follow.
+    /// True if more pairs of the range may follow.
     pub(crate) more: bool,
+    /// Number of expired keys that were skipped.
+    pub(crate) skipped: usize,
 }
 
 impl OrderedStore {
@@ -27,7 +30,7 @@ impl OrderedStore {
         page: &mut PageWriter<'_>,
     ) -> PageEnd<'g> {
         let mut end = PageEnd::default();
-        let f = |key: &'g [u8], value: Value<'g>| self.add_to_page(page, scan, &mut end, (key, value), guard);
+        let f = |key: &'g [u8], seen: Seen<'g>| self.add_to_page(page, scan, &mut end, (key, seen), guard);
         // One pair more tells if more pairs follow.
         let range = scan.range(key).limit(scan.limit as usize + 1);
         match scan.reverse {
@@ -37,15 +40,25 @@ impl OrderedStore {
         end
     }
 
-    /// Adds a pair to the page of a scan, and moves its end. Returns false if the page ends before the pair.
+    /// Adds a pair to the page of a scan, or skips expired keys, and moves its end. Returns false if the page ends there.
     pub(crate) fn add_to_page<'g>(
         &'g self,
         page: &mut PageWriter<'_>,
         scan: &Scan<'_>,
         end: &mut PageEnd<'g>,
-        (key, value): (&'g [u8], Value<'g>),
+        (key, seen): (&'g [u8], Seen<'g>),
         guard: &Guard<'_>,
     ) -> bool {
+        let value = match seen {
+            Seen::Pair(value) => value,
+            Seen::Expired(count) => {
+                end.skipped += count;
+                if end.skipped >= PAGE_SKIPPED_MAX {
+                    (end.last_key, end.more) = (key, true);
+                }
+                return !end.more;
+            }
+        };
         let value_size = shown_size(scan, &value);
         if page.count() == scan.limit || !page.has_room(key.len(), value_size) {
             end.more = true;

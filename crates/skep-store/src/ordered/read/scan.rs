@@ -16,14 +16,18 @@
 //! Forwards, a scan follows right siblings. Backwards, it descends again for the greatest key below the leaf, and so
 //! does the search for a floor that is not in the leaf. A left sibling may have been joined since, and `old` leads only
 //! to the leftmost of the leaves that were replaced.
+//!
+//! Keys that have expired are not pairs of a range, but a scan reads them until they are reclaimed. So `f` is called for
+//! them too ([`Seen::Expired`]) and may end the scan there: its work is bounded.
+
+use std::ops::ControlFlow;
 
 use super::super::key_head::Target;
-use super::super::leaf::cursor::LeafCursor;
+use super::super::leaf::cursor::{LeafCursor, Seen};
 use super::super::leaf::range::{is_at_or_after, is_at_or_before, target_of};
 use super::super::node::frame::{LOG_COUNT_MAX, Node};
 use super::super::node::segment::{ITEM_COUNT_MAX, Item};
 use super::super::node::shortcut::Shortcuts;
-use super::super::node::value::Value;
 use super::super::store::OrderedStore;
 use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
@@ -81,7 +85,7 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         store: &'g OrderedStore,
         snapshot: Snapshot,
         guard: &'g Guard<'_>,
-        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+        f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) -> bool {
         match &mut self.stage {
             Stage::Leaf(leaf, segment) => {
@@ -142,27 +146,32 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         segment: usize,
         key: &[u8],
         (store, snapshot, guard): (&'g OrderedStore, Snapshot, &'g Guard<'_>),
-        f: &mut impl FnMut(&'g [u8], Value<'g>) -> bool,
+        f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) -> bool {
         let floor = LeafCursor::new(leaf, segment, snapshot).last_in_segment(|other| other <= key);
         self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
         if floor.is_some() {
             return true;
         }
-        let Some(floor) = store.find_last(Target::AtOrBelow(key), snapshot, guard) else { return true };
-        self.left -= 1;
-        is_at_or_before(self.end, floor.key) && f(floor.key, floor.value) && self.left > 0
+        match store.find_last(Target::AtOrBelow(key), snapshot, guard, f) {
+            ControlFlow::Break(()) => false,
+            ControlFlow::Continue(None) => true,
+            ControlFlow::Continue(Some(floor)) => {
+                self.left -= 1;
+                is_at_or_before(self.end, floor.key) && f(floor.key, Seen::Pair(floor.value)) && self.left > 0
+            }
+        }
     }
 }
 
 impl OrderedStore {
-    /// Calls `f` with the pairs of a range as of a snapshot, until it returns false.
+    /// Calls `f` with the pairs of a range as of a snapshot and with expired keys among them, until it returns false.
     pub(crate) fn scan<'g: 'k, 'k>(
         &'g self,
         range: Range<'k>,
         snapshot: Snapshot,
         guard: &'g Guard<'_>,
-        mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
+        mut f: impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) {
         let range = range.with_prefix_as_start();
         let target = Target::AtOrBelow(range.start.key());
@@ -182,7 +191,7 @@ impl OrderedStore {
         ranges: &[Range<'k>],
         snapshot: Snapshot,
         guard: &'g Guard<'_>,
-        mut f: impl FnMut(usize, &'g [u8], Value<'g>) -> bool,
+        mut f: impl FnMut(usize, &'g [u8], Seen<'g>) -> bool,
     ) {
         assert!(ranges.len() <= GROUP_SIZE, "a group has a limit");
         let mut keys = [&[][..]; GROUP_SIZE];
@@ -206,7 +215,7 @@ impl OrderedStore {
             is_in_flight = false;
             for (index, slot) in scans.iter_mut().enumerate() {
                 let Some(scan) = slot else { continue };
-                match scan.step(self, snapshot, guard, &mut |key, value| f(index, key, value)) {
+                match scan.step(self, snapshot, guard, &mut |key, seen| f(index, key, seen)) {
                     true => is_in_flight = true,
                     false => *slot = None,
                 }
@@ -220,7 +229,7 @@ impl OrderedStore {
         range: Range<'_>,
         snapshot: Snapshot,
         guard: &'g Guard<'_>,
-        mut f: impl FnMut(&'g [u8], Value<'g>) -> bool,
+        mut f: impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) {
         let mut left = range.limit;
         if left == 0 {
@@ -245,12 +254,19 @@ impl OrderedStore {
                 count += 1;
             }
             let in_range = items[..count].iter().rev().flatten().filter(|item| target.is_right_of(item.key));
-            for item in in_range.filter(|item| !item.value.has_expired(snapshot.now)) {
-                left -= 1;
+            for item in in_range {
                 let is_floor = floor_of.is_some_and(|key| !is_below(key, item.key));
+                if item.value.has_expired(snapshot.now) {
+                    // The floor may be any key below it.
+                    if !(is_floor || is_at_or_after(range.start, item.key)) || !f(item.key, Seen::Expired(1)) {
+                        return false;
+                    }
+                    continue;
+                }
+                left -= 1;
                 let is_in_range =
                     if is_floor { is_at_or_before(range.end, item.key) } else { is_at_or_after(range.start, item.key) };
-                if !(is_in_range && f(item.key, item.value)) || is_floor || left == 0 {
+                if !(is_in_range && f(item.key, Seen::Pair(item.value))) || is_floor || left == 0 {
                     return false;
                 }
             }
@@ -258,12 +274,34 @@ impl OrderedStore {
         });
     }
 
-    /// Returns the greatest pair at the target or to the left of it.
-    fn find_last<'g>(&'g self, target: Target<'_>, snapshot: Snapshot, guard: &'g Guard<'_>) -> Option<Item<'g>> {
-        let mut last = None;
+    /// Returns the greatest pair at the target or to the left of it. Breaks if `f`, which is called with the lowest expired
+    /// key of each segment that has no such pair, returns false.
+    fn find_last<'g>(
+        &'g self,
+        target: Target<'_>,
+        snapshot: Snapshot,
+        guard: &'g Guard<'_>,
+        f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
+    ) -> ControlFlow<(), Option<Item<'g>>> {
+        let mut last = ControlFlow::Continue(None);
         self.segments_before(target, snapshot, guard, |cursor, target| {
-            last = cursor.last_in_segment(|key| target.is_right_of(key));
-            last.is_none()
+            let (mut lowest_expired, mut expired) = (None, 0);
+            while let Some(item) = cursor.next_of_segment().filter(|item| target.is_right_of(item.key)) {
+                if item.value.has_expired(snapshot.now) {
+                    lowest_expired = lowest_expired.or(Some(item.key));
+                    expired += 1;
+                } else {
+                    last = ControlFlow::Continue(Some(item));
+                }
+            }
+            match lowest_expired {
+                _ if matches!(last, ControlFlow::Continue(Some(_))) => false,
+                Some(key) if !f(key, Seen::Expired(expired)) => {
+                    last = ControlFlow::Break(());
+                    false
+                }
+                _ => true,
+            }
         });
         last
     }

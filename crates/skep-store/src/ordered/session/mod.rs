@@ -16,6 +16,7 @@ use scans::SCANS_AT_ONCE;
 use shortage::{Shortage, pause};
 
 use super::key_head::{Target, fingerprint};
+use super::leaf::cursor::Seen;
 use super::leaf::find;
 use super::node::overflow;
 use super::node::value::{Content, Value};
@@ -157,8 +158,9 @@ impl<'s> Session<'s> {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
         let snapshot = store.snapshot();
-        store.scan(range, snapshot, &guard, |key, value| {
-            f(key, overflow::in_full(&store.frames, value, scratch, &guard))
+        store.scan(range, snapshot, &guard, |key, seen| match seen {
+            Seen::Pair(value) => f(key, overflow::in_full(&store.frames, value, scratch, &guard)),
+            Seen::Expired(_) => true,
         });
     }
 
@@ -170,9 +172,9 @@ impl<'s> Session<'s> {
         let guard = participant.enter();
         let snapshot = store.snapshot();
         for (group, ranges) in ranges.chunks(GROUP_SIZE).enumerate() {
-            store.scan_group(ranges, snapshot, &guard, |index, key, value| {
-                let value = overflow::in_full(&store.frames, value, scratch, &guard);
-                f(group * GROUP_SIZE + index, key, value)
+            store.scan_group(ranges, snapshot, &guard, |index, key, seen| {
+                let Seen::Pair(value) = seen else { return true };
+                f(group * GROUP_SIZE + index, key, overflow::in_full(&store.frames, value, scratch, &guard))
             });
         }
     }
@@ -182,8 +184,9 @@ impl<'s> Session<'s> {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
         let snapshot = store.snapshot();
-        store.scan_reverse(range, snapshot, &guard, |key, value| {
-            f(key, overflow::in_full(&store.frames, value, scratch, &guard))
+        store.scan_reverse(range, snapshot, &guard, |key, seen| match seen {
+            Seen::Pair(value) => f(key, overflow::in_full(&store.frames, value, scratch, &guard)),
+            Seen::Expired(_) => true,
         });
     }
 

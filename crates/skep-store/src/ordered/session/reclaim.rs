@@ -53,13 +53,14 @@ impl Session<'_> {
     }
 
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
-    /// Returns their number. Does nothing while another session does it.
-    pub fn reclaim(&mut self) -> usize {
+    /// Returns their number, or `None` if there is nothing that this session can do now: no key is due, another session
+    /// does it, or there is no memory for a removal.
+    pub fn reclaim(&mut self) -> Option<usize> {
         let now = self.store.clock.now();
         if self.reclaim_from().is_none_or(|from| from > now) {
-            return 0;
+            return None;
         }
-        let Some(mut pass) = self.store.expiries.begin_step(now) else { return 0 };
+        let mut pass = self.store.expiries.begin_step(now)?;
         let mut removed = 0;
         for _ in 0..STEP_LEAVES {
             pass.leaves += 1;
@@ -72,7 +73,7 @@ impl Session<'_> {
                     None => {
                         pass.removed += removed as u64;
                         self.store.expiries.end_step(pass);
-                        return removed;
+                        return (removed > 0).then_some(removed);
                     }
                 }
             }
@@ -82,13 +83,13 @@ impl Session<'_> {
                 None => {
                     pass.removed += removed as u64;
                     self.store.expiries.end_pass(pass, now);
-                    return removed;
+                    return Some(removed);
                 }
             }
         }
         pass.removed += removed as u64;
         self.store.expiries.end_step(pass);
-        removed
+        Some(removed)
     }
 
     /// Finds the expired keys of the leaf at the position, at most this number.

@@ -14,6 +14,7 @@
 //! scans after it. If a page begins with a value that is larger than a page, the group ends there too.
 //! That scan runs alone, and the scans after it form another group. So no scan shows an older state than one before it.
 
+use super::super::leaf::cursor::Seen;
 use super::super::read::page::{PageEnd, shown_size};
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
@@ -73,16 +74,17 @@ impl OrderedStore {
             let page = PageWriter::new(buffers.next()?, scan.answer);
             Some(Filling { scan, page, end: PageEnd::default(), is_large: false })
         });
-        self.scan_group(&ranges[..indexes.len()], snapshot, guard, |number, key, value| {
+        self.scan_group(&ranges[..indexes.len()], snapshot, guard, |number, key, seen| {
             let Some(Filling { scan, page, end, is_large }) = &mut fillings[number] else { return false };
-            *is_large = page.count() == 0 && shown_size(scan, &value) > PAGE_SIZE_GOAL;
-            !*is_large && self.add_to_page(page, scan, end, (key, value), guard)
+            let shown = if let Seen::Pair(value) = &seen { shown_size(scan, value) } else { 0 };
+            *is_large = page.count() == 0 && shown > PAGE_SIZE_GOAL;
+            !*is_large && self.add_to_page(page, scan, end, (key, seen), guard)
         });
         let mut counts = [0; SCANS_AT_ONCE];
         let (mut done, mut has_room) = (indexes.len(), true);
         for (number, filling) in fillings.into_iter().enumerate() {
             let Some(Filling { page, end, is_large, .. }) = filling else { continue };
-            counts[number] = page.count() as usize;
+            counts[number] = page.count() as usize + end.skipped;
             if is_large {
                 done = done.min(number);
             }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::super::key_head::Target;
+use super::super::leaf::cursor::Seen;
 use super::super::version::clock::Snapshot;
 use super::super::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use super::history::{History, Scan, Write};
@@ -61,7 +62,8 @@ pub(super) fn scan_backwards(session: &mut Session<'_>, range: Range<'_>, f: &mu
 /// also where cores are few.
 fn scan_without_versions(session: &mut Session<'_>, range: Range<'_>, f: &mut dyn FnMut(&[u8], &[u8])) {
     let (store, guard) = session.enter();
-    store.scan(range, Snapshot::ALL, &guard, |key, value| {
+    store.scan(range, Snapshot::ALL, &guard, |key, seen| {
+        let Seen::Pair(value) = seen else { return true };
         f(key, value.bytes);
         if number_of(key).is_multiple_of(8) {
             thread::yield_now();
