@@ -14,9 +14,9 @@ const NO_AUTH: &str = "-NOAUTH Authentication required.\r\n";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
 const NO_PASSWORD: &str = "-ERR AUTH <password> called without any password configured for the default user. \
                            Are you sure your configuration is correct?\r\n";
-const HELLO_FIRST: &str = "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
-                           <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
-                           RESP protocol version at the same time\r\n";
+const HELLO_FIRST: &str = "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
+                           <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+                           version at the same time\r\n";
 
 fn with_password(shards: u16) -> Server {
     with_settings(ServerSettings { shards, password: Password::new(b"ham"), ..ServerSettings::default() })

@@ -276,11 +276,11 @@ impl Action {
         if (info.arity >= 0 && count != info.arity) || count < -info.arity {
             return Action::Refuse(wrong_argument_count(info.name));
         }
-        if is_locked && !info.has("no_auth") {
-            return Action::Refuse("NOAUTH Authentication required.".to_owned());
-        }
         if let Err(message) = subcommands::check(name, arguments) {
             return Action::Refuse(message);
+        }
+        if is_locked && !info.has("no_auth") {
+            return Action::Refuse("NOAUTH Authentication required.".to_owned());
         }
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);

@@ -118,10 +118,12 @@ fn hello(
         }
     }
     if !is_authenticated {
-        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
-                    <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
-                    the same time"
-            .to_owned());
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
+                    <pass> option can be used to authenticate the client and select the RESP protocol version at the \
+                    same time"
+                .to_owned(),
+        );
     }
     session.is_authenticated = true;
     session.version = chosen;

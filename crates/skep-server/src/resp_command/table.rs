@@ -112,7 +112,7 @@ commands! {
     Latency "latency" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.8.13" "Returns the delays of commands: HISTOGRAM, DOCTOR, LATEST, HISTORY, RESET."
     Monitor "monitor" 1 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Sends the commands of all connections to this one."
     Debug "debug" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Delays the connection: SLEEP."
-    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: NOSAVE, NOW, FORCE."
+    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: NOSAVE, NOW, FORCE."
 }
 
 /// Number of commands.
@@ -137,6 +137,7 @@ impl CommandInfo {
             "generic" if self.keys.0 > 0 || matches!(self.name, "keys" | "scan" | "randomkey") => "keyspace",
             "server" if matches!(self.name, "dbsize" | "flushall" | "flushdb") => "keyspace",
             "server" if self.name == "command" => "connection",
+            "generic" if self.name == "wait" => "connection",
             _ => "",
         };
         let is_dangerous = self.has("admin")
@@ -145,7 +146,7 @@ impl CommandInfo {
             (of_group, !of_group.is_empty()),
             ("write", self.has("write")),
             ("read", self.has("readonly")),
-            ("admin", self.has("admin")),
+            ("admin", self.has("admin") || self.name == "role"),
             ("dangerous", is_dangerous),
             ("fast", self.has("fast")),
             ("slow", !self.has("fast")),
