@@ -201,6 +201,30 @@ pub(crate) const PATTERNS_MAX: usize = 32;
 /// Commands that are described at a time: a description is far longer than a name.
 pub(crate) const COMMAND_NAMES_MAX: usize = 1000;
 
+// Operations on all keys.
+
+/// Bytes of keys from which on a page of a walk ends.
+pub(crate) const KEYSPACE_PAGE_SIZE: usize = 64 << 10;
+/// Work of the operations of a batch on all keys, in home buckets that are read one after another: about a tenth of a
+/// millisecond. The last operation may exceed it.
+pub(crate) const KEYSPACE_WORK_MAX: usize = 16 << 10;
+/// Steps of removing expired keys that a count makes at a time in a store, and the times that it does so. Of a store in
+/// which that is enough, the count is exact.
+pub(crate) const COUNT_STEPS: usize = 256;
+pub(crate) const COUNT_TIMES: usize = 64;
+/// Steps of removing all keys of the ordered space that a shard makes at a time.
+pub(crate) const FLUSH_STEPS: usize = 4;
+/// Steps of clearing the memory of a flush that an idle shard makes between two looks for work.
+pub(crate) const IDLE_FLUSH_STEPS: usize = 32;
+/// Bytes of a pattern of keys: the time of matching grows with them.
+pub(crate) const KEY_PATTERN_SIZE_MAX: usize = 1 << 10;
+/// Bytes of a pattern that is matched with pages of full size. Longer patterns get smaller pages.
+pub(crate) const USUAL_PATTERN_SIZE: usize = 64;
+/// Keys that a step of `KEYS` asks for.
+pub(crate) const KEYS_STEP: u32 = 4096;
+/// Scans of the ordered space whose cursors are known. The one that was used least recently is forgotten for another.
+pub(crate) const CURSOR_SCANS_MAX: usize = 1 << 10;
+
 // Forwarding between shards.
 
 /// Forwarded batches that one shard has at another.
@@ -270,7 +294,7 @@ const _: () = {
     assert!(2 * VALUE_SIZE_MAX <= BUDGET_MIN / 2);
     // The reserve covers the replies of a turn, of both spaces.
     assert!(TURN_REPLIES_MAX >= REPLY_BUDGET + VALUE_SIZE_MAX && TURN_REPLIES_MAX >= PAGE_SIZE_GOAL);
-    assert!(2 * TURN_REPLIES_MAX <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
+    assert!(2 * TURN_REPLIES_MAX + 4 * KEYSPACE_PAGE_SIZE <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
     assert!(RESERVE_ROOM_MAX <= SHARD_RESERVE / 2 / RESERVE_PART && SHARE_FOR_REPLIES <= RESERVE_ROOM_MAX);
     assert!(ENCODED_MAX <= TURN_SIZE_MAX && BUFFERED_SIZE_MAX <= TURN_SIZE_MAX && SUBMISSION_SIZE_MAX <= TURN_SIZE_MAX);
     // Pieces are small beside what a shard may keep, and a silent connection returns its memory before it is closed.

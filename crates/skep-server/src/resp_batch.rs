@@ -7,18 +7,18 @@
 //! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its parsed
 //! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
-use skep_core::operation::Request;
 use skep_wire::native::WireError;
-use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
+use skep_wire::resp::{Argument, Parsed, RequestParser};
 
 use crate::dispatch::{Dispatch, Limit};
+use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, Operands, Progress, Session};
+use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, Session};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 use crate::unix_time::UnixTime;
 
@@ -188,7 +188,7 @@ impl RespBatch {
         };
         match &action {
             Action::Select(space) => self.space = *space,
-            Action::Server(CommandName::Reset, _) => self.space = Space::default(),
+            Action::Server(CommandName::Reset) => self.space = Space::default(),
             Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
             _ => {}
         }
@@ -196,7 +196,7 @@ impl RespBatch {
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
         self.ended |= action.is_last();
-        let is_end = action.ends_batch();
+        let is_end = action.ends_batch() || action.is_barrier();
         let space = self.space;
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
@@ -239,6 +239,7 @@ impl RespBatch {
             + self.arguments.capacity() * size_of::<Argument>()
             + self.operands.capacity()
             + self.message_bytes
+            + self.progress.capacity()
     }
 
     /// Returns the memory of a finished parsed batch.
@@ -290,7 +291,7 @@ impl RespBatch {
 
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
     /// output. If it is too late for operations that have not begun, they are refused. A command of several keys is
-    /// refused as a whole or not at all, and only if all of its operations are in the queue.
+    /// refused as a whole or not at all, and only if all of its operations are in the queue. One on all keys is not refused.
     pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
@@ -312,28 +313,44 @@ impl RespBatch {
                     continue;
                 }
                 if part.index == 0 {
-                    is_refused = is_late && part.count <= alike;
+                    is_refused = is_late && part.count <= alike && matches!(request, CommandRequest::Key(_));
                 }
                 if is_refused {
                     dispatch.refuse(WireError::Busy, 1);
-                } else if limit.holds(&request.operation) {
-                    limit.is_held = true;
-                    return;
-                } else {
-                    limit.count(&Ok(request));
-                    dispatch.push(space, request);
+                    continue;
+                }
+                match request {
+                    CommandRequest::Key(request) if limit.holds(&request.operation) => {
+                        limit.is_held = true;
+                        return;
+                    }
+                    CommandRequest::Key(request) => {
+                        limit.count(&Ok(request));
+                        dispatch.push(space, request);
+                    }
+                    CommandRequest::Keyspace(_, _, KeyspaceOperation::Flush { .. }) if limit.holds_writes => {
+                        limit.is_held = true;
+                        return;
+                    }
+                    CommandRequest::Keyspace(space, shard, operation) => {
+                        limit.count -= 1;
+                        dispatch.push_keyspace(space, shard, operation);
+                    }
                 }
             }
         }
     }
 
-    /// Returns the operations whose replies are not in the output, each with its part in its command.
-    fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
+    /// Returns the operations whose replies are not in the output, each with its part in its command. Those of a barrier
+    /// are among them when it is the first command.
+    fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, CommandRequest<'a>)> {
         // Starts at the first operation without a reply in the output. A command of a million keys is submitted in a
         // thousand parts: walking over the others each time would be quadratic.
         let mut first = self.operation;
         let mut progress = Some(&self.progress);
-        self.commands[self.command..].iter().flat_map(move |command| {
+        let mut is_first = true;
+        let is_reached = move |command: &&Command| std::mem::take(&mut is_first) || !command.action.is_barrier();
+        self.commands[self.command..].iter().take_while(is_reached).flat_map(move |command| {
             let arguments = command.arguments(input, &self.arguments);
             let progress = progress.take();
             (std::mem::take(&mut first)..command.operation_count).map(move |index| {
@@ -352,7 +369,7 @@ impl RespBatch {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
             if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending;
+                return index == 0 && command.operation_count <= pending && !command.action.is_barrier();
             }
             index -= command.operation_count;
         }
@@ -409,8 +426,9 @@ impl RespBatch {
                 return false;
             }
             let Some(response) = queue.next(replies) else { return false };
-            let mut writer = ReplyWriter::new(output, session.version);
-            if command.action.reply(arguments.count(), self.operation, response, progress, &mut writer) {
+            let left = end.saturating_sub(output.len());
+            let target = (&mut *output, session.version);
+            if command.action.reply(arguments, self.operation, response, progress, left, target) {
                 queue.resubmit();
                 return false;
             }
@@ -426,6 +444,9 @@ impl RespBatch {
             && (action.is_paused(context)
                 || !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin))
         {
+            return false;
+        }
+        if !action.write_part(progress, end.saturating_sub(output.len()), output, session.version) {
             return false;
         }
         action.finish(arguments, progress, output, session, context);

@@ -224,7 +224,7 @@ impl Shard {
     pub(crate) fn run(mut self, processor: Processor) {
         self.has_clock = true;
         let shared = self.parts.shared.clone();
-        let mut stores = Stores::new(processor, shared.ordered.as_ref());
+        let mut stores = Stores::new(processor, shared.ordered.as_ref(), &shared.cursors);
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {

@@ -13,6 +13,7 @@ use crate::adjustable::Adjustable;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::connections::Token;
 use crate::counter::Counter;
+use crate::cursors::Cursors;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
     /// The ordered store, which all shards work on, unless it is switched off.
     pub(crate) ordered: Option<OrderedStore>,
+    /// The cursors of scans of the ordered space.
+    pub(crate) cursors: Cursors,
     /// Seed of the hash by which clients find the shard of a key.
     pub(crate) partition_seed: u64,
     /// Names this run of the server.
@@ -138,6 +141,7 @@ impl Shared {
             adjustable,
             orders: Orders::new(shard_count),
             ordered,
+            cursors: Cursors::default(),
             partition_seed,
             run_id,
             started: Instant::now(),
@@ -172,7 +176,7 @@ impl Shared {
 
     /// Returns the spaces of the server.
     pub(crate) fn spaces(&self) -> Spaces {
-        Spaces { has_ordered: self.ordered.is_some() }
+        Spaces { has_ordered: self.ordered.is_some(), shard_count: self.settings.shards }
     }
 
     /// Returns the number of pairs in a space.
@@ -180,6 +184,14 @@ impl Shared {
         match space {
             Space::Hash => self.sum(|metrics| &metrics.pairs),
             Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::pair_count),
+        }
+    }
+
+    /// Returns the number of pairs in a space whose keys have an expiry.
+    pub(crate) fn expiring_count(&self, space: Space) -> u64 {
+        match space {
+            Space::Hash => self.sum(|metrics| &metrics.expiring),
+            Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::expiring_count),
         }
     }
 

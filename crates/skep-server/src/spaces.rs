@@ -5,8 +5,8 @@
 //!   space 1, ordered   one store that all shards share; the shard that receives an operation executes it
 //! ```
 //!
-//! A batch keeps the operations of each space apart, and their replies too. A [`ReplyIndex`] is the space and the index
-//! of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
+//! A batch keeps the operations of each space apart, and their replies too, and so it does with operations on all keys of
+//! a space. A [`ReplyIndex`] is the list and the index of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
 //! There is no order between spaces, as there is none between keys.
 
 use std::time::Instant;
@@ -16,7 +16,9 @@ use skep_store::ordered::{OrderedStore, OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-use crate::limits::REPLY_BUDGET;
+use crate::cursors::Cursors;
+use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
+use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -44,6 +46,8 @@ impl Space {
 pub(crate) struct Spaces {
     /// The server has an ordered space.
     pub(crate) has_ordered: bool,
+    /// The shards that have a part of the hash space each.
+    pub(crate) shard_count: u16,
 }
 
 impl Spaces {
@@ -60,22 +64,39 @@ impl Spaces {
 /// The index of a reply among those of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyIndex {
-    space: Space,
+    list: List,
     index: u32,
+}
+
+/// A list of the operations of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    /// Those on keys of the hash space.
+    Hash,
+    /// Those on keys of the ordered space.
+    Ordered,
+    /// Those on all keys of a space.
+    Keyspace,
+}
+
+impl List {
+    /// Returns the list of the operations on keys of a space.
+    #[inline]
+    fn of(space: Space) -> List {
+        match space {
+            Space::Hash => List::Hash,
+            Space::Ordered => List::Ordered,
+        }
+    }
 }
 
 impl ReplyIndex {
     /// Returns the index of the reply to operation `index` of the hash space.
     pub(crate) fn hash(index: usize) -> ReplyIndex {
-        ReplyIndex { space: Space::Hash, index: index as u32 }
+        ReplyIndex { list: List::Hash, index: index as u32 }
     }
 
-    /// Returns its index in its space.
-    pub(crate) fn index(self) -> usize {
-        self.index as usize
-    }
-
-    /// Returns the index of the reply `count` operations later in the same space.
+    /// Returns the index of the reply `count` operations later in the same list.
     #[inline]
     pub(crate) fn plus(self, count: usize) -> ReplyIndex {
         ReplyIndex { index: self.index + count as u32, ..self }
@@ -91,6 +112,7 @@ pub(crate) struct SpaceRequests<'a> {
     owners: Vec<OwnerRun>,
     /// The connection whose operations are being added.
     owner: u64,
+    keyspace: Vec<(Space, KeyspaceOperation)>,
 }
 
 impl<'a> SpaceRequests<'a> {
@@ -106,7 +128,13 @@ impl<'a> SpaceRequests<'a> {
         requests.push(request);
         let index = requests.len() - 1;
         self.record_owner(space);
-        ReplyIndex { space, index: index as u32 }
+        ReplyIndex { list: List::of(space), index: index as u32 }
+    }
+
+    /// Adds an operation on all keys of a space. Returns the index of its reply.
+    pub(crate) fn push_keyspace(&mut self, space: Space, operation: KeyspaceOperation) -> ReplyIndex {
+        self.keyspace.push((space, operation));
+        ReplyIndex { list: List::Keyspace, index: (self.keyspace.len() - 1) as u32 }
     }
 
     /// Adds operations of one space. Returns the index of the first reply, and the number of operations.
@@ -121,7 +149,7 @@ impl<'a> SpaceRequests<'a> {
         requests.extend(operations);
         let count = requests.len() - begin;
         self.record_owner(space);
-        (ReplyIndex { space, index: begin as u32 }, count)
+        (ReplyIndex { list: List::of(space), index: begin as u32 }, count)
     }
 
     fn of(&mut self, space: Space) -> &mut Vec<Request<'a>> {
@@ -148,13 +176,15 @@ impl<'a> SpaceRequests<'a> {
 
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
-        self.hash.len() + self.ordered.len()
+        self.hash.len() + self.ordered.len() + self.keyspace.len()
     }
 
     /// Returns an empty batch with this one's memory, for requests of another lifetime.
     pub(crate) fn recycle<'b>(mut self) -> SpaceRequests<'b> {
         self.owners.clear();
-        SpaceRequests { hash: recycle(self.hash), ordered: recycle(self.ordered), owners: self.owners, owner: 0 }
+        self.keyspace.clear();
+        let SpaceRequests { hash, ordered, owners, keyspace, .. } = self;
+        SpaceRequests { hash: recycle(hash), ordered: recycle(ordered), owners, owner: 0, keyspace }
     }
 }
 
@@ -163,9 +193,11 @@ impl<'a> SpaceRequests<'a> {
 pub(crate) struct SpaceReplies {
     hash: Replies,
     ordered: Replies,
+    keyspace: KeyspaceReplies,
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
+    keyspace_deferred: usize,
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
     deferred_puts: Vec<bool>,
@@ -181,8 +213,10 @@ impl SpaceReplies {
         SpaceReplies {
             hash: replies(),
             ordered: replies(),
+            keyspace: KeyspaceReplies::default(),
             hash_deferred: 0,
             ordered_deferred: 0,
+            keyspace_deferred: 0,
             #[cfg(test)]
             deferred_puts: Vec::new(),
             #[cfg(test)]
@@ -195,14 +229,16 @@ impl SpaceReplies {
     pub(crate) fn set_room(&mut self, room: usize) {
         self.hash.set_room(room);
         self.ordered.set_room(room);
+        self.keyspace.set_room(room);
     }
 
     /// Returns true if the operation at this index was deferred because there is no room for its reply.
     pub(crate) fn is_deferred_for_room(&self, at: ReplyIndex) -> bool {
         let index = at.index as usize;
-        match at.space {
-            Space::Hash => self.hash.is_deferred_for_room(index),
-            Space::Ordered => self.ordered.is_deferred_for_room(index),
+        match at.list {
+            List::Hash => self.hash.is_deferred_for_room(index),
+            List::Ordered => self.ordered.is_deferred_for_room(index),
+            List::Keyspace => self.keyspace.is_deferred_for_room(index),
         }
     }
 
@@ -211,12 +247,13 @@ impl SpaceReplies {
     pub(crate) fn get(&self, at: ReplyIndex) -> Reply<'_> {
         let index = at.index as usize;
         #[cfg(test)]
-        if self.are_swapped && at.space == Space::Hash {
+        if self.are_swapped && at.list == List::Hash {
             return self.swapped(index);
         }
-        match at.space {
-            Space::Hash => self.hash.get(index),
-            Space::Ordered => self.ordered.get(index),
+        match at.list {
+            List::Hash => self.hash.get(index),
+            List::Ordered => self.ordered.get(index),
+            List::Keyspace => self.keyspace.get(index).map_or(Reply::Deferred, Reply::Value),
         }
     }
 
@@ -228,11 +265,12 @@ impl SpaceReplies {
         self.hash.get(if is_done(index) && is_done(other) { other } else { index })
     }
 
-    /// Returns true if operations of this index's space are to be submitted again.
+    /// Returns true if operations of this index's list are to be submitted again.
     pub(crate) fn have_deferred(&self, at: ReplyIndex) -> bool {
-        match at.space {
-            Space::Hash => self.hash_deferred > 0,
-            Space::Ordered => self.ordered_deferred > 0,
+        match at.list {
+            List::Hash => self.hash_deferred > 0,
+            List::Ordered => self.ordered_deferred > 0,
+            List::Keyspace => self.keyspace_deferred > 0,
         }
     }
 
@@ -240,12 +278,13 @@ impl SpaceReplies {
     pub(crate) fn is_deferred(&self, at: ReplyIndex) -> bool {
         let index = at.index as usize;
         #[cfg(test)]
-        if self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
+        if at.list == List::Hash && self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
             return true;
         }
-        match at.space {
-            Space::Hash => self.hash.is_deferred(index),
-            Space::Ordered => self.ordered.is_deferred(index),
+        match at.list {
+            List::Hash => self.hash.is_deferred(index),
+            List::Ordered => self.ordered.is_deferred(index),
+            List::Keyspace => self.keyspace.is_deferred(index),
         }
     }
 }
@@ -253,10 +292,15 @@ impl SpaceReplies {
 /// The stores that a shard works on.
 #[derive(Debug)]
 pub(crate) struct Stores<'s> {
-    hash: Processor,
-    ordered: Option<Session<'s>>,
+    pub(crate) hash: Processor,
+    pub(crate) ordered: Option<Session<'s>>,
+    pub(crate) store: Option<&'s OrderedStore>,
+    /// The cursors of scans of the ordered space.
+    pub(crate) cursors: &'s Cursors,
+    /// Replies to scans of the ordered space for operations on all keys.
+    pub(crate) pages: Replies,
     /// The session may hold nodes and values that its writes replaced.
-    holds_garbage: bool,
+    pub(crate) holds_garbage: bool,
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
     #[cfg(test)]
     pub(crate) defers_puts: bool,
@@ -267,11 +311,15 @@ pub(crate) struct Stores<'s> {
 
 impl<'s> Stores<'s> {
     /// Joins a shard's part of the hash store with a session of the ordered one, if there is one.
-    pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>) -> Stores<'s> {
+    pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>, cursors: &'s Cursors) -> Stores<'s> {
+        let store = ordered;
         let ordered = ordered.map(|store| store.session().expect("there are no more shards than sessions"));
         Stores {
             hash,
             ordered,
+            store,
+            cursors,
+            pages: Replies::with_budget(REPLY_BUDGET),
             holds_garbage: false,
             #[cfg(test)]
             defers_puts: false,
@@ -312,7 +360,7 @@ impl<'s> Stores<'s> {
             replies.ordered_deferred = replies.ordered.deferred_count();
             done += batch.ordered.len() - replies.ordered_deferred;
         }
-        done
+        done + self.execute_keyspace(&batch.keyspace, &mut replies.keyspace, &mut replies.keyspace_deferred, now)
     }
 
     /// Executes the operations of a batch of the hash space, except puts and the later operations on their keys.
@@ -348,10 +396,11 @@ impl<'s> Stores<'s> {
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
         for _ in 0..steps {
+            let is_flushing = self.hash.flush_step();
             let removed = self.hash.reclaim();
             let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
             self.holds_garbage |= of_ordered > 0;
-            if removed + of_ordered == 0 {
+            if removed + of_ordered == 0 && !is_flushing {
                 return;
             }
         }
@@ -373,10 +422,11 @@ impl<'s> Stores<'s> {
             self.holds_garbage = session.collect_part();
         }
         self.hash.reclaim();
+        let _ = (0..IDLE_FLUSH_STEPS).all(|_| self.hash.flush_step());
         let step = self.ordered.as_mut().and_then(Session::reclaim);
         self.holds_garbage |= step.is_some_and(|removed| removed > 0);
         // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
-        step.is_some() || self.holds_garbage || self.hash.is_reclaim_due()
+        step.is_some() || self.holds_garbage || self.hash.is_reclaim_due() || self.hash.is_flushing()
     }
 }
 
@@ -392,19 +442,19 @@ mod tests {
     use skep_core::operation::{Operation, Request};
     use skep_store::ordered::OwnerRun;
 
-    use super::{ReplyIndex, Space, SpaceRequests, Spaces};
+    use super::{List, ReplyIndex, Space, SpaceRequests, Spaces};
 
     #[test]
     fn a_batch_keeps_spaces_apart_and_its_memory() {
         let (hash, ordered, owners) = (Vec::with_capacity(100), Vec::with_capacity(50), Vec::with_capacity(10));
-        let mut batch = SpaceRequests { hash, ordered, owners, owner: 0 };
+        let mut batch = SpaceRequests { hash, ordered, owners, owner: 0, keyspace: Vec::new() };
         let memory = |batch: &SpaceRequests<'_>| {
             let hash = (batch.hash.as_ptr() as usize, batch.hash.capacity());
             (hash, batch.ordered.as_ptr() as usize, batch.owners.as_ptr() as usize)
         };
         let before = memory(&batch);
         let get = Request { key: b"k", operation: Operation::Get };
-        assert_eq!(batch.push(Space::Ordered, get), ReplyIndex { space: Space::Ordered, index: 0 });
+        assert_eq!(batch.push(Space::Ordered, get), ReplyIndex { list: List::Ordered, index: 0 });
         assert_eq!(batch.push(Space::Hash, get), ReplyIndex::hash(0));
         assert_eq!(batch.push(Space::Hash, get), ReplyIndex::hash(1));
         assert_eq!(batch.len(), 3);
@@ -419,7 +469,7 @@ mod tests {
     #[test]
     fn spaces_have_numbers() {
         for has_ordered in [false, true] {
-            let spaces = Spaces { has_ordered };
+            let spaces = Spaces { has_ordered, shard_count: 1 };
             assert_eq!(spaces.find(Space::Hash.number()), Some(Space::Hash));
             assert_eq!(spaces.find(Space::Ordered.number()), has_ordered.then_some(Space::Ordered));
             assert_eq!((spaces.find(2), spaces.find(u16::MAX)), (None, None));

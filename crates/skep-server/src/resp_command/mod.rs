@@ -27,6 +27,7 @@ mod expiry;
 mod info;
 mod info_statistics;
 mod key_command;
+mod keyspace_command;
 mod monitor_command;
 mod object_command;
 mod operands;
@@ -50,9 +51,10 @@ use std::time::{Duration, Instant};
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
-use skep_wire::resp::{Argument, ReplyWriter};
+use skep_wire::resp::{Argument, ReplyWriter, Version};
 
 use crate::command_metrics::TurnCalls;
+use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
     SMALL_REPLIES_SIZE_MAX,
@@ -63,6 +65,7 @@ use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
 use crate::unix_time::UnixTime;
 use key_command::KeyCommand;
+use keyspace_command::{KeyspaceCommand, KeyspaceProgress};
 use scan_command::Resume;
 use table::CommandName;
 
@@ -230,14 +233,24 @@ fn decimal(text: &[u8]) -> Option<i64> {
 pub(crate) enum Action {
     /// Operations on keys.
     Keys(CommandName, KeyCommand),
+    /// Operations on all keys of a space.
+    Keyspace(KeyspaceCommand),
     /// A change to another space for the commands after it.
     Select(Space),
-    /// A reply that the server makes itself, on a connection that has selected this space.
-    Server(CommandName, Space),
+    /// A reply that the server makes itself.
+    Server(CommandName),
     /// A refusal with this error message.
     Refuse(String),
     /// A refusal with this error message, and the end of the connection.
     Close(String),
+}
+
+/// An operation of a command.
+pub(crate) enum CommandRequest<'a> {
+    /// One on a key.
+    Key(Request<'a>),
+    /// One on all keys of a space. In the hash space, it is for this shard.
+    Keyspace(Space, u16, KeyspaceOperation),
 }
 
 /// The replies to a command of several operations so far.
@@ -251,6 +264,14 @@ pub(crate) struct Progress {
     refused: bool,
     /// The position of a count that takes more than one page.
     resume: Option<Resume>,
+    keyspace: KeyspaceProgress,
+}
+
+impl Progress {
+    /// Returns the bytes of memory held, besides those of a few keys.
+    pub(crate) fn capacity(&self) -> usize {
+        self.keyspace.capacity()
+    }
 }
 
 impl Action {
@@ -288,6 +309,9 @@ impl Action {
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
+        if let Some(command) = keyspace_command::decode(name, arguments, space, spaces) {
+            return command.map_or_else(Action::Refuse, Action::Keyspace);
+        }
         match decode::key_command(name, arguments, operands, now) {
             Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
                 Ok(()) => Action::Keys(name, command),
@@ -297,19 +321,19 @@ impl Action {
             Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX && name != CommandName::Command => {
                 Action::Refuse(wrong_argument_count(info.name))
             }
-            Ok(None) => Action::Server(name, space),
+            Ok(None) => Action::Server(name),
             Err(message) => Action::Refuse(message),
         }
     }
 
     /// Returns true if the server replies to nothing that follows on the connection.
     pub(crate) fn is_last(&self) -> bool {
-        matches!(self, Action::Server(CommandName::Quit, _) | Action::Close(_))
+        matches!(self, Action::Server(CommandName::Quit) | Action::Close(_))
     }
 
     /// Returns true if the server makes the reply itself.
     pub(crate) fn is_of_server(&self) -> bool {
-        !matches!(self, Action::Keys(..))
+        !matches!(self, Action::Keys(..) | Action::Keyspace(_))
     }
 
     /// Returns true if the command must wait for the end of a pause. Commands that end a pause, or their connection, do
@@ -318,8 +342,8 @@ impl Action {
         use CommandName::{Client, Quit, Shutdown};
         let Some(pause) = context.pause else { return false };
         let waits = match self {
-            Action::Server(Client | Quit | Shutdown, _) | Action::Close(_) => false,
-            Action::Server(name, _) => !pause.writes_only || name.info().has("write"),
+            Action::Server(Client | Quit | Shutdown) | Action::Close(_) => false,
+            Action::Server(name) => !pause.writes_only || name.info().has("write"),
             _ => !pause.writes_only,
         };
         if waits {
@@ -332,9 +356,9 @@ impl Action {
     pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
         use CommandName::{Acl, Command, Config, Info, Latency, SlowLog};
         match self {
-            Action::Server(Info | Command | Config | Acl | SlowLog | Latency, _) => true,
-            Action::Server(CommandName::Client, _) => arguments.is(1, "list"),
-            Action::Server(CommandName::Ping | CommandName::Echo, _) => {
+            Action::Server(Info | Command | Config | Acl | SlowLog | Latency) => true,
+            Action::Server(CommandName::Client) => arguments.is(1, "list"),
+            Action::Server(CommandName::Ping | CommandName::Echo) => {
                 arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
             }
             _ => false,
@@ -345,14 +369,21 @@ impl Action {
     /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
     /// allowed, must wait, or find the connection at its end.
     pub(crate) fn ends_batch(&self) -> bool {
-        use CommandName::{Auth, Client, DbSize, Hello, Info, Monitor, Reset, Shutdown};
-        matches!(self, Action::Server(DbSize | Info | Auth | Hello | Reset | Client | Monitor | Shutdown, _))
+        use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown};
+        matches!(self, Action::Server(Info | Auth | Hello | Reset | Client | Monitor | Shutdown))
+    }
+
+    /// Returns true if the operations of the command begin when all operations of the connection before them are done,
+    /// and those after it begin when they are done.
+    pub(crate) fn is_barrier(&self) -> bool {
+        matches!(self, Action::Keyspace(_))
     }
 
     /// Returns the number of operations of a command of this many arguments.
     pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             Action::Keys(_, command) => command.operation_count(argument_count),
+            Action::Keyspace(command) => command.operation_count(),
             _ => 0,
         }
     }
@@ -364,29 +395,52 @@ impl Action {
         operands: &'a [u8],
         index: usize,
         progress: Option<&'a Progress>,
-    ) -> Request<'a> {
+    ) -> CommandRequest<'a> {
         match self {
             Action::Keys(_, command) => {
                 let resume = progress.and_then(|progress| progress.resume.as_ref());
-                command.request(arguments, operands, index, resume)
+                CommandRequest::Key(command.request(arguments, operands, index, resume))
+            }
+            Action::Keyspace(command) => {
+                let progress = progress.map(|progress| &progress.keyspace);
+                let (space, shard, operation) = command.request(arguments, index, progress);
+                CommandRequest::Keyspace(space, shard, operation)
             }
             _ => unreachable!("only commands on keys have operations"),
         }
     }
 
     /// Writes the part of the reply that belongs to the operation at `index`. Returns true if it has to be submitted
-    /// again, to continue from its position.
+    /// again, to continue from its position. `room` is the number of bytes that the connection may hold in addition.
     pub(crate) fn reply(
         &self,
-        argument_count: usize,
+        arguments: Arguments<'_>,
         index: usize,
         response: Response<'_>,
         progress: &mut Progress,
-        writer: &mut ReplyWriter<'_>,
+        room: usize,
+        (output, version): (&mut Vec<u8>, Version),
     ) -> bool {
         match self {
-            Action::Keys(_, command) => command.reply(argument_count, index, response, progress, writer),
+            Action::Keys(_, command) => {
+                command.reply(arguments.count(), index, response, progress, &mut ReplyWriter::new(output, version))
+            }
+            Action::Keyspace(command) => command.reply(arguments, response, progress, room, output, version),
             _ => false,
+        }
+    }
+
+    /// Writes the next part of a reply that takes more than one turn, about `room` bytes. Returns true if there is none.
+    pub(crate) fn write_part(
+        &self,
+        progress: &mut Progress,
+        room: usize,
+        output: &mut Vec<u8>,
+        version: Version,
+    ) -> bool {
+        match self {
+            Action::Keyspace(command) => command.finish(progress, room, output, version),
+            _ => true,
         }
     }
 
@@ -405,6 +459,9 @@ impl Action {
                 context.count_command(*name, arguments, command.operation_count(arguments.count()));
                 command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, session.version));
             }
+            Action::Keyspace(command) => {
+                context.count_command(command.name, arguments, 0);
+            }
             Action::Select(space) => {
                 context.count_command(CommandName::Select, arguments, 0);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
@@ -412,8 +469,8 @@ impl Action {
                 }
                 ReplyWriter::new(output, session.version).simple("OK");
             }
-            Action::Server(name, space) => {
-                let reply = server_command::run(*name, *space, arguments, output, session, context);
+            Action::Server(name) => {
+                let reply = server_command::run(*name, arguments, output, session, context);
                 if context.is_postponed || context.held_until.is_some() {
                     return;
                 }

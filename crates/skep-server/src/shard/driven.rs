@@ -55,7 +55,7 @@ pub(crate) fn driven_shards<'s>(
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
-            Ok(Driven { shard, stores: Stores::new(processor, shared.ordered.as_ref()), begin: now })
+            Ok(Driven { shard, stores: Stores::new(processor, shared.ordered.as_ref(), &shared.cursors), begin: now })
         })
         .collect()
 }

@@ -69,6 +69,7 @@ impl<M: Memory> Processor<M> {
     ) -> R {
         replies.reset(requests.len());
         self.arena.empty();
+        while self.flush_step() {}
         // There are no batches, so a request cannot leave merging to a later one.
         self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();

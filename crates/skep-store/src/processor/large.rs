@@ -35,7 +35,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             outcome = apply(&request.operation, Some(|| Found::bytes(value, location.expiry())), self.arena);
         }
         let reply_size = reply_size(&outcome, &location);
-        if !self.replies.borrow().may_touch_large(reply_size > 0) {
+        if whole.is_none() && !self.replies.borrow().may_touch_large(reply_size > 0) {
             self.defer_queue(queue, first);
             return false;
         }

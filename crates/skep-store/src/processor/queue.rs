@@ -149,7 +149,10 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         let reply = match outcome {
             Ok(reply) => reply,
             Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(queue, first),
-            Err(NotStored::Failed(error) | NotStored::Later(error)) => Reply::Failed(error),
+            Err(NotStored::Failed(error) | NotStored::Later(error)) => {
+                self.table.want_reclaim();
+                Reply::Failed(error)
+            }
         };
         self.table.end_wait(hash);
         self.end_first(queue, first, reply, &mut self.replies.borrow_mut());
@@ -158,7 +161,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Returns true if the request may compute a value and the batch has computed too many bytes.
     #[inline]
     pub(super) fn has_no_room_for(&self, request: &Request<'_>) -> bool {
-        matches!(request.operation, Operation::StringWrite(_)) && self.arena.is_used_up()
+        matches!(&request.operation, Operation::StringWrite(write) if write.computes_value()) && self.arena.is_used_up()
     }
 
     /// Defers the head of a queue, and all later requests of its key.
@@ -262,6 +265,9 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
             if !equal(request.key, key) {
                 before = Some(current);
                 continue;
+            }
+            if self.has_no_room_for(request) {
+                break;
             }
             // An edit, such as of a number whose text changes its length, takes the main path when it is the head.
             let value = ResidentValue { bytes: &mut *bytes, expiry };
