@@ -91,6 +91,7 @@ fn every_wrong_argument_has_the_error_of_redis() {
         ("COMMAND GETKEYS nosuch a", "Invalid command specified"),
         ("COMMAND GETKEYS ping x", "The command has no key arguments"),
         ("COMMAND GETKEYS get a b", "Invalid number of arguments specified for command"),
+        ("CLUSTER INFO", "This instance has cluster support disabled"),
         ("ACL NOSUCH", "unknown subcommand 'NOSUCH'. Try ACL HELP."),
         ("ACL WHOAMI x", "wrong number of arguments for 'acl|whoami' command"),
         ("ACL CAT foo", "Unknown category 'foo'"),
@@ -252,7 +253,11 @@ fn a_pause_of_writes_lets_reads_through() {
         native.execute(1, &[get], |_, reply| assert_eq!(reply, Ok(Reply::Value(b"v"))));
         native.send(&support::frame(2, &[get, put, get]));
         others.iter_mut().for_each(|(_, resp)| expect_silence(resp));
+        let mut flusher = Resp::connect(&server);
+        flusher.expect("DBSIZE\r\nSELECT 1\r\nFLUSHDB\r\n", ":2\r\n+OK\r\n");
+        expect_silence(&mut flusher);
         pauser.expect("EXISTS a\r\nCLIENT UNPAUSE\r\n", ":1\r\n+OK\r\n");
+        flusher.expect_bytes("+OK\r\n");
         for (_, resp) in &mut others {
             assert!(line(resp, "").starts_with(':'));
         }

@@ -221,7 +221,7 @@ fn a_monitor_gets_the_commands_of_all_shards() {
 }
 
 #[test]
-fn a_monitor_that_does_not_read_is_closed_and_slows_nobody() {
+fn a_monitor_that_does_not_read_is_closed() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = ServerSettings {
         native: any,

@@ -290,6 +290,10 @@ impl Action {
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
                 return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
             }
+            // Some clients ask every server if it belongs to a cluster, and know this error.
+            if arguments.is(0, "CLUSTER") && arguments.count() > 1 {
+                return Action::Refuse("ERR This instance has cluster support disabled".to_owned());
+            }
             return Action::Refuse(unknown_command(arguments));
         };
         let info = name.info();
