@@ -182,7 +182,7 @@ pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 pub(crate) const SLOW_ARGUMENTS_MAX: usize = 32;
 pub(crate) const SLOW_ARGUMENT_SIZE_MAX: usize = 128;
 /// Commands that a shard enters in the slow log in a turn. If everything is slow, the log must not make it slower.
-pub(crate) const SLOW_ENTRIES_IN_TURN_MAX: usize = 128;
+pub(crate) const SLOW_ENTRIES_IN_TURN_MAX: usize = 32;
 /// The shortest time over which `INFO` tells rates, such as operations a second.
 pub(crate) const RATE_TIME_MIN: Duration = Duration::from_millis(100);
 /// Monitors: every command is copied for each of them.
