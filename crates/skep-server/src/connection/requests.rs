@@ -24,6 +24,7 @@ impl Connection {
         &mut self,
         metrics: &Metrics,
         time: UnixTime,
+        needs_password: bool,
         shard_budget: &mut ShardBudget,
     ) -> Option<Hello> {
         let may_decode = self.parsed.is_finished() || self.parsed.is_decoding();
@@ -37,7 +38,7 @@ impl Connection {
         let held = self.memory();
         let room = shard_budget.secure(held, self.has_priority(), PARSED_GROWTH_MAX.max(self.holding.needed));
         let memory_max = self.parsed.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
-        match self.parsed.decode(self.input.bytes_mut(), memory_max, time) {
+        match self.parsed.decode(self.input.bytes_mut(), memory_max, time, needs_password) {
             Ok(Decoded::Requests { queue_size, request_count, exhausted }) => {
                 if matches!(self.parsed, ParsedBatch::Native(_)) {
                     metrics.operations_native.add(queue_size as u64);
@@ -78,6 +79,18 @@ impl Connection {
     pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces) {
         self.output.append(&welcome.encode());
         self.parsed = ParsedBatch::Native(NativeBatch::new(spaces));
+    }
+
+    /// Ends a connection that the server does not serve, with these bytes as its reason.
+    pub(crate) fn reject(&mut self, reason: &[u8]) {
+        self.output.append(reason);
+        self.life.end_requests();
+        self.intake.is_exhausted = true;
+    }
+
+    /// Appends bytes to the output that are no reply.
+    pub(crate) fn append_output(&mut self, bytes: &[u8]) {
+        self.output.append(bytes);
     }
 
     /// Returns true if operations are to be submitted.

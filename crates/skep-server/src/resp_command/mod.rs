@@ -9,8 +9,10 @@
 //! keys belong to one shard. Other clients can see some of the operations done. An `MSET` that runs out of memory has
 //! set some of its keys: its reply says how many.
 
+mod admin_command;
 mod bit_command;
 mod client_command;
+mod client_filter;
 mod command_command;
 mod config_command;
 mod decode;
@@ -23,29 +25,42 @@ mod elements;
 mod expire_command;
 mod expiry;
 mod info;
+mod info_statistics;
 mod key_command;
 mod keyspace_command;
+mod monitor_command;
 mod object_command;
 mod operands;
 mod restore_command;
 mod scan_command;
 mod server_command;
+mod session;
 mod set_command;
+mod shown;
+mod slow_log_command;
 mod string_command;
+mod subcommands;
 pub(crate) mod table;
 mod vector_command;
 
 pub(crate) use operands::Operands;
+pub(crate) use session::Session;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
+use crate::command_metrics::TurnCalls;
 use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
     SMALL_REPLIES_SIZE_MAX,
 };
+use crate::orders::Pause;
+use crate::shard::Handover;
 use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
 use crate::unix_time::UnixTime;
@@ -61,12 +76,34 @@ const REDIS_VERSION: &str = "7.2.4";
 pub(crate) struct Context<'a> {
     /// The state that all shards share.
     pub(crate) shared: &'a Shared,
+    /// The ways to all shards.
+    pub(crate) handovers: &'a [Handover],
     /// The shard that works.
     pub(crate) shard: usize,
     /// The number of the connection.
     pub(crate) connection: u64,
     /// The time at which the turn began.
     pub(crate) time: UnixTime,
+    /// The moment at which the turn began.
+    pub(crate) now: Instant,
+    /// Commands that wait, if some do.
+    pub(crate) pause: Option<Pause>,
+    /// Set when the next command of the connection is to be tried again from this time on.
+    pub(crate) held_until: Option<Instant>,
+    /// Counts the commands of the turn.
+    pub(crate) calls: &'a mut TurnCalls,
+    /// The lines for monitors, if there are any.
+    pub(crate) monitor_lines: Option<&'a mut Vec<u8>>,
+    /// The time from which on the requests of the connection have waited.
+    pub(crate) read_at: Instant,
+    /// The time that the commands of the connection took, if that belongs in the slow log.
+    pub(crate) slow: Option<Duration>,
+    /// Commands that may be entered in the slow log in this turn.
+    pub(crate) slow_room: usize,
+    /// The command that was executed last, unless another one was refused since.
+    pub(crate) executed: Option<usize>,
+    /// The number of the last command, and one more; 0: there was none.
+    pub(crate) last_command: usize,
     /// Set when the connection ends after this reply.
     pub(crate) closing: bool,
     /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
@@ -76,6 +113,46 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Returns true if the server stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Wakes all shards, because something has changed that each must notice.
+    pub(crate) fn wake_shards(&self) {
+        self.handovers.iter().for_each(|handover| handover.waker.wake());
+    }
+
+    /// Counts a command that was executed, and shows it to those who want to see it.
+    fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
+        self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
+        self.calls.add(name as usize, operation_count, self.read_at);
+        self.executed = Some(name as usize);
+        self.last_command = name as usize + 1;
+        if !name.info().has("admin")
+            && let Some(lines) = self.monitor_lines.take()
+        {
+            monitor_command::append_line(lines, name, arguments, self);
+            self.monitor_lines = Some(lines);
+        }
+        if let Some(duration) = self.slow
+            && self.slow_room > 0
+        {
+            self.slow_room -= 1;
+            slow_log_command::enter(name, arguments, duration, self);
+        }
+    }
+
+    /// Counts a reply that is an error.
+    pub(crate) fn count_error(&self, reply: &[u8]) {
+        let metrics = self.shared.metrics(self.shard);
+        metrics.error_replies.add(1);
+        metrics.errors.count(reply);
+        if let Some(command) = self.executed {
+            metrics.commands.of(command).failed.add(1);
+        }
+    }
+
     /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
     /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
     /// not wait.
@@ -199,17 +276,23 @@ impl Progress {
 
 impl Action {
     /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
+    /// If the connection `is_locked`, its client must send the password first.
     pub(crate) fn decode(
         arguments: Arguments<'_>,
         space: Space,
         spaces: Spaces,
         operands: &mut Operands,
         now: UnixTime,
+        is_locked: bool,
     ) -> Action {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
                 return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
+            }
+            // Some clients ask every server if it belongs to a cluster, and know this error.
+            if arguments.is(0, "CLUSTER") && arguments.count() > 1 {
+                return Action::Refuse("ERR This instance has cluster support disabled".to_owned());
             }
             return Action::Refuse(unknown_command(arguments));
         };
@@ -217,6 +300,12 @@ impl Action {
         let count = arguments.count() as i64;
         if (info.arity >= 0 && count != info.arity) || count < -info.arity {
             return Action::Refuse(wrong_argument_count(info.name));
+        }
+        if let Err(message) = subcommands::check(name, arguments) {
+            return Action::Refuse(message);
+        }
+        if is_locked && !info.has("no_auth") {
+            return Action::Refuse("NOAUTH Authentication required.".to_owned());
         }
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
@@ -251,10 +340,27 @@ impl Action {
         !matches!(self, Action::Keys(..) | Action::Keyspace(_))
     }
 
+    /// Returns true if the command must wait for the end of a pause. Commands that end a pause, or their connection, do
+    /// not wait.
+    pub(crate) fn is_paused(&self, context: &mut Context<'_>) -> bool {
+        use CommandName::{Client, Quit, Shutdown};
+        let Some(pause) = context.pause else { return false };
+        let waits = match self {
+            Action::Server(Client | Quit | Shutdown) | Action::Close(_) => false,
+            Action::Server(name) => !pause.writes_only || name.info().has("write"),
+            _ => !pause.writes_only,
+        };
+        if waits {
+            context.held_until = Some(pause.until);
+        }
+        waits
+    }
+
     /// Returns true if the reply of the server may be large, or takes long to make.
     pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
+        use CommandName::{Acl, Command, Config, Info, Latency, SlowLog};
         match self {
-            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config) => true,
+            Action::Server(Info | Command | Config | Acl | SlowLog | Latency) => true,
             Action::Server(CommandName::Client) => arguments.is(1, "list"),
             Action::Server(CommandName::Ping | CommandName::Echo) => {
                 arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
@@ -263,10 +369,12 @@ impl Action {
         }
     }
 
-    /// Returns true if the command counts the pairs of the stores. It must not count those of later commands, so
-    /// commands after it belong to the next parsed batch.
-    pub(crate) fn reads_statistics(&self) -> bool {
-        matches!(self, Action::Server(CommandName::Info))
+    /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or
+    /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
+    /// allowed, must wait, or find the connection at its end.
+    pub(crate) fn ends_batch(&self) -> bool {
+        use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown};
+        matches!(self, Action::Server(Info | Auth | Hello | Reset | Client | Monitor | Shutdown))
     }
 
     /// Returns true if the operations of the command begin when all operations of the connection before them are done,
@@ -346,47 +454,48 @@ impl Action {
         arguments: Arguments<'_>,
         progress: &Progress,
         output: &mut Vec<u8>,
-        version: &mut Version,
+        session: &mut Session,
         context: &mut Context<'_>,
     ) {
-        let metrics = context.shared.metrics(context.shard);
+        context.executed = None;
         match self {
             Action::Keys(name, command) => {
-                metrics.command(*name as usize);
-                if progress.error.is_some() || progress.refused {
-                    metrics.error_replies.add(1);
-                }
-                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, *version));
+                context.count_command(*name, arguments, command.operation_count(arguments.count()));
+                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, session.version));
             }
             Action::Keyspace(command) => {
-                metrics.command(command.name as usize);
-                if progress.refused || progress.keyspace.is_failed() {
-                    metrics.error_replies.add(1);
-                }
+                context.count_command(command.name, arguments, 0);
             }
             Action::Select(space) => {
-                metrics.command(CommandName::Select as usize);
+                context.count_command(CommandName::Select, arguments, 0);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
-                ReplyWriter::new(output, *version).simple("OK");
+                ReplyWriter::new(output, session.version).simple("OK");
             }
             Action::Server(name) => {
-                metrics.command(*name as usize);
-                let reply = server_command::run(*name, arguments, output, version, context);
+                let reply = server_command::run(*name, arguments, output, session, context);
+                if context.is_postponed || context.held_until.is_some() {
+                    return;
+                }
+                context.count_command(*name, arguments, 0);
                 if let Err(message) = reply {
-                    metrics.error_replies.add(1);
-                    ReplyWriter::new(output, *version).error(&message);
+                    ReplyWriter::new(output, session.version).error(&message);
                 }
             }
             Action::Refuse(message) => {
-                metrics.error_replies.add(1);
-                ReplyWriter::new(output, *version).error(message);
+                match CommandName::find(arguments.get(0)) {
+                    Some(name) if is_rejection(message) => {
+                        context.shared.metrics(context.shard).commands.of(name as usize).rejected.add(1);
+                    }
+                    Some(name) => context.count_command(name, arguments, 0),
+                    None => {}
+                }
+                ReplyWriter::new(output, session.version).error(message);
             }
             Action::Close(message) => {
-                metrics.error_replies.add(1);
-                metrics.protocol_errors.add(1);
-                ReplyWriter::new(output, *version).error(message);
+                context.shared.metrics(context.shard).protocol_errors.add(1);
+                ReplyWriter::new(output, session.version).error(message);
                 context.closing = true;
             }
         }
@@ -403,6 +512,12 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
             .to_owned(),
         _ => "ERR DB index is out of range".to_owned(),
     })
+}
+
+/// Returns true if Redis counts a refusal with this message as rejected, and not as a call that failed.
+fn is_rejection(message: &str) -> bool {
+    let beginnings = ["ERR wrong number of arguments for", "ERR unknown subcommand", "NOAUTH"];
+    beginnings.iter().any(|beginning| message.starts_with(beginning))
 }
 
 /// Returns the error message for an error of the store.
