@@ -250,8 +250,8 @@ impl Session<'_> {
 }
 
 impl OrderedStore {
-    /// Executes the reads that wait, all as of one snapshot, whatever others have left of the budget; large values need a part
-    /// of it. Returns true if the batch may go on.
+    /// Executes the reads that wait, all as of one snapshot, even if the budget is used up; large values need a part of it.
+    /// Returns true if the batch may go on.
     fn read_group(
         &self,
         requests: &[Request<'_>],
