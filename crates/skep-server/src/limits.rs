@@ -73,6 +73,8 @@ pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// A busy shard makes a step of looking for expired keys in each turn, and another one for this number of operations.
 pub(crate) const OPERATIONS_PER_RECLAIM: usize = 32;
+/// Steps of a turn while writes of the hash space are refused for lack of memory.
+pub(crate) const URGENT_RECLAIM_STEPS: usize = 32;
 /// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.
 pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The time between two looks at the clock while connections drain, wait for memory, or cannot be accepted.

@@ -42,6 +42,8 @@ pub(crate) struct Metrics {
     pub(crate) pairs: Counter,
     /// Keys in its store that have an expiry.
     pub(crate) expiring: Counter,
+    /// Expired keys that it has removed from both spaces.
+    pub(crate) expired: Counter,
     /// Bytes of keys and values in its store.
     pub(crate) pair_bytes: Counter,
     /// Bytes of its memory that are index or hold keys and values.
@@ -104,6 +106,7 @@ impl Metrics {
     pub(crate) fn publish(&self, statistics: &Statistics) {
         self.pairs.set(statistics.pairs);
         self.expiring.set(statistics.expiring);
+        self.expired.set(statistics.expired);
         self.pair_bytes.set(statistics.pair_bytes);
         self.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
         self.hits.set(statistics.hits);

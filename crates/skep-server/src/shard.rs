@@ -241,6 +241,7 @@ impl Shard {
                 // Another thread that wants this core, perhaps the client's, gets it.
                 std::thread::yield_now();
             } else if !stores.before_sleep() {
+                self.metrics().publish(&stores.statistics());
                 self.sleep(now, stores.reclaim_from());
                 now = Instant::now();
                 // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after

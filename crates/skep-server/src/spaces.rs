@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use skep_core::operation::{Reply, Request};
 use skep_store::ordered::{OrderedStore, OwnerRun, Session};
-use skep_store::processor::{Processor, Replies};
+use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use crate::cursors::Cursors;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
-use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET};
+use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -328,11 +328,6 @@ impl<'s> Stores<'s> {
         }
     }
 
-    /// Returns the shard's part of the hash store.
-    pub(crate) fn hash(&self) -> &Processor {
-        &self.hash
-    }
-
     /// Executes a batch. Returns the number of its operations that are done. The deferred ones will be submitted again.
     /// `now` is for the leases of scans.
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
@@ -393,8 +388,17 @@ impl<'s> Stores<'s> {
         }
     }
 
+    /// Returns the statistics of the shard's part of the hash store, with the expired keys that it has removed from the
+    /// ordered store too.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let statistics = self.hash.statistics();
+        let expired_in_order = self.ordered.as_ref().map_or(0, Session::expired_count);
+        Statistics { expired: statistics.expired + expired_in_order, ..statistics }
+    }
+
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
+        let steps = if self.hash.is_reclaim_urgent() { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
         for _ in 0..steps {
             let is_flushing = self.hash.flush_step();
             let removed = self.hash.reclaim();

@@ -34,6 +34,7 @@ macro_rules! totals {
 totals! {
     connections_accepted connections_refused connections_denied connections_closed_idle passwords_refused
     operations_native operations operations_forwarded input_bytes output_bytes error_replies protocol_errors hits misses
+    expired
 }
 
 /// The sums of the counters of one command.

@@ -26,7 +26,7 @@ pub(super) fn stats(text: &mut String, shared: &Shared) {
         "sync_full" 0
         "sync_partial_ok" 0
         "sync_partial_err" 0
-        "expired_keys" 0
+        "expired_keys" totals.expired
         "evicted_keys" 0
         "evicted_clients" 0
         "keyspace_hits" totals.hits

@@ -320,7 +320,7 @@ impl Shard {
         if requests.len() > 0 {
             self.executed = stores.execute(&requests, replies, now);
             metrics.operations.add(self.executed as u64);
-            metrics.publish(&stores.hash().statistics());
+            metrics.publish(&stores.statistics());
         }
         self.requests = requests.recycle();
     }

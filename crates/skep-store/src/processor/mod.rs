@@ -89,6 +89,8 @@ pub struct Statistics {
     pub pairs: u64,
     /// Of these, keys with an expiry.
     pub expiring: u64,
+    /// Keys that have expired and were removed since, unless a write has replaced them before.
+    pub expired: u64,
     /// Bytes of all keys and values.
     pub pair_bytes: u64,
     /// Bytes of the memory.
@@ -207,6 +209,11 @@ impl<M: Memory> Processor<M> {
         self.reclaim_from().is_some_and(|from| from <= self.table.now())
     }
 
+    /// Returns true if writes were refused for lack of memory, and [`Processor::reclaim`] may free some.
+    pub fn is_reclaim_urgent(&self) -> bool {
+        self.reclaim.is_urgent()
+    }
+
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
     /// Returns their number.
     ///
@@ -280,6 +287,7 @@ impl<M: Memory> Processor<M> {
         Statistics {
             pairs: self.table.pair_count(),
             expiring: self.table.expiring_count(),
+            expired: self.reclaim.removed_in_all(),
             pair_bytes: self.table.pair_size(),
             memory_bytes: self.table.memory().size(),
             index_bytes: self.table.index_size(),
