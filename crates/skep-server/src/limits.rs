@@ -176,6 +176,9 @@ pub(crate) const CLIENT_LIST_SIZE_MAX: usize = 256 << 10;
 pub(crate) const CLIENTS_COPIED_MAX: usize = 32;
 /// Entries of the slow log: each takes up to a few kilobytes.
 pub(crate) const SLOW_LOG_LENGTH_MAX: usize = 10_000;
+/// Bytes of all its entries, and of those in one reply.
+pub(crate) const SLOW_LOG_SIZE_MAX: usize = 4 << 20;
+pub(crate) const SLOW_LOG_REPLY_MAX: usize = 256 << 10;
 /// Connections that a `CLIENT KILL` looks at in a turn.
 pub(crate) const CLIENTS_KILLED_MAX: usize = 4096;
 /// The longest `CLIENT PAUSE` and `DEBUG SLEEP`: about a hundred years.

@@ -225,12 +225,13 @@ impl<'a> NativeOperations<'a> {
     fn submit(&mut self, count: usize, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
         self.for_each_frame(count, |space, count, operations| {
             let mut count = count.min(limit.count);
+            let mut is_held = false;
             if limit.holds_writes {
                 let is_read = |request: &Result<Request<'_>, _>| {
                     request.as_ref().map_or(true, |request| !limit.holds(&request.operation))
                 };
                 let reads = operations.clone().take(count).take_while(is_read).count();
-                limit.is_held = reads < count;
+                is_held = reads < count;
                 count = reads;
             }
             let Some(space) = space else {
@@ -241,6 +242,7 @@ impl<'a> NativeOperations<'a> {
             // A copy, which the compiler can keep in registers.
             let mut copy = operations.clone();
             dispatch.extend(space, &mut copy.by_ref().take(count), limit);
+            limit.is_held |= is_held;
             *operations = copy;
         });
     }

@@ -93,6 +93,11 @@ impl ParsedBatch {
         matches!(self, ParsedBatch::Resp(parsed) if parsed.is_decoding())
     }
 
+    /// Returns true if a part of a reply was encoded, and the rest was not.
+    pub(crate) fn is_within_reply(&self) -> bool {
+        matches!(self, ParsedBatch::Resp(parsed) if parsed.is_within_reply())
+    }
+
     /// Returns the bytes of memory held, without the input.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {

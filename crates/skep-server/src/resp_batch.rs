@@ -376,6 +376,11 @@ impl RespBatch {
         false
     }
 
+    /// Returns true if a part of a reply was written, and the rest was not.
+    pub(crate) fn is_within_reply(&self) -> bool {
+        self.is_reply_begun
+    }
+
     /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
     pub(crate) fn encode(
         &mut self,
@@ -396,6 +401,8 @@ impl RespBatch {
             }
             self.is_reply_begun = !is_done && (self.is_reply_begun || output.len() > reply_begin);
             if self.session.replies.is_silent() {
+                // It has cost the turn as much as one that is sent.
+                context.turn_room = context.turn_room.saturating_sub(output.len() - reply_begin);
                 output.truncate(reply_begin);
             }
             if !is_done {

@@ -297,16 +297,19 @@ impl Shard {
             match source {
                 Source::Waker => {}
                 Source::Listener(front_end) => self.accept(front_end, now),
-                Source::Connection(token) => self.on_event(token, event),
+                Source::Connection(token) => self.on_event(token, event, now),
             }
         }
     }
 
     /// Gives a connection an event of its transport.
-    fn on_event(&mut self, token: Token, event: Event) {
-        if let Some(connection) = self.connections.connection_mut(token) {
-            connection.on_event(event);
-            self.queue(token);
+    fn on_event(&mut self, token: Token, event: Event, now: Instant) {
+        if let Some(endpoint) = self.connections.get_mut(token) {
+            endpoint.connection.on_event(event);
+            match endpoint.is_held {
+                true => self.on_event_of_held(token, event, now),
+                false => self.queue(token),
+            }
         }
     }
 

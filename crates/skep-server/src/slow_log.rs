@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::limits::{SLOW_LOG_REPLY_MAX, SLOW_LOG_SIZE_MAX};
+
 /// The last slow commands.
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog(Mutex<Entries>);
@@ -13,6 +15,8 @@ pub(crate) struct SlowLog(Mutex<Entries>);
 struct Entries {
     /// The newest first.
     entries: VecDeque<SlowCommand>,
+    /// Bytes of all entries.
+    size: usize,
     next_number: u64,
 }
 
@@ -33,20 +37,37 @@ pub(crate) struct SlowCommand {
     pub(crate) client_name: String,
 }
 
+impl SlowCommand {
+    /// Returns about how many bytes of memory it takes.
+    fn size(&self) -> usize {
+        let arguments: usize = self.arguments.iter().map(|argument| argument.len() + size_of::<Vec<u8>>()).sum();
+        size_of::<SlowCommand>() + arguments + self.client_name.len()
+    }
+}
+
 impl SlowLog {
     /// Enters a command, and drops the oldest ones if there are more than `length`.
     pub(crate) fn enter(&self, mut command: SlowCommand, length: usize) {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         command.number = log.next_number;
         log.next_number += 1;
+        log.size += command.size();
         log.entries.push_front(command);
-        log.entries.truncate(length);
+        while log.entries.len() > length || log.size > SLOW_LOG_SIZE_MAX {
+            let Some(oldest) = log.entries.pop_back() else { return };
+            log.size -= oldest.size();
+        }
     }
 
-    /// Returns the newest commands, at most this number.
+    /// Returns the newest commands, at most this number, and at most [`SLOW_LOG_REPLY_MAX`] bytes of them.
     pub(crate) fn newest(&self, count: usize) -> Vec<SlowCommand> {
         let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.entries.iter().take(count).cloned().collect()
+        let mut size = 0;
+        let fits = |command: &&SlowCommand| {
+            size += command.size();
+            size <= SLOW_LOG_REPLY_MAX
+        };
+        log.entries.iter().take(count).take_while(fits).cloned().collect()
     }
 
     /// Returns the number of commands.
@@ -56,6 +77,8 @@ impl SlowLog {
 
     /// Removes all commands.
     pub(crate) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entries.clear();
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.entries.clear();
+        log.size = 0;
     }
 }

@@ -268,6 +268,45 @@ fn a_pause_of_writes_lets_reads_through() {
     }
 }
 
+/// A held connection gets the replies that were made before, and ends when its client leaves.
+#[test]
+fn clients_may_leave_during_a_pause_and_take_their_replies() {
+    let server = server(2, SMALL);
+    let mut pauser = Resp::connect(&server);
+    let large = vec![b'v'; 200_000];
+    pauser.expect(command(&[b"SET", b"large", &large]), "+OK\r\n");
+    pauser.expect("CLIENT PAUSE 1000000 WRITE\r\n", "+OK\r\n");
+    let mut reader = Resp::connect(&server);
+    reader.0.write_all(&[b"GET large\r\n".repeat(40), b"SET a 1\r\n".to_vec()].concat()).unwrap();
+    let reply = [b"$200000\r\n".to_vec(), large, b"\r\n".to_vec()].concat();
+    for _ in 0..40 {
+        let mut received = vec![0; reply.len()];
+        reader.0.read_exact(&mut received).unwrap();
+        assert!(received == reply);
+    }
+    expect_silence(&mut reader);
+    let count = |pauser: &mut Resp| pauser.text("CLIENT LIST").lines().filter(|line| line.contains("id=")).count();
+    assert_eq!(count(&mut pauser), 2);
+    for sleeps in [false, true] {
+        for index in 0..20 {
+            let mut resp = Resp::connect(&server);
+            let words = if sleeps { "DEBUG SLEEP 1000000\r\n".to_owned() } else { format!("SET key{index} v\r\n") };
+            resp.0.write_all(words.as_bytes()).unwrap();
+            if index % 2 == 0 {
+                expect_silence(&mut resp);
+            }
+        }
+        while count(&mut pauser) > 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    pauser.expect("CLIENT UNPAUSE\r\nDBSIZE\r\n", "+OK\r\n:2\r\n");
+    let mut received = [0; 5];
+    reader.0.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"+OK\r\n");
+    server.stop();
+}
+
 #[test]
 fn a_pause_ends_by_itself_and_with_the_server() {
     let server = server(2, SMALL);

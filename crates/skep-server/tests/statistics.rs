@@ -220,6 +220,38 @@ fn a_monitor_gets_the_commands_of_all_shards() {
     }
 }
 
+/// The reply to `KEYS` is made over many turns. Lines for the monitor wait until it is complete.
+#[test]
+fn a_monitor_gets_its_own_replies_whole() {
+    let server = server(1, SMALL);
+    let (mut monitor, mut other) = (Resp::connect(&server), Resp::connect(&server));
+    let keys: Vec<Vec<u8>> = (0..30_000).map(|number| format!("key{number:08}").into_bytes()).collect();
+    let pairs = keys.iter().flat_map(|key| [&key[..], b"v"]);
+    let words: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(pairs).collect();
+    other.expect(command(&words), "+OK\r\n");
+    monitor.expect("MONITOR\r\n", "+OK\r\n");
+    monitor.0.write_all(b"KEYS *\r\n").unwrap();
+    let mut reader = BufReader::new(monitor.0.try_clone().unwrap());
+    let mut line = String::new();
+    while !line.starts_with('*') {
+        other.expect("PING\r\n", "+PONG\r\n");
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+    }
+    assert_eq!(line, "*30000\r\n");
+    for number in 0..30_000 {
+        if number % 100 == 0 {
+            other.expect("PING\r\n", "+PONG\r\n");
+        }
+        for expected in ["$11\r\n", "key"] {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            assert!(line.starts_with(expected), "key {number}: {line}");
+        }
+    }
+    server.stop();
+}
+
 #[test]
 fn a_monitor_that_does_not_read_is_closed() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -88,6 +88,11 @@ impl Connection {
         self.intake.is_exhausted = true;
     }
 
+    /// Returns true if a part of a reply is in the output, and the rest is not yet made.
+    pub(crate) fn is_within_reply(&self) -> bool {
+        self.parsed.is_within_reply()
+    }
+
     /// Appends bytes to the output that are no reply.
     pub(crate) fn append_output(&mut self, bytes: &[u8]) {
         self.output.append(bytes);

@@ -68,11 +68,11 @@ impl Driven<'_> {
     }
 
     /// Gives the connections the events of their simulated transports.
-    pub(crate) fn deliver_events(&mut self) {
+    pub(crate) fn deliver_events(&mut self, now: Instant) {
         let endpoints = self.shard.connections.iter_mut();
         let events = endpoints.filter_map(|(token, endpoint)| Some((token, endpoint.transport.take_event()?)));
         for (token, event) in events.collect::<Vec<_>>() {
-            self.shard.on_event(token, event);
+            self.shard.on_event(token, event, now);
         }
     }
 

@@ -3,13 +3,17 @@
 //! - `CLIENT PAUSE` holds connections whose next command must wait. All are released at its end.
 //! - `DEBUG SLEEP` holds its own connection.
 //!
-//! A held connection counts as queued, so that its events do not serve it. A stopping server holds none.
+//! A held connection counts as queued, so that its events do not serve it. But it takes replies that were made before, and
+//! it is closed when its client leaves. A stopping server holds none.
 
 use std::time::{Duration, Instant};
 
 use super::Shard;
+use crate::connection::Next;
 use crate::connections::Token;
+use crate::limits::SLEEP_MAX;
 use crate::orders::Pause;
+use crate::transport::Event;
 
 /// The connections of a shard that are held.
 #[derive(Default)]
@@ -22,6 +26,8 @@ pub(super) struct Held {
     paused: Vec<Token>,
     /// Connections that are held until a time of their own.
     sleeping: Vec<(Instant, Token)>,
+    /// Entries of connections that have ended.
+    left: usize,
 }
 
 impl Shard {
@@ -53,12 +59,44 @@ impl Shard {
 
     /// Holds a connection until the pause ends.
     pub(super) fn hold_for_pause(&mut self, token: Token) {
-        self.held.paused.push(token);
+        if self.hold(token) {
+            self.held.paused.push(token);
+        }
     }
 
     /// Holds a connection until a time.
     pub(super) fn hold_until(&mut self, token: Token, until: Instant) {
-        self.held.sleeping.push((until, token));
+        if self.hold(token) {
+            self.held.sleeping.push((until, token));
+        }
+    }
+
+    /// Marks a connection as held. Closes it if its client has left, and returns false.
+    fn hold(&mut self, token: Token) -> bool {
+        let Some(endpoint) = self.connections.get_mut(token) else { return false };
+        if endpoint.connection.is_peer_finished() {
+            self.close(token);
+            return false;
+        }
+        (endpoint.is_queued, endpoint.is_held) = (true, true);
+        true
+    }
+
+    /// Takes an event of a held connection: it is closed if its client has left, and writes what waits to be written.
+    pub(super) fn on_event_of_held(&mut self, token: Token, event: Event, now: Instant) {
+        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let has_left = event.is_finished || event.is_over;
+        if has_left || endpoint.flush(metrics, now, &mut self.shard_budget) == Next::Close {
+            self.close(token);
+            // Its entry is removed with those of others, so that each costs little.
+            self.held.left += 1;
+            if self.held.left > self.held.paused.len().max(self.held.sleeping.len()) / 2 {
+                self.held.left = 0;
+                self.held.paused.retain(|token| self.connections.connection(*token).is_some());
+                self.held.sleeping.retain(|(_, token)| self.connections.connection(*token).is_some());
+            }
+        }
     }
 
     /// Releases the connections whose time has come.
@@ -82,7 +120,7 @@ impl Shard {
 
     fn release(&mut self, token: Token) {
         if let Some(endpoint) = self.connections.get_mut(token) {
-            endpoint.is_queued = false;
+            (endpoint.is_queued, endpoint.is_held) = (false, false);
             self.queue(token);
         }
     }
@@ -92,6 +130,6 @@ impl Shard {
         let pause_end = self.held.pause.filter(|_| !self.held.paused.is_empty()).map(|pause| pause.until);
         let ends = self.held.sleeping.iter().map(|(until, _)| *until).chain(pause_end);
         // The clock of the system may wake the shard a little early.
-        ends.min().map(|end| end.saturating_duration_since(now) + Duration::from_millis(1))
+        ends.min().map(|end| end.saturating_duration_since(now).min(SLEEP_MAX) + Duration::from_millis(1))
     }
 }

@@ -120,18 +120,19 @@ impl Shard {
         self.queue(token);
     }
 
-    /// Replies to the hello of a native connection. Returns true if the connection was handed over to another shard.
+    /// Replies to the hello of a native connection. Returns true if the connection has left this shard: it was handed over
+    /// to another one, or has ended.
     pub(super) fn handshake(&mut self, token: Token, hello: &Hello, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard_count = shared.settings.shards;
         let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
         let Some(endpoint) = self.connections.get_mut(token) else { return true };
-        let refusal = match endpoint.transport.addresses() {
-            Ok((address, _)) => shared.access.check_hello(address.ip(), hello).err(),
-            // The transport has ended, and the connection notices that.
-            Err(_) => None,
+        let Ok((address, _)) = endpoint.transport.addresses() else {
+            // The transport has ended. Bytes that arrived before are not taken from a client that was not checked.
+            self.close(token);
+            return true;
         };
-        if let Some(refusal) = refusal {
+        if let Err(refusal) = shared.access.check_hello(address.ip(), hello) {
             match refusal {
                 Refusal::Protected => self.metrics().connections_denied.add(1),
                 Refusal::PasswordNeeded | Refusal::PasswordWrong => self.metrics().passwords_refused.add(1),

@@ -1,6 +1,7 @@
 //! The work of a shard for monitors: see [`crate::monitors`].
 
 use super::Shard;
+use crate::connection::Connection;
 use crate::limits::{MONITOR_OUTPUT_MAX, MONITOR_PART};
 
 impl Shard {
@@ -29,7 +30,7 @@ impl Shard {
                 tracing::warn!(connection = feed.number, "closing a monitor that does not read");
                 self.close(feed.token);
             } else if let Some(connection) = self.connections.connection_mut(feed.token)
-                && connection.output_size() < MONITOR_OUTPUT_MAX
+                && takes_lines(connection)
                 && !feed.is_empty()
             {
                 connection.append_output(&feed.take(&self.parts.shared.memory_budget));
@@ -42,8 +43,12 @@ impl Shard {
     pub(super) fn has_monitored(&self) -> bool {
         self.monitoring.iter().any(|feed| {
             let connection = self.connections.connection(feed.token);
-            let has_room = connection.is_some_and(|connection| connection.output_size() < MONITOR_OUTPUT_MAX);
-            has_room && !feed.is_empty() || connection.is_some() && feed.is_overrun()
+            connection.is_some_and(takes_lines) && !feed.is_empty() || connection.is_some() && feed.is_overrun()
         })
     }
+}
+
+/// Returns true if lines may be written to a monitor: it reads, and no reply is half written.
+fn takes_lines(connection: &Connection) -> bool {
+    connection.output_size() < MONITOR_OUTPUT_MAX && !connection.is_within_reply()
 }

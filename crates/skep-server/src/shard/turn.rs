@@ -480,18 +480,12 @@ impl Shard {
             };
             // The usual case is `Next::Wait`.
             match next {
-                Next::Work if held_until.is_some() => {
-                    *is_queued = true;
-                    match (pause, held_until) {
-                        (Some(pause), Some(until)) if pause.until != until => self.hold_until(token, until),
-                        (None, Some(until)) => self.hold_until(token, until),
-                        _ => self.hold_for_pause(token),
-                    }
-                }
-                Next::Work if is_paused => {
-                    *is_queued = true;
-                    self.hold_for_pause(token);
-                }
+                Next::Work if held_until.is_some() => match (pause, held_until) {
+                    (Some(pause), Some(until)) if pause.until != until => self.hold_until(token, until),
+                    (None, Some(until)) => self.hold_until(token, until),
+                    _ => self.hold_for_pause(token),
+                },
+                Next::Work if is_paused => self.hold_for_pause(token),
                 Next::Work if is_postponed => {
                     *is_queued = true;
                     // Before the connections that were postponed after it.

@@ -62,7 +62,7 @@ impl<'s> Scene<'s> {
         for _ in 0..10 {
             self.resp.advance(self.now, Duration::ZERO);
             self.native.advance(self.now, Duration::ZERO);
-            self.shard.deliver_events();
+            self.shard.deliver_events(self.now);
             self.shard.turn(self.now);
         }
     }

@@ -177,7 +177,7 @@ impl<'s> World<'s> {
             let index = (first + index) % self.shards.len();
             let shard = &mut self.shards[index];
             shard.tick(self.now);
-            shard.deliver_events();
+            shard.deliver_events(self.now);
             if let Some(executed) = shard.turn(self.now) {
                 (index, executed).hash(&mut self.trace);
                 let spent = Duration::from_micros(1) + self.plan.cost * executed as u32;
