@@ -48,6 +48,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
 pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
     ("all", "Keys have 1 to 460 bytes."),
     ("all", "An expiry is at most 2^55 milliseconds after 1970: `invalid expire time`."),
+    ("`EXPIRE` and others", "The first expiry of a key takes memory. In a full store it can fail with `OOM`."),
     ("`BITFIELD`", "It has at most 4096 fields. A field that is written ends within the longest value of 1 MiB."),
     (
         "`BITFIELD`",
