@@ -134,6 +134,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Returns the number of batches that may be sent now.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// Returns an empty forwarded batch, if there is a slot for it and for its replies. `is_retry` says that the last
     /// batches of its connection were returned.
     pub(crate) fn forwarded_batch(&mut self, is_retry: bool) -> Option<ForwardedBatch> {

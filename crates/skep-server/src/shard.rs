@@ -92,6 +92,8 @@ pub(crate) struct Shard {
     ready: VecDeque<Token>,
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
     stuck: VecDeque<Token>,
+    /// Connections whose next operations belong to another shard, when there was no slot for a batch to it.
+    slotless: VecDeque<Token>,
     /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
     /// in which they were tried last.
     postponed: VecDeque<Token>,
@@ -184,6 +186,7 @@ impl Shard {
             connections: Connections::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
+            slotless: VecDeque::new(),
             postponed: VecDeque::new(),
             resumed: 0,
             first_ready: 0,
@@ -274,7 +277,12 @@ impl Shard {
 
     fn has_work(&self) -> bool {
         let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
-        has_connections || !self.inbox.is_empty() || self.has_more_replies
+        has_connections || !self.inbox.is_empty() || self.has_more_replies || self.may_forward()
+    }
+
+    /// Returns true if connections have waited for a slot, and there is one.
+    fn may_forward(&self) -> bool {
+        !self.slotless.is_empty() && self.parts.peers.iter().flatten().any(|peer| peer.slots() > 0)
     }
 
     /// Returns true if operations that another shard returned are to be submitted again.

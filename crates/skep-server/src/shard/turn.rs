@@ -28,7 +28,9 @@
 //!    before those that were served.
 //! 2. If none was, memory was really missing: the connection is *stuck*. From then on it is tried at the end of each
 //!    batch, after all others. A shard that has only stuck connections sleeps for a moment between turns.
-//! 3. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
+//! 3. A connection whose next operations belong to another shard, when there is no slot for a batch to it, is *slotless*:
+//!    it is tried again when there is one.
+//! 4. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
 //!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
 use std::ops::Range;
@@ -46,6 +48,7 @@ use crate::limits::{
     ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, SLOW_ENTRIES_IN_TURN_MAX,
     STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
+use crate::reply_queue::ReplyRange;
 use crate::resp_command::Context;
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
 
@@ -156,6 +159,15 @@ impl Shard {
             self.next_retry = now + NAP;
             for _ in 0..self.returned.len().min(RESUMED_MAX) {
                 self.returned.pop_front().map(|token| self.take_on(token, now));
+            }
+        }
+        let slots: usize = self.parts.peers.iter().flatten().map(Peer::slots).sum();
+        for _ in 0..slots.min(self.slotless.len()) {
+            if let Some(token) = self.slotless.pop_front()
+                && let Some(endpoint) = self.connections.get_mut(token)
+            {
+                endpoint.is_queued = false;
+                self.queue(token);
             }
         }
         self.first_ready = self.batch.len();
@@ -471,6 +483,8 @@ impl Shard {
             let is_postponed = context.is_postponed && next == Next::Work;
             let is_paused = is_held && destinations.is_empty() && replied == 0;
             let is_deferred = is_waiting && done == 0 && next == Next::Work || is_postponed;
+            let waits_for_slot =
+                !destinations.is_empty() && self.destinations[destinations.clone()].iter().all(ReplyRange::is_pending);
             if !is_deferred && let Some(since) = waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
             }
@@ -501,6 +515,11 @@ impl Shard {
                     *is_queued = true;
                     self.returned.insert(returned_again, token);
                     returned_again += 1;
+                }
+                // It waits for a slot aside: there may be many such connections, and a turn has a few slots.
+                Next::Work if is_deferred && waits_for_slot => {
+                    *is_queued = true;
+                    self.slotless.push_back(token);
                 }
                 Next::Work if is_deferred && (destinations.is_empty() || has_progress) => self.queue(token),
                 Next::Work if is_deferred => {
