@@ -1,25 +1,31 @@
 //! The parsed batch of a RESP connection: commands. Some are operations on keys. To others, the server replies itself.
 //!
-//! A command of several keys is one operation for each. An `MGET` of a million keys is submitted in a thousand parts
-//! and never takes more memory than its keys and the replies of one part. The server runs its own commands when their
-//! turn in the replies comes, so that they see the effects of the commands before them.
+//! The server runs its own commands when their turn in the replies comes, so that they see the effects of the commands
+//! before them. The same holds for isolated commands ([`crate::transaction`]), which the shard runs. All commands on keys
+//! that follow an isolated one in the parsed batch are isolated too: so they are not executed before it.
 //!
 //! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its parsed
 //! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
+use std::time::Instant;
+
 use skep_core::operation::Request;
 use skep_wire::native::WireError;
+use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
 
 use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{
-    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
+    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, ISOLATED_OPERATIONS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX,
+    PARSED_SIZE_MAX, SHARE, TRANSACTION_SIZE_MAX,
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, Operands, Progress};
+use crate::resp_command::{Action, Arguments, Context, Operands, Progress, shards_of_key, wire_error};
+use crate::shard::Bounds;
 use crate::spaces::{Space, SpaceReplies, Spaces};
+use crate::transaction::{Environment, Isolated, Multi, Run, ShardSet, Step, TooLong, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
@@ -42,6 +48,8 @@ pub(crate) struct RespBatch {
     size: usize,
     /// The server replies to no command after these.
     ended: bool,
+    /// One of the commands is isolated.
+    has_isolated: bool,
     /// Index of the command with the first reply that is not in the output.
     command: usize,
     /// Index of that reply's operation in the command.
@@ -50,6 +58,18 @@ pub(crate) struct RespBatch {
     operations_left: usize,
     /// The replies of the command so far.
     progress: Progress,
+    /// The transaction that is being queued.
+    multi: Multi,
+    /// The keys that are watched.
+    watched: Option<Box<Watched>>,
+    /// The shards that the next isolated command involves, once they are known.
+    shards: Option<ShardSet>,
+    /// The isolated command that has begun.
+    run: Option<Box<Run>>,
+    /// It waits, and its shards must be held until it is done.
+    is_blocked: bool,
+    /// Arguments of isolated commands that are not done.
+    isolated_left: usize,
 }
 
 /// The position of an operation among those of its command.
@@ -97,10 +117,17 @@ impl RespBatch {
             is_decoding: false,
             size: 0,
             ended: false,
+            has_isolated: false,
             command: 0,
             operation: 0,
             operations_left: 0,
             progress: Progress::default(),
+            multi: Multi::default(),
+            watched: None,
+            shards: None,
+            run: None,
+            is_blocked: false,
+            isolated_left: 0,
         }
     }
 
@@ -164,11 +191,22 @@ impl RespBatch {
                     self.arguments.truncate(first_argument);
                     return After::NeedsMemory(needed);
                 }
+                if self.multi.is_open()
+                    && may_wait
+                    && !self.has_room_in_transaction(size, arguments.count(), memory_max)
+                {
+                    let needed = self.multi.growth(size, arguments.count());
+                    self.arguments.truncate(first_argument);
+                    return After::NeedsMemory(needed);
+                }
                 self.size += size;
                 if arguments.count() == 0 {
                     return After::Command;
                 }
-                let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands, now);
+                let action = match self.multi.is_open() {
+                    false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now),
+                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..]),
+                };
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
                 let refusal = if is_ready { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
@@ -178,19 +216,32 @@ impl RespBatch {
         };
         match &action {
             Action::Select(space) => self.space = *space,
-            Action::Server(CommandName::Reset, _) => self.space = Space::default(),
+            Action::Server(CommandName::Reset, _) => {
+                self.space = Space::default();
+                self.multi.close();
+            }
+            Action::Server(CommandName::Multi, _) => self.multi.open(),
             Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
             _ => {}
         }
         let argument_count = self.arguments.len() - first_argument;
+        // The ordinary operations end at the first isolated command.
+        self.has_isolated |= action.is_isolated();
+        let action = if self.has_isolated { action.isolated() } else { action };
+        self.isolated_left += if action.is_isolated() { argument_count } else { 0 };
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
         self.ended |= action.is_last();
-        let reads_statistics = action.reads_statistics();
+        let is_end = action.reads_statistics() || action.may_select();
         let space = self.space;
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
-        if reads_statistics { After::End } else { After::Command }
+        if is_end { After::End } else { After::Command }
+    }
+
+    /// Returns true if the transaction may take another command.
+    fn has_room_in_transaction(&self, size: usize, arguments: usize, memory_max: usize) -> bool {
+        self.capacity() + self.multi.growth(size, arguments) <= memory_max.max(SHARE)
     }
 
     /// Makes room for `count` more arguments, and for twice as many as there are if `memory_max` allows that. If it
@@ -229,6 +280,9 @@ impl RespBatch {
             + self.arguments.capacity() * size_of::<Argument>()
             + self.operands.capacity()
             + self.message_bytes
+            + self.multi.capacity()
+            + self.watched.as_ref().map_or(0, |watched| watched.capacity())
+            + self.run.as_ref().map_or(0, |run| run.capacity())
     }
 
     /// Returns the memory of a finished parsed batch.
@@ -249,6 +303,11 @@ impl RespBatch {
     /// Returns the number of operations whose replies are not in the output.
     pub(crate) fn operations_left(&self) -> usize {
         self.operations_left
+    }
+
+    /// Returns about how many operations isolated commands have that are not done.
+    pub(crate) fn isolated_left(&self) -> usize {
+        self.isolated_left
     }
 
     /// Returns the number of operations that were just decoded, or that of commands if it is larger.
@@ -275,6 +334,7 @@ impl RespBatch {
         self.operands.clear(PARSED_SIZE_MAX);
         self.message_bytes = 0;
         self.command = 0;
+        self.has_isolated = false;
         std::mem::take(&mut self.size)
     }
 
@@ -377,16 +437,156 @@ impl RespBatch {
                 return;
             }
             let action = &command.action;
+            if action.is_isolated() {
+                return;
+            }
             if action.is_of_server()
                 && !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin)
             {
                 return;
             }
             action.finish(arguments, progress, output, version, context);
+            if action.ends_watch() {
+                self.watched = None;
+            }
             *progress = Progress::default();
             self.operation = 0;
             self.command += 1;
         }
+    }
+}
+
+impl RespBatch {
+    /// Returns the shards that the next command involves, if that is an isolated one and its turn has come.
+    pub(crate) fn isolated_shards(&mut self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
+        let command = self.commands.get(self.command)?;
+        let Action::Isolated(name, isolated) = &command.action else { return None };
+        Some(*self.shards.get_or_insert_with(|| {
+            let Isolated::Exec(queue) = isolated else {
+                return name.shards(command.arguments(input, &self.arguments), command.space, partition);
+            };
+            let mut shards = queue.shards(command.space, self.spaces, partition);
+            for watched in self.watched.iter().flat_map(|watched| watched.keys()) {
+                shards.extend(shards_of_key(&watched.key, watched.space, partition));
+            }
+            shards
+        }))
+    }
+
+    /// Returns true if an isolated command is in the parsed batch.
+    #[inline]
+    pub(crate) fn has_isolated(&self) -> bool {
+        self.has_isolated
+    }
+
+    /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Refuses the next command, which is isolated, because it would be executed too late.
+    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &Context<'_>) {
+        let metrics = context.shared.metrics(context.shard);
+        metrics.refused.add(1);
+        metrics.error_replies.add(1);
+        ReplyWriter::new(output, self.version).error(&wire_error(WireError::Busy));
+        if let Action::Isolated(CommandName::Exec, _) = self.commands[self.command].action {
+            self.watched = None;
+        }
+        self.end_isolated();
+    }
+
+    fn end_isolated(&mut self) {
+        let command = &self.commands[self.command];
+        self.isolated_left -= command.argument_count;
+        (self.run, self.shards, self.is_blocked) = (None, None, false);
+        self.command += 1;
+    }
+
+    /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done.
+    pub(crate) fn run_isolated(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        bounds: &mut Bounds<'_, '_>,
+        context: &mut Context<'_>,
+        partition: &Partition,
+        now: Instant,
+    ) -> Result<(), Step> {
+        let command = &self.commands[self.command];
+        let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
+        let run = self.run.get_or_insert_with(|| bounds.stores.spare_run.take().unwrap_or_default());
+        let shard = context.shard;
+        let mut environment = Environment {
+            stores: bounds.stores,
+            partition,
+            context,
+            watched: &mut self.watched,
+            spaces: self.spaces,
+            now,
+            left: bounds.left,
+            executed: 0,
+        };
+        let arguments = command.arguments(input, &self.arguments);
+        let operands = self.operands.bytes();
+        let done =
+            run.step(isolated, arguments, operands, command.space, (output, &mut self.version), &mut environment);
+        let executed = environment.executed;
+        bounds.left = environment.left;
+        bounds.executed += executed;
+        let metrics = context.shared.metrics(shard);
+        metrics.operations.add(executed as u64);
+        self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
+        let space = done?;
+        if let Isolated::Exec(queue) = isolated
+            && queue.selects()
+        {
+            // No later command is decoded.
+            self.space = space;
+        }
+        metrics.command(*name as usize);
+        let run = self.run.take();
+        self.end_isolated();
+        bounds.stores.spare_run = run.map(|mut run| {
+            run.reset();
+            run
+        });
+        Ok(())
+    }
+}
+
+/// Adds a command to the transaction, unless it ends or refuses it.
+fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument]) -> Action {
+    let arguments = Arguments::new(request, ranges);
+    let name = match Action::name(arguments) {
+        Ok(name) => name,
+        Err(refusal) => {
+            multi.abort();
+            return refusal;
+        }
+    };
+    match name {
+        CommandName::Multi => Action::Refuse("ERR MULTI calls can not be nested".to_owned()),
+        CommandName::Watch => Action::Refuse("ERR WATCH inside MULTI is not allowed".to_owned()),
+        CommandName::Exec => match multi.close() {
+            Some(queue) if !queue.is_aborted() => Action::Isolated(name, Isolated::Exec(queue)),
+            _ => Action::Server(name, Space::default()),
+        },
+        CommandName::Discard => {
+            multi.close();
+            Action::Server(name, Space::default())
+        }
+        CommandName::Quit | CommandName::Reset => Action::Server(name, Space::default()),
+        _ if let Some(refusal) = Action::wrong_subcommand(name, arguments) => {
+            multi.abort();
+            refusal
+        }
+        _ => match multi.push(name, request, ranges) {
+            Ok(()) => Action::Queued,
+            Err(TooLong) => Action::Refuse(format!(
+                "ERR a transaction has at most {ISOLATED_OPERATIONS_MAX} operations and {TRANSACTION_SIZE_MAX} bytes"
+            )),
+        },
     }
 }
 

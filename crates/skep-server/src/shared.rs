@@ -12,7 +12,7 @@ use crate::counter::Counter;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::settings::ServerSettings;
-use crate::spaces::{Space, Spaces};
+use crate::spaces::{OrderedWatches, Space, Spaces};
 
 /// The state that all shards share.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
     /// The ordered store, which all shards work on, unless it is switched off.
     pub(crate) ordered: Option<OrderedStore>,
+    /// The keys of the ordered space that connections watch.
+    pub(crate) ordered_watches: OrderedWatches,
     /// Seed of the hash by which clients find the shard of a key.
     pub(crate) partition_seed: u64,
     /// Names this run of the server.
@@ -76,6 +78,7 @@ impl Shared {
         Shared {
             settings,
             ordered,
+            ordered_watches: OrderedWatches::default(),
             partition_seed,
             run_id,
             started: Instant::now(),

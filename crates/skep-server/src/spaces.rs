@@ -9,14 +9,21 @@
 //! of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
 //! There is no order between spaces, as there is none between keys.
 
+mod held;
+
+pub(crate) use held::{HashPart, OrderedWatches};
+
 use std::time::Instant;
 
 use skep_core::operation::{Reply, Request};
-use skep_store::ordered::{OrderedStore, OwnerRun, Session};
+use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
+use self::held::record_ordered_writes;
 use crate::limits::{IDLE_RECLAIM_STEPS, REPLY_BUDGET};
+use crate::shared::Shared;
+use crate::transaction::{Run, WatchTable};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -253,8 +260,20 @@ impl SpaceReplies {
 /// The stores that a shard works on.
 #[derive(Debug)]
 pub(crate) struct Stores<'s> {
-    hash: Processor,
+    /// This shard's part of the hash space, unless it is lent.
+    hash: Option<Box<HashPart>>,
+    /// The parts that other shards have lent, with their shards.
+    borrowed: Vec<(u16, Box<HashPart>)>,
+    own: u16,
     ordered: Option<Session<'s>>,
+    shared: Option<&'s Shared>,
+    /// The memory of the last isolated command, for the next one.
+    pub(crate) spare_run: Option<Box<Run>>,
+    /// The replies to the operations of isolated commands.
+    isolated_replies: Replies,
+    /// Empty between them; they keep their memory.
+    routes: Vec<(u16, u32)>,
+    isolated_requests: Vec<Request<'static>>,
     /// The session may hold nodes and values that its writes replaced.
     holds_garbage: bool,
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
@@ -263,26 +282,35 @@ pub(crate) struct Stores<'s> {
     /// Swaps replies, for the control of the simulation.
     #[cfg(test)]
     pub(crate) swaps_replies: bool,
+    /// Executes one operation of an isolated command at a time, and gives the stores back after each. It is for the control of
+    /// the simulation.
+    #[cfg(test)]
+    pub(crate) is_broken: bool,
 }
 
 impl<'s> Stores<'s> {
-    /// Joins a shard's part of the hash store with a session of the ordered one, if there is one.
-    pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>) -> Stores<'s> {
-        let ordered = ordered.map(|store| store.session().expect("there are no more shards than sessions"));
+    /// Joins the part of the hash space that a shard owns with a session of the ordered store, if there is one.
+    pub(crate) fn new(processor: Processor, own: u16, shared: Option<&'s Shared>) -> Stores<'s> {
+        let store = shared.and_then(|shared| shared.ordered.as_ref());
+        let ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
         Stores {
-            hash,
+            hash: Some(Box::new(HashPart { processor, watches: WatchTable::default() })),
+            borrowed: Vec::new(),
+            own,
             ordered,
+            shared,
+            spare_run: None,
+            isolated_replies: Replies::with_budget(REPLY_BUDGET),
+            routes: Vec::new(),
+            isolated_requests: Vec::new(),
             holds_garbage: false,
             #[cfg(test)]
             defers_puts: false,
             #[cfg(test)]
             swaps_replies: false,
+            #[cfg(test)]
+            is_broken: false,
         }
-    }
-
-    /// Returns the shard's part of the hash store.
-    pub(crate) fn hash(&self) -> &Processor {
-        &self.hash
     }
 
     /// Executes a batch. Returns the number of its operations that are done. The deferred ones will be submitted again.
@@ -298,9 +326,10 @@ impl<'s> Stores<'s> {
             replies.deferred_puts.clear();
         }
         if !batch.hash.is_empty() {
-            let before = self.hash.statistics().operations;
-            self.hash.execute(&batch.hash, &mut replies.hash);
-            let executed = (self.hash.statistics().operations - before) as usize;
+            let part = self.part(self.own);
+            let before = part.processor.statistics().operations;
+            part.execute(&batch.hash, &mut replies.hash);
+            let executed = (part.processor.statistics().operations - before) as usize;
             replies.hash_deferred = batch.hash.len() - executed;
             debug_assert_eq!(replies.hash_deferred, replies.hash.deferred_count());
             done += executed;
@@ -309,6 +338,7 @@ impl<'s> Stores<'s> {
             let session = self.ordered.as_mut().expect("a space was chosen that the server has");
             session.execute_for(&batch.owners, &batch.ordered, &mut replies.ordered, now);
             self.holds_garbage = true;
+            record_ordered_writes(self.shared, &batch.ordered, &replies.ordered);
             replies.ordered_deferred = replies.ordered.deferred_count();
             done += batch.ordered.len() - replies.ordered_deferred;
         }
@@ -332,14 +362,16 @@ impl<'s> Stores<'s> {
                 false => *request,
             })
             .collect();
-        self.hash.execute(&requests, &mut replies.hash);
+        self.part(self.own).execute(&requests, &mut replies.hash);
         requests.len() - replies.hash_deferred
     }
 
     /// Sets the time of day for expiries.
     pub(crate) fn set_time(&mut self, time: UnixTime) {
         let now = time.milliseconds().cast_unsigned();
-        self.hash.set_now(now);
+        for part in self.hash.iter_mut().chain(self.borrowed.iter_mut().map(|(_, part)| part)) {
+            part.processor.set_now(now);
+        }
         if let Some(session) = &self.ordered {
             session.set_now(now);
         }
@@ -348,7 +380,7 @@ impl<'s> Stores<'s> {
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
         for _ in 0..steps {
-            let removed = self.hash.reclaim();
+            let removed = self.hash.as_mut().map_or(0, |part| part.processor.reclaim());
             let of_ordered = self.ordered.as_mut().map_or(0, Session::reclaim);
             self.holds_garbage |= of_ordered > 0;
             if removed + of_ordered == 0 {
@@ -360,7 +392,7 @@ impl<'s> Stores<'s> {
     /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
     pub(crate) fn reclaim_from(&self) -> Option<u64> {
         let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
-        [self.hash.reclaim_from(), of_ordered].into_iter().flatten().min()
+        [self.hash.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
     }
 
     /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
@@ -372,13 +404,16 @@ impl<'s> Stores<'s> {
         {
             self.holds_garbage = session.collect_part();
         }
-        self.hash.reclaim();
+        let is_hash_due = self.hash.as_mut().is_some_and(|part| {
+            part.processor.reclaim();
+            part.processor.is_reclaim_due()
+        });
         // Another shard may make the next step, so this one does not look again at once. It sleeps for a millisecond.
         if let Some(session) = &mut self.ordered {
             let removed: usize = (0..IDLE_RECLAIM_STEPS).map(|_| session.reclaim()).sum();
             self.holds_garbage |= removed > 0;
         }
-        self.holds_garbage || self.hash.is_reclaim_due()
+        self.holds_garbage || is_hash_due
     }
 }
 

@@ -5,9 +5,7 @@
 //! effect. Its operations are made from its arguments when they are submitted, and its reply is made after the replies
 //! of earlier commands. Error messages are those of Redis 7.2, because clients read them.
 //!
-//! Not as in Redis: `MSET` and `DEL` of several keys are one operation for each key, not a transaction, even if all
-//! keys belong to one shard. Other clients can see some of the operations done. An `MSET` that runs out of memory has
-//! set some of its keys: its reply says how many.
+//! Commands of several keys are isolated: see [`crate::transaction`].
 
 mod bit_command;
 mod client_command;
@@ -23,7 +21,9 @@ mod elements;
 mod expire_command;
 mod expiry;
 mod info;
+mod isolated_command;
 mod key_command;
+mod keys;
 mod object_command;
 mod operands;
 mod restore_command;
@@ -34,6 +34,8 @@ mod string_command;
 pub(crate) mod table;
 mod vector_command;
 
+pub(crate) use key_command::KeyCommand;
+pub(crate) use keys::shards_of_key;
 pub(crate) use operands::Operands;
 
 use skep_core::operation::{OperationError, Request};
@@ -46,8 +48,8 @@ use crate::limits::{
 };
 use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
+use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
-use key_command::KeyCommand;
 use scan_command::Resume;
 use table::CommandName;
 
@@ -150,9 +152,14 @@ fn decimal(text: &[u8]) -> Option<i64> {
 }
 
 /// The work of a command.
+#[derive(Debug)]
 pub(crate) enum Action {
-    /// Operations on keys.
+    /// An operation on a key.
     Keys(CommandName, KeyCommand),
+    /// An isolated command.
+    Isolated(CommandName, Isolated),
+    /// A command that was added to the transaction.
+    Queued,
     /// A change to another space for the commands after it.
     Select(Space),
     /// A reply that the server makes itself, on a connection that has selected this space.
@@ -176,6 +183,18 @@ pub(crate) struct Progress {
     resume: Option<Resume>,
 }
 
+impl Progress {
+    /// Returns true if an operation failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.error.is_some() || self.refused
+    }
+
+    /// Returns the position of a count that takes more than one page.
+    pub(crate) fn resume(&self) -> Option<&Resume> {
+        self.resume.as_ref()
+    }
+}
+
 impl Action {
     /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
     pub(crate) fn decode(
@@ -185,26 +204,27 @@ impl Action {
         operands: &mut Operands,
         now: UnixTime,
     ) -> Action {
-        let Some(name) = CommandName::find(arguments.get(0)) else {
-            // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
-            if arguments.is(0, "POST") || arguments.is(0, "Host:") {
-                return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
-            }
-            return Action::Refuse(unknown_command(arguments));
+        let name = match Action::name(arguments) {
+            Ok(name) => name,
+            Err(refusal) => return refusal,
         };
         let info = name.info();
-        let count = arguments.count() as i64;
-        if (info.arity >= 0 && count != info.arity) || count < -info.arity {
-            return Action::Refuse(wrong_argument_count(info.name));
-        }
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
         }
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
+        match isolated_command::decode(name, arguments, space, spaces, now) {
+            Ok(Some(command)) => return Action::Isolated(name, command),
+            Ok(None) => {}
+            Err(message) => return Action::Refuse(message),
+        }
         match decode::key_command(name, arguments, operands, now) {
             Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
+                Ok(()) if command.operation_count(arguments.count()) > 1 => {
+                    Action::Isolated(name, Isolated::Keys(command))
+                }
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
@@ -214,6 +234,49 @@ impl Action {
             }
             Ok(None) => Action::Server(name, space),
             Err(message) => Action::Refuse(message),
+        }
+    }
+
+    /// Returns the name of the command if there is one and it has this number of arguments, else a refusal.
+    pub(crate) fn name(arguments: Arguments<'_>) -> Result<CommandName, Action> {
+        let Some(name) = CommandName::find(arguments.get(0)) else {
+            // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
+            if arguments.is(0, "POST") || arguments.is(0, "Host:") {
+                return Err(Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned()));
+            }
+            return Err(Action::Refuse(unknown_command(arguments)));
+        };
+        let info = name.info();
+        let count = arguments.count() as i64;
+        if (info.arity >= 0 && count != info.arity) || count < -info.arity {
+            return Err(Action::Refuse(wrong_argument_count(info.name)));
+        }
+        Ok(name)
+    }
+
+    /// Returns the refusal of a subcommand on a key that does not exist, or has another number of arguments: such a command is
+    /// not queued.
+    pub(crate) fn wrong_subcommand(name: CommandName, arguments: Arguments<'_>) -> Option<Action> {
+        let decoded = match name {
+            CommandName::Object => object_command::object(arguments),
+            CommandName::Memory => object_command::memory(arguments),
+            _ => return None,
+        };
+        let is_wrong = |message: &String| message.starts_with("ERR unknown") || message.starts_with("ERR wrong number");
+        decoded.err().filter(is_wrong).map(Action::Refuse)
+    }
+
+    /// Returns true if the command is isolated: the shard runs it when its turn in the replies comes.
+    #[inline]
+    pub(crate) fn is_isolated(&self) -> bool {
+        matches!(self, Action::Isolated(..))
+    }
+
+    /// Returns the command as an isolated one, if it is on keys.
+    pub(crate) fn isolated(self) -> Action {
+        match self {
+            Action::Keys(name, command) => Action::Isolated(name, Isolated::Keys(command)),
+            action => action,
         }
     }
 
@@ -245,6 +308,18 @@ impl Action {
         matches!(self, Action::Server(CommandName::DbSize | CommandName::Info, _))
     }
 
+    /// Returns true if the command may choose another space, when it is run. The space of the commands after it is not known
+    /// before.
+    pub(crate) fn may_select(&self) -> bool {
+        matches!(self, Action::Isolated(_, Isolated::Exec(queue)) if queue.selects())
+    }
+
+    /// Returns true if the connection watches no keys after the command.
+    pub(crate) fn ends_watch(&self) -> bool {
+        use CommandName::{Discard, Exec, Reset, Unwatch};
+        matches!(self, Action::Server(Discard | Exec | Reset | Unwatch, _))
+    }
+
     /// Returns the number of operations of a command of this many arguments.
     pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
@@ -266,7 +341,7 @@ impl Action {
                 let resume = progress.and_then(|progress| progress.resume.as_ref());
                 command.request(arguments, operands, index, resume)
             }
-            _ => unreachable!("only commands on keys have operations"),
+            _ => unreachable!("only commands on keys have operations of their own"),
         }
     }
 
@@ -299,11 +374,13 @@ impl Action {
         match self {
             Action::Keys(name, command) => {
                 metrics.command(*name as usize);
-                if progress.error.is_some() || progress.refused {
+                if progress.has_failed() {
                     metrics.error_replies.add(1);
                 }
-                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, *version));
+                command.finish(progress, &mut ReplyWriter::new(output, *version));
             }
+            Action::Isolated(..) => unreachable!("the shard runs isolated commands"),
+            Action::Queued => ReplyWriter::new(output, *version).simple("QUEUED"),
             Action::Select(space) => {
                 metrics.command(CommandName::Select as usize);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
@@ -333,11 +410,15 @@ impl Action {
     }
 }
 
-/// Returns the space that a `SELECT` chooses.
+/// Returns the space that a `SELECT` chooses, if there is one of this number.
+pub(crate) fn chosen_space(arguments: Arguments<'_>, spaces: Spaces) -> Option<Space> {
+    u16::try_from(arguments.integer(1)?).ok().and_then(|number| spaces.find(number))
+}
+
+/// Returns the space that a `SELECT` chooses, or the error message.
 fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
     let number = arguments.integer(1).ok_or("ERR value is not an integer or out of range")?;
-    let space = u16::try_from(number).ok().and_then(|number| spaces.find(number));
-    space.ok_or_else(|| match u16::try_from(number) {
+    chosen_space(arguments, spaces).ok_or_else(|| match u16::try_from(number) {
         Ok(ORDERED_SPACE) => "ERR DB index is out of range: the ordered space is switched off; restart with \
                               --ordered-memory SIZE"
             .to_owned(),
@@ -346,7 +427,7 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
 }
 
 /// Returns the error message for an error of the store.
-fn store_error(error: OperationError) -> String {
+pub(crate) fn store_error(error: OperationError) -> String {
     match error {
         error if error.is_out_of_memory() => {
             format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
@@ -357,7 +438,7 @@ fn store_error(error: OperationError) -> String {
 }
 
 /// Returns the error message for an operation that never reached a store.
-fn wire_error(error: WireError) -> String {
+pub(crate) fn wire_error(error: WireError) -> String {
     match error {
         WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
         _ => format!("ERR {error}"),

@@ -54,6 +54,9 @@ pub(super) fn run(
             }
             ReplyWriter::new(output, *version).simple("RESET");
         }
+        CommandName::Multi | CommandName::Discard | CommandName::Unwatch => writer.simple("OK"),
+        // Any other `EXEC` is isolated.
+        CommandName::Exec => return Err("EXECABORT Transaction discarded because of previous errors.".to_owned()),
         CommandName::Object => object_command::object_help(&mut writer),
         CommandName::Memory => object_command::memory_help(&mut writer),
         CommandName::Quit => {

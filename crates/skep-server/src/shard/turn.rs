@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use skep_core::operation::Reply;
 
+use super::hold::{Bounds, Isolation, run};
 use super::{Parts, Shard};
 use crate::connection::Next;
 use crate::connections::Token;
@@ -43,11 +44,12 @@ use crate::dispatch::{Dispatch, Limit, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
-    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
-    SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
+    ENCODE_BUFFER_SIZE_MAX, ISOLATED_IN_TURN_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART,
+    STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
 use crate::resp_command::Context;
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
+use crate::transaction::ShardSet;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -286,24 +288,23 @@ impl Shard {
         if !inbox_is_first {
             submit_arrivals(arrivals, operations_max, &mut requests);
         }
-        self.executed = 0;
         if requests.len() > 0 {
             self.executed = stores.execute(&requests, replies, now);
             metrics.operations.add(self.executed as u64);
-            metrics.publish(&stores.hash().statistics());
+            stores.publish(shared);
         }
         self.requests = requests.recycle();
     }
 
     /// Sends replies back to other shards, writes the replies of the batch, and puts connections into the lists of the
     /// shard.
-    pub(super) fn reply(&mut self, now: Instant) {
+    pub(super) fn reply(&mut self, stores: &mut Stores<'_>, now: Instant) {
         // In the order of the batch.
         if self.inbox_is_first() {
             let has_progress = self.reply_to_shards();
-            self.reply_to_connections(has_progress, now);
+            self.reply_to_connections(has_progress, stores, now);
         } else {
-            self.reply_to_connections(false, now);
+            self.reply_to_connections(false, stores, now);
             self.reply_to_shards();
         }
     }
@@ -359,13 +360,15 @@ impl Shard {
 
     /// Writes the replies of the batch, and puts connections that can continue into the queue. `has_progress` says that
     /// an operation before those of the connections was executed.
-    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) {
+    fn reply_to_connections(&mut self, mut has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
         let (mut postponed_again, mut returned_again) = (0, 0);
+        let held = ShardSet::one(self.parts.index);
+        let mut bounds = Bounds { stores, held, left: ISOLATED_IN_TURN_MAX, executed: 0 };
         for index in 0..self.batch.len() {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
@@ -394,7 +397,21 @@ impl Shard {
                 turn_room,
                 is_postponed: false,
             };
-            let replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+            let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+            let mut isolation = Isolation::Over;
+            if connection.has_isolated() {
+                let left = connection.operations_left();
+                let is_late =
+                    self.stop_until.is_none() && self.window.is_late(connection.read_at(), now, left, self.others_wait);
+                let parts = (&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+                let (over, count) = run(connection, &mut bounds, parts, &self.parts.partition, now, is_late);
+                (isolation, replied) = (over, replied + count);
+                if let Isolation::Blocked(step) = isolation {
+                    // Nothing else is executed until it is done.
+                    bounds.held = ShardSet::default();
+                    self.holds.begin_own(token, step);
+                }
+            }
             if replied > 0 {
                 self.replied.push((replied, connection.read_at()));
             } else if done == 0
@@ -420,6 +437,11 @@ impl Shard {
             };
             // The usual case is `Next::Wait`.
             match next {
+                _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,
+                Next::Work if !is_postponed && let Isolation::Needs(shards) = isolation => {
+                    *is_queued = true;
+                    self.holds.wait(token, shards);
+                }
                 Next::Work if is_postponed => {
                     *is_queued = true;
                     // Before the connections that were postponed after it.
@@ -454,6 +476,7 @@ impl Shard {
                 self.queue(self.batch[index].token);
             }
         }
+        self.executed += bounds.executed;
         self.batch.clear();
         self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
         self.retry_starved();

@@ -21,6 +21,7 @@
 mod client;
 mod leases;
 pub(crate) mod pipe;
+mod transfers;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;

@@ -51,12 +51,12 @@ use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
 use self::same_key::SameKeys;
 use self::station::{Admission, Station};
-use crate::apply::empty;
+use crate::apply::{NewValue, empty};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
-use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WithLanes};
+use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WithLanes};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
-use skep_core::operation::{Operation, Reply, Request};
+use skep_core::operation::{Operation, OperationError, Reply, Request, StringWrite};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -186,6 +186,38 @@ impl<M: Memory> Processor<M> {
                 return;
             }
         }
+    }
+
+    /// Adds the memory that some puts and sets need at most. The others of the requests need none.
+    pub fn count_room(&mut self, requests: &[Request<'_>], room: &mut Room) {
+        for request in requests {
+            let new = match &request.operation {
+                Operation::Put { value, .. } => NewValue::Put(value),
+                Operation::StringWrite(StringWrite::Set { value, expiry, .. }) => NewValue::Set(value, *expiry),
+                _ => continue,
+            };
+            drive(self.table.count_room(self.table.locate(request.key), request.key, &new, room));
+        }
+    }
+
+    /// Reserves memory that was counted, until [`Processor::end_reservation`]. Until then, requests that were counted do not
+    /// run out of memory, if no others that store are executed before them. Returns false if it is not free yet: try again
+    /// later. `waiter` is the same each time.
+    pub fn reserve(&mut self, room: &Room, waiter: &[u8]) -> Result<bool, OperationError> {
+        self.table.begin_batch(MERGE_WORK_MAX);
+        let hash = self.table.locate(waiter).hash;
+        let reserved = match self.table.reserve(room) {
+            Ok(()) => Ok(true),
+            Err(NotStored::Later(_)) if self.table.may_wait(hash) => return Ok(false),
+            Err(NotStored::Failed(error) | NotStored::Later(error)) => Err(error),
+        };
+        self.table.end_wait(hash);
+        reserved
+    }
+
+    /// Frees the memory that was reserved and not used.
+    pub fn end_reservation(&mut self) {
+        self.table.end_reservation();
     }
 
     /// Sets the time for expiries, in milliseconds since 1970. It does not go back.

@@ -83,6 +83,18 @@ fn reply_end(bytes: &[u8], begin: usize) -> Option<usize> {
     (end <= bytes.len()).then_some(end)
 }
 
+/// Returns the elements of a reply that is an array.
+pub(crate) fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
+    let line_end = reply.windows(2).position(|pair| pair == b"\r\n")?;
+    let count: usize = std::str::from_utf8(reply.strip_prefix(b"*")?.get(..line_end - 1)?).ok()?.parse().ok()?;
+    let mut begin = line_end + 2;
+    let elements = (0..count).map(|_| {
+        let end = reply_end(reply, begin)?;
+        Some(&reply[std::mem::replace(&mut begin, end)..end])
+    });
+    elements.collect()
+}
+
 /// A server of Redis without persistence, on a socket of its own.
 pub(crate) struct Redis {
     child: Child,
