@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
+use crate::expiries::{self, KeyExpiry, expiries};
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
@@ -143,6 +144,7 @@ impl AsyncClient {
 }
 
 single_operations!(AsyncClient, [async], [.await]);
+expiries!(AsyncClient, [async], [.await]);
 scans!(AsyncClient, AsyncPages, [async], [.await]);
 
 /// Connects and sends a hello.

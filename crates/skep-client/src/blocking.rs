@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use skep_wire::native::Welcome;
 
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
+use crate::expiries::{self, KeyExpiry, expiries};
 use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
 use crate::lane::Lane;
 use crate::operations::single_operations;
@@ -164,6 +165,7 @@ impl Client {
 }
 
 single_operations!(Client, [], []);
+expiries!(Client, [], []);
 scans!(Client, Pages, [], []);
 
 impl Iterator for Pages<'_, '_> {

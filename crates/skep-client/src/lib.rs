@@ -56,6 +56,7 @@ mod asynchronous;
 mod blocking;
 mod error;
 mod exchange;
+mod expiries;
 mod handshake;
 mod lane;
 mod operations;
@@ -67,11 +68,13 @@ mod scans;
 pub use asynchronous::{AsyncClient, AsyncPages};
 pub use blocking::{Client, Pages};
 pub use error::{ClientError, NotWelcome};
+pub use expiries::KeyExpiry;
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
 pub use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 pub use skep_core::operation::{
-    Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
-    ScanLease, ScanStart, Shape, Update,
+    Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation, OperationError, Page,
+    PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, StringRead,
+    StringWrite, Update,
 };
 pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};

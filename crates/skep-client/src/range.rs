@@ -224,3 +224,41 @@ pub(crate) fn count(page: &Page<'_>) -> u64 {
 pub(crate) fn keys(page: &Page<'_>) -> Vec<Vec<u8>> {
     page.pairs().map(|(key, _)| key.to_vec()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::PageWriter;
+
+    use super::*;
+
+    fn page(keys: &[&[u8]], last_key: &[u8], lease: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = PageWriter::new(&mut bytes, ScanAnswer::Keys);
+        keys.iter().for_each(|key| writer.push(key, 0, |_| {}));
+        writer.finish(last_key, true, Some(lease));
+        bytes
+    }
+
+    /// The server has skipped expired keys below the start, and not yet found the floor.
+    #[test]
+    fn a_scan_goes_on_looking_for_its_floor_below_expired_keys() {
+        for reverse in [false, true] {
+            let range = KeyRange { reverse, ..KeyRange::all().from_floor(b"m") };
+            let mut progress = ScanProgress::new(range, ScanAnswer::Keys);
+            for (last_key, start, end) in
+                [(&b"k"[..], (ScanStart::Floor, &b"k"[..]), &b"k"[..]), (b"c", (ScanStart::Floor, b"c"), b"c")]
+            {
+                progress.receive(Ok(Reply::Value(&page(&[], last_key, 7)))).unwrap();
+                let Some(Request { key, operation: Operation::Scan(scan) }) = progress.request() else { panic!() };
+                assert_eq!((scan.start, key), start);
+                assert_eq!(scan.end, if reverse { ScanEnd::Below(end) } else { ScanEnd::Last });
+            }
+            if !reverse {
+                // The floor is found: the scan continues above it.
+                progress.receive(Ok(Reply::Value(&page(&[b"a"], b"a", 7)))).unwrap();
+                let Some(Request { key, operation: Operation::Scan(scan) }) = progress.request() else { panic!() };
+                assert_eq!((scan.start, key), (ScanStart::Above, &b"a"[..]));
+            }
+        }
+    }
+}

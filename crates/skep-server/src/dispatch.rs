@@ -15,6 +15,7 @@ use skep_wire::partition::Partition;
 
 use crate::batch::OwnedReply;
 use crate::exchange::{ForwardedBatch, Peer};
+use crate::keyspace::KeyspaceOperation;
 use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::spaces::{Space, SpaceRequests};
 
@@ -123,15 +124,31 @@ impl<'a> Dispatch<'_, 'a> {
         push_range(self.destinations, self.start, ReplyRange::one(slot));
     }
 
+    /// Dispatches an operation on all keys of a space: of the hash space, those that a shard has. It is the only one that
+    /// its connection submits to this shard in the turn.
+    pub(crate) fn push_keyspace(&mut self, space: Space, shard: u16, operation: KeyspaceOperation) {
+        let slot = if space == Space::Hash && shard != self.own {
+            self.forward_by(shard, |forwarded| forwarded.keyspace = Some(operation))
+        } else {
+            Slot::Ready(self.requests.push_keyspace(space, operation))
+        };
+        push_range(self.destinations, self.start, ReplyRange::one(slot));
+    }
+
     /// Adds a request to the forwarded batch for its owner. It stays pending if there is no slot for a batch.
     fn forward(&mut self, owner: u16, request: &Request<'_>) -> Slot {
+        self.forward_by(owner, |forwarded| forwarded.requests.push(request))
+    }
+
+    /// Changes the forwarded batch for an owner, if there is a slot for one.
+    fn forward_by(&mut self, owner: u16, change: impl FnOnce(&mut ForwardedBatch)) -> Slot {
         let outgoing = &mut self.outgoing[usize::from(owner)];
         if let Outgoing::Nothing = outgoing {
             let peer = self.peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
             *outgoing = peer.forwarded_batch(self.is_retry).map_or(Outgoing::NoSlot, Outgoing::Batch);
         }
         let Outgoing::Batch(forwarded) = outgoing else { return Slot::Pending };
-        forwarded.requests.push(request);
+        change(forwarded);
         Slot::Forwarded(owner)
     }
 

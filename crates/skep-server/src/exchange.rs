@@ -29,6 +29,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{ReplyBatch, RequestBatch};
 use crate::connections::Token;
+use crate::keyspace::KeyspaceOperation;
 use crate::limits::{FORWARDED_BATCHES_MAX, FORWARDED_POOL_MAX, FORWARDED_RETRIES_MAX};
 use crate::settings::StartError;
 use crate::start::Steps;
@@ -51,6 +52,8 @@ pub(crate) struct ForwardedBatch {
     pub(crate) connection: Token,
     /// The requests.
     pub(crate) requests: RequestBatch,
+    /// An operation on all keys of the owner, if there are no requests.
+    pub(crate) keyspace: Option<KeyspaceOperation>,
     /// Their replies, after the return.
     pub(crate) replies: ReplyBatch,
     /// Bytes for which it was counted among the memory of connections.
@@ -62,6 +65,11 @@ pub(crate) struct ForwardedBatch {
 }
 
 impl ForwardedBatch {
+    /// Returns the number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len() + usize::from(self.keyspace.is_some())
+    }
+
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.requests.capacity() + self.replies.capacity()
@@ -152,6 +160,7 @@ impl Peer {
     /// Returns a forwarded batch to the pool after its replies were taken.
     pub(crate) fn return_to_pool(&mut self, mut forwarded: ForwardedBatch) {
         forwarded.requests.clear();
+        forwarded.keyspace = None;
         forwarded.replies.clear();
         forwarded.shortage = None;
         self.slots += 1;

@@ -69,8 +69,6 @@ pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// A busy shard makes a step of looking for expired keys in each turn, and another one for this number of operations.
 pub(crate) const OPERATIONS_PER_RECLAIM: usize = 32;
-/// Steps in which an idle shard looks for expired keys of the ordered store before it sleeps.
-pub(crate) const IDLE_RECLAIM_STEPS: usize = 32;
 /// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.
 pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The time between two looks at the clock while connections drain, wait for memory, or cannot be accepted.
@@ -181,6 +179,8 @@ pub(crate) const ORDERED_PAIR_SIZE: usize = 1 << 8;
 /// A command that sets many keys of the ordered space needs this many times their bytes to be free: nodes are split and
 /// copied, and what is replaced is freed later. If less is free, it may only replace values of the same size.
 pub(crate) const ORDERED_ROOM: usize = 4;
+/// Operations for which a step of a command on all keys is counted in a transaction.
+pub(crate) const KEYSPACE_STEP_WORK: usize = 1 << 9;
 /// Connections for which other shards are held at a time.
 pub(crate) const HELD_FOR_MAX: usize = 64;
 /// Messages about stores that one shard has sent another, and that are not taken: it asks for a store, lends its own one, and
@@ -209,6 +209,30 @@ pub(crate) const PATTERN_SIZE_MAX: usize = 64;
 pub(crate) const PATTERNS_MAX: usize = 32;
 /// Commands that are described at a time: a description is far longer than a name.
 pub(crate) const COMMAND_NAMES_MAX: usize = 1000;
+
+// Operations on all keys.
+
+/// Bytes of keys from which on a page of a walk ends.
+pub(crate) const KEYSPACE_PAGE_SIZE: usize = 64 << 10;
+/// Work of the operations of a batch on all keys, in home buckets that are read one after another: about a tenth of a
+/// millisecond. The last operation may exceed it.
+pub(crate) const KEYSPACE_WORK_MAX: usize = 16 << 10;
+/// Steps of removing expired keys that a count makes at a time in a store, and the times that it does so. Of a store in
+/// which that is enough, the count is exact.
+pub(crate) const COUNT_STEPS: usize = 256;
+pub(crate) const COUNT_TIMES: usize = 64;
+/// Steps of removing all keys of the ordered space that a shard makes at a time.
+pub(crate) const FLUSH_STEPS: usize = 4;
+/// Steps of clearing the memory of a flush that an idle shard makes between two looks for work.
+pub(crate) const IDLE_FLUSH_STEPS: usize = 32;
+/// Bytes of a pattern of keys: the time of matching grows with them.
+pub(crate) const KEY_PATTERN_SIZE_MAX: usize = 1 << 10;
+/// Bytes of a pattern that is matched with pages of full size. Longer patterns get smaller pages.
+pub(crate) const USUAL_PATTERN_SIZE: usize = 64;
+/// Keys that a step of `KEYS` asks for.
+pub(crate) const KEYS_STEP: u32 = 4096;
+/// Scans of the ordered space whose cursors are known. The one that was used least recently is forgotten for another.
+pub(crate) const CURSOR_SCANS_MAX: usize = 1 << 10;
 
 // Forwarding between shards.
 
@@ -279,7 +303,7 @@ const _: () = {
     assert!(2 * VALUE_SIZE_MAX <= BUDGET_MIN / 2);
     // The reserve covers the replies of a turn, of both spaces.
     assert!(TURN_REPLIES_MAX >= REPLY_BUDGET + VALUE_SIZE_MAX && TURN_REPLIES_MAX >= PAGE_SIZE_GOAL);
-    assert!(2 * TURN_REPLIES_MAX <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
+    assert!(2 * TURN_REPLIES_MAX + 4 * KEYSPACE_PAGE_SIZE <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
     assert!(RESERVE_ROOM_MAX <= SHARD_RESERVE / 2 / RESERVE_PART && SHARE_FOR_REPLIES <= RESERVE_ROOM_MAX);
     assert!(ENCODED_MAX <= TURN_SIZE_MAX && BUFFERED_SIZE_MAX <= TURN_SIZE_MAX && SUBMISSION_SIZE_MAX <= TURN_SIZE_MAX);
     // Pieces are small beside what a shard may keep, and a silent connection returns its memory before it is closed.

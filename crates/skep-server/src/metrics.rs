@@ -36,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) protocol_errors: Counter,
     /// Keys in its store.
     pub(crate) pairs: Counter,
+    /// Keys in its store that have an expiry.
+    pub(crate) expiring: Counter,
     /// Bytes of keys and values in its store.
     pub(crate) pair_bytes: Counter,
     /// Bytes of its memory that are index or hold keys and values.
@@ -110,6 +112,7 @@ impl Metrics {
     /// Publishes the statistics of the store.
     pub(crate) fn publish(&self, statistics: &Statistics) {
         self.pairs.set(statistics.pairs);
+        self.expiring.set(statistics.expiring);
         self.pair_bytes.set(statistics.pair_bytes);
         self.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
         self.hits.set(statistics.hits);

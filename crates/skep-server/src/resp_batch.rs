@@ -9,7 +9,6 @@
 
 use std::time::Instant;
 
-use skep_core::operation::Request;
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
@@ -22,7 +21,7 @@ use crate::limits::{
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, Operands, Progress, shards_of_key, wire_error};
+use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, shards_of_key, wire_error};
 use crate::shard::Bounds;
 use crate::spaces::{Space, SpaceReplies, Spaces};
 use crate::transaction::{Environment, Isolated, Multi, Run, ShardSet, Step, TooLong, Watched};
@@ -216,11 +215,11 @@ impl RespBatch {
         };
         match &action {
             Action::Select(space) => self.space = *space,
-            Action::Server(CommandName::Reset, _) => {
+            Action::Server(CommandName::Reset) => {
                 self.space = Space::default();
                 self.multi.close();
             }
-            Action::Server(CommandName::Multi, _) => self.multi.open(),
+            Action::Server(CommandName::Multi) => self.multi.open(),
             Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
             _ => {}
         }
@@ -232,11 +231,11 @@ impl RespBatch {
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
         self.ended |= action.is_last();
-        let is_end = action.reads_statistics() || action.may_select();
+        let ends_batch = action.reads_statistics() || action.is_barrier() || action.may_select();
         let space = self.space;
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
-        if is_end { After::End } else { After::Command }
+        if ends_batch { After::End } else { After::Command }
     }
 
     /// Returns true if the transaction may take another command.
@@ -280,6 +279,7 @@ impl RespBatch {
             + self.arguments.capacity() * size_of::<Argument>()
             + self.operands.capacity()
             + self.message_bytes
+            + self.progress.capacity()
             + self.multi.capacity()
             + self.watched.as_ref().map_or(0, |watched| watched.capacity())
             + self.run.as_ref().map_or(0, |run| run.capacity())
@@ -340,7 +340,7 @@ impl RespBatch {
 
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
     /// output. If it is too late for operations that have not begun, they are refused. A command of several keys is
-    /// refused as a whole or not at all, and only if all of its operations are in the queue.
+    /// refused as a whole or not at all, and only if all of its operations are in the queue. One on all keys is not refused.
     pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
@@ -362,25 +362,36 @@ impl RespBatch {
                     continue;
                 }
                 if part.index == 0 {
-                    is_refused = is_late && part.count <= alike;
+                    is_refused = is_late && part.count <= alike && matches!(request, CommandRequest::Key(_));
                 }
                 if is_refused {
                     dispatch.refuse(WireError::Busy, 1);
-                } else {
-                    limit.count(&Ok(request));
-                    dispatch.push(space, request);
+                    continue;
+                }
+                match request {
+                    CommandRequest::Key(request) => {
+                        limit.count(&Ok(request));
+                        dispatch.push(space, request);
+                    }
+                    CommandRequest::Keyspace(space, shard, operation) => {
+                        limit.count -= 1;
+                        dispatch.push_keyspace(space, shard, operation);
+                    }
                 }
             }
         }
     }
 
-    /// Returns the operations whose replies are not in the output, each with its part in its command.
-    fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, Request<'a>)> {
+    /// Returns the operations whose replies are not in the output, each with its part in its command. Those of a barrier
+    /// are among them when it is the first command.
+    fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, CommandRequest<'a>)> {
         // Starts at the first operation without a reply in the output. A command of a million keys is submitted in a
         // thousand parts: walking over the others each time would be quadratic.
         let mut first = self.operation;
         let mut progress = Some(&self.progress);
-        self.commands[self.command..].iter().flat_map(move |command| {
+        let mut is_first = true;
+        let is_reached = move |command: &&Command| std::mem::take(&mut is_first) || !command.action.is_barrier();
+        self.commands[self.command..].iter().take_while(is_reached).flat_map(move |command| {
             let arguments = command.arguments(input, &self.arguments);
             let progress = progress.take();
             (std::mem::take(&mut first)..command.operation_count).map(move |index| {
@@ -399,7 +410,7 @@ impl RespBatch {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
             if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending;
+                return index == 0 && command.operation_count <= pending && !command.action.is_barrier();
             }
             index -= command.operation_count;
         }
@@ -425,8 +436,9 @@ impl RespBatch {
                     return;
                 }
                 let Some(response) = queue.next(replies) else { return };
-                let mut writer = ReplyWriter::new(output, *version);
-                if command.action.reply(arguments.count(), self.operation, response, progress, &mut writer) {
+                let left = (begin + room).saturating_sub(output.len());
+                let target = (&mut *output, *version);
+                if command.action.reply(arguments, self.operation, response, progress, left, target) {
                     return queue.resubmit();
                 }
                 queue.advance();
@@ -443,6 +455,10 @@ impl RespBatch {
             if action.is_of_server()
                 && !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin)
             {
+                return;
+            }
+            let left = (begin + room).saturating_sub(output.len());
+            if !action.write_part(progress, left, output, *version) {
                 return;
             }
             action.finish(arguments, progress, output, version, context);
@@ -570,13 +586,13 @@ fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument]) -> Action {
         CommandName::Watch => Action::Refuse("ERR WATCH inside MULTI is not allowed".to_owned()),
         CommandName::Exec => match multi.close() {
             Some(queue) if !queue.is_aborted() => Action::Isolated(name, Isolated::Exec(queue)),
-            _ => Action::Server(name, Space::default()),
+            _ => Action::Server(name),
         },
         CommandName::Discard => {
             multi.close();
-            Action::Server(name, Space::default())
+            Action::Server(name)
         }
-        CommandName::Quit | CommandName::Reset => Action::Server(name, Space::default()),
+        CommandName::Quit | CommandName::Reset => Action::Server(name),
         _ if let Some(refusal) = Action::wrong_subcommand(name, arguments) => {
             multi.abort();
             refusal

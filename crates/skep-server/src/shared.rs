@@ -9,6 +9,7 @@ use std::time::Instant;
 use skep_store::ordered::OrderedStore;
 
 use crate::counter::Counter;
+use crate::cursors::Cursors;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::settings::ServerSettings;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) ordered: Option<OrderedStore>,
     /// The keys of the ordered space that connections watch.
     pub(crate) ordered_watches: OrderedWatches,
+    /// The cursors of scans of the ordered space.
+    pub(crate) cursors: Cursors,
     /// Seed of the hash by which clients find the shard of a key.
     pub(crate) partition_seed: u64,
     /// Names this run of the server.
@@ -79,6 +82,7 @@ impl Shared {
             settings,
             ordered,
             ordered_watches: OrderedWatches::default(),
+            cursors: Cursors::default(),
             partition_seed,
             run_id,
             started: Instant::now(),
@@ -95,7 +99,7 @@ impl Shared {
 
     /// Returns the spaces of the server.
     pub(crate) fn spaces(&self) -> Spaces {
-        Spaces { has_ordered: self.ordered.is_some() }
+        Spaces { has_ordered: self.ordered.is_some(), shard_count: self.settings.shards }
     }
 
     /// Returns the number of pairs in a space.
@@ -103,6 +107,14 @@ impl Shared {
         match space {
             Space::Hash => self.sum(|metrics| &metrics.pairs),
             Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::pair_count),
+        }
+    }
+
+    /// Returns the number of pairs in a space whose keys have an expiry.
+    pub(crate) fn expiring_count(&self, space: Space) -> u64 {
+        match space {
+            Space::Hash => self.sum(|metrics| &metrics.expiring),
+            Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::expiring_count),
         }
     }
 

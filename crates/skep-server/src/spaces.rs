@@ -5,8 +5,8 @@
 //!   space 1, ordered   one store that all shards share; the shard that receives an operation executes it
 //! ```
 //!
-//! A batch keeps the operations of each space apart, and their replies too. A [`ReplyIndex`] is the space and the index
-//! of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
+//! A batch keeps the operations of each space apart, and their replies too, and so it does with operations on all keys of
+//! a space. A [`ReplyIndex`] is the list and the index of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
 //! There is no order between spaces, as there is none between keys.
 
 mod held;
@@ -21,7 +21,8 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use self::held::record_ordered_writes;
-use crate::limits::{IDLE_RECLAIM_STEPS, REPLY_BUDGET};
+use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
+use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET};
 use crate::shared::Shared;
 use crate::transaction::{Run, WatchTable};
 use crate::unix_time::UnixTime;
@@ -51,6 +52,8 @@ impl Space {
 pub(crate) struct Spaces {
     /// The server has an ordered space.
     pub(crate) has_ordered: bool,
+    /// The shards that have a part of the hash space each.
+    pub(crate) shard_count: u16,
 }
 
 impl Spaces {
@@ -67,22 +70,39 @@ impl Spaces {
 /// The index of a reply among those of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyIndex {
-    space: Space,
+    list: List,
     index: u32,
+}
+
+/// A list of the operations of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    /// Those on keys of the hash space.
+    Hash,
+    /// Those on keys of the ordered space.
+    Ordered,
+    /// Those on all keys of a space.
+    Keyspace,
+}
+
+impl List {
+    /// Returns the list of the operations on keys of a space.
+    #[inline]
+    fn of(space: Space) -> List {
+        match space {
+            Space::Hash => List::Hash,
+            Space::Ordered => List::Ordered,
+        }
+    }
 }
 
 impl ReplyIndex {
     /// Returns the index of the reply to operation `index` of the hash space.
     pub(crate) fn hash(index: usize) -> ReplyIndex {
-        ReplyIndex { space: Space::Hash, index: index as u32 }
+        ReplyIndex { list: List::Hash, index: index as u32 }
     }
 
-    /// Returns its index in its space.
-    pub(crate) fn index(self) -> usize {
-        self.index as usize
-    }
-
-    /// Returns the index of the reply `count` operations later in the same space.
+    /// Returns the index of the reply `count` operations later in the same list.
     #[inline]
     pub(crate) fn plus(self, count: usize) -> ReplyIndex {
         ReplyIndex { index: self.index + count as u32, ..self }
@@ -98,6 +118,7 @@ pub(crate) struct SpaceRequests<'a> {
     owners: Vec<OwnerRun>,
     /// The connection whose operations are being added.
     owner: u64,
+    keyspace: Vec<(Space, KeyspaceOperation)>,
 }
 
 impl<'a> SpaceRequests<'a> {
@@ -113,7 +134,13 @@ impl<'a> SpaceRequests<'a> {
         requests.push(request);
         let index = requests.len() - 1;
         self.record_owner(space);
-        ReplyIndex { space, index: index as u32 }
+        ReplyIndex { list: List::of(space), index: index as u32 }
+    }
+
+    /// Adds an operation on all keys of a space. Returns the index of its reply.
+    pub(crate) fn push_keyspace(&mut self, space: Space, operation: KeyspaceOperation) -> ReplyIndex {
+        self.keyspace.push((space, operation));
+        ReplyIndex { list: List::Keyspace, index: (self.keyspace.len() - 1) as u32 }
     }
 
     /// Adds operations of one space. Returns the index of the first reply, and the number of operations.
@@ -128,7 +155,7 @@ impl<'a> SpaceRequests<'a> {
         requests.extend(operations);
         let count = requests.len() - begin;
         self.record_owner(space);
-        (ReplyIndex { space, index: begin as u32 }, count)
+        (ReplyIndex { list: List::of(space), index: begin as u32 }, count)
     }
 
     fn of(&mut self, space: Space) -> &mut Vec<Request<'a>> {
@@ -155,13 +182,15 @@ impl<'a> SpaceRequests<'a> {
 
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
-        self.hash.len() + self.ordered.len()
+        self.hash.len() + self.ordered.len() + self.keyspace.len()
     }
 
     /// Returns an empty batch with this one's memory, for requests of another lifetime.
     pub(crate) fn recycle<'b>(mut self) -> SpaceRequests<'b> {
         self.owners.clear();
-        SpaceRequests { hash: recycle(self.hash), ordered: recycle(self.ordered), owners: self.owners, owner: 0 }
+        self.keyspace.clear();
+        let SpaceRequests { hash, ordered, owners, keyspace, .. } = self;
+        SpaceRequests { hash: recycle(hash), ordered: recycle(ordered), owners, owner: 0, keyspace }
     }
 }
 
@@ -170,9 +199,11 @@ impl<'a> SpaceRequests<'a> {
 pub(crate) struct SpaceReplies {
     hash: Replies,
     ordered: Replies,
+    keyspace: KeyspaceReplies,
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
+    keyspace_deferred: usize,
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
     deferred_puts: Vec<bool>,
@@ -188,8 +219,10 @@ impl SpaceReplies {
         SpaceReplies {
             hash: replies(),
             ordered: replies(),
+            keyspace: KeyspaceReplies::default(),
             hash_deferred: 0,
             ordered_deferred: 0,
+            keyspace_deferred: 0,
             #[cfg(test)]
             deferred_puts: Vec::new(),
             #[cfg(test)]
@@ -202,14 +235,16 @@ impl SpaceReplies {
     pub(crate) fn set_room(&mut self, room: usize) {
         self.hash.set_room(room);
         self.ordered.set_room(room);
+        self.keyspace.set_room(room);
     }
 
     /// Returns true if the operation at this index was deferred because there is no room for its reply.
     pub(crate) fn is_deferred_for_room(&self, at: ReplyIndex) -> bool {
         let index = at.index as usize;
-        match at.space {
-            Space::Hash => self.hash.is_deferred_for_room(index),
-            Space::Ordered => self.ordered.is_deferred_for_room(index),
+        match at.list {
+            List::Hash => self.hash.is_deferred_for_room(index),
+            List::Ordered => self.ordered.is_deferred_for_room(index),
+            List::Keyspace => self.keyspace.is_deferred_for_room(index),
         }
     }
 
@@ -218,12 +253,13 @@ impl SpaceReplies {
     pub(crate) fn get(&self, at: ReplyIndex) -> Reply<'_> {
         let index = at.index as usize;
         #[cfg(test)]
-        if self.are_swapped && at.space == Space::Hash {
+        if self.are_swapped && at.list == List::Hash {
             return self.swapped(index);
         }
-        match at.space {
-            Space::Hash => self.hash.get(index),
-            Space::Ordered => self.ordered.get(index),
+        match at.list {
+            List::Hash => self.hash.get(index),
+            List::Ordered => self.ordered.get(index),
+            List::Keyspace => self.keyspace.get(index).map_or(Reply::Deferred, Reply::Value),
         }
     }
 
@@ -235,11 +271,12 @@ impl SpaceReplies {
         self.hash.get(if is_done(index) && is_done(other) { other } else { index })
     }
 
-    /// Returns true if operations of this index's space are to be submitted again.
+    /// Returns true if operations of this index's list are to be submitted again.
     pub(crate) fn have_deferred(&self, at: ReplyIndex) -> bool {
-        match at.space {
-            Space::Hash => self.hash_deferred > 0,
-            Space::Ordered => self.ordered_deferred > 0,
+        match at.list {
+            List::Hash => self.hash_deferred > 0,
+            List::Ordered => self.ordered_deferred > 0,
+            List::Keyspace => self.keyspace_deferred > 0,
         }
     }
 
@@ -247,12 +284,13 @@ impl SpaceReplies {
     pub(crate) fn is_deferred(&self, at: ReplyIndex) -> bool {
         let index = at.index as usize;
         #[cfg(test)]
-        if self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
+        if at.list == List::Hash && self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
             return true;
         }
-        match at.space {
-            Space::Hash => self.hash.is_deferred(index),
-            Space::Ordered => self.ordered.is_deferred(index),
+        match at.list {
+            List::Hash => self.hash.is_deferred(index),
+            List::Ordered => self.ordered.is_deferred(index),
+            List::Keyspace => self.keyspace.is_deferred(index),
         }
     }
 }
@@ -264,9 +302,11 @@ pub(crate) struct Stores<'s> {
     hash: Option<Box<HashPart>>,
     /// The parts that other shards have lent, with their shards.
     borrowed: Vec<(u16, Box<HashPart>)>,
-    own: u16,
-    ordered: Option<Session<'s>>,
-    shared: Option<&'s Shared>,
+    pub(crate) own: u16,
+    pub(crate) ordered: Option<Session<'s>>,
+    pub(crate) shared: Option<&'s Shared>,
+    /// Replies to scans of the ordered space for operations on all keys.
+    pub(crate) pages: Replies,
     /// The memory of the last isolated command, for the next one.
     pub(crate) spare_run: Option<Box<Run>>,
     /// The replies to the operations of isolated commands.
@@ -275,7 +315,7 @@ pub(crate) struct Stores<'s> {
     routes: Vec<(u16, u32)>,
     isolated_requests: Vec<Request<'static>>,
     /// The session may hold nodes and values that its writes replaced.
-    holds_garbage: bool,
+    pub(crate) holds_garbage: bool,
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
     #[cfg(test)]
     pub(crate) defers_puts: bool,
@@ -299,6 +339,7 @@ impl<'s> Stores<'s> {
             own,
             ordered,
             shared,
+            pages: Replies::with_budget(REPLY_BUDGET),
             spare_run: None,
             isolated_replies: Replies::with_budget(REPLY_BUDGET),
             routes: Vec::new(),
@@ -342,7 +383,8 @@ impl<'s> Stores<'s> {
             replies.ordered_deferred = replies.ordered.deferred_count();
             done += batch.ordered.len() - replies.ordered_deferred;
         }
-        done
+        let SpaceReplies { keyspace, keyspace_deferred, .. } = replies;
+        done + self.execute_keyspace(self.own, &batch.keyspace, keyspace, keyspace_deferred, now)
     }
 
     /// Executes the operations of a batch of the hash space, except puts and the later operations on their keys.
@@ -380,10 +422,14 @@ impl<'s> Stores<'s> {
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
         for _ in 0..steps {
-            let removed = self.hash.as_mut().map_or(0, |part| part.processor.reclaim());
-            let of_ordered = self.ordered.as_mut().map_or(0, Session::reclaim);
+            let (mut removed, mut is_flushing) = (0, false);
+            if let Some(HashPart { processor, .. }) = self.hash.as_deref_mut() {
+                is_flushing = processor.flush_step();
+                removed = processor.reclaim();
+            }
+            let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
             self.holds_garbage |= of_ordered > 0;
-            if removed + of_ordered == 0 {
+            if removed + of_ordered == 0 && !is_flushing {
                 return;
             }
         }
@@ -404,16 +450,15 @@ impl<'s> Stores<'s> {
         {
             self.holds_garbage = session.collect_part();
         }
-        let is_hash_due = self.hash.as_mut().is_some_and(|part| {
-            part.processor.reclaim();
-            part.processor.is_reclaim_due()
+        let is_hash_due = self.hash.as_deref_mut().is_some_and(|HashPart { processor, .. }| {
+            processor.reclaim();
+            let _ = (0..IDLE_FLUSH_STEPS).all(|_| processor.flush_step());
+            processor.is_reclaim_due() || processor.is_flushing()
         });
-        // Another shard may make the next step, so this one does not look again at once. It sleeps for a millisecond.
-        if let Some(session) = &mut self.ordered {
-            let removed: usize = (0..IDLE_RECLAIM_STEPS).map(|_| session.reclaim()).sum();
-            self.holds_garbage |= removed > 0;
-        }
-        self.holds_garbage || is_hash_due
+        let step = self.ordered.as_mut().and_then(Session::reclaim);
+        self.holds_garbage |= step.is_some_and(|removed| removed > 0);
+        // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
+        step.is_some() || self.holds_garbage || is_hash_due
     }
 }
 
@@ -429,19 +474,19 @@ mod tests {
     use skep_core::operation::{Operation, Request};
     use skep_store::ordered::OwnerRun;
 
-    use super::{ReplyIndex, Space, SpaceRequests, Spaces};
+    use super::{List, ReplyIndex, Space, SpaceRequests, Spaces};
 
     #[test]
     fn a_batch_keeps_spaces_apart_and_its_memory() {
         let (hash, ordered, owners) = (Vec::with_capacity(100), Vec::with_capacity(50), Vec::with_capacity(10));
-        let mut batch = SpaceRequests { hash, ordered, owners, owner: 0 };
+        let mut batch = SpaceRequests { hash, ordered, owners, owner: 0, keyspace: Vec::new() };
         let memory = |batch: &SpaceRequests<'_>| {
             let hash = (batch.hash.as_ptr() as usize, batch.hash.capacity());
             (hash, batch.ordered.as_ptr() as usize, batch.owners.as_ptr() as usize)
         };
         let before = memory(&batch);
         let get = Request { key: b"k", operation: Operation::Get };
-        assert_eq!(batch.push(Space::Ordered, get), ReplyIndex { space: Space::Ordered, index: 0 });
+        assert_eq!(batch.push(Space::Ordered, get), ReplyIndex { list: List::Ordered, index: 0 });
         assert_eq!(batch.push(Space::Hash, get), ReplyIndex::hash(0));
         assert_eq!(batch.push(Space::Hash, get), ReplyIndex::hash(1));
         assert_eq!(batch.len(), 3);
@@ -456,7 +501,7 @@ mod tests {
     #[test]
     fn spaces_have_numbers() {
         for has_ordered in [false, true] {
-            let spaces = Spaces { has_ordered };
+            let spaces = Spaces { has_ordered, shard_count: 1 };
             assert_eq!(spaces.find(Space::Hash.number()), Some(Space::Hash));
             assert_eq!(spaces.find(Space::Ordered.number()), has_ordered.then_some(Space::Ordered));
             assert_eq!((spaces.find(2), spaces.find(u16::MAX)), (None, None));

@@ -121,7 +121,6 @@ fn spaces_are_apart_and_each_connection_has_its_own() {
     first.expect("SKEP.SCAN - +\r\nSKEP.PREFIX a\r\nSKEP.COUNT - +\r\nSKEP.FLOOR a\r\n", {
         format!("-ERR {} (SELECT 1)\r\n", OperationError::NotOrdered).repeat(4)
     });
-    first.expect("SCAN 0\r\n", "-ERR unknown command 'SCAN', with args beginning with: '0' \r\n");
 }
 
 #[test]
@@ -169,10 +168,7 @@ fn ordinary_commands_are_there_or_named() {
         format!(":2\r\n:4\r\n:-6\r\n+OK\r\n-ERR {}\r\n", OperationError::NotAnInteger)
     });
     resp.expect("DEL k l x\r\nDBSIZE\r\nSKEP.SCAN - + KEYS\r\n", ":2\r\n:3\r\n".to_owned() + &last(&["m", "n", "t"]));
-    resp.expect("FLUSHDB\r\nKEYS *\r\nGET t\r\n", {
-        "-ERR unknown command 'FLUSHDB', with args beginning with: \r\n\
-         -ERR unknown command 'KEYS', with args beginning with: '*' \r\n$4\r\ntext\r\n"
-    });
+    resp.expect("KEYS t*\r\nFLUSHDB\r\nKEYS *\r\nGET t\r\n", "*1\r\n$1\r\nt\r\n+OK\r\n*0\r\n$-1\r\n");
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn refusals() {
         command(&[b"Foo", b"a", b"b\r\nc"]),
         "-ERR unknown command 'Foo', with args beginning with: 'a' 'b  c' \r\n",
     );
-    resp.expect("SCAN 0\r\n", "-ERR unknown command 'SCAN', with args beginning with: '0' \r\n");
+    resp.expect("ZSCAN k 0\r\n", "-ERR unknown command 'ZSCAN', with args beginning with: 'k' '0' \r\n");
     resp.expect("SELECT 0\r\n", "+OK\r\n");
     resp.expect("SELECT 2\r\nSELECT -1\r\n", "-ERR DB index is out of range\r\n".repeat(2));
     resp.expect("SELECT x\r\n", "-ERR value is not an integer or out of range\r\n");
@@ -253,7 +253,7 @@ fn introspection() {
         "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
          $5\r\ngroup\r\n$10\r\nconnection\r\n",
     );
-    resp.expect("COMMAND COUNT\r\n", ":80\r\n");
+    resp.expect("COMMAND COUNT\r\n", ":85\r\n");
     resp.expect("SET a 1\r\nGET a\r\nGET b\r\nFOO\r\n", {
         "+OK\r\n$1\r\n1\r\n$-1\r\n-ERR unknown command 'FOO', with args beginning with: \r\n"
     });

@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 
 use skep_core::function::{Element, Fold, UpdateFunction};
-use skep_core::operation::{Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Shape, Update};
+use skep_core::operation::{
+    Expiry, ExpiryChange, ExpiryCondition, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request,
+    Shape, StringRead, StringWrite, Update,
+};
 use skep_store::hash::Settings;
 use skep_store::memory::{AccessCounts, CountingMemory, LocalMemory};
 use skep_store::processor::{Processor, Replies};
@@ -226,6 +229,16 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
         };
         let operand_length = Reply::Failed(OperationError::OperandLength);
         let reads_all = (2 + index + data, 0);
+        let (size, time) = ((value_size as i64).to_le_bytes(), 20i64.to_le_bytes());
+        let last_bytes = StringRead::Slice { start: -10, end: -1 };
+        let expiry = |time| ExpiryChange::set(Expiry::at(time).unwrap());
+        let expire = |expiry| {
+            let condition = ExpiryCondition::Always;
+            Operation::StringWrite(StringWrite::Expire { expiry, condition, return_value: false })
+        };
+        // Header, key, and up to eight pointers.
+        let root_size = 8 + 8 + 4 * if index == 0 { data } else { data.div_ceil(128) };
+        let first_expiry = if root_size.next_power_of_two() < root_size + 8 { 2 } else { 1 };
         // Each with its reads and writes: the bucket and the root are two reads, and one write each if they change.
         let cases = [
             ("get", Operation::Get, Reply::Value(&value), reads_all),
@@ -237,6 +250,20 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
             ("update of another length", add(Shape::VectorToVector, &[1], None), operand_length, (2, 0)),
             ("scalar update", add(Shape::ScalarToScalar, &[1], None), Reply::Failed(OperationError::NotScalar), (2, 0)),
             ("add decimal", Operation::AddDecimal { delta: 1 }, Reply::Failed(OperationError::NotAnInteger), (2, 0)),
+            ("size", Operation::StringRead(StringRead::Size), Reply::Value(&size), (2, 0)),
+            (
+                "last bytes",
+                Operation::StringRead(last_bytes),
+                Reply::Value(&value[value_size - 10..]),
+                (2 + index + 1, 0),
+            ),
+            // Only the root is written: in its slab, or in one of the next class, which the bucket then names.
+            ("first expiry", expire(expiry(10)), Reply::Done, (2, first_expiry)),
+            ("another expiry", expire(expiry(20)), Reply::Done, (2, 1)),
+            ("its time", Operation::StringRead(StringRead::Expiry), Reply::Value(&time), (2, 0)),
+            ("get with an expiry", Operation::Get, Reply::Value(&value), reads_all),
+            ("no expiry", expire(ExpiryChange::CLEAR), Reply::Done, (2, first_expiry)),
+            ("get after that", Operation::Get, Reply::Value(&value), reads_all),
             ("update", add(Shape::ScalarToVector, &[1], None), Reply::Done, (2 + index + data, data)),
             ("put", put(&value, PutCondition::Always), Reply::Done, (2 + index + data, data)),
             (

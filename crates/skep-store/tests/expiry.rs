@@ -176,3 +176,66 @@ fn a_time_that_has_passed_removes_the_key() {
         assert_eq!((replies.get(0), processor.statistics().pairs), (Reply::Done, 0));
     }
 }
+
+#[test]
+fn a_get_of_an_expired_value_is_a_miss_for_every_size() {
+    let mut processor = Processor::new(&Settings::for_kv_size(8 << 20, 40, 7)).unwrap();
+    let mut replies = Replies::with_budget(4 << 20);
+    let value = vec![7; 100_000];
+    for (missed, size) in [1, 100, 2000, 100_000].into_iter().enumerate() {
+        let key = [missed as u8];
+        processor.set_now(missed as u64 * 10);
+        let put = Request { key: &key, operation: set(&value[..size], at(missed as u64 * 10 + 10)) };
+        let get = Request { key: &key, operation: Operation::Get };
+        processor.execute(&[put], &mut replies);
+        processor.execute(&[get], &mut replies);
+        assert_eq!(replies.get(0), Reply::Value(&value[..size]));
+        processor.set_now(missed as u64 * 10 + 10);
+        processor.execute(&[get], &mut replies);
+        assert_eq!(replies.get(0), Reply::NotFound);
+        let statistics = processor.statistics();
+        assert_eq!((statistics.hits, statistics.misses), (missed as u64 + 1, missed as u64 + 1), "{size} B");
+    }
+}
+
+/// The pause after a pass that has found little is bounded, however the clock goes on, and ends when memory is short.
+#[test]
+fn a_pause_ends_when_a_write_is_refused() {
+    let mut processor = Processor::new(&Settings::for_kv_size(8 << 20, 100, 7)).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    processor.execute(&[Request { key: b"one", operation: set(b"v", at(1000)) }], &mut replies);
+    processor.set_now(1000);
+    processor.reclaim();
+    // The machine slept in the middle of the pass.
+    let day = 24 * 3600 * 1000;
+    processor.set_now(day);
+    while processor.is_reclaim_due() {
+        processor.reclaim();
+    }
+    let mut number = 0u64;
+    loop {
+        number += 1;
+        processor.execute(&[Request { key: &number.to_be_bytes(), operation: set(b"v", at(day + 1)) }], &mut replies);
+        match replies.get(0) {
+            Reply::Done | Reply::Deferred => {}
+            reply => break assert!(matches!(reply, Reply::Failed(error) if error.is_out_of_memory()), "{reply:?}"),
+        }
+    }
+    assert_eq!(processor.reclaim_from(), Some(day + 1), "there is no pause, because a write was refused");
+    processor.set_now(day + 1);
+    let mut removed = 0;
+    while processor.is_reclaim_due() {
+        removed += processor.reclaim();
+    }
+    assert_eq!((processor.statistics().pairs, processor.statistics().expiring), (0, 0), "{removed} were removed");
+    // With memory, the pause is a minute at most.
+    processor.execute(&[Request { key: b"one", operation: set(b"v", at(day + 2)) }], &mut replies);
+    processor.set_now(day + 2);
+    processor.reclaim();
+    processor.set_now(2 * day);
+    while processor.is_reclaim_due() {
+        processor.reclaim();
+    }
+    processor.execute(&[Request { key: b"one", operation: set(b"v", at(2 * day + 1)) }], &mut replies);
+    assert_eq!(processor.reclaim_from(), Some(2 * day + 60_000));
+}

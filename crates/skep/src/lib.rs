@@ -97,11 +97,14 @@
 
 mod store;
 
-pub use skep_client::{AsyncClient, AsyncPages, Client, ClientError, KeyRange, NotWelcome, Pages, Pair, Responses};
+pub use skep_client::{
+    AsyncClient, AsyncPages, Client, ClientError, KeyExpiry, KeyRange, NotWelcome, Pages, Pair, Responses,
+};
 pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_core::operation::{
-    Filter, Operation, OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd,
-    ScanLease, ScanStart, Shape, Update,
+    Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation, OperationError, Page,
+    PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, StringRead,
+    StringWrite, Update,
 };
 pub use skep_server::{Server, ServerSettings, StartError};
 pub use skep_store::hash::Settings as StoreSettings;

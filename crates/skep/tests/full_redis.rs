@@ -7,6 +7,8 @@
 mod commands;
 #[path = "redis/differences.rs"]
 mod differences;
+#[path = "redis/keyspace.rs"]
+mod keyspace;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
@@ -228,6 +230,60 @@ fn writes_of_others_to_watched_keys_have_the_effect_of_redis() {
             null_count += u64::from(run(false, &exec) == [b"*-1\r\n"]);
         }
         assert!(null_count > 100, "{null_count} transactions were not executed");
+    }
+}
+
+#[test]
+fn commands_on_all_keys_have_the_replies_of_redis() {
+    if !is_full_run() {
+        return;
+    }
+    let seed = setting("SKEP_SEED", 1);
+    println!("seed {seed}");
+    let rounds = setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT) / 5000;
+    for (shards, space) in [(1, 0), (3, 0), (2, 1)] {
+        let redis = Redis::start(&format!("keyspace-{shards}"));
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB"];
+        let mut command = process::skep(&arguments);
+        command.args(["--ordered-memory", "16MiB", "--shards"]).arg(shards.to_string());
+        let server = Server::start_command(&mut command);
+        let mut redis = redis.connect();
+        let mut skep = Connection::to_address(server.resp.as_ref().expect("the server listens for RESP"));
+        let select = [vec![b"SELECT".to_vec(), space.to_string().into_bytes()]];
+        assert_eq!(redis.run(&select), skep.run(&select));
+        keyspace::compare(&mut redis, &mut skep, seed, rounds);
+    }
+}
+
+#[test]
+fn redis_cli_scans_and_finds_the_largest_keys() {
+    if !is_full_run() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let cli = |words: &[&str]| tool("redis-cli", &server, words);
+    for space in ["0", "1"] {
+        for number in 0..50 {
+            let value = "v".repeat(number * 10 + 1);
+            assert_eq!(cli(&["-n", space, "SET", &format!("key:{number}"), &value]), "OK\n");
+        }
+        let found = |arguments: &[&str]| {
+            let text = cli(&[&["-n", space, "--scan"], arguments].concat());
+            let mut keys: Vec<String> = text.lines().map(str::to_owned).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        };
+        assert_eq!(found(&[]).len(), 50);
+        assert_eq!(found(&["--pattern", "key:1?"]).len(), 10);
+        let report = cli(&["-n", space, "--bigkeys"]);
+        assert!(report.contains("Sampled 50 keys in the keyspace!"), "{report}");
+        assert!(report.contains("Biggest string found '\"key:49\"' has 491 bytes"), "{report}");
+        let report = cli(&["-n", space, "--memkeys"]);
+        assert!(report.contains("Sampled 50 keys in the keyspace!"), "{report}");
+        assert_eq!(cli(&["-n", space, "FLUSHDB"]), "OK\n");
+        assert_eq!(cli(&["-n", space, "DBSIZE"]), "0\n");
+        assert_eq!(found(&[]), [""; 0]);
     }
 }
 

@@ -14,6 +14,8 @@
 //! | kind | bits, bit 7: signed | overflow | 0 | offset, u64 | operand, i64 |
 //! ```
 
+use std::ops::Range;
+
 /// A part of a value, in bytes or bits. Negative positions count from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitRange {
@@ -255,23 +257,35 @@ impl FieldPosition {
 
     /// Returns the number in the field. Bits beyond the value are zeros.
     fn load(self, value: &[u8]) -> i64 {
-        let bits = self.offset as usize..self.end();
-        let number = bits.fold(0u64, |number, at| number << 1 | u64::from(at / 8 < value.len() && bit_at(value, at)));
+        let (bytes, shift) = self.window(value.len());
+        let number = (load_window(&value[bytes]) >> shift) as u64;
         let unused = 64 - u32::from(self.bits);
-        if self.is_signed { (number << unused) as i64 >> unused } else { number as i64 }
+        if self.is_signed { (number << unused) as i64 >> unused } else { (number << unused >> unused) as i64 }
     }
 
     /// Stores the lowest bits of a number.
     fn store(self, number: u64, value: &mut [u8]) {
-        for (shift, at) in (self.offset as usize..self.end()).rev().enumerate() {
-            let mask = 0x80 >> (at % 8);
-            if number >> shift & 1 == 1 {
-                value[at / 8] |= mask;
-            } else {
-                value[at / 8] &= !mask;
-            }
-        }
+        let (bytes, shift) = self.window(value.len());
+        let bytes = &mut value[bytes];
+        let mask = (u128::MAX >> (128 - u32::from(self.bits))) << shift;
+        let window = load_window(bytes) & !mask | u128::from(number) << shift & mask;
+        bytes.copy_from_slice(&window.to_be_bytes()[..bytes.len()]);
     }
+
+    /// Returns the bytes of the value that the field touches, at most nine, and the position of its last bit in the number
+    /// that begins with them ([`load_window`]).
+    fn window(self, value_size: usize) -> (Range<usize>, u32) {
+        let first = self.offset as usize / 8;
+        let bytes = first.min(value_size)..self.end().div_ceil(8).min(value_size);
+        (bytes, (first * 8 + 128 - self.end()) as u32)
+    }
+}
+
+/// Returns up to sixteen bytes as the highest ones of a number.
+fn load_window(bytes: &[u8]) -> u128 {
+    let mut window = [0; 16];
+    window[..bytes.len()].copy_from_slice(bytes);
+    u128::from_be_bytes(window)
 }
 
 /// Returns the numbers of a reply; `None` for a field that was to fail on overflow.

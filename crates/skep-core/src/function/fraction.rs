@@ -14,6 +14,7 @@
 //! ```
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use num_bigint::BigUint;
 
@@ -27,10 +28,13 @@ const EXPONENT_MIN: i64 = -16445;
 const EXPONENT_MAX: i64 = 16384 - MANTISSA_BITS as i64;
 /// Bytes of the buffer into which Redis copies a text, with its end.
 const TEXT_SIZE_MAX: usize = 5 * 1024;
-/// Numbers of 10 to this power are beyond the range, and those of its inverse are below.
-const DECIMAL_EXPONENT_MAX: i64 = 5000;
+/// The exponents `e` of all decimal numbers `0.1… × 10^e` that are not rounded to infinity or zero, and of few others.
+const DECIMAL_RANGE: RangeInclusive<i64> = -4950..=4933;
 /// Digits after the point that are printed.
 const FRACTION_DIGITS: u32 = 17;
+
+/// Products of two digits for each byte that could be copied instead.
+const WORK_PER_BYTE: usize = 64;
 
 /// A number of 80 bits, or infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +51,24 @@ struct Float {
     exponent: i64,
 }
 
-/// Checks that a text is a number, as `INCRBYFLOAT` reads it.
+/// Checks that a text is a number, as `INCRBYFLOAT` reads it, without computing it. [`add_fraction`] also refuses numbers
+/// that are rounded to infinity or zero, which only those at the ends of the range are that pass here.
 ///
 /// # Errors
 /// Returns [`OperationError::NotAFloat`] if it is none.
 pub fn check_fraction(text: &[u8]) -> Result<(), OperationError> {
-    parse(text).map(|_| ()).ok_or(OperationError::NotAFloat)
+    split(text).map(|_| ()).ok_or(OperationError::NotAFloat)
+}
+
+/// Returns how much work [`add_fraction`] is, as bytes that could be copied in about that time: the square of the digits
+/// of its integers.
+pub fn fraction_work(old: &[u8], delta: &[u8]) -> usize {
+    let digits = |text: &[u8]| {
+        let exponent = split_exponent(text, 10).map_or(0, |(_, exponent)| exponent.unsigned_abs() as usize);
+        text.len().min(TEXT_SIZE_MAX) + exponent.min(-DECIMAL_RANGE.start() as usize)
+    };
+    let digits = digits(old) + digits(delta);
+    digits * digits / WORK_PER_BYTE
 }
 
 /// Returns the text of `old + delta`.
@@ -72,8 +88,19 @@ pub fn add_fraction(old: &[u8], delta: &[u8]) -> Result<Vec<u8>, OperationError>
     }
 }
 
-/// Reads a text as `strtold` does. Blanks, and numbers that are rounded to infinity or zero, are refused.
-fn parse(text: &[u8]) -> Option<Number> {
+/// The parts of a number in text.
+struct Parts {
+    is_negative: bool,
+    radix: u32,
+    /// Without leading zeros. `None` for infinity, and empty for zero.
+    digits: Option<Vec<u8>>,
+    /// Of the last digit.
+    exponent: i64,
+}
+
+/// Splits a text into the parts of a number. Blanks are refused, and numbers that are beyond the range or below it even
+/// before they are rounded.
+fn split(text: &[u8]) -> Option<Parts> {
     if text.len() >= TEXT_SIZE_MAX {
         return None;
     }
@@ -83,7 +110,7 @@ fn parse(text: &[u8]) -> Option<Number> {
         text => (false, text),
     };
     if ["inf", "infinity"].iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes())) {
-        return Some(Number::Infinite { is_negative });
+        return Some(Parts { is_negative, radix: 10, digits: None, exponent: 0 });
     }
     let (radix, text) = match text {
         [b'0', b'x' | b'X', text @ ..] => (16, text),
@@ -104,24 +131,31 @@ fn parse(text: &[u8]) -> Option<Number> {
         return None;
     }
     let leading = whole.iter().take_while(|&&digit| digit == 0).count();
-    let digits = &whole[leading..];
+    whole.drain(..leading);
+    let exponent = exponent.saturating_sub(if radix == 16 { 4 * places } else { places });
+    let Some(&first) = whole.first() else {
+        return Some(Parts { is_negative, radix, digits: Some(whole), exponent: 0 });
+    };
+    let is_in_range = if radix == 16 {
+        let bits = 4 * whole.len() as i64 - i64::from(first.leading_zeros()) + 4;
+        (EXPONENT_MIN - 1..=EXPONENT_MAX + MANTISSA_BITS as i64 + 1).contains(&exponent.saturating_add(bits))
+    } else {
+        DECIMAL_RANGE.contains(&exponent.saturating_add(whole.len() as i64))
+    };
+    is_in_range.then_some(Parts { is_negative, radix, digits: Some(whole), exponent })
+}
+
+/// Reads a text as `strtold` does. Blanks, and numbers that are rounded to infinity or zero, are refused.
+fn parse(text: &[u8]) -> Option<Number> {
+    let Parts { is_negative, radix, digits, exponent } = split(text)?;
+    let Some(digits) = digits else { return Some(Number::Infinite { is_negative }) };
     if digits.is_empty() {
         return Some(Number::Finite(Float::new(is_negative, 0, EXPONENT_MIN)));
     }
-    let mantissa = BigUint::from_radix_be(digits, radix)?;
+    let mantissa = BigUint::from_radix_be(&digits, radix)?;
     let float = if radix == 16 {
-        let exponent = exponent.saturating_sub(4 * places);
-        let top = exponent.saturating_add(mantissa.bits() as i64);
-        if !(EXPONENT_MIN - 1..=EXPONENT_MAX + MANTISSA_BITS as i64 + 1).contains(&top) {
-            return None;
-        }
         round(is_negative, &mantissa, exponent, false)
     } else {
-        let exponent = exponent.saturating_sub(places);
-        let top = exponent.saturating_add(digits.len() as i64);
-        if !(-DECIMAL_EXPONENT_MAX..=DECIMAL_EXPONENT_MAX).contains(&top) {
-            return None;
-        }
         let power = BigUint::from(10u8).pow(exponent.unsigned_abs() as u32);
         if exponent >= 0 {
             round(is_negative, &(mantissa * power), 0, false)
@@ -297,9 +331,28 @@ mod tests {
             "infinit",
         ] {
             assert_eq!(add(text, "1"), Err(OperationError::NotAFloat), "{text:?}");
-            assert_eq!(check_fraction(text.as_bytes()), Err(OperationError::NotAFloat), "{text:?}");
+            let is_at_the_end = ["1.18973149535723176509e4932", "0x1p16384"].contains(&text);
+            assert_eq!(check_fraction(text.as_bytes()).is_ok(), is_at_the_end, "{text:?}");
         }
         assert_eq!(add_fraction(&[b'1'; TEXT_SIZE_MAX], b"1"), Err(OperationError::NotAFloat));
+        assert_eq!(check_fraction(&[b'1'; TEXT_SIZE_MAX]), Err(OperationError::NotAFloat));
+    }
+
+    #[test]
+    fn what_is_a_number_passes_the_check() {
+        let (mut numbers, mut others) = (0, 0);
+        for exponent in (-4960..-4940).chain(4925..4940) {
+            for digits in ["1", "0.0012", "9.99", "1183", "1.82259976594123730127", "0x1.8p", "0x.0000001p"] {
+                let power = if digits.starts_with("0x") { exponent * 16_610 / 5000 } else { exponent };
+                let text = digits.trim_end_matches('p').to_owned() + if power == exponent { "e" } else { "p" };
+                let text = text + &power.to_string();
+                let is_number = parse(text.as_bytes()).is_some();
+                assert!(!is_number || check_fraction(text.as_bytes()).is_ok(), "{text}");
+                numbers += u32::from(is_number);
+                others += u32::from(!is_number);
+            }
+        }
+        assert!(numbers > 50 && others > 50, "{numbers} and {others}");
     }
 
     #[test]

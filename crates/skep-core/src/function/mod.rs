@@ -33,7 +33,7 @@ mod update;
 pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, field_replies};
 pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
-pub use fraction::{add_fraction, check_fraction};
+pub use fraction::{add_fraction, check_fraction, fraction_work};
 pub use reduce::reduce;
 pub use text::ParseError;
 pub use update::{operand_piece, update, update_short};

@@ -132,7 +132,7 @@ impl<'a> Scan<'a> {
     /// Then the next page begins at the floor of its last key.
     pub fn seeks_floor(&self, key: &[u8], page: &Page<'_>) -> bool {
         let is_below = matches!(self.start_at(key), (ScanStart::Floor, key) if page.last_key() <= key);
-        is_below && page.more() && (self.reverse || page.count() == 0)
+        is_below && page.more() && page.count() == 0
     }
 
     /// Returns where the range begins, given the request's key and the prefix of all keys.

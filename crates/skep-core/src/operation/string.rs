@@ -381,6 +381,18 @@ impl<'a> StringWrite<'a> {
         }
     }
 
+    /// Returns true if the value is computed, or copied to the reply, so that it takes memory until the batch has ended.
+    pub fn computes_value(&self) -> bool {
+        match self {
+            StringWrite::Set { return_old, .. } | StringWrite::Remove { return_old, .. } => *return_old,
+            StringWrite::Expire { .. }
+            | StringWrite::Append(_)
+            | StringWrite::Overwrite { .. }
+            | StringWrite::Fields(_)
+            | StringWrite::AddFraction(_) => true,
+        }
+    }
+
     /// Returns true if the reply may be the value before the write.
     pub fn returns_old_value(&self) -> bool {
         match self {

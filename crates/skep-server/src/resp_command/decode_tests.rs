@@ -7,7 +7,7 @@ use skep_core::operation::{
 };
 use skep_wire::resp::{Parsed, RequestParser};
 
-use super::{Action, Arguments, Operands};
+use super::{Action, Arguments, CommandRequest, Operands};
 use crate::spaces::{Space, Spaces};
 use crate::unix_time::UnixTime;
 
@@ -23,10 +23,14 @@ fn check(line: &str, expected: &Result<Operation<'_>, &str>) {
     let arguments = Arguments::new(&input, &ranges);
     let mut operands = Operands::default();
     let now = UnixTime::after(Duration::from_millis(NOW));
-    let action = Action::decode(arguments, Space::default(), Spaces { has_ordered: true }, &mut operands, now);
+    let action =
+        Action::decode(arguments, Space::default(), Spaces { has_ordered: true, shard_count: 2 }, &mut operands, now);
     let decoded = match &action {
         Action::Refuse(message) => Err(message.as_str()),
-        action => Ok(action.request(arguments, operands.bytes(), 0, None)),
+        action => match action.request(arguments, operands.bytes(), 0, None) {
+            CommandRequest::Key(request) => Ok(request),
+            CommandRequest::Keyspace(..) => panic!("{line} is about all keys"),
+        },
     };
     assert_eq!(decoded.map(|request| request.operation), *expected, "{line}");
     assert!(decoded.is_err() || decoded.is_ok_and(|request| request.key == b"k"), "{line}");

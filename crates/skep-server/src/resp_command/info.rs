@@ -229,7 +229,8 @@ fn keyspace(text: &mut String, shared: &Shared) {
     for space in [Space::Hash, Space::Ordered] {
         let pairs = shared.pair_count(space);
         if pairs > 0 {
-            write!(text, "db{}:keys={pairs},expires=0,avg_ttl=0\r\n", space.number())
+            let expiring = shared.expiring_count(space).min(pairs);
+            write!(text, "db{}:keys={pairs},expires={expiring},avg_ttl=0\r\n", space.number())
                 .expect("a String takes every text");
         }
     }

@@ -28,7 +28,7 @@ impl CommandName {
         let copies_to_space =
             self == CommandName::Copy && (3..arguments.count()).any(|index| arguments.is(index, "DB"));
         let mut shards = ShardSet::default();
-        if has_keys && (space == Space::Ordered || copies_to_space) {
+        if self.is_on_all_keys() || has_keys && (space == Space::Ordered || copies_to_space) {
             return ShardSet::first(count);
         }
         keys.for_each(|index| shards.insert(partition.shard_of(arguments.get(index))));

@@ -24,6 +24,7 @@ mod info;
 mod isolated_command;
 mod key_command;
 mod keys;
+mod keyspace_command;
 mod object_command;
 mod operands;
 mod restore_command;
@@ -42,6 +43,7 @@ use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
+use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
     SMALL_REPLIES_SIZE_MAX,
@@ -50,6 +52,7 @@ use crate::shared::Shared;
 use crate::spaces::{Space, Spaces};
 use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
+use keyspace_command::{KeyspaceCommand, KeyspaceProgress};
 use scan_command::Resume;
 use table::CommandName;
 
@@ -160,14 +163,24 @@ pub(crate) enum Action {
     Isolated(CommandName, Isolated),
     /// A command that was added to the transaction.
     Queued,
+    /// Operations on all keys of a space.
+    Keyspace(KeyspaceCommand),
     /// A change to another space for the commands after it.
     Select(Space),
-    /// A reply that the server makes itself, on a connection that has selected this space.
-    Server(CommandName, Space),
+    /// A reply that the server makes itself.
+    Server(CommandName),
     /// A refusal with this error message.
     Refuse(String),
     /// A refusal with this error message, and the end of the connection.
     Close(String),
+}
+
+/// An operation of a command.
+pub(crate) enum CommandRequest<'a> {
+    /// One on a key.
+    Key(Request<'a>),
+    /// One on all keys of a space. In the hash space, it is for this shard.
+    Keyspace(Space, u16, KeyspaceOperation),
 }
 
 /// The replies to a command of several operations so far.
@@ -181,6 +194,14 @@ pub(crate) struct Progress {
     refused: bool,
     /// The position of a count that takes more than one page.
     resume: Option<Resume>,
+    keyspace: KeyspaceProgress,
+}
+
+impl Progress {
+    /// Returns the bytes of memory held, besides those of a few keys.
+    pub(crate) fn capacity(&self) -> usize {
+        self.keyspace.capacity()
+    }
 }
 
 impl Progress {
@@ -220,6 +241,9 @@ impl Action {
             Ok(None) => {}
             Err(message) => return Action::Refuse(message),
         }
+        if let Some(command) = keyspace_command::decode(name, arguments, space, spaces) {
+            return command.map_or_else(Action::Refuse, Action::Keyspace);
+        }
         match decode::key_command(name, arguments, operands, now) {
             Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
                 Ok(()) if command.operation_count(arguments.count()) > 1 => {
@@ -232,7 +256,7 @@ impl Action {
             Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX && name != CommandName::Command => {
                 Action::Refuse(wrong_argument_count(info.name))
             }
-            Ok(None) => Action::Server(name, space),
+            Ok(None) => Action::Server(name),
             Err(message) => Action::Refuse(message),
         }
     }
@@ -282,20 +306,20 @@ impl Action {
 
     /// Returns true if the server replies to nothing that follows on the connection.
     pub(crate) fn is_last(&self) -> bool {
-        matches!(self, Action::Server(CommandName::Quit, _) | Action::Close(_))
+        matches!(self, Action::Server(CommandName::Quit) | Action::Close(_))
     }
 
     /// Returns true if the server makes the reply itself.
     pub(crate) fn is_of_server(&self) -> bool {
-        !matches!(self, Action::Keys(..))
+        !matches!(self, Action::Keys(..) | Action::Keyspace(_))
     }
 
     /// Returns true if the reply of the server may be large, or takes long to make.
     pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
         match self {
-            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config, _) => true,
-            Action::Server(CommandName::Client, _) => arguments.is(1, "list"),
-            Action::Server(CommandName::Ping | CommandName::Echo, _) => {
+            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config) => true,
+            Action::Server(CommandName::Client) => arguments.is(1, "list"),
+            Action::Server(CommandName::Ping | CommandName::Echo) => {
                 arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
             }
             _ => false,
@@ -305,7 +329,13 @@ impl Action {
     /// Returns true if the command counts the pairs of the stores. It must not count those of later commands, so
     /// commands after it belong to the next parsed batch.
     pub(crate) fn reads_statistics(&self) -> bool {
-        matches!(self, Action::Server(CommandName::DbSize | CommandName::Info, _))
+        matches!(self, Action::Server(CommandName::Info))
+    }
+
+    /// Returns true if the operations of the command begin when all operations of the connection before them are done,
+    /// and those after it begin when they are done.
+    pub(crate) fn is_barrier(&self) -> bool {
+        matches!(self, Action::Keyspace(_))
     }
 
     /// Returns true if the command may choose another space, when it is run. The space of the commands after it is not known
@@ -317,13 +347,14 @@ impl Action {
     /// Returns true if the connection watches no keys after the command.
     pub(crate) fn ends_watch(&self) -> bool {
         use CommandName::{Discard, Exec, Reset, Unwatch};
-        matches!(self, Action::Server(Discard | Exec | Reset | Unwatch, _))
+        matches!(self, Action::Server(Discard | Exec | Reset | Unwatch))
     }
 
     /// Returns the number of operations of a command of this many arguments.
     pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             Action::Keys(_, command) => command.operation_count(argument_count),
+            Action::Keyspace(command) => command.operation_count(),
             _ => 0,
         }
     }
@@ -335,29 +366,52 @@ impl Action {
         operands: &'a [u8],
         index: usize,
         progress: Option<&'a Progress>,
-    ) -> Request<'a> {
+    ) -> CommandRequest<'a> {
         match self {
             Action::Keys(_, command) => {
                 let resume = progress.and_then(|progress| progress.resume.as_ref());
-                command.request(arguments, operands, index, resume)
+                CommandRequest::Key(command.request(arguments, operands, index, resume))
+            }
+            Action::Keyspace(command) => {
+                let progress = progress.map(|progress| &progress.keyspace);
+                let (space, shard, operation) = command.request(arguments, index, progress);
+                CommandRequest::Keyspace(space, shard, operation)
             }
             _ => unreachable!("only commands on keys have operations of their own"),
         }
     }
 
     /// Writes the part of the reply that belongs to the operation at `index`. Returns true if it has to be submitted
-    /// again, to continue from its position.
+    /// again, to continue from its position. `room` is the number of bytes that the connection may hold in addition.
     pub(crate) fn reply(
         &self,
-        argument_count: usize,
+        arguments: Arguments<'_>,
         index: usize,
         response: Response<'_>,
         progress: &mut Progress,
-        writer: &mut ReplyWriter<'_>,
+        room: usize,
+        (output, version): (&mut Vec<u8>, Version),
     ) -> bool {
         match self {
-            Action::Keys(_, command) => command.reply(argument_count, index, response, progress, writer),
+            Action::Keys(_, command) => {
+                command.reply(arguments.count(), index, response, progress, &mut ReplyWriter::new(output, version))
+            }
+            Action::Keyspace(command) => command.reply(arguments, response, progress, room, output, version),
             _ => false,
+        }
+    }
+
+    /// Writes the next part of a reply that takes more than one turn, about `room` bytes. Returns true if there is none.
+    pub(crate) fn write_part(
+        &self,
+        progress: &mut Progress,
+        room: usize,
+        output: &mut Vec<u8>,
+        version: Version,
+    ) -> bool {
+        match self {
+            Action::Keyspace(command) => command.finish(progress, room, output, version),
+            _ => true,
         }
     }
 
@@ -380,6 +434,12 @@ impl Action {
                 command.finish(progress, &mut ReplyWriter::new(output, *version));
             }
             Action::Isolated(..) => unreachable!("the shard runs isolated commands"),
+            Action::Keyspace(command) => {
+                metrics.command(command.name as usize);
+                if progress.refused || progress.keyspace.is_failed() {
+                    metrics.error_replies.add(1);
+                }
+            }
             Action::Queued => ReplyWriter::new(output, *version).simple("QUEUED"),
             Action::Select(space) => {
                 metrics.command(CommandName::Select as usize);
@@ -388,9 +448,9 @@ impl Action {
                 }
                 ReplyWriter::new(output, *version).simple("OK");
             }
-            Action::Server(name, space) => {
+            Action::Server(name) => {
                 metrics.command(*name as usize);
-                let reply = server_command::run(*name, *space, arguments, output, version, context);
+                let reply = server_command::run(*name, arguments, output, version, context);
                 if let Err(message) = reply {
                     metrics.error_replies.add(1);
                     ReplyWriter::new(output, *version).error(&message);

@@ -272,3 +272,32 @@ impl ScanCommand {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::PageWriter;
+    use skep_wire::resp::RequestParser;
+
+    use super::*;
+
+    /// The server has skipped expired keys below the key, and not yet found the floor.
+    #[test]
+    fn a_floor_is_looked_for_below_expired_keys() {
+        let (mut input, mut ranges) = (b"SKEP.FLOOR m\r\n".to_vec(), Vec::with_capacity(16));
+        RequestParser::default().parse(&mut input, &mut ranges).unwrap();
+        let arguments = Arguments::new(&input, &ranges);
+        let (mut progress, mut output) = (Progress::default(), Vec::new());
+        for (keys, more, start) in [(&[][..], true, &b"m"[..]), (&[], true, b"k"), (&[&b"c"[..]], false, b"k")] {
+            let request = floor().request(arguments, progress.resume.as_ref());
+            let Operation::Scan(scan) = request.operation else { panic!("a scan") };
+            assert_eq!((scan.start, request.key, scan.end), (ScanStart::Floor, start, ScanEnd::AtOrBelow(b"m")));
+            let mut page = Vec::new();
+            let mut writer = PageWriter::new(&mut page, ScanAnswer::Pairs);
+            keys.iter().for_each(|key| writer.push(key, 1, |out| out.push(b'v')));
+            writer.finish(if more { b"k" } else { b"c" }, more, None);
+            let mut writer = ReplyWriter::new(&mut output, Default::default());
+            assert_eq!(floor().reply(Reply::Value(&page), &mut progress, &mut writer), more);
+        }
+        assert_eq!(output, b"*2\r\n$1\r\nc\r\n$1\r\nv\r\n");
+    }
+}

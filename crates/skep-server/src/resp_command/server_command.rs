@@ -11,7 +11,6 @@ use crate::spaces::Space;
 /// checked against the table.
 pub(super) fn run(
     name: CommandName,
-    space: Space,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
     version: &mut Version,
@@ -62,9 +61,6 @@ pub(super) fn run(
         CommandName::Quit => {
             writer.simple("OK");
             context.closing = true;
-        }
-        CommandName::DbSize => {
-            writer.integer(i64::try_from(context.shared.pair_count(space)).unwrap_or(i64::MAX));
         }
         CommandName::Info => writer.text(&info::text(arguments, context.shared)),
         CommandName::Client => return client_command::run(arguments, &mut writer, context),

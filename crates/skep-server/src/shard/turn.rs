@@ -68,7 +68,7 @@ pub(super) struct Arrival {
     shard: usize,
     forwarded: ForwardedBatch,
     /// The index of the first reply of those that are in the batch, and their number.
-    first: usize,
+    first: ReplyIndex,
     submitted: usize,
     /// There is no memory for that number of replies: the requests are sent back.
     is_refused: bool,
@@ -94,13 +94,19 @@ impl Shard {
         }
         self.has_more_replies = empty < shard_count;
         empty = 0;
-        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.requests.len()).sum();
+        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.len()).sum();
         while empty < shard_count && operations < self.window.limit() {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(forwarded) = forwarded {
                 empty = 0;
-                operations += forwarded.requests.len();
-                self.inbox.push_back(Arrival { shard, forwarded, first: 0, submitted: 0, is_refused: false });
+                operations += forwarded.len();
+                self.inbox.push_back(Arrival {
+                    shard,
+                    forwarded,
+                    first: ReplyIndex::hash(0),
+                    submitted: 0,
+                    is_refused: false,
+                });
             } else {
                 empty += 1;
             }
@@ -111,7 +117,7 @@ impl Shard {
 
     /// Takes the replies that `shard` sent back.
     fn take_replies(&mut self, shard: usize, forwarded: ForwardedBatch) {
-        self.window.returned(forwarded.requests.len());
+        self.window.returned(forwarded.len());
         self.metrics().operations_forwarded.add(forwarded.replies.done_count());
         self.shard_budget.memory_budget().record_batch(forwarded.counted, 0);
         let (token, shortage) = (forwarded.connection, forwarded.shortage);
@@ -235,7 +241,7 @@ impl Shard {
         // True also if only another shard uses its reserve.
         let is_low = shard_budget.is_low();
         for arrival in inbox.iter_mut() {
-            arrival.is_refused = is_low && arrival.forwarded.requests.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
+            arrival.is_refused = is_low && arrival.forwarded.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
         }
         let mut arrivals = inbox.iter_mut().filter(|arrival| !arrival.is_refused);
         let mut requests = std::mem::take(&mut self.requests).recycle();
@@ -280,7 +286,7 @@ impl Shard {
                     forwarded.counted = forwarded.capacity();
                     shard_budget.memory_budget().record_batch(0, forwarded.counted);
                     submission.forwarded_count += 1;
-                    window.submitted(forwarded.requests.len());
+                    window.submitted(forwarded.len());
                     peer.send_requests(forwarded);
                 }
             }
@@ -315,14 +321,15 @@ impl Shard {
         let mut has_progress = false;
         for _ in 0..self.inbox.len() {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
-            let range = arrival.first..arrival.first + std::mem::take(&mut arrival.submitted);
-            if range.clone().any(|index| !self.replies.is_deferred(ReplyIndex::hash(index))) {
+            let first = arrival.first;
+            let range = 0..std::mem::take(&mut arrival.submitted);
+            if range.clone().any(|index| !self.replies.is_deferred(first.plus(index))) {
                 has_progress = true;
                 let Arrival { shard, mut forwarded, .. } = arrival;
                 for index in range.clone() {
-                    forwarded.replies.push(self.replies.get(ReplyIndex::hash(index)));
+                    forwarded.replies.push(self.replies.get(first.plus(index)));
                 }
-                for _ in range.len()..forwarded.requests.len() {
+                for _ in range.len()..forwarded.len() {
                     forwarded.replies.push(Reply::Deferred);
                 }
                 let capacity = forwarded.capacity();
@@ -336,7 +343,7 @@ impl Shard {
             }
             let shortage = if arrival.is_refused {
                 Some(Shortage::ManyReplies)
-            } else if range.clone().any(|index| self.replies.is_deferred_for_room(ReplyIndex::hash(index))) {
+            } else if range.clone().any(|index| self.replies.is_deferred_for_room(first.plus(index))) {
                 Some(Shortage::Replies)
             } else if !range.is_empty() {
                 Some(Shortage::Store)
@@ -347,7 +354,7 @@ impl Shard {
                 // The sender's connection waits for memory, or sends the requests again later, or sends fewer.
                 let Arrival { shard, mut forwarded, .. } = arrival;
                 forwarded.shortage = shortage;
-                (0..forwarded.requests.len()).for_each(|_| forwarded.replies.push(Reply::Deferred));
+                (0..forwarded.len()).for_each(|_| forwarded.replies.push(Reply::Deferred));
                 if let Some(peer) = &mut self.parts.peers[shard] {
                     peer.send_replies(forwarded);
                 }
@@ -512,15 +519,18 @@ fn submit_arrivals<'a>(
         if operations >= operations_max {
             return;
         }
-        let count = arrival.forwarded.requests.len();
+        let count = arrival.forwarded.len();
         operations += count;
         let Arrival { forwarded, first, submitted, .. } = arrival;
         *submitted = count;
         for (index, request) in forwarded.requests.iter().take(count).enumerate() {
             let reply = requests.push(Space::Hash, request);
             if index == 0 {
-                *first = reply.index();
+                *first = reply;
             }
+        }
+        if let Some(operation) = forwarded.keyspace {
+            *first = requests.push_keyspace(Space::Hash, operation);
         }
     }
 }

@@ -10,6 +10,7 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::partition::Partition;
 
 use super::{Space, Stores, recycle};
+use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
 
@@ -135,6 +136,25 @@ impl Stores<'_> {
         routes.clear();
         self.routes = routes;
         executed
+    }
+
+    /// Executes an operation on all keys of a space: of the hash space, on the part of a shard. Calls `take` with its reply.
+    /// Returns false if the store has deferred it.
+    pub(crate) fn execute_on_all_keys(
+        &mut self,
+        space: Space,
+        shard: u16,
+        operation: KeyspaceOperation,
+        now: Instant,
+        take: impl FnOnce(&[u8]),
+    ) -> bool {
+        let mut replies = KeyspaceReplies::default();
+        replies.set_room(usize::MAX);
+        let executed = self.execute_keyspace(shard, &[(space, operation)], &mut replies, &mut 0, now);
+        if let Some(bytes) = replies.get(0) {
+            take(bytes);
+        }
+        executed > 0
     }
 
     /// Returns the bytes of the ordered space that are free.

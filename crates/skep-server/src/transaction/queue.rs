@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn the_shards_are_those_of_all_keys() {
         let partition = Partition::new(1, 4);
-        let spaces = Spaces { has_ordered: true };
+        let spaces = Spaces { has_ordered: true, shard_count: 4 };
         let shards = |lines: &[&str]| {
             let mut multi = Multi::default();
             multi.open();
@@ -206,6 +206,7 @@ mod tests {
         assert_eq!(shards(&["SELECT 1", "GET a"]), ShardSet::first(4));
         assert_eq!(shards(&["SELECT 1", "SKEP.COUNT - +"]), ShardSet::first(4));
         assert_eq!(shards(&["COPY a b DB 1"]), ShardSet::first(4));
+        assert_eq!(shards(&["DBSIZE"]), ShardSet::first(4));
         assert_eq!(shards(&["SELECT 9", "GET a"]), of(&["a"]));
     }
 
@@ -220,7 +221,7 @@ mod tests {
         assert!(multi.close().unwrap().is_aborted());
         multi.open();
         let set = format!("SET a {}", "v".repeat(50_000));
-        assert!((0..TRANSACTION_SIZE_MAX / 50_000).any(|_| push(&mut multi, &set) == Err(TooLong)));
+        assert!((0..=TRANSACTION_SIZE_MAX / 50_000).any(|_| push(&mut multi, &set) == Err(TooLong)));
         assert!(multi.close().unwrap().is_aborted());
     }
 }

@@ -20,11 +20,11 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::{Isolated, Queue, Watched, Window, several};
 use crate::limits::{
-    ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, TRANSACTION_PART_MAX,
-    WATCHED_KEYS_MAX,
+    ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK,
+    TRANSACTION_PART_MAX, WATCHED_KEYS_MAX,
 };
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, store_error};
+use crate::resp_command::{Action, Arguments, CommandRequest, Context, KeyCommand, Operands, Progress, store_error};
 use crate::spaces::{Space, Spaces, Stores};
 
 /// The reason why a step has ended before its command.
@@ -433,6 +433,7 @@ impl Transaction {
                 step(command, course, parts, false, (output, *version), environment)
                     .map(|()| environment.count_command(*name))
             }
+            action @ Action::Keyspace(_) => keyspace(action, course, arguments, (output, *version), environment),
             action => {
                 environment.stores.publish(environment.context.shared);
                 action.finish(arguments, &Progress::default(), output, version, environment.context);
@@ -448,6 +449,36 @@ impl Transaction {
         course.reset();
         Ok(())
     }
+}
+
+/// Continues a command on all keys of a space.
+fn keyspace(
+    action: &Action,
+    course: &mut Course,
+    arguments: Arguments<'_>,
+    (output, mut version): (&mut Vec<u8>, Version),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let Course { next, progress, .. } = course;
+    while *next < action.operation_count(arguments.count()) {
+        environment.work(KEYSPACE_STEP_WORK)?;
+        let request = action.request(arguments, &[], *next, Some(progress));
+        let CommandRequest::Keyspace(space, shard, operation) = request else { unreachable!("it is on all keys") };
+        let room = ISOLATED_REPLY_MAX.saturating_sub(progress.capacity());
+        let mut goes_on = true;
+        let is_done = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
+            let response = Ok(Reply::Value(bytes));
+            goes_on = action.reply(arguments, *next, response, progress, room, (&mut *output, version));
+        });
+        environment.executed += usize::from(is_done);
+        if !is_done {
+            return Err(Step::Wait);
+        }
+        *next += usize::from(!goes_on);
+    }
+    while !action.write_part(progress, ISOLATED_REPLY_MAX, output, version) {}
+    action.finish(arguments, progress, output, &mut version, environment.context);
+    Ok(())
 }
 
 /// Continues commands that are one operation each, as one window.
@@ -469,7 +500,10 @@ fn single_operations(
         if !is_too_much {
             environment.execute(window, |index| {
                 let Item { index, space, action } = &items[index];
-                (*space, action.request(queue.arguments(*index), operands.bytes(), 0, None))
+                match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
+                    CommandRequest::Key(request) => (*space, request),
+                    CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
+                }
             })?;
         }
         let before = output.len();
@@ -496,7 +530,7 @@ fn reply(
     environment: &mut Environment<'_, '_, '_>,
 ) {
     let mut progress = Progress::default();
-    action.reply(arguments.count(), 0, response, &mut progress, &mut ReplyWriter::new(output, version));
+    action.reply(arguments, 0, response, &mut progress, 0, (&mut *output, version));
     action.finish(arguments, &progress, output, &mut version, environment.context);
 }
 

@@ -101,7 +101,6 @@ impl WatchTable {
     }
 
     /// Sets the flags of all keys: the store was emptied.
-    #[expect(dead_code, reason = "for the commands that empty a space")]
     pub(crate) fn touch_all(&mut self) {
         self.flags.drain().for_each(|(_, flags)| set(&flags));
     }

@@ -22,9 +22,10 @@
 //!
 //! [`Request::validate`]: skep_core::operation::Request::validate
 
+mod arena;
 mod string;
 
-use bumpalo::Bump;
+pub(crate) use arena::Arena;
 
 use crate::short::load_short;
 use skep_core::function::{BitFields, DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
@@ -84,6 +85,8 @@ pub(crate) enum Outcome<'a> {
     Update(&'a Update<'a>),
     /// The pair is stored or removed.
     Edit(Edit<'a>),
+    /// The value stays as it is, in pieces, and its expiry changes. An engine that cannot do this takes [`Outcome::Whole`].
+    Expire(ExpiryChange),
     /// The outcome depends on the bytes of a value in pieces: apply the operation to a copy in one piece.
     Whole,
 }
@@ -138,28 +141,13 @@ pub(crate) struct Written<'a> {
     reply: Option<&'a [u8]>,
 }
 
-/// Bytes of computed values from which on other operations that compute values wait for the next batch.
-pub(crate) const ARENA_SIZE_MAX: usize = 8 << 20;
-/// Bytes that an arena keeps from batch to batch.
-const ARENA_SIZE_KEPT: usize = 1 << 20;
-
-/// Empties the arena of a batch.
-#[inline]
-pub(crate) fn empty(arena: &mut Bump) {
-    match arena.allocated_bytes() {
-        0 => {}
-        1..=ARENA_SIZE_KEPT => arena.reset(),
-        _ => *arena = Bump::new(),
-    }
-}
-
 /// Returns the outcome of a valid operation on the value of its key, or on a missing key. Calls `found` only if the outcome
 /// depends on the value or its expiry.
 #[inline(always)]
 pub(crate) fn apply<'a, 'v>(
     operation: &'a Operation<'a>,
     found: Option<impl FnOnce() -> Found<'v>>,
-    arena: &'a Bump,
+    arena: &'a Arena,
 ) -> Outcome<'a> {
     let Some(found) = found else { return apply_to_missing(operation, arena) };
     apply_to_any(operation).unwrap_or_else(|| apply_to_value(operation, found(), arena))
@@ -180,7 +168,7 @@ pub(crate) fn apply_to_any<'a>(operation: &'a Operation<'a>) -> Option<Outcome<'
 
 /// Returns the outcome of an operation that depends on the value.
 #[inline(always)]
-fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a Bump) -> Outcome<'a> {
+fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a Arena) -> Outcome<'a> {
     let size = found.value.size();
     let outcome = match operation {
         Operation::Update(update) => update.validate_value(size).map(|()| Outcome::Update(update)),
@@ -202,7 +190,7 @@ fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a
 
 /// Returns the outcome of a valid operation on a missing key: a reply, or a pair to insert.
 #[inline(always)]
-pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Bump) -> Outcome<'a> {
+pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Arena) -> Outcome<'a> {
     let store = |new| Outcome::Edit(Edit::Store(new));
     match operation {
         Operation::Put { condition: PutCondition::IfPresent, .. } => Outcome::Reply(Reply::NotFound),
@@ -215,6 +203,14 @@ pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Bump
         Operation::Update(_) | Operation::Reduce(_) | Operation::Filter(_) | Operation::StringRead(_) => {
             Outcome::Reply(Reply::NotFound)
         }
+    }
+}
+
+/// Returns the size of the value that an operation stores if the key is missing, if this takes no computing of the value.
+pub(crate) fn size_if_missing(operation: &Operation<'_>) -> Option<usize> {
+    match operation {
+        Operation::StringWrite(write) => string::size_if_missing(write),
+        _ => None,
     }
 }
 
@@ -414,7 +410,7 @@ mod tests {
     ) -> (Reply<'static>, Vec<u8>, Option<Expiry>) {
         let old = value.clone().unwrap_or_default();
         let found = value.as_deref().map(|value| move || Found::bytes(value, expiry));
-        let arena = Bump::new();
+        let arena = Arena::default();
         let mut after = expiry;
         let (reply, bytes) = match apply(operation, found, &arena) {
             Outcome::Reply(reply) => (reply, Vec::new()),
@@ -435,7 +431,7 @@ mod tests {
                 }
                 (if update.return_old { Reply::Value(&[]) } else { Reply::Done }, old)
             }
-            Outcome::Whole => unreachable!("the value is in one piece"),
+            Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
             Outcome::Edit(edit) => {
                 after = match edit {
                     Edit::Remove(_) => None,
@@ -525,7 +521,7 @@ mod tests {
 
     #[test]
     fn a_value_in_pieces_is_no_number() {
-        let arena = Bump::new();
+        let arena = Arena::default();
         let outcome = apply(&Operation::AddDecimal { delta: 1 }, Some(|| Found::in_pieces(600, None)), &arena);
         assert!(matches!(outcome, Outcome::Reply(Reply::Failed(OperationError::NotAnInteger))), "{outcome:?}");
     }

@@ -1,9 +1,7 @@
 //! The effect of operations on strings and expiries.
 
-use bumpalo::Bump;
-
-use super::{Edit, Found, FoundValue, NewValue, Outcome, Read, Written};
-use skep_core::function::{BitFields, add_fraction};
+use super::{Arena, Edit, Found, FoundValue, NewValue, Outcome, Read, Written};
+use skep_core::function::{BitFields, add_fraction, fraction_work};
 use skep_core::operation::{ExpiryChange, OperationError, Reply, StringRead, StringWrite, VALUE_SIZE_MAX, digest};
 
 /// The reply that is the number 0.
@@ -49,15 +47,14 @@ fn slice(first: i64, last: i64, size: usize) -> (usize, usize) {
 pub(super) fn write<'a>(
     write: &StringWrite<'a>,
     found: &Found<'_>,
-    arena: &'a Bump,
+    arena: &'a Arena,
 ) -> Result<Outcome<'a>, OperationError> {
     let needs_bytes = match write {
         StringWrite::Set { condition, return_old, .. } | StringWrite::Remove { condition, return_old } => {
             condition.compares() || *return_old
         }
-        StringWrite::Expire { .. } | StringWrite::Append(_) | StringWrite::Fields(_) | StringWrite::AddFraction(_) => {
-            true
-        }
+        StringWrite::Expire { return_value, .. } => *return_value,
+        StringWrite::Append(_) | StringWrite::Fields(_) | StringWrite::AddFraction(_) => true,
         StringWrite::Overwrite { bytes, .. } => !bytes.is_empty(),
     };
     let bytes = match found.value {
@@ -71,20 +68,19 @@ pub(super) fn write<'a>(
             Outcome::Edit(Edit::Store(NewValue::Set(value, expiry)))
         }
         StringWrite::Set { value, expiry, return_old: true, .. } => {
-            stored(Written { value, expiry, reply: Some(arena.alloc_slice_copy(bytes)) }, arena)
+            stored(Written { value, expiry, reply: Some(arena.copy(bytes)) }, arena)
         }
         StringWrite::Remove { condition, .. } if !condition.holds_for(bytes) => refused(false),
-        StringWrite::Remove { return_old, .. } => {
-            Outcome::Edit(Edit::Remove(return_old.then(|| &*arena.alloc_slice_copy(bytes))))
-        }
+        StringWrite::Remove { return_old, .. } => Outcome::Edit(Edit::Remove(return_old.then(|| &*arena.copy(bytes)))),
         StringWrite::Expire { expiry, condition, return_value }
             if !condition.holds(found.expiry, expiry) || expiry.apply(found.expiry) == found.expiry =>
         {
             let holds = condition.holds(found.expiry, expiry);
             if holds && !return_value { Outcome::Reply(Reply::Done) } else { refused(return_value) }
         }
+        StringWrite::Expire { expiry, .. } if matches!(found.value, FoundValue::InPieces(_)) => Outcome::Expire(expiry),
         StringWrite::Expire { expiry, return_value, .. } => {
-            let value = arena.alloc_slice_copy(bytes);
+            let value = arena.copy(bytes);
             stored(Written { value, expiry, reply: return_value.then_some(&*value) }, arena)
         }
         StringWrite::Append(appended) => {
@@ -106,7 +102,7 @@ pub(super) fn write<'a>(
 
 /// Returns the outcome of a write of a missing key.
 #[inline(never)]
-pub(super) fn write_missing<'a>(write: &StringWrite<'a>, arena: &'a Bump) -> Outcome<'a> {
+pub(super) fn write_missing<'a>(write: &StringWrite<'a>, arena: &'a Arena) -> Outcome<'a> {
     match *write {
         StringWrite::Set { value, condition, expiry, .. } if condition.holds_for_missing() => {
             Outcome::Edit(Edit::Store(NewValue::Set(value, expiry)))
@@ -117,7 +113,7 @@ pub(super) fn write_missing<'a>(write: &StringWrite<'a>, arena: &'a Bump) -> Out
         StringWrite::Append(value) => stored_with_size(value, arena),
         StringWrite::Overwrite { bytes: [], .. } => Outcome::Reply(ZERO),
         StringWrite::Overwrite { offset, bytes } => {
-            let value = arena.alloc_slice_fill_copy(offset as usize + bytes.len(), 0);
+            let value = arena.zeros(offset as usize + bytes.len());
             value[offset as usize..].copy_from_slice(bytes);
             stored_with_size(value, arena)
         }
@@ -128,41 +124,56 @@ pub(super) fn write_missing<'a>(write: &StringWrite<'a>, arena: &'a Bump) -> Out
     }
 }
 
+/// Returns the size of the value that a write stores if the key is missing, if this takes no computing of the value.
+pub(super) fn size_if_missing(write: &StringWrite<'_>) -> Option<usize> {
+    match write {
+        StringWrite::Append(value) => Some(value.len()),
+        StringWrite::Overwrite { bytes: [], .. } => None,
+        StringWrite::Overwrite { offset, bytes } => Some(*offset as usize + bytes.len()),
+        StringWrite::Fields(fields) => Some(fields.size_written()),
+        StringWrite::Set { .. }
+        | StringWrite::Remove { .. }
+        | StringWrite::Expire { .. }
+        | StringWrite::AddFraction(_) => None,
+    }
+}
+
 /// Returns the outcome of a write whose condition does not hold for an existing key.
 fn refused<'a>(return_old: bool) -> Outcome<'a> {
     if return_old { Outcome::Read(Read::Value) } else { Outcome::Reply(Reply::Exists) }
 }
 
-fn stored<'a>(written: Written<'a>, arena: &'a Bump) -> Outcome<'a> {
-    Outcome::Edit(Edit::Store(NewValue::Written(arena.alloc(written))))
+fn stored<'a>(written: Written<'a>, arena: &'a Arena) -> Outcome<'a> {
+    Outcome::Edit(Edit::Store(NewValue::Written(arena.put(written))))
 }
 
 /// Returns the outcome of a write that returns the size of the value.
-fn stored_with_size<'a>(value: &'a [u8], arena: &'a Bump) -> Outcome<'a> {
-    let size = arena.alloc_slice_copy(&(value.len() as i64).to_le_bytes());
+fn stored_with_size<'a>(value: &'a [u8], arena: &'a Arena) -> Outcome<'a> {
+    let size = arena.copy(&(value.len() as i64).to_le_bytes());
     stored(Written { value, expiry: ExpiryChange::KEEP, reply: Some(size) }, arena)
 }
 
-fn stored_fields<'a>(fields: BitFields<'_>, bytes: &[u8], arena: &'a Bump) -> Outcome<'a> {
-    let value = arena.alloc_slice_fill_copy(bytes.len().max(fields.size_written()), 0);
+fn stored_fields<'a>(fields: BitFields<'_>, bytes: &[u8], arena: &'a Arena) -> Outcome<'a> {
+    let value = arena.zeros(bytes.len().max(fields.size_written()));
     value[..bytes.len()].copy_from_slice(bytes);
-    let reply = arena.alloc_slice_fill_copy(fields.reply_size(), 0);
+    let reply = arena.zeros(fields.reply_size());
     fields.execute(value, reply);
     let reply = Some(&*reply);
     stored(Written { value, expiry: ExpiryChange::KEEP, reply }, arena)
 }
 
-fn stored_sum<'a>(old: &[u8], delta: &[u8], arena: &'a Bump) -> Result<Outcome<'a>, OperationError> {
-    let value = &*arena.alloc_slice_copy(&add_fraction(old, delta)?);
+fn stored_sum<'a>(old: &[u8], delta: &[u8], arena: &'a Arena) -> Result<Outcome<'a>, OperationError> {
+    arena.count_work(fraction_work(old, delta));
+    let value = &*arena.copy(&add_fraction(old, delta)?);
     Ok(stored(Written { value, expiry: ExpiryChange::KEEP, reply: Some(value) }, arena))
 }
 
 /// Returns a copy of a value that has `size` bytes, zeros after its own.
-fn grown<'a>(value: &[u8], size: usize, arena: &'a Bump) -> Result<&'a mut [u8], OperationError> {
+fn grown<'a>(value: &[u8], size: usize, arena: &'a Arena) -> Result<&'a mut [u8], OperationError> {
     if size > VALUE_SIZE_MAX {
         return Err(OperationError::ValueTooLong);
     }
-    let copy = arena.alloc_slice_fill_copy(size, 0);
+    let copy = arena.zeros(size);
     copy[..value.len()].copy_from_slice(value);
     Ok(copy)
 }

@@ -11,7 +11,7 @@
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{BucketCopy, HashTable, Home, Location};
-use super::{large, large_layout, object};
+use super::{LargeRoot, large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
 use skep_core::operation::{Expiry, OperationError};
@@ -171,10 +171,7 @@ impl<M: Memory> HashTable<M> {
             return Ok(());
         }
         let slab = self.take_new_slab(class, location)?;
-        self.memory().write(slab.pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, &slab, key.len(), value_size).await?;
-        self.count_expiring(None, expiry);
-        Ok(())
+        self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
     }
 
     /// Stores a pair whose value is large.
@@ -195,10 +192,31 @@ impl<M: Memory> HashTable<M> {
         let slab = NewSlab { class, pointer: slabs.pop(class), bucket };
         let root = self.write_large(new, &mut slabs).await;
         let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root, expiry);
-        self.memory().write(slab.pointer.span(class.size()), fill).await;
-        self.install_slab(home, location, &slab, key.len(), value_size).await?;
-        self.count_expiring(None, expiry);
-        Ok(())
+        self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
+    }
+
+    /// Gives the key of a large value that was found this expiry.
+    pub(crate) async fn store_root(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        root: &LargeRoot,
+        expiry: Option<Expiry>,
+    ) -> Result<(), NotStored> {
+        let Location::Large { slab: old, expiry: before, .. } = location else {
+            unreachable!("a large value was found");
+        };
+        let value_size = root.value_size as usize;
+        let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size), expiry.is_some());
+        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, root, expiry);
+        if old.class == class {
+            self.memory().write(old.pointer.span(class.size()), fill).await;
+            self.count_expiring(*before, expiry);
+            return Ok(());
+        }
+        let slab = self.take_new_slab(class, location)?;
+        self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
     }
 
     /// Removes the entry that was found; the key is `key_size` bytes long.
@@ -247,18 +265,20 @@ impl<M: Memory> HashTable<M> {
         Ok(slabs)
     }
 
-    /// Points the index to a slab that was written.
+    /// Fills a slab with a pair or a root of these sizes and this expiry, and stores it at a location.
     async fn install_slab(
         &self,
         home: Home,
         location: &Location,
         slab: &NewSlab,
-        key_size: usize,
-        value_size: usize,
+        (key_size, value_size, expiry): (usize, usize, Option<Expiry>),
+        fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), NotStored> {
-        let secondary = home.secondary();
-        let entry = NewEntry::Slab(SlabSlot { class: slab.class, pointer: slab.pointer, secondary });
-        self.install(home, location, entry, slab.bucket, key_size, value_size).await
+        self.memory().write(slab.pointer.span(slab.class.size()), fill).await;
+        let entry = NewEntry::Slab(SlabSlot { class: slab.class, pointer: slab.pointer, secondary: home.secondary() });
+        self.install(home, location, entry, slab.bucket, key_size, value_size).await?;
+        self.count_expiring(None, expiry);
+        Ok(())
     }
 
     /// Stores an entry at a location, and replaces the one that was found there. `bucket` extends the chain, if the location

@@ -12,6 +12,8 @@
 //! Operations on large values run one at a time, outside the waves. All slabs of a new value are allocated before any is
 //! written, and the value is complete before the index points to it.
 
+use std::ops::Range;
+
 use super::large_layout::{INDEX_POINTERS, PIECE_SIZE, ROOT_POINTERS_MAX, index_class, piece_class, piece_sizes};
 use super::object::LargeRoot;
 use super::slab::SlabClass;
@@ -123,10 +125,13 @@ impl<M: Memory> HashTable<M> {
         Pieces { data: level, index, value_size }
     }
 
-    /// Calls `f` with the pieces of a value in order, each with its offset.
-    pub(crate) async fn read_pieces(&self, pieces: &Pieces, mut f: impl FnMut(usize, &[u8])) {
-        for (index, size) in piece_sizes(pieces.value_size).enumerate() {
-            self.prefetch_piece(pieces, index + PIECES_AHEAD);
+    /// Calls `f` with the pieces that have a part of a range of the value, in order, each with its offset.
+    pub(crate) async fn read_pieces(&self, pieces: &Pieces, range: Range<usize>, mut f: impl FnMut(usize, &[u8])) {
+        let (first, end) = (range.start / PIECE_SIZE, range.end.div_ceil(PIECE_SIZE));
+        for (index, size) in piece_sizes(pieces.value_size).enumerate().take(end).skip(first) {
+            if index + PIECES_AHEAD < end {
+                self.prefetch_piece(pieces, index + PIECES_AHEAD);
+            }
             let span = pieces.data[index].span(size);
             self.memory().read(span, |bytes| f(index * PIECE_SIZE, bytes)).await;
         }

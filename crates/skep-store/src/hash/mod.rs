@@ -3,6 +3,7 @@
 pub mod bucket;
 mod edit;
 mod find;
+mod flush;
 mod large;
 mod large_layout;
 mod object;
@@ -13,10 +14,13 @@ mod room;
 mod settings;
 pub mod slab;
 mod table;
+mod walk;
 
 pub use find::Search;
+pub use flush::STEP_BUCKETS as FLUSH_STEP_BUCKETS;
 pub use settings::Settings;
 pub use table::HashTable;
+pub use walk::{STEP_BUCKETS_MAX, STEP_SLABS_MAX, WalkLimit, WalkStep};
 
 pub(crate) use bucket::{Bucket, InlinePair, SlabSlot};
 pub(crate) use edit::NotStored;

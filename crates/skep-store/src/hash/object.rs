@@ -124,6 +124,12 @@ pub(super) fn expiry(class: SlabClass, bytes: &[u8]) -> Option<Expiry> {
     header(class, bytes).expiry
 }
 
+/// Returns the bytes of the key of a slab, and its expiry. Reads only the header, which is in the first line.
+pub(super) fn key(class: SlabClass, bytes: &[u8]) -> (Range<usize>, Option<Expiry>) {
+    let header = header(class, bytes);
+    (header.key(), header.expiry)
+}
+
 /// Returns the key of a slab and its content.
 pub(super) fn read(class: SlabClass, bytes: &[u8]) -> (Range<usize>, Object) {
     let header = header(class, bytes);

@@ -10,7 +10,8 @@
 //!    store without expiries does nothing here.
 //! 2. A step visits [`STEP_BUCKETS`] home buckets with their chains and removes at most [`STEP_KEYS_MAX`] keys. Steps run
 //!    between batches, when no operation is in flight.
-//! 3. A pass that has removed few keys is followed by a pause of [`PAUSE_FACTOR`] times its duration. Otherwise keys that
+//! 3. While a flush runs, no pass does: there are stale buckets (`flush.rs`).
+//! 4. A pass that has removed few keys is followed by a pause of [`PAUSE_FACTOR`] times its duration. Otherwise keys that
 //!    expire one by one would let passes follow each other without end.
 //!
 //! A key that has expired is missing already before it is removed: every operation compares its expiry with the time.
@@ -32,6 +33,8 @@ const BUCKETS_PER_KEY: u64 = 64;
 const STEP_SLABS_MAX: usize = 4096;
 /// How many times longer than a pass that has removed few keys the pause after it is.
 const PAUSE_FACTOR: u64 = 8;
+/// The longest pause, in milliseconds.
+const PAUSE_MAX: u64 = 60_000;
 
 /// The position of the passes.
 #[derive(Debug)]
@@ -68,14 +71,23 @@ impl Default for Reclaim {
     }
 }
 
+impl Reclaim {
+    /// Ends the pause after a pass.
+    pub(crate) fn end_pause(&mut self) {
+        self.not_before = 0;
+    }
+}
+
 impl<M: Memory> HashTable<M> {
     /// Returns the time from which on [`HashTable::reclaim`] has work, in milliseconds since 1970. `None` if no key has an
     /// expiry.
     #[inline]
     pub(crate) fn reclaim_from(&self, reclaim: &Reclaim) -> Option<u64> {
         match self.earliest_expiry() {
+            _ if self.is_flushing() => None,
             _ if reclaim.is_running => Some(0),
             u64::MAX => None,
+            earliest if self.wants_reclaim() => Some(earliest),
             earliest => Some(earliest.max(reclaim.not_before)),
         }
     }
@@ -91,6 +103,7 @@ impl<M: Memory> HashTable<M> {
             *reclaim = Reclaim { is_running: true, begun: now, slabs, ..Reclaim::default() };
             // Expiries that are written from now on are noted again.
             self.forget_earliest_expiry();
+            self.forget_want();
         }
         let end = self.bucket_count().min(reclaim.next + STEP_BUCKETS);
         for bucket in reclaim.next..end {
@@ -133,7 +146,7 @@ impl<M: Memory> HashTable<M> {
             reclaim.is_running = false;
             let has_removed_many = reclaim.removed * MANY_PART >= reclaim.seen
                 && reclaim.removed * BUCKETS_PER_KEY >= u64::from(self.bucket_count());
-            let pause = if has_removed_many { 0 } else { (now - reclaim.begun) * PAUSE_FACTOR };
+            let pause = if has_removed_many { 0 } else { ((now - reclaim.begun) * PAUSE_FACTOR).min(PAUSE_MAX) };
             reclaim.not_before = now + pause;
         }
         removed

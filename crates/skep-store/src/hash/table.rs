@@ -19,6 +19,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
 use super::find::{Probe, Search};
+use super::flush::Flush;
 use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
@@ -143,10 +144,13 @@ pub struct HashTable<M> {
     pair_size: Cell<u64>,
     /// Pairs whose keys have an expiry.
     expiring_count: Cell<u64>,
+    /// A write was refused for lack of memory: the next pass over expired keys shall not pause.
+    wants_reclaim: Cell<bool>,
     /// At most the earliest expiry that was written since the last call of `forget_earliest_expiry`.
     earliest_expiry: Cell<u64>,
     /// The time, in milliseconds since 1970.
     now: Cell<u64>,
+    pub(super) flush: Flush,
 }
 
 impl<M: Memory> HashTable<M> {
@@ -165,8 +169,10 @@ impl<M: Memory> HashTable<M> {
             pair_count: Cell::new(0),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
+            wants_reclaim: Cell::new(false),
             earliest_expiry: Cell::new(u64::MAX),
             now: Cell::new(0),
+            flush: Flush::default(),
             memory,
         })
     }
@@ -202,8 +208,22 @@ impl<M: Memory> HashTable<M> {
         self.now.get()
     }
 
+    /// Forgets all pairs and the memory that they take.
+    pub(super) fn forget_pairs(&self) {
+        self.pair_count.set(0);
+        self.pair_size.set(0);
+        self.expiring_count.set(0);
+        self.forget_earliest_expiry();
+        self.slabs.borrow_mut().forget();
+    }
+
+    /// Returns the memory of some zones to the allocator after [`HashTable::forget_pairs`]. Returns true if there are more.
+    pub(super) fn return_zones(&self, count: usize) -> bool {
+        self.slabs.borrow_mut().return_zones(count)
+    }
+
     /// Returns the number of home buckets.
-    pub(super) fn bucket_count(&self) -> u32 {
+    pub(crate) fn bucket_count(&self) -> u32 {
         self.bucket_count
     }
 
@@ -230,6 +250,21 @@ impl<M: Memory> HashTable<M> {
     /// Returns the expiry of a key after its pair is stored at a location.
     pub(crate) fn expiry_after(&self, location: &Location, new: &NewValue<'_>) -> Option<Expiry> {
         new.expiry().apply(location.expiry().filter(|expiry| !self.has_expired(Some(*expiry))))
+    }
+
+    /// Notes that a write was refused for lack of memory.
+    pub(crate) fn want_reclaim(&self) {
+        self.wants_reclaim.set(true);
+    }
+
+    /// Returns true if a write was refused since the last pass over expired keys began.
+    pub(crate) fn wants_reclaim(&self) -> bool {
+        self.wants_reclaim.get()
+    }
+
+    /// Notes that a pass has begun.
+    pub(crate) fn forget_want(&self) {
+        self.wants_reclaim.set(false);
     }
 
     /// Returns true if a key that is stored at a location would have expired already: its pair is removed instead.
@@ -279,12 +314,8 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Returns the slots of a bucket that a new pair takes.
-    pub(crate) fn slot_count(&self, key_size: usize, new: &NewValue<'_>) -> usize {
-        if self.is_inline(key_size, new.size(), new.expiry().apply(None)) {
-            slots_for(key_size + new.size())
-        } else {
-            1
-        }
+    pub(crate) fn slot_count(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> usize {
+        if self.is_inline(key_size, value_size, expiry) { slots_for(key_size + value_size) } else { 1 }
     }
 
     /// Returns the search for this machine.

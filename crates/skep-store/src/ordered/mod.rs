@@ -33,7 +33,7 @@ mod write;
 use super::lines;
 
 pub use node::log::LogBlock;
-pub use session::{Checked, OwnerRun, STEP_KEYS_MAX, Session};
+pub use session::{Checked, FLUSH_KEYS_MAX, FlushStep, OwnerRun, STEP_KEYS_MAX, Session};
 pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;
 pub use store::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};

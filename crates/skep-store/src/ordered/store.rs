@@ -148,6 +148,11 @@ impl OrderedStore {
         self.reclaimer.epochs.pair_count()
     }
 
+    /// Returns the number of keys with an expiry, as [`OrderedStore::pair_count`] counts keys.
+    pub fn expiring_count(&self) -> u64 {
+        self.reclaimer.epochs.expiring_count()
+    }
+
     /// Ends all leases of an owner, such as a connection that was closed.
     pub fn end_leases_of(&self, owner: u64) {
         self.reclaimer.leases.end_of_owner(&self.reclaimer.epochs, owner);
@@ -167,7 +172,7 @@ impl OrderedStore {
         OrderedStatistics {
             space: self.reclaimer.space_statistics(),
             garbage_bytes: self.reclaimer.garbage_bytes(),
-            expiring: self.reclaimer.epochs.expiring_count(),
+            expiring: self.expiring_count(),
             height,
             leases: self.reclaimer.leases.statistics(),
         }

@@ -7,9 +7,7 @@
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
-use bumpalo::Bump;
-
-use crate::apply::{Edit, Found, Outcome, apply, apply_to_missing, update_piece};
+use crate::apply::{Arena, Edit, Found, Outcome, apply, apply_to_missing, update_piece};
 use crate::hash::{Access, ResidentValue};
 use crate::memory::Effect;
 use crate::short::overwrite;
@@ -21,7 +19,7 @@ pub(super) fn execute<'a>(
     operation: &'a Operation<'a>,
     value: ResidentValue<'_>,
     mut reply: ReplySlot<'_>,
-    arena: &'a Bump,
+    arena: &'a Arena,
 ) -> Access<'a> {
     if let Operation::Get = operation {
         // The outcome of `apply`, without a call.
@@ -37,7 +35,7 @@ fn execute_other<'a>(
     operation: &'a Operation<'a>,
     ResidentValue { bytes: value, expiry }: ResidentValue<'_>,
     mut reply: ReplySlot<'_>,
-    arena: &'a Bump,
+    arena: &'a Arena,
 ) -> Access<'a> {
     Access::Done(match apply(operation, Some(|| Found::bytes(value, expiry)), arena) {
         Outcome::Reply(fixed) => {
@@ -63,7 +61,7 @@ fn execute_other<'a>(
             Effect::Changed
         }
         Outcome::Edit(edit) => return Access::Edit(edit),
-        Outcome::Whole => unreachable!("the value is in one piece"),
+        Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
     })
 }
 
@@ -72,7 +70,7 @@ fn execute_other<'a>(
 pub(super) fn execute_on_missing<'a>(
     operation: &'a Operation<'a>,
     mut reply: ReplySlot<'_>,
-    arena: &'a Bump,
+    arena: &'a Arena,
 ) -> Access<'a> {
     match apply_to_missing(operation, arena) {
         Outcome::Edit(edit) => Access::Edit(edit),
@@ -80,6 +78,8 @@ pub(super) fn execute_on_missing<'a>(
             reply.set(fixed);
             Access::Done(Effect::Unchanged)
         }
-        Outcome::Read(_) | Outcome::Update(_) | Outcome::Whole => unreachable!("a missing key has no value"),
+        Outcome::Read(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole => {
+            unreachable!("a missing key has no value")
+        }
     }
 }

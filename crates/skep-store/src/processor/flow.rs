@@ -18,7 +18,6 @@ use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
 use super::replies::Replies;
 use super::station::{QueueIndex, Queues, RequestIndex, SLOT_COUNT};
-use crate::apply::empty;
 use crate::hash::Home;
 use crate::memory::Memory;
 use skep_core::operation::{Reply, Request};
@@ -69,7 +68,8 @@ impl<M: Memory> Processor<M> {
         drive: impl FnOnce(&Flow<'_, M>) -> R,
     ) -> R {
         replies.reset(requests.len());
-        empty(&mut self.arena);
+        self.arena.empty();
+        while self.flush_step() {}
         // There are no batches, so a request cannot leave merging to a later one.
         self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();

@@ -16,7 +16,7 @@ use super::station::{QueueIndex, Queues, RequestIndex};
 use crate::apply::{Edit, Found, NewValue, Outcome, Read, Reader, apply, update_piece};
 use crate::hash::{Home, LargeRoot, Location, NotStored, Pieces, is_large};
 use crate::memory::{LINE_SIZE, Memory};
-use skep_core::operation::{Reply, Request, Update};
+use skep_core::operation::{ExpiryChange, Reply, Request, Update};
 
 impl<'a, M: Memory> Batch<'a, M> {
     /// Executes the head of a queue, which has found or stores a large value. Returns false if it is deferred with its queue,
@@ -35,7 +35,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             outcome = apply(&request.operation, Some(|| Found::bytes(value, location.expiry())), self.arena);
         }
         let reply_size = reply_size(&outcome, &location);
-        if !self.replies.borrow().may_touch_large(reply_size > 0) {
+        if whole.is_none() && !self.replies.borrow().may_touch_large(reply_size > 0) {
             self.defer_queue(queue, first);
             return false;
         }
@@ -69,7 +69,13 @@ impl<'a, M: Memory> Batch<'a, M> {
                 let edited = self.edit_large(home, request, &location, root, edit).await;
                 self.finish(queue, first, edited.map(|()| edit.reply()));
             }
-            (Outcome::Read(_) | Outcome::Update(_) | Outcome::Whole, _) => unreachable!("a large value is needed"),
+            (Outcome::Expire(change), Some(root)) => {
+                let expired = self.expire_large(home, request.key, &location, root, *change).await;
+                self.finish(queue, first, expired.map(|()| Reply::Done));
+            }
+            (Outcome::Read(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole, _) => {
+                unreachable!("a large value is needed")
+            }
         }
         true
     }
@@ -119,6 +125,24 @@ impl<'a, M: Memory> Batch<'a, M> {
         Ok(())
     }
 
+    /// Changes the expiry of a large value, which stays where it is.
+    async fn expire_large(
+        &self,
+        home: Home,
+        key: &[u8],
+        location: &Location,
+        root: &LargeRoot,
+        change: ExpiryChange,
+    ) -> Result<(), NotStored> {
+        let expiry = change.apply(location.expiry());
+        if self.table.has_expired(expiry) {
+            self.table.remove(home, location, key.len()).await;
+            self.release(root).await;
+            return Ok(());
+        }
+        self.table.store_root(home, location, key, root, expiry).await
+    }
+
     /// Writes a value over another one of its size.
     async fn overwrite_large(&self, new: &NewValue<'_>, root: &LargeRoot) {
         let pieces = self.find_pieces(root).await;
@@ -149,7 +173,8 @@ impl<'a, M: Memory> Batch<'a, M> {
         let pieces = self.find_pieces(root).await;
         self.replies.borrow_mut().touch_large(root.value_size as usize);
         let mut value = Vec::with_capacity(root.value_size as usize);
-        self.table.read_pieces(&pieces, |_, piece| value.extend_from_slice(piece)).await;
+        let all = 0..root.value_size as usize;
+        self.table.read_pieces(&pieces, all, |_, piece| value.extend_from_slice(piece)).await;
         value
     }
 
@@ -158,12 +183,19 @@ impl<'a, M: Memory> Batch<'a, M> {
         if let Read::Value = read {
             self.hits.set(self.hits.get() + 1);
         }
+        let range = match read {
+            Read::Number(_) => {
+                return self.replies.borrow_mut().slot(self.first_reply + first.index()).set_read(read, &[]);
+            }
+            Read::Slice(start, end) => start..end,
+            Read::Value | Read::Reduce(_) | Read::Filter(_) | Read::Fields(_) => 0..root.value_size as usize,
+        };
         let pieces = self.find_pieces(root).await;
-        self.replies.borrow_mut().touch_large(root.value_size as usize);
+        self.replies.borrow_mut().touch_large(range.len());
         let start = self.replies.borrow_mut().bytes_mut().len();
         let mut reader = Reader::new(read);
         let read = |offset: usize, piece: &[u8]| reader.read(offset, piece, self.replies.borrow_mut().bytes_mut());
-        self.table.read_pieces(&pieces, read).await;
+        self.table.read_pieces(&pieces, range, read).await;
         let mut replies = self.replies.borrow_mut();
         reader.finish(replies.bytes_mut());
         replies.finish_value(self.first_reply + first.index(), start);
@@ -200,6 +232,6 @@ fn reply_size(outcome: &Outcome<'_>, location: &Location) -> usize {
             Reply::Value(value) => value.len(),
             _ => 0,
         },
-        Outcome::Reply(_) | Outcome::Update(_) | Outcome::Whole => 0,
+        Outcome::Reply(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole => 0,
     }
 }

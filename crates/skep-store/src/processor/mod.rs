@@ -44,16 +44,17 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::hint::cold_path;
 
-use bumpalo::Bump;
-
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
 use self::same_key::SameKeys;
 use self::station::{Admission, Station};
-use crate::apply::{NewValue, empty};
+use crate::apply::{Arena, NewValue};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
-use crate::hash::{BucketIndex, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WithLanes};
+use crate::hash::{
+    Bucket, BucketIndex, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WalkLimit, WalkStep,
+    WithLanes,
+};
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
 use skep_core::operation::{Operation, OperationError, Reply, Request, StringWrite};
@@ -73,8 +74,10 @@ pub struct Processor<M = LocalMemory> {
     /// Hashes of the keys of a batch whose requests are deferred.
     deferred_keys: HashSet<u64>,
     /// Values that were computed for a batch.
-    arena: Bump,
+    arena: Arena,
     reclaim: Reclaim,
+    /// Chains of a step of a walk; kept for its memory.
+    walked: Vec<(BucketIndex, Bucket)>,
     operations: u64,
     hits: u64,
     misses: u64,
@@ -124,8 +127,9 @@ impl<M: Memory> Processor<M> {
             stages: Stages::default(),
             same_keys: SameKeys::default(),
             deferred_keys: HashSet::new(),
-            arena: Bump::new(),
+            arena: Arena::default(),
             reclaim: Reclaim::default(),
+            walked: Vec::new(),
             operations: 0,
             hits: 0,
             misses: 0,
@@ -172,7 +176,7 @@ impl<M: Memory> Processor<M> {
         admission: impl Fn(&Home) -> Admission + Copy,
     ) {
         replies.reset(requests.len());
-        empty(&mut self.arena);
+        self.arena.empty();
         self.table.begin_batch(MERGE_WORK_MAX);
         if !self.deferred_keys.is_empty() {
             self.deferred_keys.clear();
@@ -196,7 +200,9 @@ impl<M: Memory> Processor<M> {
                 Operation::StringWrite(StringWrite::Set { value, expiry, .. }) => NewValue::Set(value, *expiry),
                 _ => continue,
             };
-            drive(self.table.count_room(self.table.locate(request.key), request.key, &new, room));
+            let home = self.table.locate(request.key);
+            drive(self.table.clear_stale(home.bucket));
+            drive(self.table.count_room(home, request.key, &new, room));
         }
     }
 
@@ -244,6 +250,54 @@ impl<M: Memory> Processor<M> {
         drive(self.table.reclaim(&mut self.reclaim))
     }
 
+    /// Frees the memory of keys that have expired, in at most this number of steps, also in a pause between passes. Returns
+    /// true if no more keys have expired: then the store has as many keys as it counts.
+    pub fn reclaim_all(&mut self, steps: usize) -> bool {
+        self.reclaim.end_pause();
+        for _ in 0..steps {
+            if self.is_flushing() {
+                self.flush_step();
+            } else if self.is_reclaim_due() {
+                self.reclaim();
+            } else {
+                return true;
+            }
+        }
+        !self.is_flushing() && !self.is_reclaim_due()
+    }
+
+    /// Removes all keys: operations after it find none. The memory is cleared in steps, see [`Processor::flush_step`], and is
+    /// available at once.
+    pub fn flush(&mut self) {
+        self.reclaim = Reclaim::default();
+        self.table.flush();
+    }
+
+    /// Makes a step of clearing the memory of a flush: at most [`FLUSH_STEP_BUCKETS`] lines. Returns true if there is another
+    /// one to make.
+    ///
+    /// [`FLUSH_STEP_BUCKETS`]: crate::hash::FLUSH_STEP_BUCKETS
+    pub fn flush_step(&mut self) -> bool {
+        drive(self.table.flush_step())
+    }
+
+    /// Returns true if [`Processor::flush_step`] has work.
+    pub fn is_flushing(&self) -> bool {
+        self.table.is_flushing()
+    }
+
+    /// Returns the number of home buckets.
+    pub fn home_bucket_count(&self) -> u32 {
+        self.table.bucket_count()
+    }
+
+    /// Makes a step of a walk over all keys: calls `each` with the keys whose home buckets are from `from` on, bucket after
+    /// bucket, up to the limit. A key that exists during all steps of a walk is returned by one of them, however the
+    /// operations between the steps change the store. Keys that have expired are left out.
+    pub fn walk(&mut self, from: u32, limit: WalkLimit, each: impl FnMut(&[u8])) -> WalkStep {
+        drive(self.table.walk(&mut self.walked, from, limit, each))
+    }
+
     /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in
     /// each batch after an allocation has failed.
     pub fn merge_daemon(&mut self) -> MergeDaemon {
@@ -284,11 +338,17 @@ impl<M: Memory> Processor<M> {
         let batch = Batch::new(&self.table, &self.station, admitted, replies, first_reply, scratch);
         let mut is_complete = true;
         batch.run_resident(&mut self.stages);
-        let remaining = &self.stages.remaining;
+        let remaining = &mut self.stages.remaining;
         if !remaining.is_empty() {
+            // In the order of the requests, so that one that was deferred comes before those that came later.
+            remaining.sort_unstable_by_key(|queue| self.station.first(*queue));
+            // The stages have computed values for some of these queues.
+            self.arena.forget_waste();
             interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
             // Each remaining queue begins with an operation on a large value.
-            for large in batch.large.take() {
+            let mut large_operations = batch.large.take();
+            large_operations.sort_unstable_by_key(|large| large.first);
+            for large in large_operations {
                 let (queue, mut next) = (large.queue, Some(large));
                 while let Some(large) = next {
                     is_complete &= drive(batch.run_large(large));
@@ -326,6 +386,12 @@ impl<M: Memory> Processor<M> {
             group.iter().for_each(|home| self.table.prefetch(home.bucket));
         }
         others.iter().for_each(|home| self.table.prefetch(home.bucket));
+        if self.table.is_flushing() {
+            cold_path();
+            for home in homes.iter() {
+                drive(self.table.clear_stale(home.bucket));
+            }
+        }
         self.stages.clear();
         let mut deferred = 0;
         if all_valid && self.deferred_keys.is_empty() {
@@ -355,6 +421,7 @@ impl<M: Memory> Processor<M> {
             let mut arrivals = self.station.begin();
             for (index, (request, home)) in requests.iter().zip(homes.iter_mut()).enumerate() {
                 *home = self.table.locate(request.key);
+                drive(self.table.clear_stale(home.bucket));
                 match request.validate_unordered() {
                     Ok(()) if self.deferred_keys.contains(&home.hash.0) => deferred += 1,
                     Ok(()) => {

@@ -16,12 +16,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
-use bumpalo::Bump;
-
 use super::execution::{execute, execute_on_missing};
 use super::replies::Replies;
 use super::station::{QueueIndex, Queues, RequestIndex, Station};
-use crate::apply::{ARENA_SIZE_MAX, Edit, Found, Outcome, apply, apply_to_missing};
+use crate::apply::{Arena, Edit, Found, Outcome, apply, apply_to_missing, size_if_missing};
 use crate::hash::{Access, HashTable, Home, Location, NotStored, ResidentValue, Sought, is_large};
 use crate::memory::{Effect, Memory};
 use crate::short::equal;
@@ -37,7 +35,7 @@ pub(super) struct Batch<'a, M, S = Station> {
     pub(super) station: &'a S,
     pub(super) replies: RefCell<&'a mut Replies>,
     /// Values that were computed for this batch.
-    pub(super) arena: &'a Bump,
+    pub(super) arena: &'a Arena,
     pub(super) hits: Cell<u64>,
     pub(super) misses: Cell<u64>,
     /// Number of deferred requests.
@@ -66,7 +64,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         (requests, homes): (&'a [Request<'a>], &'a [Home]),
         replies: &'a mut Replies,
         first_reply: usize,
-        (deferred_keys, arena): (&'a mut HashSet<u64>, &'a Bump),
+        (deferred_keys, arena): (&'a mut HashSet<u64>, &'a Arena),
     ) -> Self {
         Batch {
             table,
@@ -112,7 +110,12 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
                 }
             };
             match outcome {
-                Outcome::Reply(reply) => self.end_first(queue, first, reply, &mut self.replies.borrow_mut()),
+                Outcome::Reply(reply) => {
+                    // A large value that has expired.
+                    let is_miss = matches!(request.operation, Operation::Get);
+                    self.misses.set(self.misses.get() + u64::from(is_miss));
+                    self.end_first(queue, first, reply, &mut self.replies.borrow_mut());
+                }
                 Outcome::Edit(edit) if !self.is_large(request.key, &edit, &location) => {
                     let edited = self.edit(home, request.key, &location, &edit).await;
                     self.finish(queue, first, edited.map(|()| edit.reply()));
@@ -146,7 +149,10 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         let reply = match outcome {
             Ok(reply) => reply,
             Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(queue, first),
-            Err(NotStored::Failed(error) | NotStored::Later(error)) => Reply::Failed(error),
+            Err(NotStored::Failed(error) | NotStored::Later(error)) => {
+                self.table.want_reclaim();
+                Reply::Failed(error)
+            }
         };
         self.table.end_wait(hash);
         self.end_first(queue, first, reply, &mut self.replies.borrow_mut());
@@ -155,7 +161,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Returns true if the request may compute a value and the batch has computed too many bytes.
     #[inline]
     pub(super) fn has_no_room_for(&self, request: &Request<'_>) -> bool {
-        matches!(request.operation, Operation::StringWrite(_)) && self.arena.allocated_bytes() > ARENA_SIZE_MAX
+        matches!(&request.operation, Operation::StringWrite(write) if write.computes_value()) && self.arena.is_used_up()
     }
 
     /// Defers the head of a queue, and all later requests of its key.
@@ -260,6 +266,9 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
                 before = Some(current);
                 continue;
             }
+            if self.has_no_room_for(request) {
+                break;
+            }
             // An edit, such as of a number whose text changes its length, takes the main path when it is the head.
             let value = ResidentValue { bytes: &mut *bytes, expiry };
             let Access::Done(changed) = self.execute(current, value, replies) else { break };
@@ -283,8 +292,12 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
 
     /// Returns the slots that the request needs in a bucket if its key is missing; 0 if it inserts no pair.
     fn needed_slots(&self, request: &Request<'_>) -> usize {
+        let key_size = request.key.len();
+        if let Some(size) = size_if_missing(&request.operation) {
+            return self.table.slot_count(key_size, size, None);
+        }
         match apply_to_missing(&request.operation, self.arena) {
-            Outcome::Edit(Edit::Store(new)) => self.table.slot_count(request.key.len(), &new),
+            Outcome::Edit(Edit::Store(new)) => self.table.slot_count(key_size, new.size(), new.expiry().apply(None)),
             _ => 0,
         }
     }

@@ -36,7 +36,7 @@ const _: () = assert!(IN_FLIGHT_MAX.is_power_of_two());
 pub(super) struct QueueIndex(u16);
 
 /// Index of a request in its part of the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestIndex(u32);
 
 impl RequestIndex {

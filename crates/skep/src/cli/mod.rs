@@ -9,11 +9,12 @@ mod scan;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::limits::VALUE_SIZE_MAX;
 use skep::{
-    Client, ClientError, Element, Fold, HASH_SPACE, ORDERED_SPACE, OperationError, Predicate, Reply, Responses,
-    UpdateFunction,
+    Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, OperationError, Predicate,
+    PutCondition, Reply, Responses, UpdateFunction,
 };
 
 use crate::failure::{Failure, reason};
@@ -68,6 +69,27 @@ enum Words {
         /// Only if the key exists.
         #[arg(long)]
         if_present: bool,
+        /// Let the key expire after this time, such as 500ms, 10s or 1h30m.
+        #[arg(long, value_name = "TIME", value_parser = life)]
+        expires_in: Option<Duration>,
+    },
+    /// Let a key expire after a time.
+    Expire {
+        /// The key.
+        key: OsString,
+        /// The time, such as 500ms, 10s or 1h30m.
+        #[arg(value_parser = life)]
+        time: Duration,
+    },
+    /// Remove the expiry of a key.
+    Persist {
+        /// The key.
+        key: OsString,
+    },
+    /// Print the time until a key expires, or never.
+    Expiry {
+        /// The key.
+        key: OsString,
     },
     /// Remove a key.
     Delete {
@@ -254,11 +276,15 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
 fn command(words: Words) -> Result<Command, Failure> {
     Ok(match words {
         Words::Get { key } => Command::Get { key: bytes(key) },
-        Words::Put { key, value, if_absent, if_present } => Command::Put {
+        Words::Put { key, value, if_absent, if_present, expires_in } => Command::Put {
             key: bytes(key),
             value: value_or_input(value)?,
             condition: request::condition(if_absent, if_present),
+            expiry: expires_in.map_or(ExpiryChange::CLEAR, expires_in_from_now),
         },
+        Words::Expire { key, time } => Command::Expire { key: bytes(key), expiry: expires_in_from_now(time) },
+        Words::Persist { key } => Command::Expire { key: bytes(key), expiry: ExpiryChange::CLEAR },
+        Words::Expiry { key } => Command::Expiry { key: bytes(key) },
         Words::Delete { key } => Command::Delete { key: bytes(key) },
         Words::Exists { key } => Command::Exists { key: bytes(key) },
         Words::Incr { key, delta } => Command::Increment { key: bytes(key), delta },
@@ -283,7 +309,8 @@ fn command(words: Words) -> Result<Command, Failure> {
         Words::SetVector { key, element, elements } => Command::Put {
             key: bytes(key),
             value: parse(element, &elements)?,
-            condition: request::condition(false, false),
+            condition: PutCondition::Always,
+            expiry: ExpiryChange::CLEAR,
         },
         Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
         Words::Scan(_) => unreachable!("a scan is not a request on one key"),
@@ -293,6 +320,19 @@ fn command(words: Words) -> Result<Command, Failure> {
 fn bytes(word: OsString) -> Vec<u8> {
     use std::os::unix::ffi::OsStringExt;
     word.into_vec()
+}
+
+/// Reads the time after which a key expires: at least a millisecond, the unit of the server's clock.
+fn life(text: &str) -> Result<Duration, String> {
+    let life = humantime::parse_duration(text).ok().filter(|life| *life >= Duration::from_millis(1));
+    life.ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as 500ms, 10s or 1h30m"))
+}
+
+/// Returns the change to the expiry that is this long after now.
+fn expires_in_from_now(life: Duration) -> ExpiryChange {
+    let time = SystemTime::now().checked_add(life).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let expiry = time.and_then(|time| Expiry::at(i64::try_from(time.as_millis()).ok()?));
+    ExpiryChange::set(expiry.unwrap_or(Expiry::MAX))
 }
 
 /// Returns the word itself, or the standard input if it is `-`.
@@ -345,6 +385,8 @@ fn names(all: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::{Arguments, Words};
@@ -357,6 +399,17 @@ mod tests {
 
     fn words(words: &[&str]) -> Words {
         Program::try_parse_from([&["cli"], words].concat()).unwrap().arguments.command
+    }
+
+    #[test]
+    fn times_have_a_number_and_a_unit() {
+        for (text, milliseconds) in [("1ms", 1), ("500ms", 500), ("10s", 10_000), ("1h30m", 5_400_000)] {
+            assert_eq!(super::life(text), Ok(Duration::from_millis(milliseconds)));
+        }
+        for text in ["", "10", "s", "-1s", "0s", "1us", "soon"] {
+            let refusal = super::life(text).unwrap_err();
+            assert!(refusal.contains("500ms"), "{text}: {refusal}");
+        }
     }
 
     #[test]

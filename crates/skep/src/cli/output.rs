@@ -1,6 +1,7 @@
 //! Prints the results of `skep cli`: to a pipe the bytes of a value, to a terminal readable text.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::Element;
 
@@ -13,6 +14,8 @@ pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failu
     let to_terminal = stdout.is_terminal();
     let bytes = match (command, value) {
         (Command::Exists { .. }, None) => b"yes\n".to_vec(),
+        (Command::Expiry { .. }, None) => b"never\n".to_vec(),
+        (Command::Expiry { .. }, Some(time)) => left_until(time, SystemTime::now()),
         (_, None) => b"OK\n".to_vec(),
         (
             Command::Update { element, .. }
@@ -28,6 +31,14 @@ pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failu
     out.write_all(&bytes)?;
     out.flush()?;
     Ok(())
+}
+
+/// Formats the time from now until an expiry, which is a number of milliseconds.
+fn left_until(expiry: &[u8], now: SystemTime) -> Vec<u8> {
+    let milliseconds = expiry.try_into().map_or(0, u64::from_le_bytes);
+    let left = (UNIX_EPOCH + Duration::from_millis(milliseconds)).duration_since(now).unwrap_or_default();
+    let left = Duration::from_millis(left.as_millis() as u64);
+    format!("{}\n", humantime::format_duration(left)).into_bytes()
 }
 
 /// Formats the elements on one line, as they are typed.
@@ -59,7 +70,9 @@ fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{elements, plain};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::{elements, left_until, plain};
     use skep::Element;
 
     #[test]
@@ -68,6 +81,13 @@ mod tests {
         assert_eq!(plain(b"a\xff\n", true), b"a\\xff\\n\n");
         assert_eq!(plain("zwölf".as_bytes(), true), "zwölf\n".as_bytes());
         assert_eq!(plain(b"\x1b[2J", true), b"\\x1b[2J\n", "a value must not control the terminal");
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_printed_in_milliseconds() {
+        let now = UNIX_EPOCH + Duration::from_micros(1_000_500);
+        assert_eq!(left_until(&91_001u64.to_le_bytes(), now), b"1m 30s\n");
+        assert_eq!(left_until(&1000u64.to_le_bytes(), now), b"0s\n");
     }
 
     #[test]

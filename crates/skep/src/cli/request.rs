@@ -1,8 +1,8 @@
 //! The commands of `skep cli`, and the request that each becomes on the wire.
 
 use skep::{
-    Element, Filter, Fold, Operation, OperationError, Predicate, PutCondition, Reduce, Request, Shape, Update,
-    UpdateFunction,
+    Condition, ConditionKind, Element, ExpiryChange, ExpiryCondition, Filter, Fold, Operation, OperationError,
+    Predicate, PutCondition, Reduce, Request, Shape, StringRead, StringWrite, Update, UpdateFunction,
 };
 
 use crate::failure::with_options;
@@ -20,6 +20,14 @@ pub(super) enum Command {
         key: Vec<u8>,
         value: Vec<u8>,
         condition: PutCondition,
+        expiry: ExpiryChange,
+    },
+    Expire {
+        key: Vec<u8>,
+        expiry: ExpiryChange,
+    },
+    Expiry {
+        key: Vec<u8>,
     },
     Delete {
         key: Vec<u8>,
@@ -70,7 +78,23 @@ impl Command {
     pub(super) fn request(&self) -> Request<'_> {
         let operation = match self {
             Command::Get { .. } | Command::GetVector { .. } => Operation::Get,
-            Command::Put { value, condition, .. } => Operation::Put { value, condition: *condition },
+            Command::Put { value, condition, expiry: ExpiryChange::CLEAR, .. } => {
+                Operation::Put { value, condition: *condition }
+            }
+            Command::Put { value, condition, expiry, .. } => {
+                let kind = match condition {
+                    PutCondition::Always => ConditionKind::Always,
+                    PutCondition::IfAbsent => ConditionKind::IfAbsent,
+                    PutCondition::IfPresent => ConditionKind::IfPresent,
+                };
+                let condition = Condition { kind, operand: &[] };
+                Operation::StringWrite(StringWrite::Set { value, condition, expiry: *expiry, return_old: false })
+            }
+            Command::Expire { expiry, .. } => {
+                let condition = ExpiryCondition::Always;
+                Operation::StringWrite(StringWrite::Expire { expiry: *expiry, condition, return_value: false })
+            }
+            Command::Expiry { .. } => Operation::StringRead(StringRead::Expiry),
             Command::Delete { .. } => Operation::Delete,
             Command::Exists { .. } => Operation::Contains,
             Command::Increment { delta, .. } => Operation::AddDecimal { delta: *delta },
@@ -97,6 +121,8 @@ impl Command {
             Command::Get { key }
             | Command::GetVector { key, .. }
             | Command::Put { key, .. }
+            | Command::Expire { key, .. }
+            | Command::Expiry { key }
             | Command::Delete { key }
             | Command::Exists { key }
             | Command::Increment { key, .. }

@@ -40,6 +40,34 @@ fn keys_are_put_and_deleted() {
 }
 
 #[test]
+fn keys_get_read_and_lose_their_expiry() {
+    let server = Server::start(&[]);
+    for space in ["hash", "ordered"] {
+        let words = |words: &[&'static str]| [&["--space", space], words].concat();
+        expect(&server, &words(&["put", "k", "v"]), "OK\n");
+        expect(&server, &words(&["expiry", "k"]), "never\n");
+        expect(&server, &words(&["expire", "k", "1h"]), "OK\n");
+        let left = text(&server.cli(&words(&["expiry", "k"])).stdout);
+        assert!(left.starts_with("59m 59s ") || left == "1h\n", "{left}");
+        expect(&server, &words(&["persist", "k"]), "OK\n");
+        expect(&server, &words(&["expiry", "k"]), "never\n");
+        expect(&server, &words(&["put", "k", "w", "--if-present", "--expires-in", "2days"]), "OK\n");
+        fail(&server, &words(&["put", "k", "x", "--if-absent", "--expires-in", "1s"]), &["exists"]);
+        let left = text(&server.cli(&words(&["expiry", "k"])).stdout);
+        assert!(left.starts_with("1day 23h 59m 59s ") || left == "2days\n", "{left}");
+        expect(&server, &words(&["put", "k", "x"]), "OK\n");
+        expect(&server, &words(&["expiry", "k"]), "never\n");
+        // The server's clock has passed the expiry before the next command is sent.
+        expect(&server, &words(&["put", "k", "x", "--expires-in", "1ms"]), "OK\n");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        for command in [&["get", "k"][..], &["expiry", "k"], &["persist", "k"], &["expire", "k", "1s"]] {
+            fail(&server, &words(command), &["`k`", "not found"]);
+        }
+    }
+    assert_refusal(&server.cli(&["expire", "k", "10"]), 2, &["`10` is not a time", "500ms"]);
+}
+
+#[test]
 fn values_of_any_bytes_are_stored_unchanged() {
     let server = Server::start(&[]);
     let largest: Vec<u8> = (0..1u32 << 20).map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();

@@ -54,6 +54,8 @@ pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
         "With `OVERFLOW SAT`, `SET` of a number near -2^63 stores the least number of the field; Redis 7.0 the greatest.",
     ),
     ("`RESTORE`", "It takes strings only, of every version. Redis lets a time near the largest number overflow."),
+    ("`KEYS`, `SCAN`", "A pattern has at most 1024 bytes. A cursor that the server does not know is an error."),
+    ("`FLUSHDB`, `FLUSHALL`", "Each shard and each key of the ordered space has its own moment."),
     ("`LOLWUT`", "It returns the name and the version."),
 ];
 

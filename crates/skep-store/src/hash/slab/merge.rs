@@ -106,6 +106,12 @@ impl Merger {
         Some(pass)
     }
 
+    /// Forgets the passes that have not come back. The daemon drops them.
+    pub(super) fn forget(&mut self) {
+        (self.home, self.merged) = channel();
+        self.away.clear();
+    }
+
     /// Returns true if the short entries of a zone are with the daemon.
     pub(super) fn is_away(&self, zone: usize) -> bool {
         self.away.contains(&zone)

@@ -93,6 +93,8 @@ pub struct SlabAllocator {
     has_reserved: bool,
     /// Entries that searches may still merge in this batch.
     merge_work: usize,
+    /// Bytes of the memory.
+    size: u64,
     free_size: u64,
     /// Bytes that were released or split, which another search may find joinable.
     changed_size: u64,
@@ -113,6 +115,7 @@ impl SlabAllocator {
             reserved: std::array::from_fn(|_| Vec::new()),
             has_reserved: false,
             merge_work: usize::MAX,
+            size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             free_size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             changed_size: 0,
             statistics: SlabStatistics::default(),
@@ -176,6 +179,24 @@ impl SlabAllocator {
             self.spill(class, BATCH);
             self.merge_above_watermark(pointer);
         }
+    }
+
+    /// Forgets all slabs: all memory is free. [`SlabAllocator::return_zones`] makes it available, a part at a time.
+    pub fn forget(&mut self) {
+        self.local.iter_mut().for_each(Vec::clear);
+        self.host.forget();
+        self.merger.forget();
+        self.search = Search::default();
+        self.free_size = self.size;
+    }
+
+    /// Makes the memory of the next `count` zones available that were forgotten. Returns true if there are more.
+    pub fn return_zones(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            let Some(zone) = self.host.return_zone() else { return false };
+            self.merge_watermarks[zone] = MERGE_WATERMARK_MIN;
+        }
+        self.host.has_forgotten()
     }
 
     /// Returns the largest class of which there are too few slabs for all that is needed, without merging.

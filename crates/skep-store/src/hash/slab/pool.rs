@@ -14,6 +14,8 @@
 //! neighbours in it. A zone has at most 32,768 of them, so a pass is short for every size of memory. Entries from 512 B up
 //! need no joining and stay.
 
+use std::ops::Range;
+
 use super::entry::{SlabClass, SlabEntry};
 use super::zone_set::{ZONE_COUNT_MAX, ZoneSet};
 use crate::memory::{Pointer, UNIT_SIZE};
@@ -93,6 +95,10 @@ pub(super) struct HostPools {
     capacity: usize,
     /// A pointer's zone is its unit shifted right by this.
     zone_shift: u32,
+    /// The units of the memory.
+    range: Range<u32>,
+    /// The first zone whose entries were forgotten and not returned.
+    next_forgotten: usize,
 }
 
 impl HostPools {
@@ -110,15 +116,49 @@ impl HostPools {
             units: [0; STACK_COUNT],
             capacity: 0,
             zone_shift,
+            range: start..end,
+            next_forgotten: zone_count,
         };
+        pools.push_range(start, end);
+        pools
+    }
+
+    /// Adds the memory between two units, as the longest entries that it has.
+    fn push_range(&mut self, start: u32, end: u32) {
         let mut unit = start;
         while unit < end {
-            let aligned = if unit == 0 { zone_shift } else { unit.trailing_zeros() };
-            let doublings = aligned.min((end - unit).ilog2()).min(zone_shift);
-            pools.push(SlabEntry::new(unit, doublings));
+            let aligned = if unit == 0 { self.zone_shift } else { unit.trailing_zeros() };
+            let doublings = aligned.min((end - unit).ilog2()).min(self.zone_shift);
+            self.push(SlabEntry::new(unit, doublings));
             unit += 1 << doublings;
         }
-        pools
+    }
+
+    /// Forgets all entries. [`HostPools::return_zone`] returns all memory, zone by zone. No entry of a zone may be pushed
+    /// before its memory is returned.
+    pub(super) fn forget(&mut self) {
+        self.filled = std::array::from_fn(|_| ZoneSet::new(self.zones.len()));
+        self.units = [0; STACK_COUNT];
+        self.next_forgotten = 0;
+    }
+
+    /// Returns the memory of the next forgotten zone. Returns its number, if there is one.
+    pub(super) fn return_zone(&mut self) -> Option<usize> {
+        let zone = self.next_forgotten;
+        let entries = self.zones.get_mut(zone)?;
+        self.next_forgotten += 1;
+        self.capacity -= entries.capacity();
+        *entries = ZonePool::default();
+        let (start, end) = ((zone as u64) << self.zone_shift, (zone as u64 + 1) << self.zone_shift);
+        let start = self.range.start.max(start as u32);
+        let end = u64::from(self.range.end).min(end) as u32;
+        self.push_range(start, end);
+        Some(zone)
+    }
+
+    /// Returns true if the memory of zones is forgotten.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.next_forgotten < self.zones.len()
     }
 
     pub(super) fn zone_count(&self) -> usize {

@@ -15,6 +15,8 @@
 //!    as many as go. So small operations go on.
 //! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
 //!
+//! After a flush, memory that the allocator has forgotten is returned first, zone by zone.
+//!
 //! The search never waits. If the daemon has the most passes, or the batch has no work left, the outcome is
 //! [`NoSlab::Later`] and the search continues in the next batch.
 //!
@@ -174,6 +176,14 @@ impl SlabAllocator {
     #[cold]
     fn search(&mut self) -> Outcome {
         if self.take_back() {
+            return Outcome::Retry;
+        }
+        if self.host.has_forgotten() {
+            if self.merge_work == 0 {
+                return Outcome::Later;
+            }
+            self.merge_work = self.merge_work.saturating_sub(ZONE_WORK);
+            self.return_zones(1);
             return Outcome::Retry;
         }
         if self.search.next_zone == self.host.zone_count() {

@@ -261,19 +261,12 @@ impl<'g> LeafCursor<'g> {
             if *left == 0 || self.entry_item == NO_ITEM {
                 return *left > 0;
             }
-            match self.pass_entries() {
-                Some(item) if item.value.has_expired(self.snapshot.now) => {
-                    if !f(item.key, Seen::Expired(1)) {
-                        return false;
-                    }
+            if let Some(item) = self.pass_entries() {
+                let seen = self.seen(&item);
+                *left -= usize::from(matches!(seen, Seen::Pair(_)));
+                if !f(item.key, seen) || *left == 0 {
+                    return false;
                 }
-                Some(item) => {
-                    *left -= 1;
-                    if !f(item.key, Seen::Pair(item.value)) || *left == 0 {
-                        return false;
-                    }
-                }
-                None => {}
             }
         }
     }
@@ -288,9 +281,8 @@ impl<'g> LeafCursor<'g> {
         f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) -> bool {
         while let Some(item) = self.next_of_segment() {
-            let has_expired = item.value.has_expired(self.snapshot.now);
-            let seen = if has_expired { Seen::Expired(1) } else { Seen::Pair(item.value) };
-            *left -= usize::from(!has_expired);
+            let seen = self.seen(&item);
+            *left -= usize::from(matches!(seen, Seen::Pair(_)));
             if !(admits(item.key) && f(item.key, seen)) || *left == 0 {
                 return false;
             }
@@ -356,6 +348,11 @@ impl<'g> LeafCursor<'g> {
             last = Some(item);
         }
         last
+    }
+
+    /// Returns what a scan comes to at an item.
+    fn seen(&self, item: &Item<'g>) -> Seen<'g> {
+        if item.value.has_expired(self.snapshot.now) { Seen::Expired(1) } else { Seen::Pair(item.value) }
     }
 
     /// Skips the next item and returns its pair.

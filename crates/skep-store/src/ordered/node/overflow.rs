@@ -13,6 +13,8 @@
 //!
 //! Each part has a LID, so its frame can be moved like a node's without changing its references.
 
+use std::ops::Range;
+
 use super::super::memory::number::{FRAME_SIZE_MAX, Lid, UNIT_512_SIZE};
 use super::super::version::epoch::Guard;
 use super::frame::Frames;
@@ -74,8 +76,18 @@ pub(crate) fn in_full<'v>(frames: &Frames, value: Value<'v>, scratch: &'v mut Ve
 #[cold]
 #[inline(never)]
 fn put_together(frames: &Frames, reference: &[u8], scratch: &mut Vec<u8>, guard: &Guard<'_>) {
-    scratch.clear();
-    with_parts(frames, reference, guard, |_, part| scratch.extend_from_slice(part));
+    copy_range(frames, reference, 0..value_size(reference), scratch, guard);
+}
+
+/// Sets `out` to a range of the bytes of a value.
+pub(crate) fn copy_range(frames: &Frames, reference: &[u8], range: Range<usize>, out: &mut Vec<u8>, guard: &Guard<'_>) {
+    out.clear();
+    let mut offset = 0;
+    with_parts(frames, reference, guard, |_, part| {
+        let within = |position: usize| position.saturating_sub(offset).min(part.len());
+        out.extend_from_slice(&part[within(range.start)..within(range.end)]);
+        offset += part.len();
+    });
 }
 
 /// Returns the parts of a value.

@@ -11,7 +11,8 @@ use skep_core::operation::{PAGE_SKIPPED_MAX, PageWriter, Scan, ScanAnswer};
 /// The end of a page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PageEnd<'g> {
-    /// The key after which the next page begins: that of the last pair, or an expired one. Empty if there is none.
+    /// The key after which the next page begins: that of the last pair. A page without pairs that ends among expired keys has
+    /// the last of these. Empty if there is none.
     pub(crate) last_key: &'g [u8],
     /// True if more pairs of the range may follow.
     pub(crate) more: bool,
@@ -53,8 +54,10 @@ impl OrderedStore {
             Seen::Pair(value) => value,
             Seen::Expired(count) => {
                 end.skipped += count;
-                if end.skipped >= PAGE_SKIPPED_MAX {
-                    (end.last_key, end.more) = (key, true);
+                end.more = end.skipped >= PAGE_SKIPPED_MAX;
+                // An expired key is only named if there is no pair to continue after.
+                if end.more && page.count() == 0 {
+                    end.last_key = key;
                 }
                 return !end.more;
             }

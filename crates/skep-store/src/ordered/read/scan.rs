@@ -144,7 +144,7 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         &mut self,
         leaf: Node<'g>,
         segment: usize,
-        key: &[u8],
+        key: &'k [u8],
         (store, snapshot, guard): (&'g OrderedStore, Snapshot, &'g Guard<'_>),
         f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
     ) -> bool {
@@ -155,8 +155,10 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         }
         match store.find_last(Target::AtOrBelow(key), snapshot, guard, f) {
             ControlFlow::Break(()) => false,
-            ControlFlow::Continue(None) => true,
-            ControlFlow::Continue(Some(floor)) => {
+            ControlFlow::Continue(floor) => {
+                // All other keys up to it have expired.
+                self.start = Some(Start::Above(key));
+                let Some(floor) = floor else { return true };
                 self.left -= 1;
                 is_at_or_before(self.end, floor.key) && f(floor.key, Seen::Pair(floor.value)) && self.left > 0
             }

@@ -14,8 +14,6 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use bumpalo::Bump;
-
 use super::super::node::overflow;
 use super::super::node::value::{Content, Value};
 use super::super::read::descent::{GROUP_SIZE, KeyPosition};
@@ -28,7 +26,7 @@ use super::super::write::change::{Change, found_of};
 use super::deferred::Deferred;
 use super::scans::{SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
-use crate::apply::{self, Found, apply, old_value_size_max};
+use crate::apply::{self, Arena, Found, apply, old_value_size_max};
 use crate::processor::{Grant, Replies};
 use skep_core::operation::{Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease};
 
@@ -269,7 +267,7 @@ impl OrderedStore {
         let mut next = indexes.iter();
         let mut is_within_budget = true;
         // Reads compute nothing that needs memory.
-        let arena = Bump::new();
+        let arena = Arena::default();
         self.get_group(&keys[..indexes.len()], snapshot, guard, |value| {
             let index = *next.next().expect("as many values as keys");
             let operation = &requests[index].operation;
@@ -282,15 +280,24 @@ impl OrderedStore {
                 apply::Outcome::Read(read) => Some(read),
                 apply::Outcome::Whole => None,
                 apply::Outcome::Reply(reply) => return replies.set(index, reply),
-                apply::Outcome::Update(_) | apply::Outcome::Edit(_) => unreachable!("a read changes nothing"),
+                apply::Outcome::Update(_) | apply::Outcome::Edit(_) | apply::Outcome::Expire(_) => {
+                    unreachable!("a read changes nothing")
+                }
             };
             let expiry = value.and_then(Value::expiry);
             match value.expect("what is read exists").content() {
                 Content::Inside(bytes) => {
                     replies.slot(index).set_read(read.expect("the value is in one piece"), bytes);
                 }
+                Content::Overflow(_) if let Some(number @ apply::Read::Number(_)) = read => {
+                    replies.slot(index).set_read(number, &[]);
+                }
                 Content::Overflow(reference) => {
                     let value_size = overflow::value_size(reference);
+                    let range = match read {
+                        Some(apply::Read::Slice(start, end)) => start..end,
+                        _ => 0..value_size,
+                    };
                     let reply_size = read.map_or(0, |read| read.reply_size_max(value_size));
                     if !replies.may_touch_large(reply_size > 0) {
                         is_within_budget = false;
@@ -301,9 +308,11 @@ impl OrderedStore {
                         is_within_budget = defer_reply(grant, index, deferred, replies);
                         return;
                     }
-                    replies.touch_large(value_size);
-                    scratch.clear();
-                    overflow::with_parts(&self.frames, reference, guard, |_, part| scratch.extend_from_slice(part));
+                    replies.touch_large(range.len());
+                    overflow::copy_range(&self.frames, reference, range, scratch, guard);
+                    if let Some(apply::Read::Slice(..)) = read {
+                        return replies.set(index, Reply::Value(scratch));
+                    }
                     let whole = || apply(operation, Some(|| Found::bytes(scratch, expiry)), &arena);
                     match read.map_or_else(whole, apply::Outcome::Read) {
                         apply::Outcome::Read(read) => replies.slot(index).set_read(read, scratch),

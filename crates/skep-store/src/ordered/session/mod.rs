@@ -3,6 +3,8 @@
 mod check;
 mod deferred;
 mod execute;
+mod flush;
+mod random_key;
 mod reclaim;
 mod scans;
 mod shortage;
@@ -11,6 +13,7 @@ use std::time::Instant;
 
 pub use check::Checked;
 pub use execute::OwnerRun;
+pub use flush::{FLUSH_KEYS_MAX, FlushStep};
 pub use reclaim::STEP_KEYS_MAX;
 use scans::SCANS_AT_ONCE;
 use shortage::{Shortage, pause};
@@ -314,6 +317,7 @@ impl<'s> Session<'s> {
                 self.shortage.prolong(self.store.reclaimer.counts().handed_over);
             }
             if self.shortage.is_over(before, self.writer.must_succeed, now) {
+                self.store.expiries.end_pause();
                 return Outcome::Refused;
             }
             // While frames are moved there is more to free; `moves_of_refused` bounds that.

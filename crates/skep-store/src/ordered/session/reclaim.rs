@@ -53,16 +53,18 @@ impl Session<'_> {
     }
 
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
-    /// Returns their number. Does nothing while another session does it.
-    pub fn reclaim(&mut self) -> usize {
+    /// Returns their number, or `None` if there is nothing that this session can do now: no key is due, another session
+    /// does it, or there is no memory for a removal.
+    pub fn reclaim(&mut self) -> Option<usize> {
         let now = self.store.clock.now();
         if self.reclaim_from().is_none_or(|from| from > now) {
-            return 0;
+            return None;
         }
-        let Some(mut pass) = self.store.expiries.begin_step(now) else { return 0 };
+        let mut pass = self.store.expiries.begin_step(now)?;
         let mut removed = 0;
         for _ in 0..STEP_LEAVES {
             pass.leaves += 1;
+            let seen_before = pass.seen + removed as u64;
             let Visited { expired, has_more, next } = self.visit(&mut pass, now, STEP_KEYS_MAX - removed);
             for key in expired {
                 match self.remove_expired(&key) {
@@ -70,9 +72,9 @@ impl Session<'_> {
                     Some(_) => {}
                     // The next step tries it again: the memory that it needs is garbage, or in use by other sessions.
                     None => {
-                        pass.removed += removed as u64;
+                        (pass.removed, pass.seen) = (pass.removed + removed as u64, seen_before);
                         self.store.expiries.end_step(pass);
-                        return removed;
+                        return (removed > 0).then_some(removed);
                     }
                 }
             }
@@ -82,13 +84,29 @@ impl Session<'_> {
                 None => {
                     pass.removed += removed as u64;
                     self.store.expiries.end_pass(pass, now);
-                    return removed;
+                    return Some(removed);
                 }
             }
         }
         pass.removed += removed as u64;
         self.store.expiries.end_step(pass);
-        removed
+        Some(removed)
+    }
+
+    /// Frees the memory of keys that have expired, in at most this number of steps, also in a pause between passes. Returns
+    /// true if it has found that no more keys have expired.
+    pub fn reclaim_all(&mut self, steps: usize) -> bool {
+        self.store.expiries.end_pause();
+        let now = self.store.clock.now();
+        for _ in 0..steps {
+            if self.reclaim_from().is_none_or(|from| from > now) {
+                return true;
+            }
+            if self.reclaim().is_none() {
+                return false;
+            }
+        }
+        self.reclaim_from().is_none_or(|from| from > now)
     }
 
     /// Finds the expired keys of the leaf at the position, at most this number.

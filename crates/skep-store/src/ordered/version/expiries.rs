@@ -24,6 +24,8 @@ const MANY_PART: u64 = 16;
 const LEAVES_PER_KEY: u64 = 64;
 /// How many times longer than a pass that has removed few keys the pause after it is.
 const PAUSE_FACTOR: u64 = 8;
+/// The longest pause, in milliseconds.
+const PAUSE_MAX: u64 = 60_000;
 /// The earliest expiry of no key.
 const NEVER: u64 = u64::MAX;
 
@@ -103,6 +105,11 @@ impl Expiries {
         Some(pass)
     }
 
+    /// Ends the pause after a pass.
+    pub(crate) fn end_pause(&self) {
+        self.not_before.store(0, Ordering::Relaxed);
+    }
+
     /// Lets other sessions make the next step.
     pub(crate) fn end_step(&self, pass: Pass) {
         *self.pass.lock() = Some(pass);
@@ -115,7 +122,7 @@ impl Expiries {
         }
         let has_removed_many = pass.removed * MANY_PART >= pass.seen && pass.removed * LEAVES_PER_KEY >= pass.leaves;
         // Another session may have begun the pass at a later time than this one knows.
-        let pause = if has_removed_many { 0 } else { now.saturating_sub(pass.begun) * PAUSE_FACTOR };
+        let pause = if has_removed_many { 0 } else { (now.saturating_sub(pass.begun) * PAUSE_FACTOR).min(PAUSE_MAX) };
         self.not_before.store(now + pause, Ordering::Relaxed);
         self.is_running.store(0, Ordering::Relaxed);
         self.end_step(pass);

@@ -14,9 +14,7 @@ use super::super::space::Claim;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
-use bumpalo::Bump;
-
-use crate::apply::{Edit, Found, NewValue, Outcome, Reader, apply, update_piece};
+use crate::apply::{Arena, Edit, Found, NewValue, Outcome, Reader, apply, update_piece};
 use skep_core::operation::{Expiry, Operation, Reply, Update};
 
 /// The change that a write makes to its key.
@@ -136,15 +134,16 @@ pub(crate) fn decide<'d, 'g>(
     let value = || if exists { value() } else { None };
     let found = || found_of(value().expect("the key exists"));
     // Takes no memory unless a value is computed.
-    let arena = Bump::new();
+    let arena = Arena::default();
     let mut outcome = apply(change, exists.then_some(found), &arena);
     let mut whole = Vec::new();
-    if let (Outcome::Whole, Some(reference)) = (&outcome, value().and_then(Value::reference)) {
+    if let (Outcome::Whole | Outcome::Expire(_), Some(reference)) = (&outcome, value().and_then(Value::reference)) {
         overflow::with_parts(&store.frames, reference, guard, |_, part| whole.extend_from_slice(part));
         outcome = apply(change, Some(|| Found::bytes(&whole, expiry)), &arena);
         // Counts as work also if nothing is written.
         scratch.new_size = whole.len();
     }
+    scratch.new_size += arena.work();
     match outcome {
         Outcome::Reply(reply) => Decision::Refuse(reply),
         Outcome::Update(update) => update_value(update, store, (value(), expiry), scratch, guard),
@@ -179,7 +178,7 @@ pub(crate) fn decide<'d, 'g>(
             scratch.replies_with = RepliesWith::Old;
             Decision::Refuse(Reply::Done)
         }
-        Outcome::Whole => unreachable!("the value is in one piece"),
+        Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
     }
 }
 
@@ -203,7 +202,7 @@ fn store_new<'d>(
     new.clear();
     new.extend_from_slice(computed.bytes());
     computed.finish(0, new);
-    *new_size = new.len();
+    *new_size += new.len();
     match (computed, computed.reply()) {
         (NewValue::Sum(_), _) => *replies_with = RepliesWith::New,
         (_, Reply::Value(value)) => {

@@ -1,0 +1,147 @@
+//! A walk over all keys of a table, in steps, while operations between the steps change it.
+//!
+//! ```text
+//! home buckets  ├──── returned ────▶ next ──── of later steps ────┤
+//! a step                            ▐ 64 buckets: prefetch them with their chains, then the slabs to which they point,
+//!                                     then return their keys; and again, up to the limits
+//! ```
+//!
+//! A step returns the keys of whole chains: those of the home buckets from `next` on. Its limits are compared after each
+//! chain.
+//!
+//! **Why no key is missed.** A key has one home bucket for the whole life of the table, and is always in the chain of that
+//! bucket. Edits move it within this chain, or between its bucket and a slab. Steps run between batches, when no edit is
+//! in flight. So a key that exists from the first step to the last is found by the step that returns the chain of its
+//! home bucket.
+//!
+//! **What it costs.** A step reads at most [`STEP_BUCKETS_MAX`] home buckets and begins no further chain after
+//! [`STEP_SLABS_MAX`] slabs. Of a slab it reads the lines up to the end of the key.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use super::bucket::{Bucket, Entry};
+use super::object;
+use super::table::{BucketIndex, HashTable};
+use crate::memory::{LINE_SIZE, Memory};
+
+/// Home buckets that are prefetched together.
+const GROUP_BUCKETS: u32 = 64;
+/// Most home buckets of a step.
+pub const STEP_BUCKETS_MAX: u32 = 16 << 10;
+/// Slabs from which on a step ends.
+pub const STEP_SLABS_MAX: usize = 256;
+
+/// The limits of a step. A step ends after the chain with which it reaches one of them.
+#[derive(Clone, Copy, Debug)]
+pub struct WalkLimit {
+    /// Keys.
+    pub keys: usize,
+    /// Bytes of keys.
+    pub size: usize,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkStep {
+    /// The home bucket with which the next step begins; `None` after the last one.
+    pub next: Option<u32>,
+    /// Home buckets that were read.
+    pub buckets: u32,
+    /// Slabs that were read.
+    pub slabs: usize,
+}
+
+impl<M: Memory> HashTable<M> {
+    /// Calls `each` with the keys of the chains from a home bucket on, up to the limit. Keys that have expired are left out.
+    /// `group` is for its memory.
+    pub(crate) async fn walk(
+        &self,
+        group: &mut Vec<(BucketIndex, Bucket)>,
+        from: u32,
+        limit: WalkLimit,
+        mut each: impl FnMut(&[u8]),
+    ) -> WalkStep {
+        let (keys, size) = (Cell::new(0), Cell::new(0));
+        let mut each = |key: &[u8]| {
+            keys.set(keys.get() + 1);
+            size.set(size.get() + key.len());
+            each(key);
+        };
+        if self.pair_count() == 0 {
+            return WalkStep { next: None, buckets: 0, slabs: 0 };
+        }
+        let begin = from.min(self.bucket_count());
+        let end = self.bucket_count().min(begin.saturating_add(STEP_BUCKETS_MAX));
+        let (mut next, mut slabs) = (begin, 0);
+        let mut is_complete = false;
+        while next < end && !is_complete {
+            self.read_group(group, next..end.min(next + GROUP_BUCKETS)).await;
+            let mut copies = group.iter().peekable();
+            while let Some((bucket, copy)) = copies.next() {
+                for (_, entry) in copy.entries() {
+                    match entry {
+                        Entry::Inline(pair) => each(copy.inline_key(pair)),
+                        Entry::Slab(slab) => {
+                            slabs += 1;
+                            let key_end = self
+                                .memory()
+                                .read(slab.pointer.span(slab.class.size().min(LINE_SIZE)), |bytes| {
+                                    let (key, expiry) = object::key(slab.class, bytes);
+                                    if self.has_expired(expiry) {
+                                        return None;
+                                    }
+                                    bytes.get(key.clone()).map_or(Some(key.end), |key| {
+                                        each(key);
+                                        None
+                                    })
+                                })
+                                .await;
+                            if let Some(key_end) = key_end {
+                                self.memory()
+                                    .read(slab.pointer.span(key_end), |bytes| {
+                                        each(&bytes[object::key(slab.class, bytes).0]);
+                                    })
+                                    .await;
+                            }
+                        }
+                    }
+                }
+                let is_end_of_chain = copies.peek().is_none_or(|(following, _)| following != bucket);
+                if is_end_of_chain {
+                    next = bucket.0 + 1;
+                    is_complete = keys.get() >= limit.keys || size.get() >= limit.size || slabs >= STEP_SLABS_MAX;
+                    if is_complete {
+                        break;
+                    }
+                }
+            }
+        }
+        WalkStep { next: (next < self.bucket_count()).then_some(next), buckets: next - begin, slabs }
+    }
+
+    /// Copies the chains of these home buckets, and prefetches the slabs to which they point.
+    async fn read_group(&self, group: &mut Vec<(BucketIndex, Bucket)>, buckets: Range<u32>) {
+        group.clear();
+        for bucket in buckets.clone() {
+            self.prefetch(BucketIndex(bucket));
+        }
+        for bucket in buckets.map(BucketIndex) {
+            if self.is_stale(bucket) {
+                group.push((bucket, Bucket::EMPTY));
+                continue;
+            }
+            let mut at = Some(bucket.pointer());
+            while let Some(pointer) = at {
+                let copy = Bucket::from_line(self.memory().read_line(pointer).await);
+                at = copy.chain();
+                for (_, entry) in copy.entries() {
+                    if let Entry::Slab(slab) = entry {
+                        self.memory().prefetch(slab.pointer.span(slab.class.size().min(LINE_SIZE)));
+                    }
+                }
+                group.push((bucket, copy));
+            }
+        }
+    }
+}
