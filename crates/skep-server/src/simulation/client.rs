@@ -2,12 +2,12 @@
 //! them against a naive store of its own. No other client uses its keys, so its replies do not depend on the order of
 //! clients.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_core::operation::{Operation, PutCondition, Reply};
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::naive::{
     EXPIRIES_END, Generator, GeneratorSettings, Mix, NaiveReply, NaiveStore, OwnedRequest, SizeWeights,
 };
@@ -17,6 +17,18 @@ use super::pipe::ClientEnd;
 
 /// Requests that a client has sent, and that have no reply, from which on it sends no more.
 const OUTSTANDING_MAX: usize = 300;
+/// A client that speaks RESP asks for all keys, or for their number, once in this number of requests.
+const REQUESTS_PER_KEYS: usize = 40;
+
+/// A request that has no reply.
+enum Asked {
+    /// An operation on a key.
+    Operation(OwnedRequest),
+    /// `KEYS *`
+    Keys,
+    /// `DBSIZE`
+    Size,
+}
 
 /// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +50,9 @@ pub(super) struct Client {
     naive: NaiveStore,
     /// Requests that are still to be made.
     left: usize,
-    outstanding: VecDeque<OwnedRequest>,
+    outstanding: VecDeque<Asked>,
+    /// The keys of all requests that have a reply.
+    keys: BTreeSet<Vec<u8>>,
     unsent: Vec<u8>,
     received: Vec<u8>,
     /// It takes a few bytes now and then.
@@ -120,6 +134,7 @@ impl Client {
             naive,
             left,
             outstanding: VecDeque::new(),
+            keys: BTreeSet::new(),
             unsent,
             received: Vec::new(),
             is_slow: random.random_ratio(1, 4),
@@ -189,10 +204,27 @@ impl Client {
                 self.left -= usize::from(fitting == 0);
                 requests.truncate(fitting);
             }
-            Protocol::Resp => requests.iter().for_each(|request| self.unsent.extend(command(request))),
+            Protocol::Resp => {}
         }
-        self.left -= requests.len();
-        self.outstanding.extend(requests);
+        for request in requests {
+            if self.protocol == Protocol::Resp {
+                self.ask_about_all();
+                self.unsent.extend(command(&request));
+            }
+            self.left -= 1;
+            self.outstanding.push_back(Asked::Operation(request));
+        }
+    }
+
+    /// Asks for all keys, or for their number, now and then.
+    fn ask_about_all(&mut self) {
+        let (command, asked) = match self.left % REQUESTS_PER_KEYS {
+            0 => ("KEYS *\r\n", Asked::Keys),
+            1 => ("DBSIZE\r\n", Asked::Size),
+            _ => return,
+        };
+        self.unsent.extend(command.as_bytes());
+        self.outstanding.push_back(asked);
     }
 
     /// Checks the replies that have arrived as a whole.
@@ -232,13 +264,60 @@ impl Client {
         Ok(())
     }
 
-    fn next_request(&mut self) -> Result<OwnedRequest, String> {
+    fn next_request(&mut self) -> Result<Asked, String> {
         self.replies += 1;
         self.outstanding.pop_front().ok_or_else(|| "a reply that no request has".to_owned())
     }
 
+    /// Returns the keys of this client that exist.
+    fn existing_keys(&mut self) -> BTreeSet<Vec<u8>> {
+        let Client { keys, naive, .. } = self;
+        let exists =
+            |key: &&Vec<u8>| naive.execute(&Request { key, operation: Operation::Contains }) == NaiveReply::Done;
+        keys.iter().filter(exists).cloned().collect()
+    }
+
+    /// Checks the reply to `KEYS *`: of the keys of this client, it has those that exist. Other clients have other keys.
+    fn check_keys(&mut self, reply: &[u8]) -> Result<(), String> {
+        if reply.starts_with(b"-ERR the keys take more") {
+            self.refusals += 1;
+            return Ok(());
+        }
+        let mut found = BTreeSet::new();
+        let mut rest = &reply[line_size(reply).ok_or("no line")?..];
+        while let Some(line) = line_size(rest) {
+            let size = resp_size(rest).ok_or("no whole key")?;
+            found.insert(rest[line..size - 2].to_vec());
+            rest = &rest[size..];
+        }
+        let expected = self.existing_keys();
+        let missing = expected.difference(&found).next();
+        if let Some(key) = missing {
+            return Err(format!("KEYS lacks {}", key.escape_ascii()));
+        }
+        let is_removed = |key: &&Vec<u8>| !expected.contains(*key) && self.keys.contains(*key);
+        match found.iter().find(is_removed) {
+            Some(key) => Err(format!("KEYS has {}, which does not exist", key.escape_ascii())),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the reply to `DBSIZE`: there are at least the keys of this client.
+    fn check_size(&mut self, reply: &[u8]) -> Result<(), String> {
+        let text = std::str::from_utf8(reply).map_err(|error| error.to_string())?;
+        let size = text.trim_end().strip_prefix(':').and_then(|number| number.parse().ok());
+        let own = self.existing_keys().len();
+        if size.is_some_and(|size: usize| size >= own) {
+            Ok(())
+        } else {
+            Err(format!("{text} to DBSIZE, of {own} keys"))
+        }
+    }
+
     fn check_response(&mut self, response: Result<Reply<'_>, WireError>) -> Result<(), String> {
-        let request = self.next_request()?;
+        let Asked::Operation(request) = self.next_request()? else {
+            return Err("a native reply to a command".to_owned());
+        };
         match response {
             Err(WireError::Busy) => self.refusals += 1,
             Err(error) => return Err(format!("{error} to {request:?}")),
@@ -251,7 +330,12 @@ impl Client {
     }
 
     fn check_resp(&mut self, reply: &[u8]) -> Result<(), String> {
-        let request = self.next_request()?;
+        let request = match self.next_request()? {
+            Asked::Operation(request) => request,
+            Asked::Keys => return self.check_keys(reply),
+            Asked::Size => return self.check_size(reply),
+        };
+        self.keys.insert(request.key.clone());
         if reply.starts_with(b"-BUSY") {
             self.refusals += 1;
             return Ok(());
@@ -305,10 +389,19 @@ fn encoded(request: &OwnedRequest, reply: NaiveReply) -> Vec<u8> {
     }
 }
 
+/// Returns the size of the first line, with its end.
+fn line_size(bytes: &[u8]) -> Option<usize> {
+    Some(bytes.windows(2).position(|pair| pair == b"\r\n")? + 2)
+}
+
 /// Returns the size of the first reply, if it has arrived as a whole.
 fn resp_size(bytes: &[u8]) -> Option<usize> {
-    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let line = line_size(bytes)?;
     let size = match bytes[0] {
+        b'*' => {
+            let count: usize = std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse().ok()?;
+            (0..count).try_fold(line, |size, _| Some(size + resp_size(&bytes[size..])?))?
+        }
         b'$' => match std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok()? {
             -1 => line,
             size => line + usize::try_from(size).ok()? + 2,

@@ -105,7 +105,7 @@ impl Expiries {
         Some(pass)
     }
 
-    /// Ends the pause after a pass.
+    /// Ends a pause, because a write was refused for lack of memory, or keys are to be counted.
     pub(crate) fn end_pause(&self) {
         self.not_before.store(0, Ordering::Relaxed);
     }
