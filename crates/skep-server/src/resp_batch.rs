@@ -7,24 +7,22 @@
 //! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its parsed
 //! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
-use std::time::Instant;
+mod isolated;
 
 use skep_wire::native::WireError;
-use skep_wire::partition::Partition;
-use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser, Version};
+use skep_wire::resp::{Argument, Parsed, RequestParser, Version};
 
+use self::isolated::queue;
 use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{
-    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, ISOLATED_OPERATIONS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX,
-    PARSED_SIZE_MAX, SHARE, TRANSACTION_SIZE_MAX,
+    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE,
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, shards_of_key, wire_error};
-use crate::shard::Bounds;
+use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress};
 use crate::spaces::{Space, SpaceReplies, Spaces};
-use crate::transaction::{Environment, Isolated, Multi, Run, ShardSet, Step, TooLong, Watched};
+use crate::transaction::{Multi, Run, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
@@ -61,8 +59,6 @@ pub(crate) struct RespBatch {
     multi: Multi,
     /// The keys that are watched.
     watched: Option<Box<Watched>>,
-    /// The shards that the next isolated command involves, once they are known.
-    shards: Option<ShardSet>,
     /// The isolated command that has begun.
     run: Option<Box<Run>>,
     /// It waits, and its shards must be held until it is done.
@@ -123,7 +119,6 @@ impl RespBatch {
             progress: Progress::default(),
             multi: Multi::default(),
             watched: None,
-            shards: None,
             run: None,
             is_blocked: false,
             isolated_left: 0,
@@ -469,140 +464,6 @@ impl RespBatch {
             self.operation = 0;
             self.command += 1;
         }
-    }
-}
-
-impl RespBatch {
-    /// Returns the shards that the next command involves, if that is an isolated one and its turn has come.
-    pub(crate) fn isolated_shards(&mut self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
-        let command = self.commands.get(self.command)?;
-        let Action::Isolated(name, isolated) = &command.action else { return None };
-        Some(*self.shards.get_or_insert_with(|| {
-            let Isolated::Exec(queue) = isolated else {
-                return name.shards(command.arguments(input, &self.arguments), command.space, partition);
-            };
-            let mut shards = queue.shards(command.space, self.spaces, partition);
-            for watched in self.watched.iter().flat_map(|watched| watched.keys()) {
-                shards.extend(shards_of_key(&watched.key, watched.space, partition));
-            }
-            shards
-        }))
-    }
-
-    /// Returns true if an isolated command is in the parsed batch.
-    #[inline]
-    pub(crate) fn has_isolated(&self) -> bool {
-        self.has_isolated
-    }
-
-    /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.is_blocked
-    }
-
-    /// Refuses the next command, which is isolated, because it would be executed too late.
-    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &Context<'_>) {
-        let metrics = context.shared.metrics(context.shard);
-        metrics.refused.add(1);
-        metrics.error_replies.add(1);
-        ReplyWriter::new(output, self.version).error(&wire_error(WireError::Busy));
-        if let Action::Isolated(CommandName::Exec, _) = self.commands[self.command].action {
-            self.watched = None;
-        }
-        self.end_isolated();
-    }
-
-    fn end_isolated(&mut self) {
-        let command = &self.commands[self.command];
-        self.isolated_left -= command.argument_count;
-        (self.run, self.shards, self.is_blocked) = (None, None, false);
-        self.command += 1;
-    }
-
-    /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done.
-    pub(crate) fn run_isolated(
-        &mut self,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        bounds: &mut Bounds<'_, '_>,
-        context: &mut Context<'_>,
-        partition: &Partition,
-        now: Instant,
-    ) -> Result<(), Step> {
-        let command = &self.commands[self.command];
-        let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
-        let run = self.run.get_or_insert_with(|| bounds.stores.spare_run.take().unwrap_or_default());
-        let shard = context.shard;
-        let mut environment = Environment {
-            stores: bounds.stores,
-            partition,
-            context,
-            watched: &mut self.watched,
-            spaces: self.spaces,
-            now,
-            left: bounds.left,
-            executed: 0,
-        };
-        let arguments = command.arguments(input, &self.arguments);
-        let operands = self.operands.bytes();
-        let done =
-            run.step(isolated, arguments, operands, command.space, (output, &mut self.version), &mut environment);
-        let executed = environment.executed;
-        bounds.left = environment.left;
-        bounds.executed += executed;
-        let metrics = context.shared.metrics(shard);
-        metrics.operations.add(executed as u64);
-        self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
-        let space = done?;
-        if let Isolated::Exec(queue) = isolated
-            && queue.selects()
-        {
-            // No later command is decoded.
-            self.space = space;
-        }
-        metrics.command(*name as usize);
-        let run = self.run.take();
-        self.end_isolated();
-        bounds.stores.spare_run = run.map(|mut run| {
-            run.reset();
-            run
-        });
-        Ok(())
-    }
-}
-
-/// Adds a command to the transaction, unless it ends or refuses it.
-fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument]) -> Action {
-    let arguments = Arguments::new(request, ranges);
-    let name = match Action::name(arguments) {
-        Ok(name) => name,
-        Err(refusal) => {
-            multi.abort();
-            return refusal;
-        }
-    };
-    match name {
-        CommandName::Multi => Action::Refuse("ERR MULTI calls can not be nested".to_owned()),
-        CommandName::Watch => Action::Refuse("ERR WATCH inside MULTI is not allowed".to_owned()),
-        CommandName::Exec => match multi.close() {
-            Some(queue) if !queue.is_aborted() => Action::Isolated(name, Isolated::Exec(queue)),
-            _ => Action::Server(name),
-        },
-        CommandName::Discard => {
-            multi.close();
-            Action::Server(name)
-        }
-        CommandName::Quit | CommandName::Reset => Action::Server(name),
-        _ if let Some(refusal) = Action::wrong_subcommand(name, arguments) => {
-            multi.abort();
-            refusal
-        }
-        _ => match multi.push(name, request, ranges) {
-            Ok(()) => Action::Queued,
-            Err(TooLong) => Action::Refuse(format!(
-                "ERR a transaction has at most {ISOLATED_OPERATIONS_MAX} operations and {TRANSACTION_SIZE_MAX} bytes"
-            )),
-        },
     }
 }
 
