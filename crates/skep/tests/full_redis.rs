@@ -146,7 +146,7 @@ fn agree_on(arguments: &Arguments, queued: &mut Vec<Arguments>, redis: &[u8], sk
         let agree_on_all =
             (queued.iter().zip(redis.iter().zip(&skep))).all(|(one, (redis, skep))| agree(one, redis, skep));
         return agree_on_all && (queued.len(), queued.len()) == (redis.len(), skep.len());
-    } else if arguments[0].eq_ignore_ascii_case(b"MULTI") {
+    } else if arguments[0].eq_ignore_ascii_case(b"MULTI") && redis == b"+OK\r\n" {
         queued.clear();
     }
     agree(arguments, redis, skep)

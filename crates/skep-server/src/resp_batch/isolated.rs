@@ -120,6 +120,9 @@ pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument]) -> A
     let name = match Action::name(arguments) {
         Ok(name) => name,
         Err(refusal) => {
+            if refusal.discards() {
+                multi.close();
+            }
             multi.abort();
             return refusal;
         }

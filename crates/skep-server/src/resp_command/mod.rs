@@ -59,6 +59,9 @@ use table::CommandName;
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
 
+/// The beginning of the error message of a transaction that was discarded.
+const DISCARDED: &str = "EXECABORT Transaction discarded because";
+
 /// The state for commands to which the server replies itself. They may read and change it.
 pub(crate) struct Context<'a> {
     /// The state that all shards share.
@@ -273,7 +276,11 @@ impl Action {
         let info = name.info();
         let count = arguments.count() as i64;
         if (info.arity >= 0 && count != info.arity) || count < -info.arity {
-            return Err(Action::Refuse(wrong_argument_count(info.name)));
+            let message = wrong_argument_count(info.name);
+            return Err(Action::Refuse(match name {
+                CommandName::Exec => format!("{DISCARDED} of: {}", message.trim_start_matches("ERR ")),
+                _ => message,
+            }));
         }
         Ok(name)
     }
@@ -347,7 +354,12 @@ impl Action {
     /// Returns true if the connection watches no keys after the command.
     pub(crate) fn ends_watch(&self) -> bool {
         use CommandName::{Discard, Exec, Reset, Unwatch};
-        matches!(self, Action::Server(Discard | Exec | Reset | Unwatch))
+        matches!(self, Action::Server(Discard | Exec | Reset | Unwatch)) || self.discards()
+    }
+
+    /// Returns true if the command is a wrong `EXEC`, which discards the transaction.
+    pub(crate) fn discards(&self) -> bool {
+        matches!(self, Action::Refuse(message) if message.starts_with(DISCARDED))
     }
 
     /// Returns the number of operations of a command of this many arguments.

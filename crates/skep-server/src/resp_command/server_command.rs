@@ -3,7 +3,7 @@
 use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
-use super::{Arguments, Context, REDIS_VERSION, client_command, command_command, config_command, info};
+use super::{Arguments, Context, DISCARDED, REDIS_VERSION, client_command, command_command, config_command, info};
 use super::{excerpt, object_command, wrong_argument_count};
 use crate::spaces::Space;
 
@@ -55,7 +55,7 @@ pub(super) fn run(
         }
         CommandName::Multi | CommandName::Discard | CommandName::Unwatch => writer.simple("OK"),
         // Any other `EXEC` is isolated.
-        CommandName::Exec => return Err("EXECABORT Transaction discarded because of previous errors.".to_owned()),
+        CommandName::Exec => return Err(format!("{DISCARDED} of previous errors.")),
         CommandName::Object => object_command::object_help(&mut writer),
         CommandName::Memory => object_command::memory_help(&mut writer),
         CommandName::Quit => {

@@ -88,8 +88,8 @@ impl Commands {
             block.push(vec!["WATCH".into(), self.key(), self.key()]);
         }
         if self.chance(3) {
-            // A change of a watched key by the connection itself counts too.
-            block.push(self.next());
+            // A change of a watched key by the connection itself counts too. Some other commands count only in Skep.
+            block.push(self.write());
         }
         block.push(vec![self.any_case("MULTI").into()]);
         for _ in 0..self.below(10) {
@@ -102,8 +102,7 @@ impl Commands {
     }
 
     fn out_of_place(&mut self) -> Arguments {
-        let words: &[&[&str]] =
-            &[&["MULTI"], &["WATCH", "a"], &["UNWATCH"], &["NOSUCH"], &["GET"], &["EXEC", "x"], &["SELECT", "x"]];
+        let words: &[&[&str]] = &[&["MULTI"], &["UNWATCH"], &["NOSUCH"], &["GET"], &["EXEC", "x"], &["SELECT", "x"]];
         self.choose(words).iter().map(|word| word.as_bytes().to_vec()).collect()
     }
 
