@@ -193,6 +193,11 @@ impl Connection {
         matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.has_isolated())
     }
 
+    /// Returns true if the next command counts what the stores have.
+    pub(crate) fn reads_statistics(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_next_statistics())
+    }
+
     /// Returns the shards that the next command involves, if that is an isolated one that may be run.
     pub(crate) fn isolated_shards(&mut self, partition: &Partition, shard_budget: &ShardBudget) -> Option<ShardSet> {
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { return None };

@@ -43,6 +43,11 @@ impl RespBatch {
         self.is_blocked
     }
 
+    /// Returns true if the next command counts what the stores have.
+    pub(crate) fn is_next_statistics(&self) -> bool {
+        self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
+    }
+
     /// Refuses the next command, which is isolated, because it would be executed too late.
     pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &Context<'_>) {
         let metrics = context.shared.metrics(context.shard);

@@ -205,6 +205,7 @@ impl Shard {
                 self.holds.own_run = Some((token, step));
             }
             worked |= bounds.executed > 0 || self.holds.own_run.is_none();
+            stores.publish(&self.parts.shared);
         }
         if self.holds.hold.is_none() && !self.holds.waiting.is_empty() {
             self.holds.begin();
@@ -358,7 +359,8 @@ pub(super) fn run(
             connection.refuse_isolated(output, context);
         } else {
             let done = connection.run_isolated(output, bounds, context, partition, now);
-            if bounds.executed > executed {
+            // Others may see the metrics a little later.
+            if connection.reads_statistics() {
                 bounds.stores.publish(context.shared);
             }
             match done {

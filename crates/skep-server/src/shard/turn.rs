@@ -483,6 +483,9 @@ impl Shard {
                 self.queue(self.batch[index].token);
             }
         }
+        if bounds.executed > 0 {
+            bounds.stores.publish(&shared);
+        }
         self.executed += bounds.executed;
         self.batch.clear();
         self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);

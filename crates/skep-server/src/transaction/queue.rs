@@ -55,7 +55,13 @@ impl Multi {
 
     /// Begins a transaction.
     pub(crate) fn open(&mut self) {
-        self.0 = Some(Box::default());
+        // Room for a few commands, because most transactions have no more.
+        self.0 = Some(Box::new(Queue {
+            bytes: Vec::with_capacity(512),
+            arguments: Vec::with_capacity(16),
+            commands: Vec::with_capacity(8),
+            ..Queue::default()
+        }));
     }
 
     /// Ends the transaction, and returns its commands.

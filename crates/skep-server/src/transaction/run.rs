@@ -211,7 +211,7 @@ impl Run {
                 transaction.insert(Transaction {
                     space,
                     decoded: 0,
-                    items: Vec::new(),
+                    items: Vec::with_capacity(queue.len().min(TRANSACTION_PART_MAX)),
                     after: None,
                     operands: Operands::default(),
                     written: 0,
