@@ -157,6 +157,14 @@ impl Stores<'_> {
         executed > 0
     }
 
+    /// Returns true if all parts of the hash space that the shard has can store this number of slabs for sure.
+    pub(crate) fn have_plenty(&self, slab_count: u64) -> bool {
+        self.hash
+            .iter()
+            .chain(self.lent_parts().map(|(_, part)| part))
+            .all(|part| part.processor.has_plenty(slab_count))
+    }
+
     /// Returns the bytes of the ordered space that are free.
     pub(crate) fn ordered_free_size(&self) -> u64 {
         self.shared.and_then(|shared| shared.ordered.as_ref()).map_or(0, OrderedStore::free_size)

@@ -105,7 +105,11 @@ impl SetMany {
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Result<(), OperationError>, Step> {
         // A single put is done or not.
-        let count = if self.count > 1 { self.count } else { 0 };
+        let mut count = if self.count > 1 { self.count } else { 0 };
+        if course.phase == 1 && course.next == 0 && count > 0 {
+            let slab_count = (0..count).map(|index| Room::slab_count_max(put(index).1.size())).sum();
+            count = if environment.stores.have_plenty(slab_count) { 0 } else { count };
+        }
         while course.phase == 1 && course.next < count {
             let part = course.next..count.min(course.next + ISOLATED_PART_MAX);
             environment.work(part.len())?;

@@ -14,6 +14,14 @@ pub struct Room {
     needs: SlabNeeds,
 }
 
+impl Room {
+    /// Returns the most slabs that a pair with a value of this size takes: data, their index, a root and a bucket.
+    pub fn slab_count_max(value_size: usize) -> u64 {
+        const SLAB_SIZE_MIN: usize = 256;
+        4 + (value_size / SLAB_SIZE_MIN) as u64
+    }
+}
+
 impl<M: Memory> HashTable<M> {
     /// Adds the slabs that storing a pair needs at most. A pair that replaces one in place needs none, however full the
     /// memory is.
@@ -58,6 +66,11 @@ impl<M: Memory> HashTable<M> {
             needs[class.index()] += u32::from(old_class != Some(class));
             needs[bucket] += u32::from(!exists);
         }
+    }
+
+    /// Returns true if this number of slabs can be allocated for sure.
+    pub(crate) fn has_plenty(&self, slab_count: u64) -> bool {
+        self.slabs().has_plenty(slab_count)
     }
 
     /// Reserves room for pairs. It is there until [`HashTable::end_reservation`].

@@ -206,6 +206,11 @@ impl<M: Memory> Processor<M> {
         }
     }
 
+    /// Returns true if there is memory for this number of slabs for sure: then nothing has to be reserved.
+    pub fn has_plenty(&self, slab_count: u64) -> bool {
+        self.table.has_plenty(slab_count)
+    }
+
     /// Reserves memory that was counted, until [`Processor::end_reservation`]. Until then, requests that were counted do not
     /// run out of memory, if no others that store are executed before them. Returns false if it is not free yet: try again
     /// later. `waiter` is the same each time.

@@ -17,6 +17,13 @@ impl SlabAllocator {
         taken
     }
 
+    /// Returns true if this number of slabs of any classes can be allocated in any order for sure: there are four times as many
+    /// of the largest class, and those that stacks of the local cache may be filled with.
+    pub fn has_plenty(&self, slab_count: u64) -> bool {
+        let class = SlabClass::LARGEST.index();
+        self.host.units()[class] >> class >= 4 * slab_count + 2 * (SlabClass::COUNT * BATCH) as u64
+    }
+
     /// Frees the slabs that were reserved and not used.
     pub fn end_reservation(&mut self) {
         self.has_reserved = false;
