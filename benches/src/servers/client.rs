@@ -248,7 +248,7 @@ fn handshake(address: SocketAddr, template: &Template) -> std::io::Result<TcpStr
     stream.set_nodelay(true)?;
     match template.protocol {
         Protocol::Native => {
-            stream.write_all(&Hello { shard: None }.encode())?;
+            stream.write_all(&Hello::new(None).encode())?;
             let mut welcome = [0; Welcome::SIZE];
             stream.read_exact(&mut welcome)?;
             Welcome::decode(&welcome).map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error))?;

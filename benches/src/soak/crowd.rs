@@ -86,7 +86,7 @@ pub(super) fn churn(turn: &mut Turn<'_>) -> Result<(), String> {
     for number in 0..CHURN {
         let address = if number % 2 == 0 { turn.stage.resp } else { turn.stage.native };
         let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
-        let hello = if number % 2 == 0 { b"PING\r\n".to_vec() } else { Hello { shard: None }.encode().to_vec() };
+        let hello = if number % 2 == 0 { b"PING\r\n".to_vec() } else { Hello::new(None).encode().to_vec() };
         stream.write_all(&hello).map_err(|error| error.to_string())?;
         if number % 4 < 2 {
             set_socket_linger(&stream, Some(Duration::ZERO)).map_err(|error| error.to_string())?;

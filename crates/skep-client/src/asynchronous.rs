@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
-use skep_wire::native::Welcome;
+use skep_wire::native::{Password, Welcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::time::timeout;
@@ -36,10 +36,27 @@ pub struct AsyncClient {
 impl AsyncClient {
     /// Connects to all shards of the server at this address, for operations on one of its spaces.
     pub async fn connect(address: impl ToSocketAddrs, space: u16) -> Result<AsyncClient, ClientError> {
+        Self::connect_with(address, space, None).await
+    }
+
+    /// Connects as [`AsyncClient::connect`] does, to a server that has this password.
+    pub async fn connect_with_password(
+        address: impl ToSocketAddrs,
+        space: u16,
+        password: &Password,
+    ) -> Result<AsyncClient, ClientError> {
+        Self::connect_with(address, space, Some(password)).await
+    }
+
+    async fn connect_with(
+        address: impl ToSocketAddrs,
+        space: u16,
+        password: Option<&Password>,
+    ) -> Result<AsyncClient, ClientError> {
         let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
         for address in lookup_host(address).await.map_err(unresolved)? {
-            match Self::connect_within(address, space, HANDSHAKE_TIMEOUT).await {
+            match Self::connect_within(address, space, password, HANDSHAKE_TIMEOUT).await {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
                 connected_or_failed => return connected_or_failed,
             }
@@ -47,14 +64,19 @@ impl AsyncClient {
         Err(failure)
     }
 
-    async fn connect_within(address: SocketAddr, space: u16, limit: Duration) -> Result<AsyncClient, ClientError> {
-        let (first, welcome) = open(address, None, limit).await?;
+    async fn connect_within(
+        address: SocketAddr,
+        space: u16,
+        password: Option<&Password>,
+        limit: Duration,
+    ) -> Result<AsyncClient, ClientError> {
+        let (first, welcome) = open(address, password, None, limit).await?;
         let mut first = Some(first);
         let mut connections = Vec::with_capacity(usize::from(welcome.shard_count));
         for shard in 0..welcome.shard_count {
             connections.push(match first.take_if(|_| shard == welcome.shard) {
                 Some(first) => first,
-                None => open(address, Some((shard, welcome)), limit).await?.0,
+                None => open(address, password, Some((shard, welcome)), limit).await?.0,
             });
         }
         Ok(AsyncClient { exchange: Exchange::new(&welcome, space), address, connections })
@@ -150,6 +172,7 @@ scans!(AsyncClient, AsyncPages, [async], [.await]);
 /// Connects and sends a hello.
 async fn open(
     address: SocketAddr,
+    password: Option<&Password>,
     expected: Option<(u16, Welcome)>,
     limit: Duration,
 ) -> Result<(TcpStream, Welcome), ClientError> {
@@ -157,7 +180,7 @@ async fn open(
     let mut stream = connected
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
-    let mut handshake = Handshake::new(address, expected);
+    let mut handshake = Handshake::new(address, password, expected);
     let welcome = timeout(limit, async {
         stream.set_nodelay(true)?;
         stream.write_all(&handshake.hello()).await?;
@@ -186,7 +209,7 @@ mod tests {
     async fn a_server_that_does_not_reply_causes_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let error = AsyncClient::connect_within(address, 0, Duration::from_millis(50)).await.unwrap_err();
+        let error = AsyncClient::connect_within(address, 0, None, Duration::from_millis(50)).await.unwrap_err();
         assert!(matches!(error, ClientError::NotWelcome { reason: NotWelcome::Silent(_), .. }), "{error}");
     }
 }

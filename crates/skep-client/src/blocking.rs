@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
-use skep_wire::native::Welcome;
+use skep_wire::native::{Password, Welcome};
 
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
@@ -36,10 +36,27 @@ pub struct Client {
 impl Client {
     /// Connects to all shards of the server at this address, for operations on one of its spaces.
     pub fn connect(address: impl ToSocketAddrs, space: u16) -> Result<Client, ClientError> {
+        Self::connect_with(address, space, None)
+    }
+
+    /// Connects as [`Client::connect`] does, to a server that has this password.
+    pub fn connect_with_password(
+        address: impl ToSocketAddrs,
+        space: u16,
+        password: &Password,
+    ) -> Result<Client, ClientError> {
+        Self::connect_with(address, space, Some(password))
+    }
+
+    fn connect_with(
+        address: impl ToSocketAddrs,
+        space: u16,
+        password: Option<&Password>,
+    ) -> Result<Client, ClientError> {
         let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
         for address in address.to_socket_addrs().map_err(unresolved)? {
-            match Self::connect_within(address, space, HANDSHAKE_TIMEOUT) {
+            match Self::connect_within(address, space, password, HANDSHAKE_TIMEOUT) {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
                 connected_or_failed => return connected_or_failed,
             }
@@ -47,13 +64,18 @@ impl Client {
         Err(failure)
     }
 
-    fn connect_within(address: SocketAddr, space: u16, timeout: Duration) -> Result<Client, ClientError> {
-        let (first, welcome) = open(address, None, timeout)?;
+    fn connect_within(
+        address: SocketAddr,
+        space: u16,
+        password: Option<&Password>,
+        timeout: Duration,
+    ) -> Result<Client, ClientError> {
+        let (first, welcome) = open(address, password, None, timeout)?;
         let mut first = Some(first);
         let connections = (0..welcome.shard_count)
             .map(|shard| match first.take_if(|_| shard == welcome.shard) {
                 Some(first) => Ok(first),
-                None => open(address, Some((shard, welcome)), timeout).map(|(stream, _)| stream),
+                None => open(address, password, Some((shard, welcome)), timeout).map(|(stream, _)| stream),
             })
             .collect::<Result<_, _>>()?;
         Ok(Client { exchange: Exchange::new(&welcome, space), address, connections })
@@ -179,12 +201,13 @@ impl Iterator for Pages<'_, '_> {
 /// Connects and sends a hello.
 fn open(
     address: SocketAddr,
+    password: Option<&Password>,
     expected: Option<(u16, Welcome)>,
     timeout: Duration,
 ) -> Result<(TcpStream, Welcome), ClientError> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
-    let mut handshake = Handshake::new(address, expected);
+    let mut handshake = Handshake::new(address, password, expected);
     let welcome = (|| {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -229,7 +252,7 @@ mod tests {
     fn a_server_that_does_not_reply_causes_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let error = Client::connect_within(address, 0, Duration::from_millis(50)).unwrap_err();
+        let error = Client::connect_within(address, 0, None, Duration::from_millis(50)).unwrap_err();
         assert!(matches!(error, ClientError::NotWelcome { reason: NotWelcome::Silent(_), .. }), "{error}");
         assert!(error.to_string().contains(&address.to_string()));
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use skep_core::operation::OperationError;
-use skep_wire::native::{ProtocolError, WireError};
+use skep_wire::native::{ProtocolError, Refusal, WireError};
 
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,14 @@ pub enum ClientError {
         address: SocketAddr,
         /// The event that occurred in place of a welcome.
         reason: NotWelcome,
+    },
+    /// The server does not serve this client, for example because it needs a password.
+    #[error("the server at {address} refuses the connection: {reason}")]
+    Refused {
+        /// The address of the server.
+        address: SocketAddr,
+        /// The reason that the server gave.
+        reason: Refusal,
     },
     /// Reading or writing failed. The requests that were sent may have taken effect.
     #[error("connection to {address} failed: {source}; connect again")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use skep_wire::native::{Hello, Welcome};
+use skep_wire::native::{Hello, Password, ProtocolError, Welcome};
 
 use crate::error::{ClientError, NotWelcome};
 
@@ -15,6 +15,7 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Handshake {
     address: SocketAddr,
+    password: Option<Password>,
     /// The requested shard, and the welcome of an earlier connection to the same server.
     expected: Option<(u16, Welcome)>,
     arrived: [u8; Welcome::SIZE],
@@ -24,13 +25,13 @@ pub(crate) struct Handshake {
 impl Handshake {
     /// Returns the handshake of the first connection to a server, or of a connection to one shard of the server with
     /// this welcome.
-    pub(crate) fn new(address: SocketAddr, expected: Option<(u16, Welcome)>) -> Self {
-        Handshake { address, expected, arrived: [0; Welcome::SIZE], size: 0 }
+    pub(crate) fn new(address: SocketAddr, password: Option<&Password>, expected: Option<(u16, Welcome)>) -> Self {
+        Handshake { address, password: password.cloned(), expected, arrived: [0; Welcome::SIZE], size: 0 }
     }
 
     /// Returns the bytes to send first.
-    pub(crate) fn hello(&self) -> [u8; Hello::SIZE] {
-        Hello { shard: self.expected.map(|(shard, _)| shard) }.encode()
+    pub(crate) fn hello(&self) -> Vec<u8> {
+        Hello { shard: self.expected.map(|(shard, _)| shard), password: self.password.clone() }.encode()
     }
 
     /// Returns the buffer for the bytes that arrive. It is not longer than the missing part of the welcome.
@@ -45,7 +46,10 @@ impl Handshake {
             return Err(self.failed(NotWelcome::Closed));
         }
         self.size += size;
-        let welcome = Welcome::decode(&self.arrived[..self.size]).map_err(|error| self.failed(error.into()))?;
+        let welcome = Welcome::decode(&self.arrived[..self.size]).map_err(|error| match error {
+            ProtocolError::Refused(reason) => ClientError::Refused { address: self.address, reason },
+            error => self.failed(error.into()),
+        })?;
         let Some(welcome) = welcome else { return Ok(None) };
         match self.expected {
             Some((shard, first)) if welcome != (Welcome { shard, ..first }) => Err(self.failed(NotWelcome::Changed)),

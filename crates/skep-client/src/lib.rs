@@ -44,6 +44,8 @@
 //! # }
 //! ```
 //!
+//! If the server has a password, connect by [`Client::connect_with_password`].
+//!
 //! A client has one connection to each shard of the server, and sends each key to the shard that owns it. It divides a
 //! batch into frames and keeps several of them in flight on each connection. It reads replies while it writes, so a
 //! batch may have any size. Replies are returned in the order of the requests. Requests on one key take effect in their
@@ -77,4 +79,6 @@ pub use skep_core::operation::{
     PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, StringRead,
     StringWrite, Update,
 };
-pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};
+pub use skep_wire::native::{
+    HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
+};

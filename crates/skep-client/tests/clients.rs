@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 
 use skep_client::{
     AsyncClient, Client, ClientError, Element, Filter, Fold, HASH_SPACE, KeyRange, NotWelcome, ORDERED_SPACE,
-    Operation, OperationError, Pair, Predicate, ProtocolError, PutCondition, Reduce, Reply, Request, Responses, Shape,
-    Update, UpdateFunction, WireError,
+    Operation, OperationError, Pair, Password, Predicate, ProtocolError, PutCondition, Reduce, Refusal, Reply, Request,
+    Responses, Shape, Update, UpdateFunction, WireError,
 };
 use skep_server::{Server, ServerSettings};
 use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
@@ -470,4 +470,42 @@ fn clients_can_move_between_threads() {
         let mut client = AsyncClient::connect(address, 0).await.unwrap();
         client.put(b"k", b"v").await.unwrap();
     }));
+}
+
+#[test]
+fn a_server_with_a_password_serves_clients_that_send_it() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let password = Password::new(b"ham").unwrap();
+    let settings = ServerSettings {
+        native: any,
+        resp: None,
+        memory: 48 << 20,
+        shards: 3,
+        password: Some(password.clone()),
+        ..ServerSettings::default()
+    };
+    let server = Server::start(&settings).unwrap();
+    let address = server.native_address();
+    for client in EitherClient::connect_both(address, HASH_SPACE) {
+        let error = client.err().unwrap();
+        assert!(matches!(error, ClientError::Refused { reason: Refusal::PasswordNeeded, .. }), "{error:?}");
+        assert!(error.to_string().contains("needs a password"), "{error}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let wrong = Password::new(b"egg").unwrap();
+    let errors = [
+        Client::connect_with_password(address, HASH_SPACE, &wrong).unwrap_err(),
+        runtime.block_on(AsyncClient::connect_with_password(address, HASH_SPACE, &wrong)).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, ClientError::Refused { reason: Refusal::PasswordWrong, .. }), "{error:?}");
+    }
+    let mut blocking = Client::connect_with_password(address, HASH_SPACE, &password).unwrap();
+    let mut asynchronous =
+        runtime.block_on(AsyncClient::connect_with_password(address, HASH_SPACE, &password)).unwrap();
+    for key in 0..100_u8 {
+        blocking.put(&[key], &[key]).unwrap();
+        assert_eq!(runtime.block_on(asynchronous.get(&[key])).unwrap(), Some(vec![key]));
+    }
+    server.stop();
 }

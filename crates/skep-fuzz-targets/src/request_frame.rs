@@ -11,8 +11,8 @@ use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, RequestFrame, RequestFram
 
 /// Runs the target.
 pub fn run(input: &[u8]) {
-    if let Ok(Some(hello)) = Hello::decode(input) {
-        assert_eq!(Hello::decode(&hello.encode()), Ok(Some(hello)));
+    if let Ok(Some((hello, size))) = Hello::decode(input) {
+        assert_eq!(hello.encode(), input[..size]);
     }
     let mut bytes = input;
     while let Ok(Some((frame, size))) = RequestFrame::decode(bytes) {

@@ -109,13 +109,13 @@ fn receive(bytes: &[u8], cuts: &[usize]) -> Frames {
         received.extend_from_slice(piece);
         if hello.is_none() {
             match Hello::decode(&received) {
-                Ok(decoded) => hello = decoded,
+                Ok(Some((decoded, size))) => {
+                    hello = Some(decoded);
+                    received.drain(..size);
+                }
+                Ok(None) => continue,
                 Err(error) => return (hello, frames, Some(error)),
             }
-            if hello.is_none() {
-                continue;
-            }
-            received.drain(..Hello::SIZE);
         }
         loop {
             match RequestFrame::decode(&received) {

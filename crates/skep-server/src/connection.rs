@@ -23,7 +23,7 @@ mod requests;
 mod submissions;
 
 use std::io::{Read, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::buffer::{Input, Output};
 use crate::limits::{FIRST_OPERATION_SIZE, READ_MAX, READ_MIN, SHARE, SHARE_FOR_INPUT, SMALL_OUTPUT_SIZE_MAX};
@@ -111,6 +111,11 @@ impl Connection {
             is_request_done: false,
             progress_at: now,
         }
+    }
+
+    /// Ends the connection as if its transport had ended.
+    pub(crate) fn end(&mut self) {
+        self.life = Life::Closed;
     }
 
     /// Takes over an event of the transport.
@@ -262,6 +267,11 @@ impl Connection {
         let is_over = is_over || drain.discard(source);
         self.life.end_output(drain, is_over);
         if let Life::Draining(_) = self.life { Next::Drain } else { Next::Close }
+    }
+
+    /// Returns true if its client has sent and taken nothing for this time, and no request is in work.
+    pub(crate) fn is_idle(&self, now: Instant, timeout: Duration) -> bool {
+        self.parsed.is_finished() && now.saturating_duration_since(self.progress_at) >= timeout
     }
 
     /// Returns the bytes of the output that wait for the transport.

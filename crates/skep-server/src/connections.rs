@@ -98,6 +98,18 @@ impl Connections {
         })
     }
 
+    /// Returns the number of slots, with and without a connection.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the connection in a slot, if there is one.
+    pub(crate) fn at(&self, slot: usize) -> Option<(Token, &Endpoint)> {
+        let Slot { generation, endpoint } = self.slots.get(slot)?;
+        let index = u32::try_from(slot).expect("indexes are made from 32 bits");
+        Some((Token { index, generation: *generation }, endpoint.as_deref()?))
+    }
+
     /// Returns true if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()

@@ -64,6 +64,37 @@ impl DelayCounts {
         found.map_or(Duration::ZERO, upper_end)
     }
 
+    /// Returns the number of operations.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Subtracts counts of an earlier moment.
+    pub(crate) fn subtract(&mut self, earlier: &DelayCounts) {
+        for (count, earlier) in self.0.iter_mut().zip(&earlier.0) {
+            *count = count.saturating_sub(*earlier);
+        }
+    }
+
+    /// Returns delays that double from 1.024 µs on, each with the number of operations that had at most this delay. Only
+    /// those are returned with which the number grows.
+    pub(crate) fn cumulative(&self) -> Vec<(Duration, u64)> {
+        let mut steps = Vec::new();
+        let (mut count, mut next) = (0, 0);
+        for octave in 10..=BUCKET_COUNT / STEPS {
+            let bound = Duration::from_nanos(1 << octave);
+            let before = count;
+            while next < BUCKET_COUNT && upper_end(next) <= bound {
+                count += self.0[next];
+                next += 1;
+            }
+            if count > before {
+                steps.push((bound, count));
+            }
+        }
+        steps
+    }
+
     /// Returns the buckets that are not empty, each with its longest delay and its count.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         self.0.iter().enumerate().filter(|(_, count)| **count > 0).map(|(index, count)| (upper_end(index), *count))
@@ -99,6 +130,22 @@ mod tests {
         }
         assert_eq!(bucket_of(Duration::MAX), BUCKET_COUNT - 1);
         assert!(bucket_of(Duration::ZERO) < BUCKET_COUNT);
+    }
+
+    #[test]
+    fn a_cumulative_distribution_has_all_operations() {
+        let delays = Delays::default();
+        for (microseconds, count) in [(0, 1), (3, 5), (1000, 7), (100_000_000, 2)] {
+            delays.add(Duration::from_micros(microseconds), count);
+        }
+        let mut counts = DelayCounts::default();
+        delays.add_to(&mut counts);
+        let steps: Vec<(u128, u64)> =
+            counts.cumulative().iter().map(|(delay, count)| (delay.as_micros(), *count)).collect();
+        assert_eq!(steps, [(1, 1), (4, 6), (1048, 13), (68_719_476, 15)]);
+        assert_eq!(counts.total(), 15);
+        counts.subtract(&counts.clone());
+        assert_eq!((counts.total(), counts.cumulative()), (0, Vec::new()));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Most operations of a native client are own ones: the client chooses the shard. [`Dispatch::extend`] adds a run of
 //! them to the batch and records one range for all.
 
-use skep_core::operation::{KEY_SIZE_MAX, Request};
+use skep_core::operation::{KEY_SIZE_MAX, Operation, Request};
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
@@ -36,13 +36,22 @@ pub(crate) struct Limit {
     pub(crate) size_max: usize,
     /// Bytes of the operations so far.
     pub(crate) size: usize,
+    /// Operations that may change keys must wait.
+    pub(crate) holds_writes: bool,
+    /// One of them waits, and those after it.
+    pub(crate) is_held: bool,
 }
 
 impl Limit {
     /// Returns true if no more operations may be submitted.
     #[inline]
     pub(crate) fn is_reached(&self) -> bool {
-        self.count == 0 || self.size >= self.size_max
+        self.count == 0 || self.size >= self.size_max || self.is_held
+    }
+
+    /// Returns true if the operation must wait, because it may change keys.
+    pub(crate) fn holds(&self, operation: &Operation<'_>) -> bool {
+        self.holds_writes && !operation.is_read() && !matches!(operation, Operation::Scan(_))
     }
 
     /// Counts an operation.
@@ -199,13 +208,13 @@ mod tests {
             is_retry: false,
             busy: 0,
         };
-        let mut limit = Limit { count: 100, size_max: 1000, size: 0 };
+        let mut limit = Limit { count: 100, size_max: 1000, size: 0, holds_writes: false, is_held: false };
         dispatch.extend(Space::Hash, &mut operations.iter().copied(), &mut limit);
         assert_eq!((limit.count, limit.size, dispatch.busy), (100 - operations.len(), 7 * 8, 0));
 
         // Each limit is reached after two operations of eight bytes.
         for (count, size_max) in [(2, 1000), (10, 15)] {
-            let mut limit = Limit { count, size_max, size: 0 };
+            let mut limit = Limit { count, size_max, size: 0, holds_writes: false, is_held: false };
             dispatch.extend(Space::Hash, &mut own.iter().copied(), &mut limit);
             assert!(limit.is_reached() && limit.size == 16);
         }

@@ -7,17 +7,21 @@
 //! The input buffer is lent to the transport, and replies are written from the buffer in which they were encoded, so no
 //! byte is copied between the two.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::{Connection, Next};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
+use crate::shared::Activity;
 use crate::transport::Transport;
 
 /// A connection with its transport, and where it is in the lists of its shard.
 pub(crate) struct Endpoint {
     pub(crate) connection: Connection,
     pub(crate) transport: Transport,
+    /// What other connections may know of it.
+    pub(crate) activity: Arc<Activity>,
     /// It is in the queue of its shard.
     pub(crate) is_queued: bool,
     /// The turn of its shard since which it has waited, if it waits.
@@ -29,7 +33,14 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Joins a connection with its transport.
     pub(crate) fn new(connection: Connection, transport: Transport) -> Endpoint {
-        Endpoint { connection, transport, is_queued: false, waits_since: None, waits_for_memory: false }
+        Endpoint {
+            connection,
+            transport,
+            activity: Arc::default(),
+            is_queued: false,
+            waits_since: None,
+            waits_for_memory: false,
+        }
     }
 
     /// Reads if the connection wants more: see [`Connection::read`].

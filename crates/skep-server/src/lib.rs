@@ -13,8 +13,11 @@
 //! order of the requests; operations on one key are linearizable. RESP commands of several keys, and transactions, are
 //! isolated (`transaction/`). A batch of the native protocol is not a transaction.
 
+mod access;
+mod adjustable;
 mod batch;
 mod buffer;
+mod command_metrics;
 mod connection;
 mod connections;
 mod cores;
@@ -32,7 +35,9 @@ mod listen;
 mod memory_available;
 mod memory_budget;
 mod metrics;
+mod monitors;
 mod native_batch;
+mod orders;
 mod parsed_batch;
 mod reply_queue;
 mod resp_batch;
@@ -42,15 +47,18 @@ mod shard;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod slow_log;
 mod spaces;
 mod start;
 mod threads;
+mod totals;
 mod transaction;
 mod transport;
 mod unix_time;
 mod window;
 
 pub use settings::{ServerSettings, StartError};
+pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -161,6 +169,12 @@ impl Server {
     /// Returns the address of the RESP port, if there is one.
     pub fn resp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.resp
+    }
+
+    /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,
+    /// and let the owner of the server stop it. Without one, the command is an error.
+    pub fn on_shutdown(&self, stop: impl FnOnce() + Send + 'static) {
+        self.shared.set_on_shutdown(Box::new(stop));
     }
 
     /// Accepts and reads no more, executes the requests that have arrived, sends the replies, and ends. Waits two

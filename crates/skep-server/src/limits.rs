@@ -33,11 +33,15 @@ pub(crate) const OTHER_DESCRIPTORS: usize = 100;
 pub(crate) const BACKLOG: i32 = 1024;
 /// Connections that are accepted in a turn: more would keep the connections of the shard waiting.
 pub(crate) const ACCEPTED_IN_TURN_MAX: usize = 64;
-/// The time for which a connection is silent before the kernel asks for its peer. A machine that was switched off does
-/// not close its connections.
-pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
-/// The time between two such questions.
-pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
+/// The time between two passes that look for idle connections.
+pub(crate) const IDLE_PASS_TIME: Duration = Duration::from_secs(1);
+/// Connections that a pass looks at in a tick.
+pub(crate) const IDLE_LOOKS_MAX: usize = 1024;
+/// After `tcp-keepalive` seconds of silence, the kernel asks for the peer of a connection: a machine that was switched
+/// off does not close its connections. It asks again after this part of that time, as in Redis.
+pub(crate) const KEEPALIVE_INTERVAL_PART: u64 = 3;
+/// Questions without a reply after which the connection is closed.
+pub(crate) const KEEPALIVE_RETRIES: u32 = 3;
 /// The time for which nothing is accepted after the system refused, usually for lack of file descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The time for which a connection that has sent everything still reads: a reset would destroy the last replies.
@@ -69,6 +73,8 @@ pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// A busy shard makes a step of looking for expired keys in each turn, and another one for this number of operations.
 pub(crate) const OPERATIONS_PER_RECLAIM: usize = 32;
+/// Steps of a turn while writes of the hash space are refused for lack of memory.
+pub(crate) const URGENT_RECLAIM_STEPS: usize = 32;
 /// The time that a shard sleeps when a store deferred all of its work: nothing wakes it when there is memory again.
 pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The time between two looks at the clock while connections drain, wait for memory, or cannot be accepted.
@@ -203,6 +209,28 @@ pub(crate) const SMALL_ARGUMENT_SIZE_MAX: usize = 256;
 pub(crate) const CLIENT_LIST_SIZE_MAX: usize = 256 << 10;
 /// Connections that are copied for a list while the lock is held.
 pub(crate) const CLIENTS_COPIED_MAX: usize = 32;
+/// Entries of the slow log: each takes up to a few kilobytes.
+pub(crate) const SLOW_LOG_LENGTH_MAX: usize = 10_000;
+/// Connections that a `CLIENT KILL` looks at in a turn.
+pub(crate) const CLIENTS_KILLED_MAX: usize = 4096;
+/// The longest `CLIENT PAUSE` and `DEBUG SLEEP`: about a hundred years.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Arguments of a command in the slow log, and the bytes of each, as in Redis.
+pub(crate) const SLOW_ARGUMENTS_MAX: usize = 32;
+pub(crate) const SLOW_ARGUMENT_SIZE_MAX: usize = 128;
+/// Commands that a shard enters in the slow log in a turn. If everything is slow, the log must not make it slower.
+pub(crate) const SLOW_ENTRIES_IN_TURN_MAX: usize = 32;
+/// The shortest time over which `INFO` tells rates, such as operations a second.
+pub(crate) const RATE_TIME_MIN: Duration = Duration::from_millis(100);
+/// Monitors: every command is copied for each of them.
+pub(crate) const MONITORS_MAX: usize = 16;
+/// A feed of a monitor holds at most this part of the memory for connections.
+pub(crate) const MONITOR_PART: usize = 64;
+/// Bytes in the output of a monitor from which on its feed waits.
+pub(crate) const MONITOR_OUTPUT_MAX: usize = 256 << 10;
+/// Bytes of a command and of an argument that monitors get.
+pub(crate) const MONITOR_LINE_SIZE_MAX: usize = 16 << 10;
+pub(crate) const MONITOR_ARGUMENT_SIZE_MAX: usize = 1 << 10;
 /// Bytes of a pattern of `CONFIG GET`. Longer ones match nothing: the time that they take grows with their size.
 pub(crate) const PATTERN_SIZE_MAX: usize = 64;
 /// Patterns of a `CONFIG GET`: no client needs more.

@@ -5,13 +5,13 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::front_end::FrontEnd;
-use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG, KEEPALIVE, KEEPALIVE_INTERVAL};
+use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG, KEEPALIVE_INTERVAL_PART, KEEPALIVE_RETRIES};
 use crate::settings::StartError;
 use crate::start::Steps;
 use crate::transport::poller::{Poller, Source};
@@ -43,17 +43,26 @@ impl Listeners {
     }
 
     /// Accepts the connections that have arrived at a front end. If the system refuses one, accepts none for a while
-    /// from `now` on.
-    pub(crate) fn accept(&mut self, poller: &Poller, front_end: FrontEnd, now: Instant, mut f: impl FnMut(Tcp)) {
+    /// from `now` on. After `keepalive` seconds of silence, unless it is 0, the kernel asks for the peer of a connection.
+    pub(crate) fn accept(
+        &mut self,
+        poller: &Poller,
+        front_end: FrontEnd,
+        keepalive: i64,
+        now: Instant,
+        mut f: impl FnMut(Tcp),
+    ) {
         let Some((_, listener)) = self.front_ends().find(|(other, _)| *other == front_end) else { return };
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
+        let keepalive = keepalive_of(keepalive);
         for _ in 0..ACCEPTED_IN_TURN_MAX {
             match listener.accept() {
                 Ok((stream, _)) => {
                     // A socket that refuses these is already closed by its peer.
                     if stream.set_nonblocking(true).is_ok()
                         && stream.set_nodelay(true).is_ok()
-                        && SockRef::from(&stream).set_tcp_keepalive(&keepalive).is_ok()
+                        && keepalive
+                            .as_ref()
+                            .is_none_or(|wanted| SockRef::from(&stream).set_tcp_keepalive(wanted).is_ok())
                     {
                         f(Tcp::new(stream));
                     }
@@ -90,6 +99,14 @@ impl Listeners {
     }
 }
 
+/// Returns the option of a socket for this number of seconds; 0: the kernel asks for no peers.
+fn keepalive_of(seconds: i64) -> Option<TcpKeepalive> {
+    let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds > 0)?;
+    let interval = Duration::from_secs((seconds / KEEPALIVE_INTERVAL_PART).max(1));
+    let time = Duration::from_secs(seconds);
+    Some(TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(KEEPALIVE_RETRIES))
+}
+
 /// Listens on an address, and sets it to the one that was bound.
 fn listen(front_end: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Result<TcpListener, StartError> {
     let wanted = *address;
@@ -116,7 +133,7 @@ mod tests {
     use std::net::{SocketAddr, TcpStream};
     use std::time::{Duration, Instant};
 
-    use socket2::SockRef;
+    use socket2::Socket;
 
     use super::{FrontEnd, Listeners};
     use crate::start::Steps;
@@ -124,15 +141,23 @@ mod tests {
 
     #[test]
     fn peers_that_are_gone_are_noticed() {
+        assert!(accepted(300).keepalive().unwrap());
+        assert_eq!(accepted(300).tcp_keepalive_time().unwrap(), Duration::from_secs(300));
+        assert_eq!(accepted(1).tcp_keepalive_interval().unwrap(), Duration::from_secs(1));
+        assert!(!accepted(0).keepalive().unwrap());
+    }
+
+    /// Returns a socket that was accepted with this number of seconds.
+    fn accepted(keepalive: i64) -> Socket {
         let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut listeners = Listeners::bind(&mut address, &mut None, &mut Steps::default()).unwrap();
         let _peer = TcpStream::connect(address).unwrap();
         let poller = Poller::new().unwrap();
         let mut accepted = Vec::new();
         while accepted.is_empty() {
-            listeners.accept(&poller, FrontEnd::Native, Instant::now(), |tcp| accepted.push(tcp));
+            listeners.accept(&poller, FrontEnd::Native, keepalive, Instant::now(), |tcp| accepted.push(tcp));
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(SockRef::from(accepted[0].stream()).keepalive().unwrap());
+        accepted[0].stream().try_clone().unwrap().into()
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use skep_store::processor::Statistics;
 
+use crate::command_metrics::{AllCommandMetrics, ErrorMetrics};
 use crate::counter::Counter;
 use crate::delays::Delays;
 use crate::memory_budget::ShardBudget;
-use crate::resp_command::table::COMMAND_COUNT;
 use crate::window::Window;
 
 /// The counters of one shard since its start.
@@ -20,6 +20,10 @@ pub(crate) struct Metrics {
     pub(crate) connections_accepted: Counter,
     /// Connections that were refused because there were too many.
     pub(crate) connections_refused: Counter,
+    /// Connections from other machines that were refused, because there was no password.
+    pub(crate) connections_denied: Counter,
+    /// Times that a client sent a wrong password, or none in a native handshake.
+    pub(crate) passwords_refused: Counter,
     /// Operations that arrived by the native protocol.
     pub(crate) operations_native: Counter,
     /// Operations that its store executed.
@@ -38,6 +42,8 @@ pub(crate) struct Metrics {
     pub(crate) pairs: Counter,
     /// Keys in its store that have an expiry.
     pub(crate) expiring: Counter,
+    /// Expired keys that it has removed from both spaces.
+    pub(crate) expired: Counter,
     /// Bytes of keys and values in its store.
     pub(crate) pair_bytes: Counter,
     /// Bytes of its memory that are index or hold keys and values.
@@ -62,34 +68,21 @@ pub(crate) struct Metrics {
     pub(crate) connection_memory: Counter,
     /// Connections closed because they held memory without progress, or wanted more than one may.
     pub(crate) connections_closed_for_memory: Counter,
+    /// Connections closed because their clients sent nothing for `timeout` seconds.
+    pub(crate) connections_closed_idle: Counter,
+    /// Monitors closed because they did not read.
+    pub(crate) monitors_closed: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
     /// Delays of all operations.
     pub(crate) delays: Delays,
-    commands: CommandCounters,
-}
-
-/// A counter for each RESP command.
-#[derive(Debug)]
-struct CommandCounters([Counter; COMMAND_COUNT]);
-
-impl Default for CommandCounters {
-    fn default() -> Self {
-        CommandCounters(std::array::from_fn(|_| Counter::default()))
-    }
+    /// The counters of RESP commands.
+    pub(crate) commands: AllCommandMetrics,
+    /// The counters of errors.
+    pub(crate) errors: ErrorMetrics,
 }
 
 impl Metrics {
-    /// Counts a RESP command.
-    pub(crate) fn command(&self, command: usize) {
-        self.commands.0[command].add(1);
-    }
-
-    /// Returns how often the shard replied to a RESP command.
-    pub(crate) fn command_count(&self, command: usize) -> u64 {
-        self.commands.0[command].get()
-    }
-
     /// Records `count` operations that got their replies after this delay.
     pub(crate) fn replied(&self, count: u64, delay: Duration) {
         self.delays.add(delay, count);
@@ -113,6 +106,7 @@ impl Metrics {
     pub(crate) fn publish(&self, statistics: &Statistics) {
         self.pairs.set(statistics.pairs);
         self.expiring.set(statistics.expiring);
+        self.expired.set(statistics.expired);
         self.pair_bytes.set(statistics.pair_bytes);
         self.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
         self.hits.set(statistics.hits);

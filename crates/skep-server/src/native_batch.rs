@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use skep_core::operation::Request;
 use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
@@ -223,7 +224,15 @@ impl<'a> NativeOperations<'a> {
     /// Dispatches `count` operations, or as many as the limit allows.
     fn submit(&mut self, count: usize, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
         self.for_each_frame(count, |space, count, operations| {
-            let count = count.min(limit.count);
+            let mut count = count.min(limit.count);
+            if limit.holds_writes {
+                let is_read = |request: &Result<Request<'_>, _>| {
+                    request.as_ref().map_or(true, |request| !limit.holds(&request.operation))
+                };
+                let reads = operations.clone().take(count).take_while(is_read).count();
+                limit.is_held = reads < count;
+                count = reads;
+            }
             let Some(space) = space else {
                 operations.take(count).for_each(drop);
                 limit.count -= count;

@@ -49,22 +49,24 @@ pub(crate) enum Decoded {
 
 impl ParsedBatch {
     /// Takes complete requests from the input, or decodes the next part of a long one. The last batch must be finished.
-    /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes.
+    /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes. `needs_password`
+    /// says that the server has a password.
     pub(crate) fn decode(
         &mut self,
         input: &mut [u8],
         memory_max: usize,
         now: UnixTime,
+        needs_password: bool,
     ) -> Result<Decoded, ProtocolError> {
         match self {
             ParsedBatch::Handshake => {
-                Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |hello| Decoded::Hello(hello, Hello::SIZE)))
+                Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |(hello, size)| Decoded::Hello(hello, size)))
             }
             ParsedBatch::Native(parsed) => {
                 let (queue_size, exhausted) = parsed.decode(input, memory_max)?;
                 Ok(Decoded::Requests { queue_size, request_count: queue_size, exhausted })
             }
-            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now)),
+            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
         }
     }
 

@@ -10,17 +10,18 @@
 mod isolated;
 
 use skep_wire::native::WireError;
-use skep_wire::resp::{Argument, Parsed, RequestParser, Version};
+use skep_wire::resp::{Argument, Parsed, RequestParser};
 
 use self::isolated::queue;
 use crate::dispatch::{Dispatch, Limit};
+use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE,
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress};
+use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, Session};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 use crate::transaction::{Multi, Run, Watched};
 use crate::unix_time::UnixTime;
@@ -31,8 +32,7 @@ pub(crate) struct RespBatch {
     /// The space of the commands after the last one. `SELECT` changes it.
     space: Space,
     parser: RequestParser,
-    /// The version of the replies; `HELLO` changes it.
-    version: Version,
+    session: Session,
     commands: Vec<Command>,
     arguments: Vec<Argument>,
     /// Operands of vector commands, in binary form.
@@ -65,6 +65,8 @@ pub(crate) struct RespBatch {
     is_blocked: bool,
     /// Arguments of isolated commands that are not done.
     isolated_left: usize,
+    /// A part of that command's reply is in the output.
+    is_reply_begun: bool,
 }
 
 /// The position of an operation among those of its command.
@@ -99,12 +101,12 @@ enum After {
 
 impl RespBatch {
     /// Returns a batch without commands; they may choose among these spaces.
-    pub(crate) fn new(spaces: Spaces) -> RespBatch {
+    pub(crate) fn new(spaces: Spaces, session: Session) -> RespBatch {
         RespBatch {
             spaces,
             space: Space::default(),
             parser: RequestParser::default(),
-            version: Version::default(),
+            session,
             commands: Vec::new(),
             arguments: Vec::new(),
             operands: Operands::default(),
@@ -122,15 +124,24 @@ impl RespBatch {
             run: None,
             is_blocked: false,
             isolated_left: 0,
+            is_reply_begun: false,
         }
     }
 
     /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows, or decodes the next
-    /// part of a long one.
-    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime) -> Decoded {
+    /// part of a long one. `needs_password` says that the server has a password.
+    pub(crate) fn decode(
+        &mut self,
+        input: &mut [u8],
+        memory_max: usize,
+        now: UnixTime,
+        needs_password: bool,
+    ) -> Decoded {
+        let is_locked = needs_password && !self.session.is_authenticated;
+        self.parser.restrict(is_locked);
         let mut after = After::Command;
         while after == After::Command && !self.is_decoding && !self.is_full() {
-            after = self.parse(&mut input[self.size..], memory_max, now);
+            after = self.parse(&mut input[self.size..], memory_max, now, is_locked);
         }
         if let After::NeedsMemory(size) = after
             && self.commands.is_empty()
@@ -155,7 +166,7 @@ impl RespBatch {
     }
 
     /// Takes the command that `input` begins with.
-    fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime) -> After {
+    fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
         let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
         if !make_room(&mut self.commands, held, memory_max) {
             return After::End;
@@ -198,8 +209,8 @@ impl RespBatch {
                     return After::Command;
                 }
                 let action = match self.multi.is_open() {
-                    false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now),
-                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..]),
+                    false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
+                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], is_locked),
                 };
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
@@ -226,11 +237,11 @@ impl RespBatch {
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
         self.ended |= action.is_last();
-        let ends_batch = action.reads_statistics() || action.is_barrier() || action.may_select();
+        let is_end = action.ends_batch() || action.is_barrier();
         let space = self.space;
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
-        if ends_batch { After::End } else { After::Command }
+        if is_end { After::End } else { After::Command }
     }
 
     /// Returns true if the transaction may take another command.
@@ -364,9 +375,17 @@ impl RespBatch {
                     continue;
                 }
                 match request {
+                    CommandRequest::Key(request) if limit.holds(&request.operation) => {
+                        limit.is_held = true;
+                        return;
+                    }
                     CommandRequest::Key(request) => {
                         limit.count(&Ok(request));
                         dispatch.push(space, request);
+                    }
+                    CommandRequest::Keyspace(_, _, KeyspaceOperation::Flush { .. }) if limit.holds_writes => {
+                        limit.is_held = true;
+                        return;
                     }
                     CommandRequest::Keyspace(space, shard, operation) => {
                         limit.count -= 1;
@@ -423,47 +442,82 @@ impl RespBatch {
         context: &mut Context<'_>,
     ) {
         let begin = output.len();
-        let RespBatch { commands, arguments: ranges, progress, version, .. } = self;
-        while let Some(command) = commands.get(self.command) {
-            let arguments = command.arguments(input, ranges);
-            while self.operation < command.operation_count {
-                if output.len() - begin > room {
-                    return;
-                }
-                let Some(response) = queue.next(replies) else { return };
-                let left = (begin + room).saturating_sub(output.len());
-                let target = (&mut *output, *version);
-                if command.action.reply(arguments, self.operation, response, progress, left, target) {
-                    return queue.resubmit();
-                }
-                queue.advance();
-                self.operation += 1;
-                self.operations_left -= 1;
+        while self.command < self.commands.len() {
+            let reply_begin = output.len();
+            let is_done = self.encode_command(queue, replies, input, output, begin + room, begin, context);
+            let is_error = !self.is_reply_begun && output.get(reply_begin) == Some(&b'-');
+            if is_done && is_error {
+                context.count_error(&output[reply_begin..]);
             }
-            if output.len() - begin > room {
+            self.is_reply_begun = !is_done && (self.is_reply_begun || output.len() > reply_begin);
+            if self.session.replies.is_silent() {
+                output.truncate(reply_begin);
+            }
+            if !is_done {
                 return;
             }
-            let action = &command.action;
-            if action.is_isolated() {
-                return;
-            }
-            if action.is_of_server()
-                && !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin)
-            {
-                return;
-            }
-            let left = (begin + room).saturating_sub(output.len());
-            if !action.write_part(progress, left, output, *version) {
-                return;
-            }
-            action.finish(arguments, progress, output, version, context);
-            if action.ends_watch() {
-                self.watched = None;
-            }
-            *progress = Progress::default();
-            self.operation = 0;
-            self.command += 1;
+            self.session.replies.end_command();
         }
+    }
+
+    /// Writes what has arrived of the reply to the next command, until the output has `end` bytes. `begin` is where the
+    /// replies of this turn begin. Returns true if the reply is complete; the command after it is then the next one.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of encode and two positions")]
+    fn encode_command(
+        &mut self,
+        queue: &mut ReplyQueue,
+        replies: &SpaceReplies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        end: usize,
+        begin: usize,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let RespBatch { commands, arguments: ranges, progress, session, .. } = self;
+        let command = &commands[self.command];
+        if command.action.is_isolated() {
+            return false;
+        }
+        let arguments = command.arguments(input, ranges);
+        while self.operation < command.operation_count {
+            if output.len() > end {
+                return false;
+            }
+            let Some(response) = queue.next(replies) else { return false };
+            let left = end.saturating_sub(output.len());
+            let target = (&mut *output, session.version);
+            if command.action.reply(arguments, self.operation, response, progress, left, target) {
+                queue.resubmit();
+                return false;
+            }
+            queue.advance();
+            self.operation += 1;
+            self.operations_left -= 1;
+        }
+        if output.len() > end {
+            return false;
+        }
+        let action = &command.action;
+        if action.is_of_server()
+            && (action.is_paused(context)
+                || !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin))
+        {
+            return false;
+        }
+        if !action.write_part(progress, end.saturating_sub(output.len()), output, session.version) {
+            return false;
+        }
+        action.finish(arguments, progress, output, session, context);
+        if context.is_postponed || context.held_until.is_some() {
+            return false;
+        }
+        if action.ends_watch() {
+            self.watched = None;
+        }
+        *progress = Progress::default();
+        self.operation = 0;
+        self.command += 1;
+        true
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
 use skep_store::ordered::{LEASE_TIME, OrderedSettings};
+use skep_wire::native::Password;
 
 use crate::limits::{
     BUDGET_MIN, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARD_MEMORY,
@@ -45,6 +46,14 @@ pub struct ServerSettings {
     /// Longest time from the read of a request to its reply, between a millisecond and a minute: a request that would
     /// take longer while other connections wait is refused with `BUSY`. Without it, nothing is refused.
     pub delay_max: Option<Duration>,
+    /// The password that clients must send, if there is one.
+    pub password: Option<Password>,
+    /// Refuses clients on other machines while there is no password.
+    pub protected_mode: bool,
+    /// Seconds after which a connection without requests is closed; 0: never.
+    pub timeout: u32,
+    /// Seconds of silence after which the kernel asks for the peer of a connection; 0: it does not.
+    pub tcp_keepalive: u32,
     /// Touches the memory at the start, and not when it is first used.
     pub prefault: bool,
     /// Pins each shard to a core of its own, of those that the process may use.
@@ -68,6 +77,10 @@ impl Default for ServerSettings {
             connections_max: 10_000,
             connection_memory: 256 << 20,
             delay_max: None,
+            password: None,
+            protected_mode: true,
+            timeout: 0,
+            tcp_keepalive: 300,
             prefault: false,
             pin_threads: false,
         }

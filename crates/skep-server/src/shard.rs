@@ -17,9 +17,12 @@
 
 #[cfg(test)]
 pub(crate) mod driven;
+mod held;
 mod hold;
+mod idle;
 mod intake;
 mod memory;
+mod monitoring;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -34,6 +37,7 @@ use rustix::event::epoll::EventFlags;
 use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
+use crate::command_metrics::TurnCalls;
 use crate::connection::Next;
 use crate::connections::{Connections, Token};
 use crate::dispatch::Outgoing;
@@ -43,6 +47,7 @@ use crate::limits::{FLUSH_TIME, MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLA
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
+use crate::monitors::Feed;
 use crate::reply_queue::ReplyRange;
 use crate::settings::StartError;
 use crate::shared::Shared;
@@ -52,8 +57,10 @@ use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
 use crate::unix_time::UnixTime;
 use crate::window::Window;
+use held::Held;
 pub(crate) use hold::Bounds;
 use hold::Holds;
+use idle::IdlePass;
 use turn::{Arrival, Submission};
 
 /// Sends a connection or a message to a shard.
@@ -148,6 +155,8 @@ pub(crate) struct Shard {
     encoded: Vec<u8>,
     /// The loans between shards for isolated commands.
     holds: Holds,
+    idle_pass: IdlePass,
+    held: Held,
     /// Connections that drain.
     draining: Vec<Token>,
     /// Requests of other shards.
@@ -174,6 +183,14 @@ pub(crate) struct Shard {
     executed: usize,
     /// Operations of the turn that got their replies, with the time of their read.
     replied: Vec<(usize, Instant)>,
+    /// The monitors among the connections.
+    monitoring: Vec<Arc<Feed>>,
+    /// The commands of the turn, for monitors. Empty between turns.
+    monitor_lines: Vec<u8>,
+    /// Commands of the turn.
+    calls: TurnCalls,
+    /// The shard may read the clock itself. In tests time is an argument.
+    has_clock: bool,
     /// The time of the next tick.
     next_tick: Instant,
     /// Set when the server stops: the time at which all connections are closed.
@@ -221,6 +238,8 @@ impl Shard {
             next_memory_scan: now,
             encoded: Vec::new(),
             holds: Holds::default(),
+            idle_pass: IdlePass::new(now),
+            held: Held::default(),
             draining: Vec::new(),
             inbox: VecDeque::new(),
             first_peer: 0,
@@ -235,6 +254,10 @@ impl Shard {
             others_wait: false,
             executed: 0,
             replied: Vec::new(),
+            monitoring: Vec::new(),
+            monitor_lines: Vec::new(),
+            calls: TurnCalls::default(),
+            has_clock: false,
             next_tick: now,
             stop_until: None,
             finished: false,
@@ -243,6 +266,7 @@ impl Shard {
 
     /// Works until the server has stopped, on its part of the hash store and on the ordered store that all share.
     pub(crate) fn run(mut self, processor: Processor) {
+        self.has_clock = true;
         let shared = self.parts.shared.clone();
         let mut stores = Stores::new(processor, self.parts.index, Some(&shared));
         let mut now = Instant::now();
@@ -261,6 +285,7 @@ impl Shard {
                 // Another thread that wants this core, perhaps the client's, gets it.
                 std::thread::yield_now();
             } else if !stores.before_sleep() {
+                stores.publish(&shared);
                 self.sleep(now, stores.reclaim_from());
                 now = Instant::now();
                 // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after
@@ -276,6 +301,7 @@ impl Shard {
         self.time = time.max(self.time);
         self.accept_handed_over(now);
         self.receive();
+        self.serve_monitors();
         stores.set_time(self.time);
         self.executed = 0;
         let has_served = self.serve_holds(stores, now);
@@ -345,6 +371,9 @@ impl Shard {
     /// Drops a connection. One whose isolated command has begun is dropped after it.
     fn close(&mut self, token: Token) {
         if self.holds.keep(token) {
+            if let Some(connection) = self.connections.connection_mut(token) {
+                connection.end();
+            }
             return;
         }
         if let Some(mut endpoint) = self.connections.remove(token) {
@@ -377,6 +406,7 @@ impl Shard {
                 if next == Next::Drain { self.draining.push(token) } else { self.close(token) }
             }
             self.scan_memory(now);
+            self.close_idle(now);
         }
         if let Some(listeners) = &mut self.parts.listeners
             && let Err(error) = listeners.resume(&self.poller, now)
@@ -386,6 +416,8 @@ impl Shard {
         if self.parts.shared.stopping.load(Ordering::Relaxed) {
             self.stop(now);
         }
+        self.take_orders();
+        self.release_held(now);
     }
 
     /// Stops step by step. First no more connections and no more input are taken. When every reply is sent, or too much
@@ -436,7 +468,8 @@ impl Shard {
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {
             self.poller.wait(Some(NAP));
-        } else if !self.has_work() && stops == self.stop_until.is_some() {
+        } else if !self.has_work() && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored()
+        {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
             let expires_in = reclaim_from.map(|from| {
@@ -445,7 +478,8 @@ impl Shard {
                 Duration::from_millis(left)
             });
             let tick = if ticking { Some(TICK) } else { None };
-            self.poller.wait([tick, expires_in.map(|left| left.min(SLEEP_MAX))].into_iter().flatten().min());
+            let waits = [tick, expires_in.map(|left| left.min(SLEEP_MAX)), self.idle_wait(), self.held_wait(now)];
+            self.poller.wait(waits.into_iter().flatten().min());
         }
         self.parts.waker.awake();
     }

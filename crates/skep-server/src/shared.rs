@@ -4,16 +4,24 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use skep_store::ordered::OrderedStore;
 
+use crate::access::Access;
+use crate::adjustable::Adjustable;
+use crate::command_metrics::ERROR_PREFIXES;
+use crate::connections::Token;
 use crate::counter::Counter;
 use crate::cursors::Cursors;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
+use crate::monitors::Monitors;
+use crate::orders::Orders;
 use crate::settings::ServerSettings;
+use crate::slow_log::SlowLog;
 use crate::spaces::{OrderedWatches, Space, Spaces};
+use crate::totals::{Baseline, CommandTotals, Totals};
 
 /// The state that all shards share.
 #[derive(Debug)]
@@ -38,12 +46,36 @@ pub(crate) struct Shared {
     pub(crate) shards_busy: AtomicUsize,
     /// Connections at this moment.
     pub(crate) connection_count: AtomicUsize,
+    /// Orders from one connection to the shards of others.
+    pub(crate) orders: Orders,
+    /// The settings that change at run time.
+    pub(crate) adjustable: Adjustable,
+    /// The password, and the protected mode.
+    pub(crate) access: Access,
     /// The memory that connections share.
     pub(crate) memory_budget: Arc<MemoryBudget>,
+    /// Stops the program, if it can be stopped by a command.
+    on_shutdown: OnShutdown,
     next_connection: AtomicU64,
     next_shard: AtomicU16,
     metrics: Vec<Metrics>,
+    baseline: Mutex<Baseline>,
+    rates: Mutex<Rates>,
+    /// The connections that get the commands of all others.
+    pub(crate) monitors: Monitors,
+    /// The last slow commands.
+    pub(crate) slow_log: SlowLog,
     clients: Mutex<BTreeMap<u64, Client>>,
+}
+
+/// The function that stops the program; it is called once.
+#[derive(Default)]
+struct OnShutdown(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl std::fmt::Debug for OnShutdown {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("OnShutdown")
+    }
 }
 
 /// A connection, as `CLIENT LIST` describes it.
@@ -65,6 +97,31 @@ pub(crate) struct Client {
     pub(crate) space: Space,
     /// The version of RESP it speaks; 0: it speaks the native protocol.
     pub(crate) protocol: u8,
+    /// Its shard, and its token there; none while it is handed over.
+    pub(crate) home: Option<(u16, Token)>,
+    /// It ends as soon as its shard knows.
+    pub(crate) is_killed: bool,
+    /// What its shard tells about it.
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// Counters at a moment, and how fast they grew before it.
+#[derive(Debug, Default)]
+struct Rates {
+    at: Option<Instant>,
+    counts: [u64; 3],
+    rates: [f64; 3],
+}
+
+/// What the shard of a connection tells about it, in each turn in which it replies to commands.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Milliseconds after the start of the server.
+    pub(crate) at: Counter,
+    /// The number of the last command in the table, and one more; 0: there was none.
+    pub(crate) command: Counter,
+    /// 1 while it gets the commands of all others (`MONITOR`).
+    pub(crate) monitors: Counter,
 }
 
 impl Shared {
@@ -78,8 +135,13 @@ impl Shared {
         let shard_count = usize::from(settings.shards);
         let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
         let memory_budget = Arc::new(MemoryBudget::new(budget, settings.connections_max, shard_count));
+        let adjustable = Adjustable::new(settings.timeout, settings.tcp_keepalive);
+        let access = Access::new(settings.password.clone(), settings.protected_mode);
         Shared {
             settings,
+            access,
+            adjustable,
+            orders: Orders::new(shard_count),
             ordered,
             ordered_watches: OrderedWatches::default(),
             cursors: Cursors::default(),
@@ -90,11 +152,29 @@ impl Shared {
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),
             memory_budget,
+            on_shutdown: OnShutdown::default(),
             next_connection: AtomicU64::new(1),
             next_shard: AtomicU16::new(0),
             metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
+            baseline: Mutex::default(),
+            rates: Mutex::default(),
+            monitors: Monitors::default(),
+            slow_log: SlowLog::default(),
             clients: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Sets the function that stops the program.
+    pub(crate) fn set_on_shutdown(&self, stop: Box<dyn FnOnce() + Send>) {
+        *self.on_shutdown.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+    }
+
+    /// Stops the program. Returns false if that is not possible.
+    pub(crate) fn shut_down(&self) -> bool {
+        let stop = self.on_shutdown.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_possible = stop.is_some();
+        stop.into_iter().for_each(|stop| stop());
+        is_possible
     }
 
     /// Returns the spaces of the server.
@@ -133,9 +213,49 @@ impl Shared {
         self.metrics.iter().map(|metrics| counter(metrics).get()).sum()
     }
 
-    /// Returns how often all shards replied to a command.
-    pub(crate) fn command_count(&self, command: usize) -> u64 {
-        self.metrics.iter().map(|metrics| metrics.command_count(command)).sum()
+    /// Returns the sums of counters since `CONFIG RESETSTAT`.
+    pub(crate) fn totals(&self) -> Totals {
+        self.baseline().totals(self.metrics.iter())
+    }
+
+    /// Returns the number of commands since `CONFIG RESETSTAT`.
+    pub(crate) fn call_total(&self) -> u64 {
+        self.baseline().calls(self.metrics.iter())
+    }
+
+    /// Returns the sums of a command since `CONFIG RESETSTAT`.
+    pub(crate) fn command_totals(&self, command: usize) -> CommandTotals {
+        self.baseline().command(command, self.metrics.iter())
+    }
+
+    /// Returns the numbers of errors since `CONFIG RESETSTAT`, in the order of their prefixes.
+    pub(crate) fn error_totals(&self) -> [u64; ERROR_PREFIXES.len()] {
+        self.baseline().errors(&self.metrics.iter())
+    }
+
+    /// Returns how fast these counters grow, each in units a second, since the last call that was at least `time_min`
+    /// ago. A call before that returns the last result.
+    pub(crate) fn rates(&self, counts: [u64; 3], time_min: Duration) -> [f64; 3] {
+        let mut last = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let spent = last.at.map_or_else(|| self.started.elapsed(), |at| at.elapsed());
+        if spent >= time_min {
+            last.rates = std::array::from_fn(|index| {
+                counts[index].saturating_sub(last.counts[index]) as f64 / spent.as_secs_f64()
+            });
+            last.counts = counts;
+            last.at = Some(Instant::now());
+        }
+        last.rates
+    }
+
+    /// Lets the sums begin at 0.
+    pub(crate) fn reset_totals(&self) {
+        let baseline = Baseline::of(self.metrics.iter());
+        *self.baseline() = baseline;
+    }
+
+    fn baseline(&self) -> MutexGuard<'_, Baseline> {
+        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the shard for a connection that may belong to any shard: each in rotation.
@@ -155,10 +275,42 @@ impl Shared {
             library_version: String::new(),
             space: Space::default(),
             protocol,
+            home: None,
+            is_killed: false,
+            activity: Arc::default(),
         };
+        client.activity.at.set(self.started.elapsed().as_millis() as u64);
         self.clients().insert(number, client);
         self.connection_count.fetch_add(1, Ordering::Relaxed);
         number
+    }
+
+    /// Records that a shard serves a connection. Returns its activity, or `None` if it is to end at once.
+    pub(crate) fn settle(&self, number: u64, shard: u16, token: Token) -> Option<Arc<Activity>> {
+        let mut clients = self.clients();
+        let client = clients.get_mut(&number)?;
+        client.home = Some((shard, token));
+        (!client.is_killed).then(|| client.activity.clone())
+    }
+
+    /// Records that a connection is handed over to another shard.
+    pub(crate) fn unsettle(&self, number: u64) {
+        if let Some(client) = self.clients().get_mut(&number) {
+            client.home = None;
+        }
+    }
+
+    /// Ends a connection: its shard closes it before it executes another request. Returns false if it has ended or was
+    /// killed before. The caller then wakes the shards.
+    pub(crate) fn kill(&self, client: &mut Client) -> bool {
+        if client.is_killed {
+            return false;
+        }
+        client.is_killed = true;
+        if let Some((shard, token)) = client.home {
+            self.orders.kill(shard, token);
+        }
+        true
     }
 
     /// Forgets a connection, and ends the leases that it has.
@@ -166,7 +318,11 @@ impl Shared {
         if let Some(ordered) = &self.ordered {
             ordered.end_leases_of(number);
         }
-        self.clients().remove(&number);
+        let client = self.clients().remove(&number);
+        if client.is_some_and(|client| client.activity.monitors.get() == 1) {
+            self.monitors.remove(number, &self.memory_budget);
+            self.orders.change();
+        }
         self.connection_count.fetch_sub(1, Ordering::Relaxed);
     }
 

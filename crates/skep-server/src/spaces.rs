@@ -22,7 +22,7 @@ use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use self::held::record_ordered_writes;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
-use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET};
+use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
 use crate::shared::Shared;
 use crate::transaction::{Run, WatchTable};
 use crate::unix_time::UnixTime;
@@ -334,7 +334,7 @@ impl<'s> Stores<'s> {
         let store = shared.and_then(|shared| shared.ordered.as_ref());
         let ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
         Stores {
-            hash: Some(Box::new(HashPart { processor, watches: WatchTable::default() })),
+            hash: Some(Box::new(HashPart { processor, watches: WatchTable::default(), expired_in_order: 0 })),
             borrowed: Vec::new(),
             own,
             ordered,
@@ -421,6 +421,8 @@ impl<'s> Stores<'s> {
 
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
+        let is_urgent = self.hash.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
+        let steps = if is_urgent { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
         for _ in 0..steps {
             let (mut removed, mut is_flushing) = (0, false);
             if let Some(HashPart { processor, .. }) = self.hash.as_deref_mut() {

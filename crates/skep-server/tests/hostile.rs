@@ -78,7 +78,7 @@ fn native_conversation() -> Vec<u8> {
         Request { key: b"h3", operation: Operation::Update(update) },
         Request { key: b"h4", operation: Operation::AddDecimal { delta: 5 } },
     ];
-    let mut bytes = Hello { shard: None }.encode().to_vec();
+    let mut bytes = Hello::new(None).encode().to_vec();
     bytes.extend_from_slice(&frame(1, &requests));
     bytes.extend_from_slice(&frame(2, &requests));
     let scan = Scan {
@@ -185,7 +185,7 @@ fn oversized() {
         witness.check();
     }
     for size in [0, 7, REQUEST_FRAME_SIZE_MAX as u32 + 1, u32::MAX] {
-        let mut bytes = Hello { shard: None }.encode().to_vec();
+        let mut bytes = Hello::new(None).encode().to_vec();
         bytes.extend_from_slice(&size.to_le_bytes());
         bytes.extend_from_slice(&[0; 100]);
         // The welcome, and nothing else.

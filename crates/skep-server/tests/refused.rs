@@ -108,6 +108,14 @@ const EXAMPLES: &[&str] = &[
     "command count",
     "command info get",
     "config get save",
+    "acl whoami",
+    "role",
+    "wait 0 0",
+    "debug help",
+    "shutdown",
+    "slowlog len",
+    "monitor",
+    "latency latest",
 ];
 
 /// What the stores hold before each command.
@@ -196,7 +204,7 @@ impl Described {
                 let text = String::from_utf8(client.execute_line(&format!("command info {name}"))).unwrap();
                 let numbers: Vec<i64> =
                     text.lines().filter_map(|line| line.strip_prefix(':')).map(|n| n.parse().unwrap()).collect();
-                let [_arity, first, last, step] = numbers[..] else { panic!("{text}") };
+                let [_arity, first, last, step, ..] = numbers[..] else { panic!("{text}") };
                 Described { name, takes_memory: text.contains("+denyoom"), keys: (first, last, step) }
             })
             .collect()

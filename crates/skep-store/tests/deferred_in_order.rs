@@ -1,10 +1,14 @@
 //! What a batch defers comes first in the next one: a request that was submitted first again and again is executed, however
 //! much work the requests after it are.
 
+use std::time::Instant;
+
 use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringRead, StringWrite,
+    Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease,
+    ScanStart, StringRead, StringWrite,
 };
 use skep_store::hash::Settings;
+use skep_store::ordered::{OrderedSettings, OrderedStore};
 use skep_store::processor::{Processor, Replies};
 
 /// Operations that take so much work that a batch has no room for all of them.
@@ -82,6 +86,43 @@ fn a_large_value_is_read_with_the_smallest_budget() {
         for operation in [Operation::StringRead(StringRead::Digest), Operation::Get] {
             processor.execute(&[Request { key: b"key", operation }], &mut replies);
             assert_ne!(replies.get(0), Reply::Deferred, "{operation:?} with {budget} B");
+        }
+    }
+}
+
+/// The ordered store: reads wait for each other, but not until the writes and scans after them have used up the work of the
+/// batch.
+#[test]
+fn ordered_reads_are_not_overtaken_by_large_writes_and_scans() {
+    let store = OrderedStore::new(&OrderedSettings::new(256 << 20)).unwrap();
+    let mut session = store.session().unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let large = vec![7; 1 << 20];
+    let mut put_all = |key: &[u8], value: &[u8]| {
+        session.execute(&[Request { key, operation: put(value) }], &mut replies, Instant::now());
+        assert_eq!(replies.get(0), Reply::Done);
+    };
+    put_all(b"small", b"value");
+    put_all(b"large", &large);
+    let keys: Vec<[u8; 2]> = (0..40).map(u16::to_be_bytes).collect();
+    keys.iter().for_each(|key| put_all(key, &large[..30_000]));
+    let set_last_byte = Operation::StringWrite(StringWrite::Overwrite { offset: (1 << 20) - 1, bytes: b"x" });
+    let scan = Operation::Scan(Scan {
+        start: ScanStart::AtOrAbove,
+        end: ScanEnd::Last,
+        reverse: false,
+        limit: 2,
+        answer: ScanAnswer::Pairs,
+        lease: ScanLease::None,
+    });
+    for (name, operation) in [("write", set_last_byte), ("put", put(&large)), ("scan", scan)] {
+        for first in [&b"small"[..], b"large"] {
+            let get = Request { key: first, operation: Operation::Get };
+            let others = keys.iter().map(|key| Request { key, operation });
+            let requests: Vec<_> = std::iter::once(get).chain(others).collect();
+            session.execute(&requests, &mut replies, Instant::now());
+            assert_ne!(replies.get(0), Reply::Deferred, "{} before 40 of {name}", first.escape_ascii());
+            assert!(replies.deferred_count() > 0, "{name}");
         }
     }
 }

@@ -239,3 +239,48 @@ fn a_pause_ends_when_a_write_is_refused() {
     processor.execute(&[Request { key: b"one", operation: set(b"v", at(2 * day + 1)) }], &mut replies);
     assert_eq!(processor.reclaim_from(), Some(2 * day + 60_000));
 }
+
+/// A full store refuses no write of a key with an expiry that does not grow: another expiry, none, or a shorter value.
+#[test]
+fn a_full_store_takes_writes_of_pairs_that_do_not_grow() {
+    let value = vec![7; 100_000];
+    for size in [20, 50, 100, 490, 3000, 100_000] {
+        let mut processor = Processor::new(&Settings::for_kv_size(8 << 20, 8 + size, 7)).unwrap();
+        let mut replies = Replies::with_budget(1 << 20);
+        let mut execute = |key: u64, operation| loop {
+            processor.execute(&[Request { key: &key.to_be_bytes(), operation }], &mut replies);
+            match replies.get(0) {
+                Reply::Deferred => {}
+                Reply::Done => return true,
+                Reply::Failed(error) if error.is_out_of_memory() => return false,
+                reply => panic!("{reply:?}"),
+            }
+        };
+        let count = (0..).find(|number| !execute(*number, set(&value[..size], at(100)))).unwrap();
+        // What is left is filled with pairs of all smaller sizes.
+        let mut filler = u64::MAX;
+        for size in (1..=size.min(3000)).rev() {
+            while execute(filler, set(&value[..size], at(100))) {
+                filler -= 1;
+            }
+        }
+        let writes = [
+            ("persist", expire(ExpiryChange::CLEAR)),
+            ("put", Operation::Put { value: &value[..size], condition: PutCondition::Always }),
+            ("another expiry", expire(at(200))),
+            ("value and expiry", set(&value[..size], at(300))),
+            // A large value has no slab for a pair.
+            ("shorter", set(&value[..if size <= 490 { size / 2 } else { size }], at(300))),
+            ("shorter without expiry", set(&value[..if size <= 490 { size / 2 } else { size }], ExpiryChange::CLEAR)),
+        ];
+        assert!(count >= 12, "{count} pairs of {size} B");
+        for (number, (name, write)) in writes.into_iter().enumerate() {
+            for key in [2 * number as u64, 2 * number as u64 + 1] {
+                assert!(execute(key, write), "{name} of a pair of {size} B is refused");
+            }
+        }
+        for key in 0..count {
+            assert!(execute(key, Operation::Delete), "delete");
+        }
+    }
+}

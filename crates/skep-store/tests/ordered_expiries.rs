@@ -9,8 +9,8 @@ use std::time::Instant;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, ExpiryCondition, Operation, OperationError, PAGE_SKIPPED_MAX, Page, Reply,
-    Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, StringWrite,
+    Condition, Expiry, ExpiryChange, ExpiryCondition, Operation, OperationError, PAGE_SKIPPED_MAX, Page, PutCondition,
+    Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, StringWrite,
 };
 use skep_store::naive::seeds;
 use skep_store::ordered::{OrderedSettings, OrderedStore, Range, STEP_KEYS_MAX, Session, Start};
@@ -387,7 +387,7 @@ fn no_page_skips_more_expired_keys_than_it_may() {
 }
 
 /// No key at or below the start of the range is left, and the search for the floor skips about as many expired ones as a
-/// page may. Whatever their number is, each page gets on.
+/// page may. However large their number is, each page gets on.
 #[test]
 fn a_search_for_a_floor_that_there_is_not_ends() {
     let store = store(64 << 20);
@@ -421,6 +421,40 @@ fn a_search_for_a_floor_that_there_is_not_ends() {
                 assert!(pages <= 3, "floor of {start:?}");
             };
             assert_eq!(shown, [key(count)], "floor of {start:?}");
+        }
+    }
+}
+
+/// A full store refuses no write of a key with an expiry that takes it away, or sets another one and a value of the same
+/// size.
+#[test]
+fn a_full_store_takes_writes_of_pairs_that_do_not_grow() {
+    let value = vec![7; 100_000];
+    for size in [16, 100, 448, 500, 4000, 10_000, 100_000] {
+        let store = store(if size > 10_000 { 16 << 20 } else { 8 << 20 });
+        let mut session = store.session().unwrap();
+        let mut replies = Replies::with_budget(1 << 20);
+        let mut write = |key: u64, operation| match execute(&mut session, &mut replies, &key.to_be_bytes(), operation) {
+            Reply::Done => true,
+            FULL => false,
+            reply => panic!("{reply:?}"),
+        };
+        let count = (0..).find(|number| !write(*number, set(&value[..size], at(100)))).unwrap();
+        let mut filler = u64::MAX;
+        for size in (1..=size.min(4000)).rev().step_by(7) {
+            while write(filler, set(&value[..size], at(100))) {
+                filler -= 1;
+            }
+        }
+        let put = Operation::Put { value: &value[..size], condition: PutCondition::Always };
+        let writes = [("persist", persist()), ("put", put), ("another", set(&value[..size], at(200)))];
+        for (number, (name, operation)) in writes.into_iter().enumerate() {
+            for key in (number as u64..count).step_by(writes.len()) {
+                assert!(write(key, operation), "{name} of pair {key} of {count}, {size} B");
+            }
+        }
+        for key in 0..count {
+            assert!(write(key, Operation::Delete), "delete of pair {key} of {count}, {size} B");
         }
     }
 }

@@ -110,7 +110,9 @@ pub use skep_server::{Server, ServerSettings, StartError};
 pub use skep_store::hash::Settings as StoreSettings;
 pub use skep_store::memory::RegionError;
 pub use skep_store::processor::{Replies, Statistics};
-pub use skep_wire::native::{HASH_SPACE, ORDERED_SPACE, ProtocolError, Response, WireError};
+pub use skep_wire::native::{
+    HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
+};
 pub use store::{OpenError, Store};
 
 /// The ordered store (Honeycomb): a B+ tree that the threads of a program share.

@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod failure;
 mod paper;
+mod password;
 mod serve;
 mod size;
 mod sizing;

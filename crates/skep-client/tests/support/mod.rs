@@ -95,7 +95,7 @@ fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>)
     if stream.read_exact(&mut hello).is_err() {
         return;
     }
-    let hello = Hello::decode(&hello).unwrap().unwrap();
+    let (hello, _) = Hello::decode(&hello).unwrap().unwrap();
     let shard = hello.shard.unwrap_or(behaviour.shard_count - 1);
     let welcome = Welcome {
         shard_count: behaviour.shard_count,

@@ -27,6 +27,7 @@ impl Connection {
         &mut self,
         metrics: &Metrics,
         time: UnixTime,
+        needs_password: bool,
         shard_budget: &mut ShardBudget,
     ) -> Option<Hello> {
         let may_decode = self.parsed.is_finished() || self.parsed.is_decoding();
@@ -40,7 +41,7 @@ impl Connection {
         let held = self.memory();
         let room = shard_budget.secure(held, self.has_priority(), PARSED_GROWTH_MAX.max(self.holding.needed));
         let memory_max = self.parsed.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
-        match self.parsed.decode(self.input.bytes_mut(), memory_max, time) {
+        match self.parsed.decode(self.input.bytes_mut(), memory_max, time, needs_password) {
             Ok(Decoded::Requests { queue_size, request_count, exhausted }) => {
                 if matches!(self.parsed, ParsedBatch::Native(_)) {
                     metrics.operations_native.add(queue_size as u64);
@@ -81,6 +82,18 @@ impl Connection {
     pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces) {
         self.output.append(&welcome.encode());
         self.parsed = ParsedBatch::Native(NativeBatch::new(spaces));
+    }
+
+    /// Ends a connection that the server does not serve, with these bytes as its reason.
+    pub(crate) fn reject(&mut self, reason: &[u8]) {
+        self.output.append(reason);
+        self.life.end_requests();
+        self.intake.is_exhausted = true;
+    }
+
+    /// Appends bytes to the output that are no reply.
+    pub(crate) fn append_output(&mut self, bytes: &[u8]) {
+        self.output.append(bytes);
     }
 
     /// Returns true if operations are to be submitted.
@@ -226,11 +239,20 @@ impl Connection {
         now: Instant,
     ) -> Result<(), Step> {
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
-        parsed.run_isolated(self.input.bytes(), output, bounds, context, partition, now)
+        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, partition, now);
+        if context.closing {
+            self.life.end_requests();
+        }
+        done
+    }
+
+    /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
+    pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_isolated_paused(context))
     }
 
     /// Refuses the next command, which is isolated, because it would be executed too late.
-    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &Context<'_>) {
+    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &mut Context<'_>) {
         if let ParsedBatch::Resp(parsed) = &mut self.parsed {
             parsed.refuse_isolated(output, context);
         }

@@ -9,7 +9,7 @@ use skep_wire::resp::{Argument, ReplyWriter};
 use super::RespBatch;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, shards_of_key, wire_error};
+use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::shard::Bounds;
 use crate::transaction::{Environment, Isolated, Multi, ShardSet, Step, TooLong};
 
@@ -48,13 +48,21 @@ impl RespBatch {
         self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
     }
 
+    /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
+    pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
+        self.run.is_none() && self.commands[self.command].action.is_paused(context)
+    }
+
     /// Refuses the next command, which is isolated, because it would be executed too late.
-    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &Context<'_>) {
-        let metrics = context.shared.metrics(context.shard);
-        metrics.refused.add(1);
-        metrics.error_replies.add(1);
-        ReplyWriter::new(output, self.version).error(&wire_error(WireError::Busy));
-        if let Action::Isolated(CommandName::Exec, _) = self.commands[self.command].action {
+    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &mut Context<'_>) {
+        let Action::Isolated(name, _) = self.commands[self.command].action else { unreachable!("it is isolated") };
+        let begin = output.len();
+        ReplyWriter::new(output, self.session.version).error(&wire_error(WireError::Busy));
+        context.count_refused(name, &output[begin..]);
+        if self.session.replies.is_silent() {
+            output.truncate(begin);
+        }
+        if name == CommandName::Exec {
             self.watched = None;
         }
         self.end_isolated();
@@ -64,6 +72,7 @@ impl RespBatch {
         let command = &self.commands[self.command];
         self.isolated_left -= command.argument_count;
         (self.run, self.is_blocked) = (None, false);
+        self.session.replies.end_command();
         self.command += 1;
     }
 
@@ -92,9 +101,8 @@ impl RespBatch {
             executed: 0,
         };
         let arguments = command.arguments(input, &self.arguments);
-        let operands = self.operands.bytes();
-        let done =
-            run.step(isolated, arguments, operands, command.space, (output, &mut self.version), &mut environment);
+        let parts = (arguments, self.operands.bytes(), command.space);
+        let done = run.step(*name, isolated, parts, (output, &mut self.session), &mut environment);
         let executed = environment.executed;
         bounds.left = environment.left;
         bounds.executed += executed;
@@ -108,7 +116,6 @@ impl RespBatch {
             // No later command is decoded.
             self.space = space;
         }
-        metrics.command(*name as usize);
         let run = self.run.take();
         self.end_isolated();
         bounds.stores.spare_run = run.map(|mut run| {
@@ -120,9 +127,9 @@ impl RespBatch {
 }
 
 /// Adds a command to the transaction, unless it ends or refuses it.
-pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument]) -> Action {
+pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], is_locked: bool) -> Action {
     let arguments = Arguments::new(request, ranges);
-    let name = match Action::name(arguments) {
+    let name = match Action::name(arguments, is_locked) {
         Ok(name) => name,
         Err(refusal) => {
             if refusal.discards() {
@@ -144,9 +151,9 @@ pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument]) -> A
             Action::Server(name)
         }
         CommandName::Quit | CommandName::Reset => Action::Server(name),
-        _ if let Some(refusal) = Action::wrong_subcommand(name, arguments) => {
+        _ if name.is_never_queued() => {
             multi.abort();
-            refusal
+            Action::Refuse(format!("ERR {NOT_IN_TRANSACTION}"))
         }
         _ => match multi.push(name, request, ranges) {
             Ok(()) => Action::Queued,

@@ -1,53 +1,180 @@
-//! `CONFIG GET`: the settings that clients and tools ask for, under the names that Redis gives them.
+//! `CONFIG`: the settings that clients and tools ask for, under the names that Redis gives them, and changes of those
+//! that can change while the server runs.
 
+use skep_wire::native::Password;
 use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 
-use super::{Arguments, unknown_subcommand, wrong_argument_count};
-use crate::limits::{PATTERN_SIZE_MAX, PATTERNS_MAX};
+use super::{Arguments, Context, excerpt, wrong_argument_count};
+use crate::adjustable::{Adjustable, Setting};
+use crate::limits::{BACKLOG, PATTERN_SIZE_MAX, PATTERNS_MAX, SLOW_LOG_LENGTH_MAX};
 use crate::shared::Shared;
 
-/// Runs a subcommand.
-pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared: &Shared) -> Result<(), String> {
-    if !arguments.is(1, "get") {
-        return Err(unknown_subcommand(arguments));
-    }
-    if arguments.count() == 2 || arguments.count() > 2 + PATTERNS_MAX {
+const HELP: [&str; 11] = [
+    "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET <directive> <value>",
+    "    Set the configuration <directive> to <value>.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+    "REWRITE",
+    "    Not available: the server does not write its configuration file.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// How a setting changes.
+enum Change {
+    /// It keeps the value of the start.
+    Fixed(fn(&Shared) -> String),
+    /// A number within these bounds.
+    Number(fn(&Adjustable) -> &Setting, i64, i64),
+    Password,
+    Protection,
+}
+
+/// The settings in the order of their names.
+const SETTINGS: &[(&str, Change)] = &[
+    ("appendonly", Change::Fixed(|_| "no".to_owned())),
+    ("bind", Change::Fixed(|shared| shared.settings.resp.map_or_else(String::new, |address| address.ip().to_string()))),
+    ("databases", Change::Fixed(|shared| if shared.spaces().has_ordered { "2" } else { "1" }.to_owned())),
+    ("io-threads", Change::Fixed(|shared| shared.settings.shards.to_string())),
+    ("latency-tracking", Change::Fixed(|_| "yes".to_owned())),
+    ("latency-tracking-info-percentiles", Change::Fixed(|_| "50 99 99.9".to_owned())),
+    ("maxclients", Change::Fixed(|shared| shared.settings.connections_max.to_string())),
+    ("maxmemory", Change::Fixed(|shared| shared.settings.memory.to_string())),
+    ("maxmemory-policy", Change::Fixed(|_| "noeviction".to_owned())),
+    ("notify-keyspace-events", Change::Fixed(|_| String::new())),
+    ("port", Change::Fixed(|shared| shared.settings.resp.map_or(0, |address| address.port()).to_string())),
+    ("proto-max-bulk-len", Change::Fixed(|_| BULK_SIZE_MAX.to_string())),
+    ("protected-mode", Change::Protection),
+    ("requirepass", Change::Password),
+    ("save", Change::Fixed(|_| String::new())),
+    ("slowlog-log-slower-than", Change::Number(|numbers| &numbers.slow_log_from, -1, i64::MAX)),
+    ("slowlog-max-len", Change::Number(|numbers| &numbers.slow_log_length, 0, SLOW_LOG_LENGTH_MAX as i64)),
+    ("tcp-backlog", Change::Fixed(|_| BACKLOG.to_string())),
+    ("tcp-keepalive", Change::Number(|numbers| &numbers.tcp_keepalive, 0, i32::MAX as i64)),
+    ("timeout", Change::Number(|numbers| &numbers.timeout, 0, i32::MAX as i64)),
+];
+
+/// Runs a subcommand, whose number of arguments was checked.
+pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, context: &Context<'_>) -> Result<(), String> {
+    let subcommand = String::from_utf8_lossy(arguments.get(1)).to_ascii_lowercase();
+    if subcommand == "get" && arguments.count() > 2 + PATTERNS_MAX {
         return Err(wrong_argument_count("config|get"));
     }
-    let settings = settings(shared);
-    let patterns = || arguments.from(2).filter(|pattern| pattern.len() <= PATTERN_SIZE_MAX);
-    let wanted = |name: &str| patterns().any(|pattern| matches(pattern, name.as_bytes()));
-    let found: Vec<&(&str, String)> = settings.iter().filter(|(name, _)| wanted(name)).collect();
-    writer.map(found.len());
-    for (name, value) in found {
-        writer.bulk(name.as_bytes());
-        writer.bulk(value.as_bytes());
+    match subcommand.as_str() {
+        "get" => get(arguments, writer, context.shared),
+        "set" => {
+            set(arguments, context)?;
+            writer.simple("OK");
+        }
+        "resetstat" => {
+            context.shared.reset_totals();
+            writer.simple("OK");
+        }
+        "rewrite" => return Err("ERR The server is running without a config file".to_owned()),
+        _ => writer.lines(&HELP),
     }
     Ok(())
 }
 
-fn settings(shared: &Shared) -> [(&'static str, String); 12] {
-    let settings = &shared.settings;
-    let resp = settings.resp;
-    [
-        ("appendonly", "no".to_owned()),
-        ("bind", resp.map_or_else(String::new, |address| address.ip().to_string())),
-        ("databases", if shared.spaces().has_ordered { "2" } else { "1" }.to_owned()),
-        ("io-threads", settings.shards.to_string()),
-        ("maxclients", shared.settings.connections_max.to_string()),
-        ("maxmemory", settings.memory.to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
-        ("port", resp.map_or(0, |address| address.port()).to_string()),
-        ("proto-max-bulk-len", BULK_SIZE_MAX.to_string()),
-        ("requirepass", String::new()),
-        ("save", String::new()),
-        ("timeout", "0".to_owned()),
-    ]
+/// Writes the settings whose names match one of the patterns.
+fn get(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared: &Shared) {
+    let patterns = || arguments.from(2).filter(|pattern| pattern.len() <= PATTERN_SIZE_MAX);
+    let wanted = |name: &str| patterns().any(|pattern| matches(pattern, name.as_bytes()));
+    let found: Vec<&(&str, Change)> = SETTINGS.iter().filter(|(name, _)| wanted(name)).collect();
+    writer.map(found.len());
+    for (name, change) in found {
+        writer.bulk(name.as_bytes());
+        writer.bulk(change.value(shared).as_bytes());
+    }
+}
+
+/// A new value that was checked.
+enum Checked {
+    Same,
+    Number(i64),
+    Password(Option<Password>),
+    Protection(bool),
+}
+
+/// Changes settings, all or none.
+fn set(arguments: Arguments<'_>, context: &Context<'_>) -> Result<(), String> {
+    if !arguments.count().is_multiple_of(2) {
+        return Err("ERR syntax error".to_owned());
+    }
+    let mut changes: Vec<(usize, Checked)> = Vec::new();
+    for index in (2..arguments.count()).step_by(2) {
+        let Some(setting) = SETTINGS.iter().position(|(name, _)| arguments.is(index, name)) else {
+            let name = excerpt(arguments.get(index), 128);
+            return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+        };
+        let (name, change) = &SETTINGS[setting];
+        let refusal =
+            |reason: &str| Err(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
+        if changes.iter().any(|(other, _)| *other == setting) {
+            return refusal("duplicate parameter");
+        }
+        match change.check(arguments.get(index + 1), context.shared) {
+            Ok(value) => changes.push((setting, value)),
+            Err(reason) => return refusal(&reason),
+        }
+    }
+    for (setting, value) in changes {
+        match (&SETTINGS[setting].1, value) {
+            (Change::Number(setting, ..), Checked::Number(number)) => setting(&context.shared.adjustable).set(number),
+            (_, Checked::Password(password)) => context.shared.access.set_password(password),
+            (_, Checked::Protection(is_protected)) => context.shared.access.set_protected(is_protected),
+            _ => {}
+        }
+    }
+    // A shard may sleep without a timeout.
+    context.wake_shards();
+    Ok(())
+}
+
+impl Change {
+    /// Returns the value as text. A password is not shown.
+    fn value(&self, shared: &Shared) -> String {
+        match self {
+            Change::Fixed(value) => value(shared),
+            Change::Number(setting, ..) => setting(&shared.adjustable).get().to_string(),
+            Change::Password => if shared.access.needs_password() { "(hidden)" } else { "" }.to_owned(),
+            Change::Protection => if shared.access.is_protected() { "yes" } else { "no" }.to_owned(),
+        }
+    }
+
+    /// Checks a new value. A fixed setting takes only the value that it has.
+    fn check(&self, text: &[u8], shared: &Shared) -> Result<Checked, String> {
+        match self {
+            Change::Fixed(value) if value(shared).as_bytes().eq_ignore_ascii_case(text) => Ok(Checked::Same),
+            Change::Fixed(_) => Err("can't set immutable config".to_owned()),
+            Change::Number(_, least, most) => {
+                let number = super::decimal(text).ok_or("argument couldn't be parsed into an integer")?;
+                if (*least..=*most).contains(&number) {
+                    Ok(Checked::Number(number))
+                } else {
+                    Err(format!("argument must be between {least} and {most} inclusive"))
+                }
+            }
+            Change::Password if text.is_empty() => Ok(Checked::Password(None)),
+            Change::Password => match Password::new(text) {
+                Some(password) => Ok(Checked::Password(Some(password))),
+                None => Err("a password has 1 to 512 bytes".to_owned()),
+            },
+            Change::Protection => match text.to_ascii_lowercase().as_slice() {
+                b"yes" => Ok(Checked::Protection(true)),
+                b"no" => Ok(Checked::Protection(false)),
+                _ => Err("argument must be 'yes' or 'no'".to_owned()),
+            },
+        }
+    }
 }
 
 /// Returns true if a name matches a pattern of `*`, `?` and characters in either case. Takes at most the product of the
 /// two lengths.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut in_name) = (0, 0);
     // The position to continue at when a `*` must take one more character.
     let mut retry = None;

@@ -2,41 +2,45 @@
 //! that we could not tell truthfully is left out.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::table::COMMANDS;
+use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
 use super::{Arguments, REDIS_VERSION};
 use crate::delays::DelayCounts;
+use crate::limits::TICK;
 use crate::shared::Shared;
 use crate::spaces::Space;
+use crate::unix_time::UnixTime;
 
-type Section = (&'static str, fn(&mut String, &Shared));
+/// A section: its name, true if it is in the reply to `INFO` without arguments, and its text.
+type Section = (&'static str, bool, fn(&mut String, &Shared));
 
-const SECTIONS: [Section; 12] = [
-    ("Server", server),
-    ("Clients", clients),
-    ("Memory", memory),
-    ("Ordered", ordered),
-    ("Persistence", persistence),
-    ("Stats", stats),
-    ("Congestion", congestion),
-    ("Replication", replication),
-    ("CPU", cpu),
-    ("Commandstats", command_stats),
-    ("Cluster", cluster),
-    ("Keyspace", keyspace),
+const SECTIONS: [Section; 15] = [
+    ("Server", true, server),
+    ("Clients", true, clients),
+    ("Memory", true, memory),
+    ("Ordered", true, ordered),
+    ("Persistence", true, persistence),
+    ("Stats", true, stats),
+    ("Congestion", true, congestion),
+    ("Replication", true, replication),
+    ("CPU", true, cpu),
+    ("Modules", true, |_, _| {}),
+    ("Commandstats", false, command_stats),
+    ("Errorstats", true, error_stats),
+    ("Latencystats", false, latency_stats),
+    ("Cluster", true, cluster),
+    ("Keyspace", true, keyspace),
 ];
 
-/// Returns the sections that were asked for; all if none was.
+/// Returns the sections that were asked for. Without arguments, as in Redis, those of commands are left out.
 pub(super) fn text(arguments: Arguments<'_>, shared: &Shared) -> String {
-    let wanted = |name: &str| {
-        arguments.count() == 1
-            || (1..arguments.count())
-                .any(|index| [name, "all", "default", "everything"].iter().any(|word| arguments.is(index, word)))
-    };
+    let names = |names: &[&str]| (1..arguments.count()).any(|index| names.iter().any(|name| arguments.is(index, name)));
+    let wants_default = arguments.count() == 1 || names(&["default"]);
+    let wants_all = names(&["all", "everything"]);
     let mut text = String::new();
-    for (name, write) in SECTIONS {
-        if wanted(name) {
+    for (name, is_default, write) in SECTIONS {
+        if wants_all || is_default && wants_default || names(&[name]) {
             if !text.is_empty() {
                 text += "\r\n";
             }
@@ -54,13 +58,18 @@ macro_rules! fields {
     };
 }
 
+pub(super) use fields;
+
 fn server(text: &mut String, shared: &Shared) {
     let uptime = shared.started.elapsed().as_secs();
+    let (seconds, microseconds) = UnixTime::of(SystemTime::now()).seconds_and_microseconds();
     fields! { text
         "redis_version" REDIS_VERSION
+        "redis_git_sha1" "00000000"
+        "redis_git_dirty" 0
         "redis_mode" "standalone"
         "skep_version" env!("CARGO_PKG_VERSION")
-        "os" std::env::consts::OS
+        "os" operating_system()
         "arch_bits" usize::BITS
         "multiplexing_api" "epoll"
         "process_id" std::process::id()
@@ -69,7 +78,13 @@ fn server(text: &mut String, shared: &Shared) {
         "skep_native_port" shared.settings.native.port()
         "skep_shards" shared.settings.shards
         "uptime_in_seconds" uptime
+        "server_time_usec" seconds * 1_000_000 + u64::from(microseconds)
         "uptime_in_days" uptime / 86_400
+        "hz" 1000 / TICK.as_millis()
+        "configured_hz" 1000 / TICK.as_millis()
+        "executable" std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default()
+        "config_file" ""
+        "io_threads_active" u8::from(shared.settings.shards > 1)
     }
 }
 
@@ -80,11 +95,17 @@ fn clients(text: &mut String, shared: &Shared) {
         "cluster_connections" 0
         "maxclients" shared.settings.connections_max
         "blocked_clients" 0
+        "tracking_clients" 0
+        "clients_in_timeout_table" 0
         "skep_connection_memory_limit" shared.settings.connection_memory
         "skep_connection_memory_used" connection_memory
         "skep_connection_memory_used_max" shared.memory_budget.used_max().max(connection_memory)
         "skep_connections_waiting_for_memory" shared.memory_budget.waiting()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
+        "skep_connections_closed_idle" shared.sum(|metrics| &metrics.connections_closed_idle)
+        "skep_monitors_closed" shared.sum(|metrics| &metrics.monitors_closed)
+        "skep_connections_denied" shared.sum(|metrics| &metrics.connections_denied)
+        "skep_passwords_refused" shared.sum(|metrics| &metrics.passwords_refused)
     }
 }
 
@@ -95,14 +116,33 @@ fn memory(text: &mut String, shared: &Shared) {
     let total = shared.settings.memory;
     fields! { text
         "used_memory" used
-        "used_memory_human" format_args!("{:.2}M", used as f64 / f64::from(1 << 20))
+        "used_memory_human" human(used)
         "used_memory_dataset" shared.sum(|metrics| &metrics.pair_bytes)
         "maxmemory" total
-        "maxmemory_human" format_args!("{:.2}M", total as f64 / f64::from(1 << 20))
+        "maxmemory_human" human(total)
         "maxmemory_policy" "noeviction"
+        "mem_clients_normal" shared.sum(|metrics| &metrics.connection_memory)
+        "mem_clients_slaves" 0
+        "mem_replication_backlog" 0
+        "mem_aof_buffer" 0
+        "used_memory_lua" 0
+        "used_memory_scripts" 0
+        "number_of_cached_scripts" 0
+        "active_defrag_running" 0
+        "lazyfree_pending_objects" 0
+        "lazyfreed_objects" 0
     }
     if let Some(resident) = resident_bytes() {
-        fields! { text "used_memory_rss" resident }
+        fields! { text
+            "used_memory_rss" resident
+            "used_memory_rss_human" human(resident)
+        }
+    }
+    if let Some(total) = system_memory() {
+        fields! { text
+            "total_system_memory" total
+            "total_system_memory_human" human(total)
+        }
     }
 }
 
@@ -123,6 +163,31 @@ fn ordered(text: &mut String, shared: &Shared) {
     }
 }
 
+/// Returns bytes as Redis shows them to people.
+fn human(bytes: u64) -> String {
+    let (unit, size) = match bytes {
+        0..1024 => return format!("{bytes}B"),
+        1024..1_048_576 => ("K", 1 << 10),
+        1_048_576..1_073_741_824 => ("M", 1 << 20),
+        _ => ("G", 1_u64 << 30),
+    };
+    format!("{:.2}{unit}", bytes as f64 / size as f64)
+}
+
+/// Returns the name and the version of the system, and the kind of the machine.
+fn operating_system() -> String {
+    let system = rustix::system::uname();
+    let parts = [system.sysname(), system.release(), system.machine()];
+    parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
+}
+
+/// Returns the bytes of memory of the machine.
+fn system_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes: u64 = text.lines().next()?.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes << 10)
+}
+
 /// Returns the bytes of the process that are in memory.
 fn resident_bytes() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -130,26 +195,26 @@ fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// Nothing is saved, and nothing failed.
 fn persistence(text: &mut String, _: &Shared) {
-    fields! { text "loading" 0 "rdb_bgsave_in_progress" 0 "aof_enabled" 0 }
-}
-
-fn stats(text: &mut String, shared: &Shared) {
-    let commands: u64 = (0..COMMANDS.len()).map(|command| shared.command_count(command)).sum();
     fields! { text
-        "total_connections_received" shared.sum(|metrics| &metrics.connections_accepted)
-        "total_commands_processed" commands + shared.sum(|metrics| &metrics.operations_native)
-        "total_net_input_bytes" shared.sum(|metrics| &metrics.input_bytes)
-        "total_net_output_bytes" shared.sum(|metrics| &metrics.output_bytes)
-        "rejected_connections" shared.sum(|metrics| &metrics.connections_refused)
-        "expired_keys" 0
-        "evicted_keys" 0
-        "keyspace_hits" shared.sum(|metrics| &metrics.hits)
-        "keyspace_misses" shared.sum(|metrics| &metrics.misses)
-        "total_error_replies" shared.sum(|metrics| &metrics.error_replies)
-        "skep_operations" shared.sum(|metrics| &metrics.operations)
-        "skep_operations_forwarded" shared.sum(|metrics| &metrics.operations_forwarded)
-        "skep_protocol_errors" shared.sum(|metrics| &metrics.protocol_errors)
+        "loading" 0
+        "async_loading" 0
+        "rdb_bgsave_in_progress" 0
+        "rdb_last_save_time" 0
+        "rdb_last_bgsave_status" "ok"
+        "rdb_last_bgsave_time_sec" -1
+        "rdb_current_bgsave_time_sec" -1
+        "rdb_saves" 0
+        "rdb_last_cow_size" 0
+        "aof_enabled" 0
+        "aof_rewrite_in_progress" 0
+        "aof_rewrite_scheduled" 0
+        "aof_last_rewrite_time_sec" -1
+        "aof_current_rewrite_time_sec" -1
+        "aof_last_bgrewrite_status" "ok"
+        "aof_last_write_status" "ok"
+        "aof_last_cow_size" 0
     }
 }
 
@@ -193,8 +258,20 @@ fn congestion(text: &mut String, shared: &Shared) {
     }
 }
 
-fn replication(text: &mut String, _: &Shared) {
-    fields! { text "role" "master" "connected_slaves" 0 }
+fn replication(text: &mut String, shared: &Shared) {
+    fields! { text
+        "role" "master"
+        "connected_slaves" 0
+        "master_failover_state" "no-failover"
+        "master_replid" format_args!("{:040x}", shared.run_id)
+        "master_replid2" format_args!("{:040x}", 0)
+        "master_repl_offset" 0
+        "second_repl_offset" -1
+        "repl_backlog_active" 0
+        "repl_backlog_size" 0
+        "repl_backlog_first_byte_offset" 0
+        "repl_backlog_histlen" 0
+    }
 }
 
 /// Returns processor time of the process, which the kernel counts in hundredths of a second.
@@ -208,15 +285,8 @@ fn cpu(text: &mut String, _: &Shared) {
         fields! { text
             "used_cpu_sys" format_args!("{:.6}", system / ticks_per_second)
             "used_cpu_user" format_args!("{:.6}", user / ticks_per_second)
-        }
-    }
-}
-
-fn command_stats(text: &mut String, shared: &Shared) {
-    for (index, info) in COMMANDS.iter().enumerate() {
-        let calls = shared.command_count(index);
-        if calls > 0 {
-            write!(text, "cmdstat_{}:calls={calls}\r\n", info.name).expect("a String takes every text");
+            "used_cpu_sys_children" "0.000000"
+            "used_cpu_user_children" "0.000000"
         }
     }
 }

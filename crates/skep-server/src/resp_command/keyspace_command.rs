@@ -107,11 +107,6 @@ impl KeyspaceProgress {
         self.blocks.capacity() * size_of::<Vec<u8>>() + self.blocks.iter().map(Vec::capacity).sum::<usize>()
     }
 
-    /// Returns true if the reply is an error of the server.
-    pub(super) fn is_failed(&self) -> bool {
-        self.error.is_some()
-    }
-
     /// Adds a key, encoded.
     fn push(&mut self, key: &[u8], version: Version) {
         self.key_count += 1;

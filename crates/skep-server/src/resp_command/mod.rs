@@ -7,10 +7,13 @@
 //!
 //! Commands of several keys are isolated: see [`crate::transaction`].
 
+mod admin_command;
 mod bit_command;
 mod client_command;
+mod client_filter;
 mod command_command;
 mod config_command;
+mod context;
 mod decode;
 #[cfg(test)]
 mod decode_tests;
@@ -21,34 +24,38 @@ mod elements;
 mod expire_command;
 mod expiry;
 mod info;
+mod info_statistics;
 mod isolated_command;
 mod key_command;
 mod keys;
 mod keyspace_command;
+mod monitor_command;
 mod object_command;
 mod operands;
 mod restore_command;
 mod scan_command;
 mod server_command;
+mod session;
 mod set_command;
+mod shown;
+mod slow_log_command;
 mod string_command;
+mod subcommands;
 pub(crate) mod table;
 mod vector_command;
 
+pub(crate) use context::Context;
 pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
 pub(crate) use operands::Operands;
+pub(crate) use session::Session;
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
 use crate::keyspace::KeyspaceOperation;
-use crate::limits::{
-    BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
-    SMALL_REPLIES_SIZE_MAX,
-};
-use crate::shared::Shared;
+use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX};
 use crate::spaces::{Space, Spaces};
 use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
@@ -59,39 +66,11 @@ use table::CommandName;
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
 
+/// The error message of a command that must not be queued, after `ERR`.
+pub(crate) const NOT_IN_TRANSACTION: &str = "Command not allowed inside a transaction";
+
 /// The beginning of the error message of a transaction that was discarded.
 const DISCARDED: &str = "EXECABORT Transaction discarded because";
-
-/// The state for commands to which the server replies itself. They may read and change it.
-pub(crate) struct Context<'a> {
-    /// The state that all shards share.
-    pub(crate) shared: &'a Shared,
-    /// The shard that works.
-    pub(crate) shard: usize,
-    /// The number of the connection.
-    pub(crate) connection: u64,
-    /// The time at which the turn began.
-    pub(crate) time: UnixTime,
-    /// Set when the connection ends after this reply.
-    pub(crate) closing: bool,
-    /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
-    pub(crate) turn_room: usize,
-    /// Set when a reply of the server waits for another turn.
-    pub(crate) is_postponed: bool,
-}
-
-impl Context<'_> {
-    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
-    /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
-    /// not wait.
-    pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
-        self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
-        if is_costly {
-            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE * arguments.max(1));
-        }
-        !self.is_postponed
-    }
-}
 
 /// The arguments of a request, the name of the command first.
 #[derive(Clone, Copy)]
@@ -205,13 +184,6 @@ impl Progress {
     pub(crate) fn capacity(&self) -> usize {
         self.keyspace.capacity()
     }
-}
-
-impl Progress {
-    /// Returns true if an operation failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.error.is_some() || self.refused
-    }
 
     /// Returns the position of a count that takes more than one page.
     pub(crate) fn resume(&self) -> Option<&Resume> {
@@ -221,14 +193,16 @@ impl Progress {
 
 impl Action {
     /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
+    /// If the connection `is_locked`, its client must send the password first.
     pub(crate) fn decode(
         arguments: Arguments<'_>,
         space: Space,
         spaces: Spaces,
         operands: &mut Operands,
         now: UnixTime,
+        is_locked: bool,
     ) -> Action {
-        let name = match Action::name(arguments) {
+        let name = match Action::name(arguments, is_locked) {
             Ok(name) => name,
             Err(refusal) => return refusal,
         };
@@ -264,37 +238,35 @@ impl Action {
         }
     }
 
-    /// Returns the name of the command if there is one and it has this number of arguments, else a refusal.
-    pub(crate) fn name(arguments: Arguments<'_>) -> Result<CommandName, Action> {
+    /// Returns the name of the command, or a refusal: if there is none, if it has another number of arguments or no such
+    /// subcommand, or if the connection `is_locked` and its client must send the password first.
+    pub(crate) fn name(arguments: Arguments<'_>, is_locked: bool) -> Result<CommandName, Action> {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
                 return Err(Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned()));
             }
+            // Some clients ask every server if it belongs to a cluster, and know this error.
+            if arguments.is(0, "CLUSTER") && arguments.count() > 1 {
+                return Err(Action::Refuse("ERR This instance has cluster support disabled".to_owned()));
+            }
             return Err(Action::Refuse(unknown_command(arguments)));
         };
         let info = name.info();
         let count = arguments.count() as i64;
-        if (info.arity >= 0 && count != info.arity) || count < -info.arity {
-            let message = wrong_argument_count(info.name);
-            return Err(Action::Refuse(match name {
-                CommandName::Exec => format!("{DISCARDED} of: {}", message.trim_start_matches("ERR ")),
-                _ => message,
-            }));
-        }
-        Ok(name)
-    }
-
-    /// Returns the refusal of a subcommand on a key that does not exist, or has another number of arguments: such a command is
-    /// not queued.
-    pub(crate) fn wrong_subcommand(name: CommandName, arguments: Arguments<'_>) -> Option<Action> {
-        let decoded = match name {
-            CommandName::Object => object_command::object(arguments),
-            CommandName::Memory => object_command::memory(arguments),
-            _ => return None,
+        let message = if (info.arity >= 0 && count != info.arity) || count < -info.arity {
+            wrong_argument_count(info.name)
+        } else if let Err(message) = subcommands::check(name, arguments) {
+            message
+        } else if is_locked && !info.has("no_auth") {
+            "NOAUTH Authentication required.".to_owned()
+        } else {
+            return Ok(name);
         };
-        let is_wrong = |message: &String| message.starts_with("ERR unknown") || message.starts_with("ERR wrong number");
-        decoded.err().filter(is_wrong).map(Action::Refuse)
+        Err(Action::Refuse(match name {
+            CommandName::Exec => format!("{DISCARDED} of: {}", message.trim_start_matches("ERR ")),
+            _ => message,
+        }))
     }
 
     /// Returns true if the command is isolated: the shard runs it when its turn in the replies comes.
@@ -321,10 +293,28 @@ impl Action {
         !matches!(self, Action::Keys(..) | Action::Keyspace(_))
     }
 
+    /// Returns true if the command must wait for the end of a pause. Commands that end a pause, or their connection, do
+    /// not wait.
+    pub(crate) fn is_paused(&self, context: &mut Context<'_>) -> bool {
+        use CommandName::{Client, Quit, Shutdown};
+        let Some(pause) = context.pause else { return false };
+        let waits = match self {
+            Action::Server(Client | Quit | Shutdown) | Action::Close(_) => false,
+            Action::Isolated(_, Isolated::Exec(queue)) => !pause.writes_only || queue.writes(),
+            Action::Server(name) | Action::Isolated(name, _) => !pause.writes_only || name.info().has("write"),
+            _ => !pause.writes_only,
+        };
+        if waits {
+            context.held_until = Some(pause.until);
+        }
+        waits
+    }
+
     /// Returns true if the reply of the server may be large, or takes long to make.
     pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
+        use CommandName::{Acl, Command, Config, Info, Latency, SlowLog};
         match self {
-            Action::Server(CommandName::Info | CommandName::Command | CommandName::Config) => true,
+            Action::Server(Info | Command | Config | Acl | SlowLog | Latency) => true,
             Action::Server(CommandName::Client) => arguments.is(1, "list"),
             Action::Server(CommandName::Ping | CommandName::Echo) => {
                 arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
@@ -333,8 +323,19 @@ impl Action {
         }
     }
 
-    /// Returns true if the command counts the pairs of the stores. It must not count those of later commands, so
-    /// commands after it belong to the next parsed batch.
+    /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or
+    /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
+    /// allowed, must wait, or find the connection at its end.
+    pub(crate) fn ends_batch(&self) -> bool {
+        use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown};
+        match self {
+            Action::Server(name) => matches!(name, Info | Auth | Hello | Reset | Client | Monitor | Shutdown),
+            Action::Isolated(_, Isolated::Exec(queue)) => queue.ends_batch(),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the command counts the pairs of the stores.
     pub(crate) fn reads_statistics(&self) -> bool {
         matches!(self, Action::Server(CommandName::Info))
     }
@@ -343,12 +344,6 @@ impl Action {
     /// and those after it begin when they are done.
     pub(crate) fn is_barrier(&self) -> bool {
         matches!(self, Action::Keyspace(_))
-    }
-
-    /// Returns true if the command may choose another space, when it is run. The space of the commands after it is not known
-    /// before.
-    pub(crate) fn may_select(&self) -> bool {
-        matches!(self, Action::Isolated(_, Isolated::Exec(queue)) if queue.selects())
     }
 
     /// Returns true if the connection watches no keys after the command.
@@ -433,49 +428,50 @@ impl Action {
         arguments: Arguments<'_>,
         progress: &Progress,
         output: &mut Vec<u8>,
-        version: &mut Version,
+        session: &mut Session,
         context: &mut Context<'_>,
     ) {
-        let metrics = context.shared.metrics(context.shard);
+        context.executed = None;
         match self {
             Action::Keys(name, command) => {
-                metrics.command(*name as usize);
-                if progress.has_failed() {
-                    metrics.error_replies.add(1);
-                }
-                command.finish(progress, &mut ReplyWriter::new(output, *version));
+                context.count_command(*name, arguments, command.operation_count(arguments.count()));
+                command.finish(progress, &mut ReplyWriter::new(output, session.version));
             }
             Action::Isolated(..) => unreachable!("the shard runs isolated commands"),
             Action::Keyspace(command) => {
-                metrics.command(command.name as usize);
-                if progress.refused || progress.keyspace.is_failed() {
-                    metrics.error_replies.add(1);
-                }
+                context.count_command(command.name, arguments, 0);
             }
-            Action::Queued => ReplyWriter::new(output, *version).simple("QUEUED"),
+            Action::Queued => ReplyWriter::new(output, session.version).simple("QUEUED"),
             Action::Select(space) => {
-                metrics.command(CommandName::Select as usize);
+                context.count_command(CommandName::Select, arguments, 0);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
-                ReplyWriter::new(output, *version).simple("OK");
+                ReplyWriter::new(output, session.version).simple("OK");
             }
             Action::Server(name) => {
-                metrics.command(*name as usize);
-                let reply = server_command::run(*name, arguments, output, version, context);
+                let reply = server_command::run(*name, arguments, output, session, context);
+                if context.is_postponed || context.held_until.is_some() {
+                    return;
+                }
+                context.count_command(*name, arguments, 0);
                 if let Err(message) = reply {
-                    metrics.error_replies.add(1);
-                    ReplyWriter::new(output, *version).error(&message);
+                    ReplyWriter::new(output, session.version).error(&message);
                 }
             }
             Action::Refuse(message) => {
-                metrics.error_replies.add(1);
-                ReplyWriter::new(output, *version).error(message);
+                match CommandName::find(arguments.get(0)) {
+                    Some(name) if is_rejection(message) => {
+                        context.shared.metrics(context.shard).commands.of(name as usize).rejected.add(1);
+                    }
+                    Some(name) => context.count_command(name, arguments, 0),
+                    None => {}
+                }
+                ReplyWriter::new(output, session.version).error(message);
             }
             Action::Close(message) => {
-                metrics.error_replies.add(1);
-                metrics.protocol_errors.add(1);
-                ReplyWriter::new(output, *version).error(message);
+                context.shared.metrics(context.shard).protocol_errors.add(1);
+                ReplyWriter::new(output, session.version).error(message);
                 context.closing = true;
             }
         }
@@ -496,6 +492,14 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
             .to_owned(),
         _ => "ERR DB index is out of range".to_owned(),
     })
+}
+
+/// Returns true if Redis counts a refusal with this message as rejected, and not as a call that failed.
+fn is_rejection(message: &str) -> bool {
+    let reason = message.strip_prefix(DISCARDED).and_then(|reason| reason.strip_prefix(" of: "));
+    let reason = reason.unwrap_or(message.strip_prefix("ERR ").unwrap_or(message));
+    let beginnings = ["wrong number of arguments for", "unknown subcommand", "NOAUTH", NOT_IN_TRANSACTION];
+    beginnings.iter().any(|beginning| reason.starts_with(beginning))
 }
 
 /// Returns the error message for an error of the store.

@@ -3,8 +3,10 @@
 use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
-use super::{Arguments, Context, DISCARDED, REDIS_VERSION, client_command, command_command, config_command, info};
-use super::{excerpt, object_command, wrong_argument_count};
+use super::{
+    Arguments, Context, DISCARDED, REDIS_VERSION, Session, client_command, command_command, config_command, info,
+};
+use super::{admin_command, excerpt, monitor_command, object_command, slow_log_command, wrong_argument_count};
 use crate::spaces::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
@@ -13,10 +15,10 @@ pub(super) fn run(
     name: CommandName,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
-    version: &mut Version,
+    session: &mut Session,
     context: &mut Context<'_>,
 ) -> Result<(), String> {
-    let mut writer = ReplyWriter::new(output, *version);
+    let mut writer = ReplyWriter::new(output, session.version);
     match name {
         CommandName::Ping => match arguments.count() {
             1 => writer.simple("PONG"),
@@ -24,17 +26,19 @@ pub(super) fn run(
             _ => return Err(wrong_argument_count("ping")),
         },
         CommandName::Echo => writer.bulk(arguments.get(1)),
-        CommandName::Hello => return hello(arguments, output, version, context),
+        CommandName::Hello => return hello(arguments, output, session, context),
         CommandName::Auth => {
             match arguments.count() {
-                2 => {
+                2 if !context.shared.access.needs_password() => {
                     return Err("ERR AUTH <password> called without any password configured for the default user. \
                                  Are you sure your configuration is correct?"
                         .to_owned());
                 }
-                3 => authenticate(arguments, 1)?,
+                2 => authenticate(b"default", arguments.get(1), context)?,
+                3 => authenticate(arguments.get(1), arguments.get(2), context)?,
                 _ => return Err("ERR syntax error".to_owned()),
             }
+            session.is_authenticated = true;
             writer.simple("OK");
         }
         CommandName::Time => {
@@ -45,13 +49,14 @@ pub(super) fn run(
         }
         CommandName::Lolwut => writer.text(concat!("Skep ver. ", env!("CARGO_PKG_VERSION"), "\n")),
         CommandName::Reset => {
-            *version = Version::Two;
+            monitor_command::end(context);
+            *session = Session::new(context.shared.access.needs_password());
             if let Some(client) = context.shared.clients().get_mut(&context.connection) {
-                client.protocol = protocol_number(*version);
+                client.protocol = protocol_number(session.version);
                 client.space = Space::default();
                 client.name.clear();
             }
-            ReplyWriter::new(output, *version).simple("RESET");
+            ReplyWriter::new(output, session.version).simple("RESET");
         }
         CommandName::Multi | CommandName::Discard | CommandName::Unwatch => writer.simple("OK"),
         // Any other `EXEC` is isolated.
@@ -63,9 +68,20 @@ pub(super) fn run(
             context.closing = true;
         }
         CommandName::Info => writer.text(&info::text(arguments, context.shared)),
-        CommandName::Client => return client_command::run(arguments, &mut writer, context),
+        CommandName::Client => return client_command::run(arguments, &mut writer, session, context),
         CommandName::Command => return command_command::run(arguments, &mut writer),
-        CommandName::Config => return config_command::run(arguments, &mut writer, context.shared),
+        CommandName::Config => return config_command::run(arguments, &mut writer, context),
+        CommandName::Acl => return admin_command::acl(arguments, &mut writer, context),
+        CommandName::SlowLog => return slow_log_command::slow_log(arguments, &mut writer, context),
+        CommandName::Latency => return slow_log_command::latency(arguments, &mut writer, context),
+        CommandName::Monitor => {
+            monitor_command::monitor(context)?;
+            writer.simple("OK");
+        }
+        CommandName::Role => admin_command::role(&mut writer),
+        CommandName::Wait => return admin_command::wait(arguments, &mut writer),
+        CommandName::Debug => return admin_command::debug(arguments, &mut writer, session, context),
+        CommandName::Shutdown => return admin_command::shut_down(arguments, context),
         _ => unreachable!("commands on keys and SELECT are decoded as such"),
     }
     Ok(())
@@ -75,10 +91,10 @@ pub(super) fn run(
 fn hello(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
-    version: &mut Version,
+    session: &mut Session,
     context: &Context<'_>,
 ) -> Result<(), String> {
-    let mut chosen = *version;
+    let mut chosen = session.version;
     if arguments.count() > 1 {
         chosen = match arguments.integer(1) {
             None => return Err("ERR Protocol version is not an integer or out of range".to_owned()),
@@ -88,10 +104,12 @@ fn hello(
         };
     }
     let mut name = None;
+    let mut is_authenticated = session.is_authenticated || !context.shared.access.needs_password();
     let mut index = 2;
     while index < arguments.count() {
         if arguments.is(index, "AUTH") && index + 2 < arguments.count() {
-            authenticate(arguments, index + 1)?;
+            authenticate(arguments.get(index + 1), arguments.get(index + 2), context)?;
+            is_authenticated = true;
             index += 3;
         } else if arguments.is(index, "SETNAME") && index + 1 < arguments.count() {
             name = Some(client_command::printable(arguments, index + 1, "Client names")?);
@@ -100,7 +118,16 @@ fn hello(
             return Err(format!("ERR Syntax error in HELLO option '{}'", excerpt(arguments.get(index), 128)));
         }
     }
-    *version = chosen;
+    if !is_authenticated {
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
+                    <pass> option can be used to authenticate the client and select the RESP protocol version at the \
+                    same time"
+                .to_owned(),
+        );
+    }
+    session.is_authenticated = true;
+    session.version = chosen;
     if let Some(client) = context.shared.clients().get_mut(&context.connection) {
         client.protocol = protocol_number(chosen);
         if let Some(name) = name {
@@ -126,11 +153,12 @@ fn hello(
     Ok(())
 }
 
-/// Checks a user and a password. There is one user, `default`, who needs none.
-fn authenticate(arguments: Arguments<'_>, user: usize) -> Result<(), String> {
-    if arguments.get(user) == b"default" {
+/// Checks a user and a password. There is one user, `default`.
+fn authenticate(user: &[u8], password: &[u8], context: &Context<'_>) -> Result<(), String> {
+    if user == b"default" && context.shared.access.accepts(password) {
         Ok(())
     } else {
+        context.shared.metrics(context.shard).passwords_refused.add(1);
         Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
     }
 }

@@ -105,13 +105,13 @@ commands! {
     Watch "watch" -2 ["noscript" "loading" "stale" "fast" "allow_busy"] (1, -1, 1) "transactions" "2.2.0" "Watches keys: EXEC does nothing if one of them has changed."
     Unwatch "unwatch" 1 ["noscript" "loading" "stale" "fast" "allow_busy"] (0, 0, 0) "transactions" "2.2.0" "Watches no keys any more."
     Ping "ping" -1 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns PONG, or its argument."
-    Echo "echo" 2 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns its argument."
+    Echo "echo" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Returns its argument."
     Hello "hello" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.0.0" "Chooses the version of the protocol."
-    Auth "auth" -2 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Authenticates the connection; there are no passwords."
+    Auth "auth" -2 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Authenticates the connection with the password."
     Reset "reset" 1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.2.0" "Restores the state in which a connection begins."
     Select "select" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Chooses a space: 0, the hash store, or 1, the ordered store."
     Quit "quit" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Closes the connection."
-    Client "client" -2 ["noscript" "loading" "stale"] (0, 0, 0) "connection" "2.4.0" "Commands about connections: ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH."
+    Client "client" -2 ["noscript" "loading" "stale"] (0, 0, 0) "connection" "2.4.0" "Commands about connections: ID, INFO, LIST, KILL, PAUSE, UNPAUSE, REPLY, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH."
     DbSize "dbsize" 1 ["readonly" "fast"] (0, 0, 0) "server" "1.0.0" "Returns the number of keys in the chosen space."
     FlushDb "flushdb" -1 ["write"] (0, 0, 0) "server" "1.0.0" "Removes all keys of the chosen space: ASYNC, SYNC."
     FlushAll "flushall" -1 ["write"] (0, 0, 0) "server" "1.0.0" "Removes all keys of all spaces: ASYNC, SYNC."
@@ -119,8 +119,16 @@ commands! {
     Lolwut "lolwut" -1 ["readonly" "fast"] (0, 0, 0) "server" "5.0.0" "Returns the server's name and version."
     Memory "memory" -2 ["readonly"] (2, 2, 1) "server" "4.0.0" "Returns the bytes of a key and its value: USAGE."
     Info "info" -1 ["loading" "stale"] (0, 0, 0) "server" "1.0.0" "Returns what the server can tell about itself."
-    Command "command" -1 ["loading" "stale"] (0, 0, 0) "server" "2.8.13" "Describes the commands: COUNT, LIST, INFO, DOCS."
-    Config "config" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.0.0" "Tells settings: GET."
+    Command "command" -1 ["loading" "stale"] (0, 0, 0) "server" "2.8.13" "Describes the commands: COUNT, LIST, INFO, DOCS, GETKEYS."
+    Config "config" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.0.0" "Tells and changes settings: GET, SET, RESETSTAT."
+    Acl "acl" -2 ["noscript" "loading" "stale"] (0, 0, 0) "server" "6.0.0" "Tells about the one user: WHOAMI, USERS, LIST, CAT."
+    Role "role" 1 ["noscript" "loading" "stale" "fast"] (0, 0, 0) "server" "2.8.12" "Returns the role of the server: master, without replicas."
+    Wait "wait" 3 ["noscript"] (0, 0, 0) "generic" "3.0.0" "Returns the number of replicas that have the writes: 0, at once."
+    SlowLog "slowlog" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.2.12" "Returns the slowest of the last commands: GET, LEN, RESET."
+    Latency "latency" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.8.13" "Returns the delays of commands: HISTOGRAM, DOCTOR, LATEST, HISTORY, RESET."
+    Monitor "monitor" 1 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Sends the commands of all connections to this one."
+    Debug "debug" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Delays the connection: SLEEP."
+    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: NOSAVE, NOW, FORCE."
 }
 
 /// Number of commands.
@@ -128,6 +136,66 @@ pub(crate) const COMMAND_COUNT: usize = COMMANDS.len();
 
 /// Longest name of a command.
 const NAME_SIZE_MAX: usize = 16;
+
+impl CommandInfo {
+    /// Returns true if the command has this flag.
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// Returns the categories of the command, as the access lists of Redis have them.
+    pub(super) fn categories(&self) -> impl Iterator<Item = &'static str> {
+        let of_group = match self.group {
+            "string" => "string",
+            "bitmap" => "bitmap",
+            "connection" => "connection",
+            "transactions" => "transaction",
+            "generic" if self.keys.0 > 0 || matches!(self.name, "keys" | "scan" | "randomkey") => "keyspace",
+            "server" if matches!(self.name, "dbsize" | "flushall" | "flushdb") => "keyspace",
+            "server" if self.name == "command" => "connection",
+            "generic" if self.name == "wait" => "connection",
+            _ => "",
+        };
+        let is_dangerous = self.has("admin")
+            || matches!(self.name, "info" | "restore" | "role" | "keys" | "flushall" | "flushdb" | "shutdown");
+        [
+            (of_group, !of_group.is_empty()),
+            ("write", self.has("write")),
+            ("read", self.has("readonly")),
+            ("admin", self.has("admin") || self.name == "role"),
+            ("dangerous", is_dangerous),
+            ("fast", self.has("fast")),
+            ("slow", !self.has("fast")),
+        ]
+        .into_iter()
+        .filter_map(|(name, has_it)| has_it.then_some(name))
+    }
+}
+
+/// The categories of [`CommandInfo::categories`], and those whose commands are all missing.
+pub(super) const CATEGORIES: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
 
 impl CommandName {
     /// Returns the command of this name, in small or capital letters.
@@ -139,6 +207,16 @@ impl CommandName {
         // The few that make up nearly all requests are first, and most others differ in length.
         let index = COMMANDS.iter().position(|info| info.name.as_bytes() == small)?;
         Some(NAMES[index])
+    }
+
+    /// Returns true if the command may change keys.
+    pub(crate) fn writes(self) -> bool {
+        self.info().has("write")
+    }
+
+    /// Returns true if the command must not be in a transaction.
+    pub(crate) fn is_never_queued(self) -> bool {
+        self.info().has("no_multi")
     }
 
     /// Returns the description of the command.

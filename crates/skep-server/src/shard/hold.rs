@@ -34,9 +34,10 @@ use skep_wire::partition::Partition;
 use super::{Message, Shard};
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
-use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, TURN_SIZE_MAX};
+use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
+use crate::slow_log::{slow_from, slow_time};
 use crate::spaces::{HashPart, SpaceReplies, Stores};
 use crate::transaction::{ShardSet, Step};
 
@@ -215,6 +216,7 @@ impl Shard {
         if self.holds.hold.as_ref().is_some_and(|hold| hold.next.is_none()) {
             worked |= self.run_hold(stores, now);
         }
+        self.feed_monitors();
         worked
     }
 
@@ -282,13 +284,29 @@ impl Shard {
     fn run_held(&mut self, token: Token, bounds: &mut Bounds<'_, '_>, now: Instant) -> Option<Step> {
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
+        let pause = self.pause(now);
+        let slow_from = slow_from(shared.adjustable.slow_log_from.get());
+        let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
         let endpoint = self.connections.get_mut(token)?;
         endpoint.connection.retry(&self.shard_budget);
+        self.calls.begin_connection();
+        let is_monitored = !shared.monitors.is_empty();
         let mut context = Context {
             shared: &shared,
+            handovers: &self.parts.handovers,
             shard: usize::from(self.parts.index),
             connection: endpoint.connection.number,
             time: self.time,
+            now,
+            pause,
+            held_until: None,
+            calls: &mut self.calls,
+            monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
+            read_at: endpoint.connection.read_at(),
+            slow: slow_time(slow_from, endpoint.connection.read_at(), executed_at),
+            slow_room: SLOW_ENTRIES_IN_TURN_MAX,
+            executed: None,
+            last_command: 0,
             closing: false,
             turn_room: TURN_SIZE_MAX,
             is_postponed: false,
@@ -306,6 +324,11 @@ impl Shard {
         if replied > 0 {
             self.replied.push((replied, endpoint.connection.read_at()));
         }
+        if context.last_command > 0 {
+            endpoint.activity.command.set(context.last_command as u64);
+            endpoint.activity.at.set(now.saturating_duration_since(shared.started).as_millis() as u64);
+        }
+        let held_until = context.held_until;
         let next = endpoint.write(&self.encoded, true, metrics, now, &mut self.shard_budget);
         self.encoded.clear();
         let is_postponed = context.is_postponed && next == Next::Work;
@@ -314,6 +337,10 @@ impl Shard {
         }
         endpoint.is_queued = false;
         match next {
+            Next::Work if let Some(until) = held_until => {
+                endpoint.is_queued = true;
+                self.hold(token, pause, until);
+            }
             Next::Work if is_postponed => {
                 endpoint.is_queued = true;
                 self.postponed.push_back(token);
@@ -348,6 +375,9 @@ pub(super) fn run(
 ) -> (Isolation, usize) {
     let mut count = 0;
     while let Some(shards) = connection.isolated_shards(partition, shard_budget) {
+        if connection.is_isolated_paused(context) {
+            return (Isolation::Over, count);
+        }
         if !bounds.held.includes(shards) {
             return (Isolation::Needs(shards), count);
         }

@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Welcome};
+use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Refusal, Welcome};
 
 use super::{Message, Shard};
 use crate::connection::Connection;
@@ -20,16 +20,24 @@ use crate::endpoint::Endpoint;
 use crate::front_end::FrontEnd;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
+use crate::resp_command::Session;
 use crate::transport::Transport;
 use crate::transport::poller::Source;
 use crate::transport::tcp::Tcp;
+
+/// The reply to a RESP client on another machine in protected mode. Clients know its prefix.
+const DENIED: &[u8] =
+    b"-DENIED Skep has no password, so it serves only clients on its own machine (protected mode). To \
+serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), or allow every client \
+everything (--protected-mode no).\r\n";
 
 impl Shard {
     /// Accepts connections.
     pub(super) fn accept(&mut self, front_end: FrontEnd, now: Instant) {
         let Some(mut listeners) = self.parts.listeners.take() else { return };
         let mut accepted = Vec::new();
-        listeners.accept(&self.poller, front_end, now, |tcp| accepted.push(tcp));
+        let keepalive = self.parts.shared.adjustable.tcp_keepalive.get();
+        listeners.accept(&self.poller, front_end, keepalive, now, |tcp| accepted.push(tcp));
         self.parts.listeners = Some(listeners);
         for tcp in accepted {
             self.welcome_socket(tcp, front_end, now);
@@ -48,13 +56,21 @@ impl Shard {
             return;
         }
         let Ok((address, local_address)) = tcp.addresses() else { return };
+        // A native client is refused after its hello.
+        let is_denied = front_end == FrontEnd::Resp && !shared.access.admits(address.ip());
+        let session = || Session::new(shared.access.needs_password());
         let (protocol, parsed, shard) = match front_end {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
-            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::new(shared.spaces())), shared.any_shard()),
+            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::new(shared.spaces(), session())), shared.any_shard()),
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);
-        let endpoint = Endpoint::new(Connection::new(number, parsed, now), Transport::Tcp(tcp));
+        let mut connection = Connection::new(number, parsed, now);
+        if is_denied {
+            self.metrics().connections_denied.add(1);
+            connection.reject(DENIED);
+        }
+        let endpoint = Endpoint::new(connection, Transport::Tcp(tcp));
         self.hand_over(Box::new(endpoint), shard, now);
     }
 
@@ -65,6 +81,7 @@ impl Shard {
             return;
         }
         endpoint.connection.leave(&mut self.shard_budget);
+        self.parts.shared.unsettle(endpoint.connection.number);
         let handover = &self.parts.handovers[usize::from(shard)];
         match handover.sender.send(endpoint) {
             Ok(()) => handover.waker.wake(),
@@ -98,6 +115,10 @@ impl Shard {
             self.parts.shared.leave(number);
             return;
         }
+        match self.parts.shared.settle(number, self.parts.index, token) {
+            Some(activity) => endpoint.activity = activity,
+            None => return self.close(token),
+        }
         endpoint.connection.record_memory(&mut self.shard_budget);
         if self.stop_until.is_some() {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
@@ -112,6 +133,21 @@ impl Shard {
         let shard_count = shared.settings.shards;
         let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
         let Some(endpoint) = self.connections.get_mut(token) else { return true };
+        let refusal = match endpoint.transport.addresses() {
+            Ok((address, _)) => shared.access.check_hello(address.ip(), hello).err(),
+            // The transport has ended, and the connection notices that.
+            Err(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            match refusal {
+                Refusal::Protected => self.metrics().connections_denied.add(1),
+                Refusal::PasswordNeeded | Refusal::PasswordWrong => self.metrics().passwords_refused.add(1),
+            }
+            if let Some(connection) = self.connections.connection_mut(token) {
+                connection.reject(&refusal.encode());
+            }
+            return false;
+        }
         endpoint.connection.welcome(
             &Welcome {
                 shard_count,

@@ -18,6 +18,7 @@ use crate::limits::TICK;
 use crate::native_batch::NativeBatch;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
+use crate::resp_command::Session;
 use crate::settings::ServerSettings;
 use crate::shared::Shared;
 use crate::start::Steps;
@@ -67,7 +68,7 @@ impl Bench {
     }
 
     fn resp(&mut self, shard: usize) -> Client {
-        let parsed = ParsedBatch::Resp(RespBatch::new(self.shared.spaces()));
+        let parsed = ParsedBatch::Resp(RespBatch::new(self.shared.spaces(), Session::default()));
         self.connect(shard, parsed)
     }
 

@@ -45,9 +45,10 @@ use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
     ENCODE_BUFFER_SIZE_MAX, ISOLATED_IN_TURN_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART,
-    STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
+    SLOW_ENTRIES_IN_TURN_MAX, STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
 use crate::resp_command::Context;
+use crate::slow_log::{slow_from, slow_time};
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
 use crate::transaction::ShardSet;
 
@@ -59,6 +60,8 @@ pub(super) struct Submission {
     forwarded_count: usize,
     /// It had operations to submit.
     is_waiting: bool,
+    /// Its next operation must wait for the end of a pause.
+    is_held: bool,
     /// It is queued at the end of the turn, after connections whose operations were deferred.
     continues: bool,
 }
@@ -183,6 +186,7 @@ impl Shard {
     fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let needs_password = self.parts.shared.access.needs_password();
         let Some(endpoint) = self.connections.get_mut(token) else { return (0, 0) };
         endpoint.is_queued = false;
         endpoint.connection.retry(&self.shard_budget);
@@ -191,7 +195,7 @@ impl Shard {
             endpoint.connection.release(&mut self.shard_budget);
         }
         endpoint.read(metrics, share, now, &mut self.shard_budget);
-        if let Some(hello) = endpoint.connection.decode(metrics, self.time, &mut self.shard_budget)
+        if let Some(hello) = endpoint.connection.decode(metrics, self.time, needs_password, &mut self.shard_budget)
             && self.handshake(token, &hello, now)
         {
             return (1, 0);
@@ -199,7 +203,14 @@ impl Shard {
         let Some(connection) = self.connections.connection_mut(token) else { return (1, 0) };
         connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
-        self.batch.push(Submission { token, destinations: 0..0, forwarded_count: 0, is_waiting, continues: false });
+        self.batch.push(Submission {
+            token,
+            destinations: 0..0,
+            forwarded_count: 0,
+            is_waiting,
+            is_held: false,
+            continues: false,
+        });
         // A connection without operations costs time too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
         (operations, connection.take_work())
@@ -219,6 +230,9 @@ impl Shard {
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         let aside = self.stuck.len() + self.postponed.len() + self.returned.len();
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
+        // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.
+        self.take_orders();
+        let pause = self.pause(now);
         // Another shard may have returned memory that this one lacks.
         self.shard_budget.balance();
         self.replies.set_room(self.shard_budget.reply_room());
@@ -258,12 +272,22 @@ impl Shard {
                 // It is queued before the connections that were served, or waits for memory.
                 continue;
             }
+            if pause.is_some_and(|pause| !pause.writes_only) {
+                submission.is_held = true;
+                continue;
+            }
             requests.begin(connection.number);
             let start = destinations.len();
             let left = connection.operations_left();
             let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
             let count = connection.submission_max(if is_low { OPERATIONS_WITHOUT_MEMORY_MAX } else { share });
-            let mut limit = Limit { count, size_max: SUBMISSION_SIZE_MAX.min(size_max - size), size: 0 };
+            let mut limit = Limit {
+                count,
+                size_max: SUBMISSION_SIZE_MAX.min(size_max - size),
+                size: 0,
+                holds_writes: pause.is_some(),
+                is_held: false,
+            };
             let mut dispatch = Dispatch {
                 requests: &mut requests,
                 destinations,
@@ -279,6 +303,7 @@ impl Shard {
             size += limit.size;
             metrics.refused.add(dispatch.busy);
             submission.destinations = start..destinations.len();
+            submission.is_held = limit.is_held;
             for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
                 if let (Some(peer), Outgoing::Batch(mut forwarded)) = (peer, std::mem::replace(out, Outgoing::Nothing))
                 {
@@ -372,6 +397,12 @@ impl Shard {
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
+        let slow_from = slow_from(shared.adjustable.slow_log_from.get());
+        let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
+        let mut slow_room = SLOW_ENTRIES_IN_TURN_MAX;
+        let is_monitored = !shared.monitors.is_empty();
+        let pause = self.pause(now);
+        let served_at = now.saturating_duration_since(shared.started).as_millis() as u64;
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
         let (mut postponed_again, mut returned_again) = (0, 0);
         let held = ShardSet::one(self.parts.index);
@@ -380,7 +411,7 @@ impl Shard {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
             }
-            let Submission { token, ref destinations, forwarded_count, is_waiting, .. } = self.batch[index];
+            let Submission { token, ref destinations, forwarded_count, is_waiting, is_held, .. } = self.batch[index];
             let destinations = destinations.clone();
             let Some(endpoint) = self.connections.get_mut(token) else { continue };
             let connection = &mut endpoint.connection;
@@ -395,11 +426,24 @@ impl Shard {
                 ),
             };
             has_progress |= done > 0;
+            let read_at = connection.read_at();
+            self.calls.begin_connection();
             let mut context = Context {
                 shared: &shared,
+                handovers: &self.parts.handovers,
                 shard,
                 connection: connection.number,
                 time: self.time,
+                now,
+                pause,
+                held_until: None,
+                calls: &mut self.calls,
+                monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
+                read_at,
+                slow: slow_time(slow_from, read_at, executed_at),
+                slow_room,
+                executed: None,
+                last_command: 0,
                 closing: false,
                 turn_room,
                 is_postponed: false,
@@ -427,6 +471,12 @@ impl Shard {
                 connection.starve();
             }
             turn_room = context.turn_room;
+            slow_room = context.slow_room;
+            let held_until = context.held_until;
+            if context.last_command > 0 {
+                endpoint.activity.command.set(context.last_command as u64);
+                endpoint.activity.at.set(served_at);
+            }
             let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
             let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.shard_budget);
@@ -434,6 +484,7 @@ impl Shard {
             let Endpoint { connection, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
             let is_postponed = context.is_postponed && next == Next::Work;
+            let is_paused = is_held && destinations.is_empty() && replied == 0;
             let is_deferred = is_waiting && done == 0 && next == Next::Work || is_postponed;
             if !is_deferred && let Some(since) = waits_since.take() {
                 metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
@@ -445,6 +496,14 @@ impl Shard {
             // The usual case is `Next::Wait`.
             match next {
                 _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,
+                Next::Work if let Some(until) = held_until => {
+                    *is_queued = true;
+                    self.hold(token, pause, until);
+                }
+                Next::Work if is_paused => {
+                    *is_queued = true;
+                    self.hold_for_pause(token);
+                }
                 Next::Work if !is_postponed && let Isolation::Needs(shards) = isolation => {
                     *is_queued = true;
                     self.holds.wait(token, shards);
@@ -489,6 +548,7 @@ impl Shard {
         self.executed += bounds.executed;
         self.batch.clear();
         self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
+        self.feed_monitors();
         self.retry_starved();
     }
 
@@ -499,6 +559,7 @@ impl Shard {
             metrics.replied(count as u64, now.saturating_duration_since(read_at));
             self.window.replied(count as u64, read_at, now);
         }
+        self.calls.count(&metrics.commands, now, spent, self.executed);
         if self.next_retry == now - spent + NAP {
             // The operations that were submitted again in this turn may have taken longer than a nap.
             self.next_retry = now + NAP;

@@ -120,7 +120,7 @@ impl Client {
         });
         let is_ordered = protocol == Protocol::Native { space: ORDERED_SPACE, is_welcome: false };
         let unsent = match protocol {
-            Protocol::Native { .. } => Hello { shard: None }.encode().to_vec(),
+            Protocol::Native { .. } => Hello::new(None).encode().to_vec(),
             Protocol::Resp => Vec::new(),
         };
         let left = random.random_range(200..600);

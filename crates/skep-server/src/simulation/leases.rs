@@ -16,6 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::native_batch::NativeBatch;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
+use crate::resp_command::Session;
 use crate::settings::ServerSettings;
 use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
@@ -51,7 +52,7 @@ impl<'s> Scene<'s> {
             shard.hand_over(Endpoint::new(connection, Transport::Simulated(server_end)));
             client
         };
-        let resp = connect(ParsedBatch::Resp(RespBatch::new(shared.spaces())));
+        let resp = connect(ParsedBatch::Resp(RespBatch::new(shared.spaces(), Session::default())));
         let native = connect(ParsedBatch::Native(NativeBatch::new(shared.spaces())));
         Scene { shard, resp, native, now }
     }

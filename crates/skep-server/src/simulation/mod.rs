@@ -40,6 +40,7 @@ use crate::endpoint::Endpoint;
 use crate::limits::TICK;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
+use crate::resp_command::Session;
 use crate::settings::ServerSettings;
 use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
@@ -135,7 +136,9 @@ impl<'s> World<'s> {
         };
         let (parsed, shard) = match protocol {
             Protocol::Native { .. } => (ParsedBatch::Handshake, 0),
-            Protocol::Resp => (ParsedBatch::Resp(RespBatch::new(self.shared.spaces())), self.shared.any_shard()),
+            Protocol::Resp => {
+                (ParsedBatch::Resp(RespBatch::new(self.shared.spaces(), Session::default())), self.shared.any_shard())
+            }
         };
         let capacity = self.random.random_range(1000..200_000);
         let (client_end, server_end) = pipe(capacity, capacity, self.now);

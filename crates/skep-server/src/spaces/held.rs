@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use skep_core::operation::Request;
-use skep_store::ordered::{OrderedStore, OwnerRun};
-use skep_store::processor::{Processor, Replies};
+use skep_store::ordered::{OrderedStore, OwnerRun, Session};
+use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
 use super::{Space, Stores, recycle};
@@ -20,6 +20,8 @@ pub(crate) struct HashPart {
     pub(crate) processor: Processor,
     /// The keys of it that connections watch.
     pub(crate) watches: WatchTable,
+    /// The expired keys that its shard had removed from the ordered store when it lent the part.
+    pub(super) expired_in_order: u64,
 }
 
 /// The ordered space's keys that connections watch.
@@ -41,11 +43,24 @@ impl OrderedWatches {
 }
 
 impl Stores<'_> {
-    /// Publishes the metrics of the parts of the hash space that the shard has.
+    /// Publishes the metrics of the parts of the hash space that the shard has. The expired keys that a shard has removed
+    /// from the ordered store count too.
     pub(crate) fn publish(&self, shared: &Shared) {
-        for (shard, part) in self.hash.iter().map(|part| (self.own, part)).chain(self.lent_parts()) {
-            shared.metrics(usize::from(shard)).publish(&part.processor.statistics());
+        let publish = |shard: u16, part: &HashPart, expired_in_order: u64| {
+            let statistics = part.processor.statistics();
+            let expired = statistics.expired + expired_in_order;
+            shared.metrics(usize::from(shard)).publish(&Statistics { expired, ..statistics });
+        };
+        if let Some(part) = &self.hash {
+            publish(self.own, part, self.expired_in_order());
         }
+        for (shard, part) in self.lent_parts() {
+            publish(shard, part, part.expired_in_order);
+        }
+    }
+
+    fn expired_in_order(&self) -> u64 {
+        self.ordered.as_ref().map_or(0, Session::expired_count)
     }
 
     fn lent_parts(&self) -> impl Iterator<Item = (u16, &Box<HashPart>)> {
@@ -54,7 +69,9 @@ impl Stores<'_> {
 
     /// Takes the shard's own part, to lend it. `None` if it is lent.
     pub(crate) fn lend(&mut self) -> Option<Box<HashPart>> {
-        self.hash.take()
+        let mut part = self.hash.take()?;
+        part.expired_in_order = self.expired_in_order();
+        Some(part)
     }
 
     /// Takes the shard's own part back.

@@ -33,6 +33,19 @@ pub(crate) enum Isolated {
     Exec(Box<Queue>),
 }
 
+impl Isolated {
+    /// Returns the number of operations for which the command counts, if it has this number of arguments. Those of a
+    /// transaction count for its commands.
+    pub(crate) fn weight(&self, argument_count: usize) -> usize {
+        match self {
+            Isolated::Keys(command) => command.operation_count(argument_count),
+            Isolated::SetMany(command) => command.count,
+            Isolated::Combine(_) | Isolated::Watch => argument_count,
+            Isolated::Rename { .. } | Isolated::Copy { .. } | Isolated::Exec(_) => 1,
+        }
+    }
+}
+
 /// A command that sets many keys or none.
 #[derive(Debug)]
 pub(crate) struct SetMany {

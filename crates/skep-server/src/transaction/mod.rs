@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 1. The parsed batch of a connection ends its ordinary operations at the first isolated command. The shard runs that
-//!    command when every reply before it is in the output, and writes its reply there (`run.rs`, `several.rs`).
+//!    command when every reply before it is in the output, and writes its reply there (`run.rs`, `several.rs`, `exec.rs`).
 //! 2. While a command runs, no other operation is executed on the stores of the shards that it involves. So it takes
 //!    effect at one moment. If it has to wait, because a store merges free memory or its turn is full, these shards go on
 //!    polling, receiving and sleeping, but execute nothing.
@@ -18,6 +18,7 @@
 //! 5. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
+mod exec;
 mod isolated;
 mod queue;
 mod run;

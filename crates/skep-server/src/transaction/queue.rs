@@ -131,6 +131,18 @@ impl Queue {
         self.commands.iter().any(|command| command.name == CommandName::Select)
     }
 
+    /// Returns true if the commands after the transaction belong to the next parsed batch: a command may change how they
+    /// are decoded, or if they must wait.
+    pub(crate) fn ends_batch(&self) -> bool {
+        use CommandName::{Auth, Client, Hello};
+        self.selects() || self.commands.iter().any(|command| matches!(command.name, Auth | Client | Hello))
+    }
+
+    /// Returns true if a command may change keys.
+    pub(crate) fn writes(&self) -> bool {
+        self.commands.iter().any(|command| command.name.writes())
+    }
+
     /// Returns the shards that the commands involve, if the first one is about this space.
     pub(crate) fn shards(&self, mut space: Space, spaces: Spaces, partition: &Partition) -> ShardSet {
         let mut shards = ShardSet::default();

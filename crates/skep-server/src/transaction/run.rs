@@ -7,24 +7,19 @@
 //! 3. A command that only reads, or deletes, and is longer than [`ISOLATED_READS_MAX`], or whose replies are more than
 //!    [`ISOLATED_REPLY_MAX`], is run in parts: it *pauses*, and other operations may be executed before the next part.
 //! 4. A transaction never pauses. If its replies are too large, its other commands are refused, and not executed.
-//!
-//! Commands of a transaction that are one operation each are executed together, in windows.
 
 use std::time::Instant;
 
 use skep_core::operation::{Operation, Reply, Request};
 use skep_store::hash::Room;
-use skep_wire::native::Response;
 use skep_wire::partition::Partition;
 use skep_wire::resp::{ReplyWriter, Version};
 
-use super::{Isolated, Queue, Watched, Window, several};
-use crate::limits::{
-    ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK,
-    TRANSACTION_PART_MAX, WATCHED_KEYS_MAX,
-};
+use super::exec::Transaction;
+use super::{Isolated, Watched, Window, several};
+use crate::limits::{ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, WATCHED_KEYS_MAX};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, CommandRequest, Context, KeyCommand, Operands, Progress, store_error};
+use crate::resp_command::{Arguments, Context, KeyCommand, Progress, Session, store_error};
 use crate::spaces::{Space, Spaces, Stores};
 
 /// The reason why a step has ended before its command.
@@ -67,15 +62,17 @@ pub(super) struct Course {
     pub(super) kept: Vec<u8>,
     /// The room that the writes need in each shard.
     pub(super) rooms: Vec<(u16, Room)>,
-    progress: Progress,
+    pub(super) progress: Progress,
+    /// A part of the reply is written.
+    pub(super) is_reply_begun: bool,
     /// Bytes of replies, and operations, since the last pause.
-    written: usize,
+    pub(super) written: usize,
     since_pause: usize,
 }
 
 impl Course {
     /// Begins anew, with the memory of the windows.
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         let Course { mut window, mut writes, mut rooms, .. } = std::mem::take(self);
         window.end();
         writes.end();
@@ -89,29 +86,6 @@ impl Course {
 pub(crate) struct Run {
     course: Course,
     transaction: Option<Transaction>,
-}
-
-/// The run of a transaction.
-#[derive(Debug)]
-struct Transaction {
-    space: Space,
-    /// The number of commands that are decoded.
-    decoded: usize,
-    /// Commands that are decoded and not done.
-    items: Vec<Item>,
-    /// A command that was decoded, and is not executed together with these.
-    after: Option<Item>,
-    operands: Operands,
-    /// Bytes of replies.
-    written: usize,
-}
-
-/// A command of a transaction.
-#[derive(Debug)]
-struct Item {
-    index: usize,
-    space: Space,
-    action: Action,
 }
 
 impl Environment<'_, '_, '_> {
@@ -145,14 +119,6 @@ impl Environment<'_, '_, '_> {
         if executed == 0 { Err(Step::Wait) } else { Ok(()) }
     }
 
-    fn count_command(&self, name: CommandName) {
-        self.context.shared.metrics(self.context.shard).command(name as usize);
-    }
-
-    fn count_error(&self, is_error: bool) {
-        self.context.shared.metrics(self.context.shard).error_replies.add(u64::from(is_error));
-    }
-
     /// Executes all operations of a window.
     pub(super) fn complete<'a>(
         &mut self,
@@ -175,9 +141,7 @@ impl Run {
 
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        let of_transaction = self.transaction.as_ref().map_or(0, |transaction| {
-            transaction.operands.capacity() + transaction.items.capacity() * size_of::<Item>()
-        });
+        let of_transaction = self.transaction.as_ref().map_or(0, Transaction::capacity);
         let Course { window, writes, kept, .. } = &self.course;
         window.capacity() + writes.capacity() + kept.capacity() + of_transaction
     }
@@ -185,43 +149,46 @@ impl Run {
     /// Continues a command. Returns the space that is chosen after it, or the reason why it is not done.
     pub(crate) fn step(
         &mut self,
+        name: CommandName,
         command: &Isolated,
-        arguments: Arguments<'_>,
-        operands: &[u8],
-        space: Space,
-        (output, version): (&mut Vec<u8>, &mut Version),
+        (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+        (output, session): (&mut Vec<u8>, &mut Session),
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Space, Step> {
         let Run { course, transaction } = self;
         let Isolated::Exec(queue) = command else {
-            step(command, course, (arguments, operands, space), true, (output, *version), environment)?;
+            let parts = (arguments, operands, space);
+            step(name, command, course, parts, true, (output, session), environment)?;
             return Ok(space);
         };
+        let begin = output.len();
         let transaction = match transaction {
             Some(transaction) => transaction,
             None => {
                 let is_valid = is_valid(course, environment)?;
                 *environment.watched = None;
+                let mut writer = ReplyWriter::new(output, session.version);
+                if is_valid {
+                    writer.array(queue.len())
+                } else {
+                    writer.null_array()
+                }
+                if session.replies.is_silent() {
+                    output.truncate(begin);
+                }
                 if !is_valid {
-                    ReplyWriter::new(output, *version).null_array();
+                    environment.context.count_command(name, arguments, command.weight(arguments.count()));
                     return Ok(space);
                 }
-                ReplyWriter::new(output, *version).array(queue.len());
                 course.reset();
-                transaction.insert(Transaction {
-                    space,
-                    decoded: 0,
-                    items: Vec::with_capacity(queue.len().min(TRANSACTION_PART_MAX)),
-                    after: None,
-                    operands: Operands::default(),
-                    written: 0,
-                })
+                transaction.insert(Transaction::new(space, queue.len()))
             }
         };
         while transaction.decode(queue, environment) {
-            transaction.step(queue, course, (output, version), environment)?;
+            transaction.step(queue, course, (output, session), environment)?;
         }
-        Ok(transaction.space)
+        environment.context.count_command(name, arguments, command.weight(arguments.count()));
+        Ok(transaction.space())
     }
 }
 
@@ -241,8 +208,38 @@ fn is_valid(course: &mut Course, environment: &mut Environment<'_, '_, '_>) -> R
     completed.map(|()| is_valid)
 }
 
-/// Continues a command that is no transaction.
-fn step(
+/// Continues a command that is no transaction. Counts it when it is done, and drops its reply if the client wants none.
+pub(super) fn step(
+    name: CommandName,
+    command: &Isolated,
+    course: &mut Course,
+    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+    may_pause: bool,
+    (output, session): (&mut Vec<u8>, &mut Session),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let begin = output.len();
+    let parts = (arguments, operands, space);
+    let done = execute(command, course, parts, may_pause, (output, session.version), environment);
+    if done.is_ok() {
+        environment.context.count_command(name, arguments, command.weight(arguments.count()));
+        count_error(course, &output[begin..], environment);
+    }
+    course.is_reply_begun |= output.len() > begin;
+    if session.replies.is_silent() {
+        output.truncate(begin);
+    }
+    done
+}
+
+/// Counts the reply to a command if it is an error. `reply` is what the last step has written.
+pub(super) fn count_error(course: &Course, reply: &[u8], environment: &mut Environment<'_, '_, '_>) {
+    if !course.is_reply_begun && reply.first() == Some(&b'-') {
+        environment.context.count_error(reply);
+    }
+}
+
+fn execute(
     command: &Isolated,
     course: &mut Course,
     (arguments, operands, space): (Arguments<'_>, &[u8], Space),
@@ -250,12 +247,11 @@ fn step(
     (output, version): (&mut Vec<u8>, Version),
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
-    if let Isolated::Keys(command) = command {
-        return keys(command, course, (arguments, operands, space), may_pause, (output, version), environment);
-    }
-    let start = output.len();
     let mut writer = ReplyWriter::new(output, version);
-    let done = match command {
+    match command {
+        Isolated::Keys(command) => {
+            keys(command, course, (arguments, operands, space), may_pause, (output, version), environment)
+        }
         Isolated::SetMany(command) => command.step(course, arguments, space, environment, &mut writer),
         Isolated::Rename { if_absent } => {
             several::rename(*if_absent, course, arguments, space, environment, &mut writer)
@@ -265,14 +261,12 @@ fn step(
         }
         Isolated::Combine(function) => function.step(course, arguments, space, environment, &mut writer),
         Isolated::Watch => watch(course, arguments, space, environment, &mut writer),
-        Isolated::Keys(_) | Isolated::Exec(_) => unreachable!("a transaction is not in another one"),
-    };
-    environment.count_error(output.get(start) == Some(&b'-'));
-    done
+        Isolated::Exec(_) => unreachable!("a transaction is not in another one"),
+    }
 }
 
 /// Continues the operations of a command on keys. Writes each reply when those before it are written.
-fn keys(
+pub(super) fn keys(
     command: &KeyCommand,
     course: &mut Course,
     (arguments, operands, space): (Arguments<'_>, &[u8], Space),
@@ -323,12 +317,11 @@ fn keys(
         }
     }
     command.finish(&course.progress, &mut ReplyWriter::new(output, version));
-    environment.count_error(course.progress.has_failed());
     Ok(())
 }
 
 /// Refuses an operation of a transaction whose replies are too large.
-fn too_much(count: usize, index: usize, writer: &mut ReplyWriter<'_>) {
+pub(super) fn too_much(count: usize, index: usize, writer: &mut ReplyWriter<'_>) {
     if index == 0 && count > 1 {
         writer.array(count);
     }
@@ -367,176 +360,4 @@ fn watch(
     }
     writer.simple("OK");
     Ok(())
-}
-
-impl Transaction {
-    /// Decodes the next commands, unless some are left: one, or some that are executed together. Returns false if none is
-    /// left.
-    fn decode(&mut self, queue: &Queue, environment: &mut Environment<'_, '_, '_>) -> bool {
-        if !self.items.is_empty() {
-            return true;
-        }
-        if let Some(item) = self.after.take() {
-            self.items.push(item);
-            return true;
-        }
-        self.operands.clear(0);
-        while self.decoded < queue.len() && self.items.len() < TRANSACTION_PART_MAX {
-            let index = self.decoded;
-            self.decoded += 1;
-            let arguments = queue.arguments(index);
-            let time = environment.context.time;
-            let action = Action::decode(arguments, self.space, environment.spaces, &mut self.operands, time);
-            let refusal = self.operands.convert(arguments, u32::MAX as usize).err();
-            let item = Item { index, space: self.space, action: refusal.map_or(action, Action::Refuse) };
-            let is_single = item.is_single_operation();
-            if !is_single && !self.items.is_empty() {
-                self.after = Some(item);
-                break;
-            }
-            self.items.push(item);
-            if !is_single {
-                break;
-            }
-        }
-        !self.items.is_empty()
-    }
-
-    /// Continues the commands that are decoded.
-    fn step(
-        &mut self,
-        queue: &Queue,
-        course: &mut Course,
-        (output, version): (&mut Vec<u8>, &mut Version),
-        environment: &mut Environment<'_, '_, '_>,
-    ) -> Result<(), Step> {
-        let before = output.len();
-        let is_too_much = self.written >= ISOLATED_REPLY_MAX;
-        let Transaction { items, operands, .. } = self;
-        let item = &items[0];
-        let arguments = queue.arguments(item.index);
-        let done = match &item.action {
-            Action::Keys(..) if item.is_single_operation() => {
-                single_operations(queue, items, course, operands, is_too_much, (output, *version), environment)
-            }
-            _ if is_too_much && !course.window.is_open() => {
-                too_much(1, 0, &mut ReplyWriter::new(output, *version));
-                Ok(())
-            }
-            Action::Keys(name, command) => {
-                let parts = (arguments, operands.bytes(), item.space);
-                keys(command, course, parts, false, (output, *version), environment)
-                    .map(|()| environment.count_command(*name))
-            }
-            Action::Isolated(name, command) => {
-                let parts = (arguments, operands.bytes(), item.space);
-                step(command, course, parts, false, (output, *version), environment)
-                    .map(|()| environment.count_command(*name))
-            }
-            action @ Action::Keyspace(_) => keyspace(action, course, arguments, (output, *version), environment),
-            action => {
-                environment.stores.publish(environment.context.shared);
-                action.finish(arguments, &Progress::default(), output, version, environment.context);
-                Ok(())
-            }
-        };
-        self.written += output.len() - before;
-        done?;
-        if let Action::Select(space) = items[0].action {
-            self.space = space;
-        }
-        self.items.clear();
-        course.reset();
-        Ok(())
-    }
-}
-
-/// Continues a command on all keys of a space.
-fn keyspace(
-    action: &Action,
-    course: &mut Course,
-    arguments: Arguments<'_>,
-    (output, mut version): (&mut Vec<u8>, Version),
-    environment: &mut Environment<'_, '_, '_>,
-) -> Result<(), Step> {
-    let Course { next, progress, .. } = course;
-    while *next < action.operation_count(arguments.count()) {
-        environment.work(KEYSPACE_STEP_WORK)?;
-        let request = action.request(arguments, &[], *next, Some(progress));
-        let CommandRequest::Keyspace(space, shard, operation) = request else { unreachable!("it is on all keys") };
-        let room = ISOLATED_REPLY_MAX.saturating_sub(progress.capacity());
-        let mut goes_on = true;
-        let is_done = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
-            let response = Ok(Reply::Value(bytes));
-            goes_on = action.reply(arguments, *next, response, progress, room, (&mut *output, version));
-        });
-        environment.executed += usize::from(is_done);
-        if !is_done {
-            return Err(Step::Wait);
-        }
-        *next += usize::from(!goes_on);
-    }
-    while !action.write_part(progress, ISOLATED_REPLY_MAX, output, version) {}
-    action.finish(arguments, progress, output, &mut version, environment.context);
-    Ok(())
-}
-
-/// Continues commands that are one operation each, as one window.
-fn single_operations(
-    queue: &Queue,
-    items: &[Item],
-    course: &mut Course,
-    operands: &Operands,
-    is_too_much: bool,
-    (output, version): (&mut Vec<u8>, Version),
-    environment: &mut Environment<'_, '_, '_>,
-) -> Result<(), Step> {
-    let window = &mut course.window;
-    if !window.is_open() {
-        window.begin(items.len());
-    }
-    while window.next().is_some() {
-        let is_too_much = is_too_much || course.written >= ISOLATED_REPLY_MAX;
-        if !is_too_much {
-            environment.execute(window, |index| {
-                let Item { index, space, action } = &items[index];
-                match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
-                    CommandRequest::Key(request) => (*space, request),
-                    CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
-                }
-            })?;
-        }
-        let before = output.len();
-        while let Some((index, response)) = window.next() {
-            let Item { index, action, .. } = &items[index];
-            match response {
-                Some(response) => reply(action, queue.arguments(*index), response, (output, version), environment),
-                None if is_too_much => too_much(1, 0, &mut ReplyWriter::new(output, version)),
-                None => break,
-            }
-            window.advance();
-        }
-        course.written += output.len() - before;
-    }
-    Ok(())
-}
-
-/// Writes the reply of a command that is one operation.
-fn reply(
-    action: &Action,
-    arguments: Arguments<'_>,
-    response: Response<'_>,
-    (output, mut version): (&mut Vec<u8>, Version),
-    environment: &mut Environment<'_, '_, '_>,
-) {
-    let mut progress = Progress::default();
-    action.reply(arguments, 0, response, &mut progress, 0, (&mut *output, version));
-    action.finish(arguments, &progress, output, &mut version, environment.context);
-}
-
-impl Item {
-    /// Returns true if the command is one operation, whose reply is final.
-    fn is_single_operation(&self) -> bool {
-        matches!(&self.action, Action::Keys(_, command) if !command.may_continue())
-    }
 }

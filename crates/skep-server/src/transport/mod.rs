@@ -17,6 +17,7 @@ pub(crate) mod poller;
 pub(crate) mod tcp;
 
 use std::io::{Read, Result, Write};
+use std::net::SocketAddr;
 
 #[cfg(test)]
 use crate::simulation::pipe::Pipe;
@@ -69,6 +70,18 @@ impl Transport {
         match self {
             Transport::Tcp(_) => None,
             Transport::Simulated(pipe) => pipe.take_event(),
+        }
+    }
+
+    /// Returns the addresses of the other side and of this one.
+    pub(crate) fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Transport::Tcp(tcp) => tcp.addresses(),
+            #[cfg(test)]
+            Transport::Simulated(_) => {
+                let local = SocketAddr::from(([127, 0, 0, 1], 1));
+                Ok((local, local))
+            }
         }
     }
 

@@ -115,7 +115,7 @@ impl Native {
     /// Connects to a shard.
     pub(crate) fn connect(server: &Server, shard: Option<u16>) -> Native {
         let mut stream = connect(server.native_address());
-        stream.write_all(&Hello { shard }.encode()).unwrap();
+        stream.write_all(&Hello::new(shard).encode()).unwrap();
         let mut welcome = [0; Welcome::SIZE];
         stream.read_exact(&mut welcome).unwrap();
         let welcome = Welcome::decode(&welcome).unwrap().expect("a whole welcome");

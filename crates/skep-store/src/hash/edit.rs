@@ -142,7 +142,8 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Stores a pair whose value is not large.
+    /// Stores a pair whose value is not large. If there is no memory for the form that it should have, it stays in the slab
+    /// that was found, if it fits: so a pair that does not grow can always be overwritten.
     pub(crate) async fn store(
         &self,
         home: Home,
@@ -150,28 +151,58 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
         new: &NewValue<'_>,
     ) -> Result<(), NotStored> {
-        let value_size = new.size();
         let expiry = self.expiry_after(location, new);
+        let stored = self.store_in_form(home, location, key, new, expiry).await;
+        let (Err(_), Location::Slab { slab, .. } | Location::Large { slab, .. }) = (&stored, location) else {
+            return stored;
+        };
+        let needed = object::class_for_pair(key.len(), new.size(), expiry.is_some());
+        if needed.is_none_or(|needed| needed > slab.class) {
+            return stored;
+        }
+        self.write_pair(slab, key, new, expiry).await;
+        self.count_overwrite(location, new.size(), expiry);
+        Ok(())
+    }
+
+    /// Stores a pair in the form that its sizes and its expiry decide.
+    async fn store_in_form(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        new: &NewValue<'_>,
+        expiry: Option<Expiry>,
+    ) -> Result<(), NotStored> {
+        let value_size = new.size();
         if self.is_inline(key.len(), value_size, expiry) {
             let bucket = if location.needs_bucket() { Some(self.take_bucket()?) } else { None };
             return self.install(home, location, NewEntry::Inline(key, new), bucket, key.len(), value_size).await;
         }
         let class = object::class_for_pair(key.len(), value_size, expiry.is_some()).expect("the value is not large");
-        let fill = |bytes: &mut [u8]| {
-            let range = object::write_pair(class, bytes, key, new.bytes(), expiry);
-            new.finish(0, &mut bytes[range]);
-        };
         // A slab of the right class is overwritten. Its bucket is unchanged.
-        if let Location::Slab { slab, value_size: old_size, expiry: old_expiry, .. } = location
+        if let Location::Slab { slab, .. } = location
             && slab.class == class
         {
-            self.memory().write(slab.pointer.span(class.size()), fill).await;
-            self.count_expiring(*old_expiry, expiry);
-            self.count_pair_size(value_size as i64 - *old_size as i64);
+            self.write_pair(slab, key, new, expiry).await;
+            self.count_overwrite(location, value_size, expiry);
             return Ok(());
         }
         let slab = self.take_new_slab(class, location)?;
+        let fill = |bytes: &mut [u8]| fill_pair(class, bytes, key, new, expiry);
         self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
+    }
+
+    /// Writes a pair over the content of a slab.
+    async fn write_pair(&self, slab: &SlabSlot, key: &[u8], new: &NewValue<'_>, expiry: Option<Expiry>) {
+        let fill = |bytes: &mut [u8]| fill_pair(slab.class, bytes, key, new, expiry);
+        self.memory().write(slab.pointer.span(slab.class.size()), fill).await;
+    }
+
+    /// Counts an overwrite of what was found.
+    fn count_overwrite(&self, location: &Location, value_size: usize, expiry: Option<Expiry>) {
+        self.count_expiring(location.expiry(), expiry);
+        self.count_pair_size(value_size as i64 - location.value_size().expect("a pair was found") as i64);
     }
 
     /// Stores a pair whose value is large.
@@ -209,14 +240,21 @@ impl<M: Memory> HashTable<M> {
         };
         let value_size = root.value_size as usize;
         let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size), expiry.is_some());
-        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, root, expiry);
-        if old.class == class {
-            self.memory().write(old.pointer.span(class.size()), fill).await;
-            self.count_expiring(*before, expiry);
-            return Ok(());
+        if old.class != class {
+            match self.take_new_slab(class, location) {
+                Ok(slab) => {
+                    let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, root, expiry);
+                    return self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await;
+                }
+                Err(none) if old.class < class => return Err(none),
+                // The larger slab does too.
+                Err(_) => {}
+            }
         }
-        let slab = self.take_new_slab(class, location)?;
-        self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
+        let fill = |bytes: &mut [u8]| object::write_root(old.class, bytes, key, root, expiry);
+        self.memory().write(old.pointer.span(old.class.size()), fill).await;
+        self.count_expiring(*before, expiry);
+        Ok(())
     }
 
     /// Removes the entry that was found; the key is `key_size` bytes long.
@@ -410,6 +448,12 @@ impl<M: Memory> HashTable<M> {
             self.count_expiring(*expiry, None);
         }
     }
+}
+
+/// Fills a slab of a class with a pair.
+fn fill_pair(class: SlabClass, bytes: &mut [u8], key: &[u8], new: &NewValue<'_>, expiry: Option<Expiry>) {
+    let range = object::write_pair(class, bytes, key, new.bytes(), expiry);
+    new.finish(0, &mut bytes[range]);
 }
 
 /// Returns the bucket and the slot of an entry that was found.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. [`HashTable::flush`] sets the counts to zero, forgets the contents of the allocator, and marks all home buckets as
-//!    *stale*: such a bucket counts as empty, whatever it holds.
+//!    *stale*: such a bucket counts as empty, with any content.
 //! 2. Requests that are admitted first clear their home buckets if these are stale. A bitmap remembers which were cleared.
 //! 3. A step clears [`STEP_BUCKETS`] home buckets in their order, except those of the bitmap, and returns the memory of
 //!    [`STEP_ZONES`] zones to the allocator. After the last step, no bucket is stale.
@@ -42,7 +42,7 @@ pub(super) struct Flush {
 }
 
 impl Flush {
-    /// Returns true if a home bucket counts as empty, whatever it holds.
+    /// Returns true if a home bucket counts as empty, with any content.
     fn is_stale(&self, bucket: BucketIndex) -> bool {
         let is_cleared = |word: &u64| word & 1 << (bucket.0 % BITS) != 0;
         self.is_running.get()
@@ -69,7 +69,7 @@ impl<M: Memory> HashTable<M> {
         self.flush.is_running.get()
     }
 
-    /// Returns true if a home bucket counts as empty, whatever it holds.
+    /// Returns true if a home bucket counts as empty, with any content.
     pub(super) fn is_stale(&self, bucket: BucketIndex) -> bool {
         self.flush.is_stale(bucket)
     }

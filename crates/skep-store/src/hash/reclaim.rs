@@ -52,6 +52,10 @@ pub(crate) struct Reclaim {
     begun: u64,
     /// No pass begins before.
     not_before: u64,
+    /// A write was refused for lack of memory before the pass began.
+    is_urgent: bool,
+    /// Keys that all passes have removed.
+    removed_in_all: u64,
     /// Slabs of a step; kept for its memory.
     slabs: Vec<(BucketIndex, SlabSlot)>,
 }
@@ -66,12 +70,24 @@ impl Default for Reclaim {
             removed: 0,
             begun: 0,
             not_before: 0,
+            is_urgent: false,
+            removed_in_all: 0,
             slabs: Vec::new(),
         }
     }
 }
 
 impl Reclaim {
+    /// Returns true if writes have been refused for lack of memory, and the pass may free some.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.is_running && self.is_urgent
+    }
+
+    /// Returns the number of keys that all passes have removed.
+    pub(crate) fn removed_in_all(&self) -> u64 {
+        self.removed_in_all
+    }
+
     /// Ends the pause after a pass.
     pub(crate) fn end_pause(&mut self) {
         self.not_before = 0;
@@ -92,6 +108,11 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
+    /// Returns true unless no key has expired and is still counted.
+    pub(crate) fn may_have_expired(&self, reclaim: &Reclaim) -> bool {
+        reclaim.is_running || self.earliest_expiry() <= self.now()
+    }
+
     /// Makes a step, if it is time for one. Returns the number of keys that it has removed.
     pub(crate) async fn reclaim(&self, reclaim: &mut Reclaim) -> usize {
         let now = self.now();
@@ -100,7 +121,8 @@ impl<M: Memory> HashTable<M> {
         }
         if !reclaim.is_running {
             let slabs = std::mem::take(&mut reclaim.slabs);
-            *reclaim = Reclaim { is_running: true, begun: now, slabs, ..Reclaim::default() };
+            let (is_urgent, removed_in_all) = (self.wants_reclaim(), reclaim.removed_in_all);
+            *reclaim = Reclaim { is_running: true, begun: now, is_urgent, removed_in_all, slabs, ..Reclaim::default() };
             // Expiries that are written from now on are noted again.
             self.forget_earliest_expiry();
             self.forget_want();
@@ -140,6 +162,7 @@ impl<M: Memory> HashTable<M> {
         }
         reclaim.slabs = slabs;
         reclaim.removed += removed as u64;
+        reclaim.removed_in_all += removed as u64;
         reclaim.next = complete_before;
         if complete_before == self.bucket_count() {
             self.note_expiry(reclaim.earliest);

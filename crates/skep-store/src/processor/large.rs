@@ -103,10 +103,11 @@ impl<'a, M: Memory> Batch<'a, M> {
                     self.table.remove(home, location, key.len()).await;
                 }
             }
-            (Edit::Store(new), Some(root))
-                if root.value_size as usize == new.size()
-                    && self.table.expiry_after(location, new) == location.expiry() =>
-            {
+            (Edit::Store(new), Some(root)) if root.value_size as usize == new.size() => {
+                let expiry = self.table.expiry_after(location, new);
+                if expiry != location.expiry() {
+                    self.table.store_root(home, location, key, root, expiry).await?;
+                }
                 self.overwrite_large(new, root).await;
                 return Ok(());
             }

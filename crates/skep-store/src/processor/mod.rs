@@ -90,6 +90,8 @@ pub struct Statistics {
     pub pairs: u64,
     /// Of these, keys with an expiry.
     pub expiring: u64,
+    /// Keys that have expired and were removed since, unless a write has replaced them before.
+    pub expired: u64,
     /// Bytes of all keys and values.
     pub pair_bytes: u64,
     /// Bytes of the memory.
@@ -247,6 +249,11 @@ impl<M: Memory> Processor<M> {
         self.reclaim_from().is_some_and(|from| from <= self.table.now())
     }
 
+    /// Returns true if writes were refused for lack of memory, and [`Processor::reclaim`] may free some.
+    pub fn is_reclaim_urgent(&self) -> bool {
+        self.reclaim.is_urgent()
+    }
+
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
     /// Returns their number.
     ///
@@ -260,15 +267,16 @@ impl<M: Memory> Processor<M> {
     pub fn reclaim_all(&mut self, steps: usize) -> bool {
         self.reclaim.end_pause();
         for _ in 0..steps {
-            if self.is_flushing() {
-                self.flush_step();
-            } else if self.is_reclaim_due() {
-                self.reclaim();
-            } else {
+            if !self.table.may_have_expired(&self.reclaim) {
                 return true;
             }
+            if self.is_flushing() {
+                self.flush_step();
+            } else {
+                self.reclaim();
+            }
         }
-        !self.is_flushing() && !self.is_reclaim_due()
+        !self.table.may_have_expired(&self.reclaim)
     }
 
     /// Removes all keys: operations after it find none. The memory is cleared in steps, see [`Processor::flush_step`], and is
@@ -319,6 +327,7 @@ impl<M: Memory> Processor<M> {
         Statistics {
             pairs: self.table.pair_count(),
             expiring: self.table.expiring_count(),
+            expired: self.reclaim.removed_in_all(),
             pair_bytes: self.table.pair_size(),
             memory_bytes: self.table.memory().size(),
             index_bytes: self.table.index_size(),

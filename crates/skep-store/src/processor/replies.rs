@@ -242,6 +242,11 @@ impl Replies {
         self.large_bytes == 0 || self.large_bytes / LARGE_BYTES_PER_BUDGET < self.budget
     }
 
+    /// Returns true if the batch has read or written a large value.
+    pub(crate) fn has_touched_large(&self) -> bool {
+        self.large_bytes > 0
+    }
+
     /// Counts a large value that was read or written.
     pub(crate) fn touch_large(&mut self, value_size: usize) {
         self.large_bytes += value_size;

@@ -53,7 +53,7 @@ fn documented_hex() -> Vec<Vec<u8>> {
 
 #[test]
 fn the_documented_example_is_sent() {
-    let hello = super::Hello { shard: None };
+    let hello = super::Hello::new(None);
     let welcome = super::Welcome { shard_count: 3, shard: 0, frame_size_max: 1_114_112, partition_seed: 42 };
     assert_eq!(REQUEST_FRAME_SIZE_MAX, 1_114_112);
     let replies = encode_replies(&[

@@ -26,6 +26,7 @@ mod code;
 mod documented;
 mod hello;
 mod operation;
+mod password;
 mod reply;
 mod request;
 mod scan;
@@ -33,8 +34,9 @@ mod string;
 #[cfg(test)]
 mod tests;
 
-pub use hello::{Hello, Welcome};
+pub use hello::{Hello, Refusal, Welcome};
 pub use operation::operation_size;
+pub use password::{PASSWORD_SIZE_MAX, Password};
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
 pub use request::{Operations, Position, RequestFrame, RequestFrameWriter};
 
@@ -101,6 +103,9 @@ pub enum ProtocolError {
     /// A reply frame's content contradicts itself.
     #[error("malformed reply frame")]
     Malformed,
+    /// The server does not serve this client.
+    #[error("the server refuses the connection: {0}")]
+    Refused(Refusal),
 }
 
 impl WireError {

@@ -42,6 +42,10 @@ use skep_core::operation::VALUE_SIZE_MAX;
 pub const BULK_SIZE_MAX: usize = VALUE_SIZE_MAX + (64 << 10);
 /// Most arguments of a request.
 pub const ARGUMENT_COUNT_MAX: usize = 1 << 20;
+/// Most arguments of a request of a client that has not sent the password.
+pub const LOCKED_ARGUMENT_COUNT_MAX: usize = 10;
+/// Longest bulk string of such a request, in bytes.
+pub const LOCKED_BULK_SIZE_MAX: usize = 16 << 10;
 /// Longest inline request, and longest line with a count or a size, in bytes.
 pub const LINE_SIZE_MAX: usize = 64 << 10;
 /// Longest request, in bytes: sixteen values of the largest size, less their framing.

@@ -81,6 +81,12 @@ impl<'b> ReplyWriter<'b> {
         }
     }
 
+    /// Writes an array of short texts, such as a help page.
+    pub fn lines(&mut self, lines: &[&str]) {
+        self.array(lines.len());
+        lines.iter().for_each(|line| self.simple(line));
+    }
+
     /// Writes a floating-point number in decimal text.
     pub fn double(&mut self, text: &str) {
         match self.version {

@@ -20,7 +20,9 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::{ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, LINE_SIZE_MAX, REQUEST_SIZE_MAX};
+use super::{
+    ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, LINE_SIZE_MAX, LOCKED_ARGUMENT_COUNT_MAX, LOCKED_BULK_SIZE_MAX, REQUEST_SIZE_MAX,
+};
 
 /// The range of an argument, relative to the first byte of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,12 @@ pub enum RequestError {
     /// The request is longer than [`REQUEST_SIZE_MAX`].
     #[error("Protocol error: too big request")]
     RequestTooLong,
+    /// A client that has not sent the password sends more than [`LOCKED_ARGUMENT_COUNT_MAX`] arguments.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    LockedCount,
+    /// A client that has not sent the password sends an argument over [`LOCKED_BULK_SIZE_MAX`].
+    #[error("Protocol error: unauthenticated bulk length")]
+    LockedSize,
 }
 
 /// The result of parsing.
@@ -113,9 +121,16 @@ pub struct RequestParser {
     /// Offset of the line with the size of the first argument, and the number of arguments.
     body: usize,
     count: u32,
+    /// The client has not sent the password: its requests must be small.
+    is_restricted: bool,
 }
 
 impl RequestParser {
+    /// Limits the arguments of the next requests to what a client needs to send its password, or ends this.
+    pub fn restrict(&mut self, is_restricted: bool) {
+        self.is_restricted = is_restricted;
+    }
+
     /// Parses the request that begins with the first byte of `input`. Appends its arguments to `arguments` when it is
     /// complete. After an error the parser must not be used again.
     pub fn parse(&mut self, input: &mut [u8], arguments: &mut Vec<Argument>) -> Result<Parsed, RequestError> {
@@ -139,6 +154,9 @@ impl RequestParser {
                     let count = parse_number(&input[line]).ok_or(RequestError::Count)?;
                     match u32::try_from(count.max(0)) {
                         Ok(0) => return Ok(self.finish()),
+                        Ok(missing) if self.is_restricted && missing as usize > LOCKED_ARGUMENT_COUNT_MAX => {
+                            return Err(RequestError::LockedCount);
+                        }
                         Ok(missing) if missing as usize <= ARGUMENT_COUNT_MAX => {
                             (self.body, self.count) = (self.position, missing);
                             self.progress = Progress::Arguments { missing };
@@ -172,6 +190,9 @@ impl RequestParser {
                     let size = usize::try_from(size).map_err(|_| RequestError::Size)?;
                     if size > BULK_SIZE_MAX {
                         return Err(RequestError::Size);
+                    }
+                    if self.is_restricted && size > LOCKED_BULK_SIZE_MAX {
+                        return Err(RequestError::LockedSize);
                     }
                     if self.position + size + 2 > REQUEST_SIZE_MAX {
                         return Err(RequestError::RequestTooLong);

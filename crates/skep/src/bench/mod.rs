@@ -33,6 +33,7 @@ use skep::{OpenError, Page, RegionError, StoreSettings};
 
 use crate::cli::Space;
 use crate::failure::Failure;
+use crate::password::{Login, PasswordSource};
 use crate::size::MemorySize;
 use drive::{Findings, Limit, Plan, drive, load, unload, unload_inserts};
 use inserts::Inserts;
@@ -69,6 +70,8 @@ pub(crate) struct Arguments {
     /// Native address of the server.
     #[arg(long, value_name = "HOST:PORT", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::address)]
     addr: String,
+    #[command(flatten)]
+    password: PasswordSource,
     /// Measure stores in this process instead, one for each client.
     #[arg(long, conflicts_with = "addr")]
     embedded: bool,
@@ -140,7 +143,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
     let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
-    let mut targets = targets(arguments, plan.space, client_count)?;
+    let login = Login::new(&arguments.addr, &arguments.password)?;
+    let mut targets = targets(arguments, &login, plan.space, client_count)?;
     let mut inserts: Vec<Inserts> = (0..client_count as u64)
         .zip(&shares)
         .map(|(client, share)| match arguments.embedded {
@@ -170,12 +174,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(|(outcome, share)| outcome.as_ref().err().map_or(share, |(_, loaded)| loaded).clone())
         .collect();
     if let Some((error, _)) = loading.into_iter().find_map(Result::err) {
-        let left = clean_up(arguments, plan, &mut targets, &loaded, &inserts).err().unwrap_or_default();
+        let left = clean_up(arguments, &login, plan, &mut targets, &loaded, &inserts).err().unwrap_or_default();
         return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
     }
 
-    let measured = measure_with_delays(arguments, plan, &mut targets, &shares, &mut inserts);
-    let cleaned_up = clean_up(arguments, plan, &mut targets, &loaded, &inserts);
+    let measured = measure_with_delays(arguments, &login, plan, &mut targets, &shares, &mut inserts);
+    let cleaned_up = clean_up(arguments, &login, plan, &mut targets, &loaded, &inserts);
     let (findings, seconds, server) =
         measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
     let report = Report {
@@ -219,6 +223,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// opens a new one. The error text is meant to be appended to another message.
 fn clean_up(
     arguments: &Arguments,
+    login: &Login,
     plan: Plan,
     targets: &mut [Target],
     loaded: &[Range<u64>],
@@ -239,7 +244,7 @@ fn clean_up(
             .map(|((target, records), inserts)| {
                 scope.spawn(move || {
                     delete_all(target, records, inserts).or_else(|_| {
-                        *target = Target::remote(&arguments.addr, plan.space)?;
+                        *target = Target::remote(login, plan.space)?;
                         delete_all(target, records, inserts)
                     })
                 })
@@ -332,9 +337,9 @@ fn shares(record_count: u64, client_count: u64) -> Vec<Range<u64>> {
 }
 
 /// Connects to the server, or opens stores with memory for the records.
-fn targets(arguments: &Arguments, space: u16, client_count: usize) -> Result<Vec<Target>, Failure> {
+fn targets(arguments: &Arguments, login: &Login, space: u16, client_count: usize) -> Result<Vec<Target>, Failure> {
     if !arguments.embedded {
-        return (0..client_count).map(|_| Target::remote(&arguments.addr, space).map_err(Failure::Runtime)).collect();
+        return (0..client_count).map(|_| Target::remote(login, space).map_err(Failure::Runtime)).collect();
     }
     let kv_size = arguments.key_size + arguments.value_size;
     let memory = match arguments.memory {
@@ -377,16 +382,18 @@ fn progress(record_count: u64) -> ProgressBar {
 /// Measures. If `--resp` is set, reads the server's delays before and after.
 fn measure_with_delays(
     arguments: &Arguments,
+    login: &Login,
     plan: Plan,
     targets: &mut [Target],
     shares: &[Range<u64>],
     inserts: &mut [Inserts],
 ) -> Result<(Findings, f64, Option<ServerDelays>), String> {
-    let snapshot = || arguments.resp.as_deref().map(Snapshot::at_rest).transpose();
+    let at_rest = |address| Snapshot::at_rest(address, login.password.as_ref());
+    let snapshot = || arguments.resp.as_deref().map(at_rest).transpose();
     let before = snapshot()?;
     let (findings, seconds) = match arguments.rate {
         Some(rate) => {
-            let mut offerer = Offerer::connect(&arguments.addr, targets.len())?;
+            let mut offerer = Offerer::connect(login, targets.len())?;
             let generator = Generator::new(distribution(arguments), arguments.records);
             let (limit, count) = limit(arguments, 0, 1);
             let draws = draw(plan.mix, &generator, count, arguments.seed);

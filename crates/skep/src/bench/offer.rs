@@ -25,6 +25,7 @@ use skep::{Reply, Request, Response, WireError};
 use skep_wire::native::{Hello, ReplyFrame, RequestFrameWriter, Welcome};
 
 use crate::failure::reason;
+use crate::password::Login;
 
 use super::drive::{Findings, Limit, Plan};
 use super::inserts::Inserts;
@@ -44,13 +45,14 @@ pub(crate) struct Offerer {
 
 impl Offerer {
     /// Opens connections to the shards in turn.
-    pub(crate) fn connect(address: &str, connection_count: usize) -> Result<Self, String> {
+    pub(crate) fn connect(login: &Login, connection_count: usize) -> Result<Self, String> {
+        let address = &login.address;
         let failed = |error| format!("cannot connect to {address}: {}", reason(&error));
         let mut connections = Vec::new();
         let mut shard_count = 1;
         for number in 0..connection_count {
             let shard = u16::try_from(number).unwrap_or(u16::MAX) % shard_count;
-            let (stream, welcome) = handshake(address, shard).map_err(failed)?;
+            let (stream, welcome) = handshake(login, shard).map_err(failed)?;
             shard_count = welcome.shard_count.max(1);
             connections.push(Connection {
                 stream,
@@ -151,11 +153,11 @@ impl Schedule {
 }
 
 /// Opens a non-blocking connection to a shard.
-fn handshake(address: &str, shard: u16) -> io::Result<(TcpStream, Welcome)> {
-    let mut stream = TcpStream::connect(address)?;
+fn handshake(login: &Login, shard: u16) -> io::Result<(TcpStream, Welcome)> {
+    let mut stream = TcpStream::connect(&login.address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&Hello { shard: Some(shard) }.encode())?;
+    stream.write_all(&Hello { shard: Some(shard), password: login.password.clone() }.encode())?;
     let mut bytes = [0; Welcome::SIZE];
     stream.read_exact(&mut bytes)?;
     let welcome = Welcome::decode(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;

@@ -9,6 +9,8 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
+use skep::Password;
+
 use crate::failure::reason;
 
 /// Timeout for the server.
@@ -51,11 +53,11 @@ impl Snapshot {
     /// Reads snapshots from this RESP address until two of them are equal. A shard counts at the end of the turn that
     /// wrote the replies. That may be after a client has received them and has sent a request to another shard. If
     /// other clients use the server, the snapshots differ, and the wait ends after a while.
-    pub(crate) fn at_rest(address: &str) -> Result<Snapshot, String> {
-        let mut snapshot = Snapshot::at(address)?;
+    pub(crate) fn at_rest(address: &str, password: Option<&Password>) -> Result<Snapshot, String> {
+        let mut snapshot = Snapshot::at(address, password)?;
         for _ in 0..REST_SNAPSHOTS_MAX {
             thread::sleep(REST);
-            let next = Snapshot::at(address)?;
+            let next = Snapshot::at(address, password)?;
             if next == snapshot {
                 break;
             }
@@ -64,8 +66,9 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    fn at(address: &str) -> Result<Snapshot, String> {
-        let text = ask(address).map_err(|error| format!("no RESP server replies at {address}: {}", reason(&error)))?;
+    fn at(address: &str, password: Option<&Password>) -> Result<Snapshot, String> {
+        let text = ask(address, password)
+            .map_err(|error| format!("no RESP server replies at {address}: {}", reason(&error)))?;
         Snapshot::parse(&text).ok_or_else(|| format!("the server at {address} does not report its delays"))
     }
 
@@ -117,12 +120,24 @@ impl Snapshot {
     }
 }
 
-fn ask(address: &str) -> io::Result<String> {
+fn ask(address: &str, password: Option<&Password>) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    if let Some(password) = password {
+        write!(stream, "*2\r\n$4\r\nAUTH\r\n${}\r\n", password.bytes().len())?;
+        stream.write_all(password.bytes())?;
+        stream.write_all(b"\r\n")?;
+    }
     stream.write_all(b"INFO congestion\r\n")?;
     let mut reader = BufReader::new(stream);
     let mut header = String::new();
+    if password.is_some() {
+        reader.by_ref().take(128).read_line(&mut header)?;
+        if header.trim() != "+OK" {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, header.trim().to_owned()));
+        }
+        header.clear();
+    }
     reader.by_ref().take(32).read_line(&mut header)?;
     let size: Option<u64> = header.strip_prefix('$').and_then(|size| size.trim().parse().ok());
     let size =

@@ -1,5 +1,6 @@
 //! The target of a benchmark: a server over its native port, or a store in this process.
 
+use crate::password::Login;
 use skep::{Client, OpenError, Replies, Reply, Request, Responses, Store, StoreSettings, WireError};
 
 /// The connection or store of one client.
@@ -25,8 +26,8 @@ pub(crate) const BATCH_BYTES_MAX: usize = 1 << 30;
 
 impl Target {
     /// Connects to a server, for operations on the space with this number.
-    pub(crate) fn remote(address: &str, space: u16) -> Result<Self, String> {
-        let mut client = Box::new(crate::cli::connect(address)?);
+    pub(crate) fn remote(login: &Login, space: u16) -> Result<Self, String> {
+        let mut client = Box::new(crate::cli::connect(login)?);
         client.select(space);
         Ok(Target::Remote { client, responses: Responses::default() })
     }

@@ -14,10 +14,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use skep::limits::VALUE_SIZE_MAX;
 use skep::{
     Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, OperationError, Predicate,
-    PutCondition, Reply, Responses, UpdateFunction,
+    PutCondition, Refusal, Reply, Responses, UpdateFunction,
 };
 
 use crate::failure::{Failure, reason};
+use crate::password::{Login, PasswordSource};
 use output::print;
 use request::Command;
 use scan::ScanWords;
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     /// Native address of the server.
     #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS, value_parser = address)]
     addr: String,
+    #[command(flatten)]
+    password: PasswordSource,
     /// Space of the server for the command [default: hash; ordered for scan, prefix and count].
     #[arg(long, global = true, value_enum)]
     space: Option<Space>,
@@ -188,8 +191,9 @@ const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
 
 /// Sends the command and prints the result.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let login = Login::new(&arguments.addr, &arguments.password)?;
     let words = match arguments.command {
-        Words::Scan(words) => return scan::run(&words, &arguments.addr, arguments.space.unwrap_or(Space::Ordered)),
+        Words::Scan(words) => return scan::run(&words, &login, arguments.space.unwrap_or(Space::Ordered)),
         words => words,
     };
     let command = command(words)?;
@@ -200,7 +204,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     request.validate().map_err(|error| Failure::Usage(command.failed(error)))?;
 
-    let mut client = connect(&arguments.addr).map_err(Failure::Runtime)?;
+    let mut client = connect(&login).map_err(Failure::Runtime)?;
     client.select(arguments.space.unwrap_or(Space::Hash).number());
     let mut responses = Responses::default();
     client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
@@ -251,12 +255,23 @@ fn not_found(command: &Command) -> Result<(), Failure> {
 }
 
 /// Connects to a server. The error says what to do.
-pub(crate) fn connect(address: &str) -> Result<Client, String> {
-    Client::connect(address, HASH_SPACE).map_err(|error| match error {
+pub(crate) fn connect(login: &Login) -> Result<Client, String> {
+    let address = login.address.as_str();
+    let connected = match &login.password {
+        Some(password) => Client::connect_with_password(address, HASH_SPACE, password),
+        None => Client::connect(address, HASH_SPACE),
+    };
+    connected.map_err(|error| match error {
         ClientError::Connect { source, .. } => format!(
             "no server replies at {address}: {}: start one with `skep serve`, or name its native address with --addr",
             reason(&source)
         ),
+        ClientError::Refused { reason: refusal @ (Refusal::PasswordNeeded | Refusal::PasswordWrong), .. } => {
+            format!(
+                "the server at {address} refuses the connection: {refusal}: name the file that holds it with \
+                     --password-file, or set SKEP_PASSWORD"
+            )
+        }
         error => reason(&error),
     })
 }

@@ -11,6 +11,7 @@ use skep::KeyRange;
 
 use super::{Space, connect};
 use crate::failure::{Failure, reason};
+use crate::password::Login;
 
 /// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
@@ -58,8 +59,8 @@ pub(super) struct Options {
 }
 
 /// Sends the command and prints the result.
-pub(super) fn run(words: &ScanWords, address: &str, space: Space) -> Result<(), Failure> {
-    let mut client = connect(address).map_err(Failure::Runtime)?;
+pub(super) fn run(words: &ScanWords, login: &Login, space: Space) -> Result<(), Failure> {
+    let mut client = connect(login).map_err(Failure::Runtime)?;
     client.select(space.number());
     let mut out = io::stdout().lock();
     let (range, options) = match words {

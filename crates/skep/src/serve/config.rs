@@ -7,10 +7,11 @@
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use skep::Password;
 use skep_server::ServerSettings;
 
 use crate::failure::{Failure, reason};
@@ -20,7 +21,7 @@ use crate::size::MemorySize;
 pub(crate) const DEFAULT_CONFIGURATION: &str = include_str!("default.toml");
 
 /// The settings of a configuration file or of the flags. A setting that is not given is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Configuration {
     /// Address for native clients: skep cli, skep bench, the client crate [default: 127.0.0.1:7379].
@@ -29,6 +30,18 @@ pub(crate) struct Configuration {
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<RespAddress>,
+    /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// File whose first line is the password that clients must send [default: no password].
+    #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
+    pub(crate) requirepass_file: Option<PathBuf>,
+    /// The password itself, as redis-server names it; other users of the machine can see the flags of a process.
+    #[arg(long, value_name = "PASSWORD")]
+    pub(crate) requirepass: Option<RequiredPassword>,
+    /// Without a password, serve only clients on this machine: yes or no [default: yes].
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) protected_mode: Option<YesOrNo>,
     /// Memory of the hash space in all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<MemorySize>,
@@ -62,6 +75,12 @@ pub(crate) struct Configuration {
     /// clients wait are refused as BUSY. With off no operation is refused as BUSY, and clients wait [default: off].
     #[arg(long, value_name = "TIME|off")]
     pub(crate) delay_max: Option<DelayMax>,
+    /// Close connections that send nothing for this number of seconds; 0 means never [default: 0].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub(crate) timeout: Option<u32>,
+    /// Ask for the peer of a silent connection after this number of seconds; 0 means never [default: 300].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub(crate) tcp_keepalive: Option<u32>,
     /// Touch all memory at the start: the start is slower, and there are no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
@@ -87,6 +106,16 @@ pub(crate) enum RespAddress {
     /// The RESP port has this address.
     At(SocketAddr),
 }
+
+/// A password, or none.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct RequiredPassword(Option<Password>);
+
+/// A setting of Redis that is yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct YesOrNo(bool);
 
 /// The memory of the ordered space in bytes; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -165,9 +194,20 @@ impl Configuration {
 
     /// Returns these settings, and those of `other` where a setting is `None`.
     pub(crate) fn or(self, other: Configuration) -> Configuration {
+        // Both are sources of one setting.
+        let (requirepass_file, requirepass) = match (self.requirepass_file, self.requirepass) {
+            (None, None) => (other.requirepass_file, other.requirepass),
+            own => own,
+        };
         Configuration {
             listen: self.listen.or(other.listen),
             resp: self.resp.or(other.resp),
+            port: self.port.or(other.port),
+            requirepass_file,
+            requirepass,
+            protected_mode: self.protected_mode.or(other.protected_mode),
+            timeout: self.timeout.or(other.timeout),
+            tcp_keepalive: self.tcp_keepalive.or(other.tcp_keepalive),
             memory: self.memory.or(other.memory),
             ordered_memory: self.ordered_memory.or(other.ordered_memory),
             lease_time: self.lease_time.or(other.lease_time),
@@ -183,17 +223,35 @@ impl Configuration {
         }
     }
 
+    /// Returns the password, which may be in a file.
+    pub(crate) fn password(&self) -> Result<Option<Password>, Failure> {
+        match (&self.requirepass_file, &self.requirepass) {
+            (Some(_), Some(_)) => {
+                Err(Failure::Usage("requirepass-file and requirepass are both set: leave one of them out".to_owned()))
+            }
+            (Some(path), None) => crate::password::read(path).map(Some),
+            (None, Some(RequiredPassword(password))) => Ok(password.clone()),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Returns the settings of the server, with defaults for those that are not given. The number of shards follows from
-    /// `core_count`.
+    /// `core_count`. The password is left out.
     pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
         let complete = self.or(Self::embedded());
         let given = "the embedded configuration has this setting";
         ServerSettings {
             native: complete.listen.expect(given).0,
-            resp: match complete.resp.expect(given) {
-                RespAddress::Off => None,
-                RespAddress::At(address) => Some(address),
+            resp: match (complete.resp.expect(given), complete.port) {
+                (_, Some(0)) | (RespAddress::Off, None) => None,
+                (RespAddress::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+                (RespAddress::At(address), None) => Some(address),
+                (RespAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
+            password: None,
+            protected_mode: complete.protected_mode.expect(given).0,
+            timeout: complete.timeout.expect(given),
+            tcp_keepalive: complete.tcp_keepalive.expect(given),
             memory: complete.memory.expect(given).0,
             ordered_memory: complete.ordered_memory.expect(given).0,
             lease_time: complete.lease_time.expect(given).0,
@@ -257,6 +315,50 @@ impl FromStr for RespAddress {
                 Ok(address) => Ok(RespAddress::At(address)),
                 Err(refusal) => Err(format!("{refusal}, or off")),
             },
+        }
+    }
+}
+
+impl FromStr for RequiredPassword {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        crate::password::parse(text).map(RequiredPassword)
+    }
+}
+
+impl TryFrom<toml::Value> for RequiredPassword {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match value.as_str() {
+            Some(text) => text.parse(),
+            // The value may be the password, so the message does not repeat it.
+            None => Err("the password has the wrong type: write it in quotes".to_owned()),
+        }
+    }
+}
+
+impl FromStr for YesOrNo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "yes" | "true" => Ok(YesOrNo(true)),
+            "no" | "false" => Ok(YesOrNo(false)),
+            _ => Err(format!("`{text}` is neither yes nor no: write yes or no")),
+        }
+    }
+}
+
+impl TryFrom<toml::Value> for YesOrNo {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match (value.as_bool(), value.as_str()) {
+            (Some(is_yes), _) => Ok(YesOrNo(is_yes)),
+            (None, Some(text)) => text.parse(),
+            _ => Err(format!("`{value}` is neither true nor false: write true or false, without quotes")),
         }
     }
 }
@@ -437,143 +539,4 @@ fn switch<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<bool
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::{Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, RespAddress, ShardCount};
-    use crate::size::MemorySize;
-
-    #[test]
-    fn the_embedded_configuration_is_complete() {
-        let settings = Configuration::default().into_settings(4);
-        assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
-        assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
-        assert_eq!(settings.memory, 1 << 30);
-        assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
-        assert_eq!(settings.lease_time, skep_server::ServerSettings::default().lease_time);
-        assert_eq!(settings.shards, 3);
-        assert_eq!(settings.kv_size, 64);
-        assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
-        assert_eq!(settings.connection_memory, skep_server::ServerSettings::default().connection_memory);
-        assert_eq!(settings.connections_max, skep_server::ServerSettings::default().connections_max);
-        assert!(!settings.prefault);
-        assert!(!settings.pin_threads);
-    }
-
-    #[test]
-    fn shards_leave_a_quarter_of_the_cores() {
-        let shards = [1, 2, 3, 4, 8, 16, 64, 1000].map(super::default_shards);
-        assert_eq!(shards, [1, 1, 2, 3, 6, 12, 48, 256]);
-    }
-
-    /// Checks that the settings which are commented out in the embedded file are valid too.
-    #[test]
-    fn the_examples_in_the_embedded_configuration_are_valid() {
-        let uncommented: String = super::DEFAULT_CONFIGURATION
-            .lines()
-            .map(|line| match line.strip_prefix("# ") {
-                Some(rest) if rest.split_once(" = ").is_some_and(|(field, _)| !field.contains(' ')) => rest,
-                _ => line,
-            })
-            .map(|line| format!("{line}\n"))
-            .collect();
-        let configuration = Configuration::parse(&uncommented).unwrap();
-        assert!(configuration.shards.is_some());
-        assert!(configuration.hash_index_ratio.is_some());
-        assert!(configuration.inline_threshold.is_some());
-    }
-
-    #[test]
-    fn flags_override_the_file() {
-        let flags = Configuration { memory: Some(MemorySize(5)), ..Configuration::default() };
-        let file = Configuration::parse("memory = \"7B\"\nshards = 2\nresp = \"off\"").unwrap();
-        let both = flags.or(file);
-        assert_eq!(both.memory, Some(MemorySize(5)));
-        assert_eq!(both.shards, Some(ShardCount(2)));
-        assert_eq!(both.resp, Some(RespAddress::Off));
-        assert_eq!(both.into_settings(1).resp, None);
-    }
-
-    #[test]
-    fn errors_name_the_line_and_the_field() {
-        for (text, parts) in [
-            ("# a comment\nmemory = \"4G\"", ["line 2", "`memory`", "4GiB"]),
-            ("\n\nmemory = 5.5", ["line 3", "`memory`", "MiB"]),
-            ("memroy = \"4GiB\"", ["line 1", "`memroy`", "unknown field"]),
-            ("shards = 0", ["line 1", "`shards`", "1 to 256"]),
-            ("shards = -1", ["line 1", "`shards`", "-1"]),
-            ("shards = \"2\"", ["line 1", "`shards`", "whole number without quotes"]),
-            ("shards = 2.5", ["line 1", "`2.5`", "a whole number, 1 to 256"]),
-            ("memory = -1", ["line 1", "`memory`", "\"4GiB\""]),
-            ("ordered-memory = \"4G\"", ["line 1", "`ordered-memory`", "or off"]),
-            ("ordered-memory = false", ["line 1", "`ordered-memory`", "\"4GiB\""]),
-            ("resp = false", ["line 1", "`resp`", "\"off\""]),
-            ("connection-memory = \"4G\"", ["line 1", "`connection-memory`", "4GiB"]),
-            ("max-clients = 0", ["line 1", "`max-clients`", "at least 1"]),
-            ("max-clients = \"100\"", ["line 1", "`max-clients`", "whole number without quotes"]),
-            ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
-            ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
-            ("resp = \"on\"", ["line 1", "`resp`", "or off"]),
-            ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
-            ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
-            ("inline-threshold = 51", ["line 1", "`inline-threshold`", "50"]),
-            ("delay-max = 100", ["line 1", "`delay-max`", "\"100ms\""]),
-            ("delay-max = \"100\"", ["line 1", "a unit", "1ms to 60s"]),
-            ("delay-max = \"999us\"", ["line 1", "`999us`", "1ms to 60s"]),
-            ("delay-max = \"infs\"", ["line 1", "`infs`", "1ms to 60s"]),
-            ("lease-time = 5", ["line 1", "`lease-time`", "\"5s\""]),
-            ("lease-time = \"2h\"", ["line 1", "a unit", "1ms to 3600s"]),
-            ("lease-time = \"3601s\"", ["line 1", "`3601s`", "1ms to 3600s"]),
-            ("prefault = \"yes\"", ["line 1", "`prefault`", "true or false"]),
-            ("pin-threads = 1", ["line 1", "`pin-threads`", "true or false"]),
-            ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
-            ("listen = ", ["line 1", "`listen`", "value"]),
-            ("[store]\nmemory = \"1GiB\"", ["line 1", "unknown field", "store"]),
-            ("é = \"\u{1}\"", ["line 1", "", ""]),
-        ] {
-            let problem = Configuration::parse(text).unwrap_err();
-            for part in parts {
-                assert!(problem.contains(part), "{text:?}: {problem:?} lacks {part:?}");
-            }
-            assert!(!problem.contains('\n'), "{problem:?}");
-        }
-    }
-
-    #[test]
-    fn the_ordered_space_has_a_size_or_is_off() {
-        for (text, size) in [("off", 0), ("0", 0), ("0B", 0), ("1GiB", 1 << 30)] {
-            assert_eq!(text.parse(), Ok(OrderedMemory(size)), "{text}");
-        }
-        for (text, size) in [("\"off\"", 0), ("0", 0), ("\"64MiB\"", 64 << 20), ("4096", 4096)] {
-            let configuration = Configuration::parse(&format!("ordered-memory = {text}")).unwrap();
-            assert_eq!(configuration.into_settings(1).ordered_memory, size, "{text}");
-        }
-    }
-
-    #[test]
-    fn times_are_read() {
-        for (text, delay) in [("100ms", 100_000), ("1500us", 1500), ("0.002 s", 2000), ("60s", 60_000_000)] {
-            assert_eq!(text.parse(), Ok(DelayMax(Some(Duration::from_micros(delay)))), "{text}");
-            assert_eq!(text.parse(), Ok(LeaseTime(Duration::from_micros(delay))), "{text}");
-        }
-    }
-
-    #[test]
-    fn there_is_no_bound_for_delays_by_default() {
-        assert_eq!(Configuration::default().into_settings(1).delay_max, None);
-        for (text, bound) in [("off", None), ("100ms", Some(Duration::from_millis(100)))] {
-            let configuration = Configuration::parse(&format!("delay-max = \"{text}\"")).unwrap();
-            assert_eq!(configuration.into_settings(1).delay_max, bound);
-            assert_eq!(text.parse(), Ok(DelayMax(bound)));
-        }
-    }
-
-    #[test]
-    fn addresses_are_read() {
-        assert!("[::1]:7379".parse::<ListenAddress>().is_ok());
-        assert!("7379".parse::<ListenAddress>().is_err());
-        assert_eq!("off".parse(), Ok(RespAddress::Off));
-        assert_eq!("localhost:7400".parse(), Ok(ListenAddress("127.0.0.1:7400".parse().unwrap())));
-        assert!("no\0name:1".parse::<ListenAddress>().unwrap_err().contains("127.0.0.1:7379"));
-    }
-}
+mod tests;

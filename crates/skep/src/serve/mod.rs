@@ -52,11 +52,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => Configuration::default(),
     };
     let core_count = thread::available_parallelism().map_or(1, usize::from);
-    let settings = arguments.settings.or(file).into_settings(core_count);
+    let configuration = arguments.settings.clone().or(file);
+    let password = configuration.password()?;
+    let settings = ServerSettings { password, ..configuration.into_settings(core_count) };
 
     log_to_standard_error();
     allocator::return_freed_buffers();
     let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
+    let handle = signals.handle();
+    server.on_shutdown(move || handle.close());
     // From here on a signal stops the server in order.
     starting.store(false, Ordering::SeqCst);
 
@@ -69,15 +73,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ordered_memory: MemorySize(settings.ordered_memory),
         shard_count: settings.shards,
         prefault: settings.prefault,
+        has_password: settings.password.is_some(),
+        protected_mode: settings.protected_mode,
         huge_pages: HugePages::of_this_machine(),
     };
     // If standard output is closed, the server still serves.
     _ = io::stdout().write_all(screen.text().as_bytes());
     notify(NotifyState::Ready);
 
-    if let Some(name) = signals.forever().next().and_then(signal_hook::low_level::signal_name) {
-        tracing::info!("{name}: stopping");
-    }
+    // `SHUTDOWN` ends the wait without a signal.
+    let name = signals.forever().next().map_or(Some("SHUTDOWN"), signal_hook::low_level::signal_name);
+    tracing::info!("{}: stopping", name.unwrap_or("signal"));
     notify(NotifyState::Stopping);
     server.stop();
     Ok(())

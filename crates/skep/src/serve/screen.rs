@@ -22,6 +22,10 @@ pub(super) struct Screen<'a> {
     pub(super) shard_count: u16,
     /// True if all memory was touched at the start, including that of the ordered space.
     pub(super) prefault: bool,
+    /// Clients must send a password.
+    pub(super) has_password: bool,
+    /// Without a password, only clients on this machine are served.
+    pub(super) protected_mode: bool,
     /// The kernel's policy for huge pages.
     pub(super) huge_pages: HugePages,
 }
@@ -99,9 +103,12 @@ impl Screen<'_> {
         line(format_args!("  durability  none: nothing survives a restart"));
         let open = [Some(self.native), self.resp].into_iter().flatten().any(|address| !address.ip().is_loopback());
         if open {
-            line(format_args!(
-                "  access      there are no passwords: any client that reaches this machine can change everything"
-            ));
+            let access = match (self.has_password, self.protected_mode) {
+                (true, _) => "clients send a password",
+                (false, true) => "only from this machine, because there is no password (--requirepass-file)",
+                (false, false) => "without a password: any client that reaches this machine can change everything",
+            };
+            line(format_args!("  access      {access}"));
         }
         line(format_args!(""));
         line(format_args!("Try, in another terminal:"));
@@ -163,6 +170,8 @@ mod tests {
             ordered_memory: MemorySize(256 << 20),
             shard_count: 2,
             prefault: false,
+            has_password: false,
+            protected_mode: true,
             huge_pages: HugePages::Granted,
         }
     }
@@ -184,7 +193,7 @@ mod tests {
         {
             assert!(text.contains(example), "{text}");
         }
-        assert!(!text.contains("passwords"));
+        assert!(!text.contains("password"));
         assert!(text.lines().count() <= 24 && text.lines().all(|line| line.len() <= 100), "{text}");
     }
 
@@ -198,7 +207,11 @@ mod tests {
         let text = other.text();
         assert!(text.contains("redis-cli -h 192.0.2.1 -p 6000 SET a 1"), "{text}");
         assert!(text.contains("skep cli --addr 127.0.0.1:7000 incr a 41"), "{text}");
-        assert!(text.contains("no passwords"), "{text}");
+        assert!(text.contains("only from this machine, because there is no password"), "{text}");
+        let open = Screen { protected_mode: false, ..other }.text();
+        assert!(open.contains("without a password: any client"), "{open}");
+        let closed = Screen { native: "0.0.0.0:7000".parse().unwrap(), has_password: true, ..screen() }.text();
+        assert!(closed.contains("clients send a password"), "{closed}");
         let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
         assert!(silent.contains("  ordered     off\n"), "{silent}");
         assert!(!silent.contains("redis-cli"), "{silent}");

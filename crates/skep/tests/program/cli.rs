@@ -209,3 +209,29 @@ fn without_a_server_the_error_names_the_address() {
         assert_refusal(&output(command), 2, &[command[2].trim_start_matches("-"), "--addr", "HOST:PORT"]);
     }
 }
+
+#[test]
+fn the_password_is_in_a_file_or_in_the_environment() {
+    let folder = std::env::temp_dir().join(format!("skep-password-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (right, wrong, empty) = (write("right", "ham\nnot read\n"), write("wrong", "egg\n"), write("empty", "\n"));
+    let server = Server::start(&["--requirepass-file", &right]);
+    fail(&server, &["get", "k"], &["needs a password", "--password-file", "SKEP_PASSWORD"]);
+    fail(&server, &["get", "k", "--password-file", &wrong], &["password is wrong"]);
+    assert_refusal(&server.cli(&["get", "k", "--password-file", &empty]), 2, &["0 bytes", "1 to 512"]);
+    assert_refusal(&server.cli(&["get", "k", "--password-file", "/no/file"]), 2, &["/no/file"]);
+    expect(&server, &["put", "k", "v", "--password-file", &right], "OK\n");
+    let mut command = server.cli_command(&["get", "k"]);
+    assert_eq!(command.env("SKEP_PASSWORD", "ham").output().unwrap().stdout, b"v");
+    assert_refusal(&command.env("SKEP_PASSWORD", "egg").output().unwrap(), 1, &["password is wrong"]);
+    let mut scan = server.cli_command(&["count"]);
+    assert_eq!(scan.env("SKEP_PASSWORD", "ham").output().unwrap().stdout, b"0\n");
+    let both = output(&["serve", "--requirepass", "x", "--requirepass-file", &right]);
+    assert_refusal(&both, 2, &["--requirepass-file"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -276,3 +276,20 @@ fn sigterm_during_scans_with_leases() {
 fn sigterm_during_connection_churn() {
     stops_during(&[], &[(8, churn)], 2000);
 }
+
+#[test]
+fn the_command_shutdown_stops_the_server() {
+    for words in ["SHUTDOWN", "SHUTDOWN NOSAVE NOW"] {
+        let mut server = Server::start(&["--requirepass", "ham"]);
+        let mut resp = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).unwrap();
+        resp.set_read_timeout(Some(WATCHDOG)).unwrap();
+        resp.write_all(format!("SHUTDOWN\r\nAUTH ham\r\nSHUTDOWN SAVE\r\n{words}\r\n").as_bytes()).unwrap();
+        let mut replies = String::new();
+        resp.read_to_string(&mut replies).unwrap();
+        assert_eq!(
+            replies,
+            "-NOAUTH Authentication required.\r\n+OK\r\n-ERR Errors trying to SHUTDOWN. Check logs.\r\n"
+        );
+        assert_eq!(server.wait().code(), Some(0));
+    }
+}

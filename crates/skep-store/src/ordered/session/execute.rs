@@ -5,7 +5,8 @@
 //! executed                   put c   a b d   put b   get c   scan        the reads of a group descend in lock step
 //! ```
 //!
-//! 1. Reads wait until a group of them is complete, or until a write to one of their keys follows.
+//! 1. Reads wait until a group of them is complete, until a write to one of their keys follows, or until something follows
+//!    that may use up the budget before they are executed.
 //! 2. Writes and scans take effect in the order of the requests; a group of them descends in lock step.
 //!    Short scans that follow each other run as a group (`scans`).
 //! 3. A write returns when its version is readable.
@@ -172,7 +173,11 @@ impl Session<'_> {
             }
             let waits_for_it = |read: &usize| requests[*read].key == request.key;
             let is_waited_for = !is_read && reads.indexes[..reads.count].iter().any(waits_for_it);
-            if is_waited_for && !store.read_group(requests, reads, deferred, replies, scratch, &guard) {
+            // Large writes and scans leave no part of the budget to reads that wait.
+            let takes_much = replies.has_touched_large() || is_short_scan && scans.count == 0;
+            let is_overtaken = !is_read && reads.count > 0 && takes_much;
+            if (is_waited_for || is_overtaken) && !store.read_group(requests, reads, deferred, replies, scratch, &guard)
+            {
                 return Progress::Deferred;
             }
             if !deferred.is_empty() && deferred.have_key_of(request, requests) {
@@ -245,7 +250,8 @@ impl Session<'_> {
 }
 
 impl OrderedStore {
-    /// Executes the reads that wait, all as of one snapshot. Returns true if all were within the budget.
+    /// Executes the reads that wait, all as of one snapshot, even if the budget is used up; large values need a part of it.
+    /// Returns true if the batch may go on.
     fn read_group(
         &self,
         requests: &[Request<'_>],
@@ -256,9 +262,6 @@ impl OrderedStore {
         guard: &Guard<'_>,
     ) -> bool {
         let indexes = &reads.indexes[..std::mem::take(&mut reads.count)];
-        if !replies.may_go_on() {
-            return indexes.is_empty();
-        }
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
         for (key, index) in keys.iter_mut().zip(indexes) {
             *key = requests[*index].key;
@@ -322,7 +325,7 @@ impl OrderedStore {
                 }
             }
         });
-        is_within_budget
+        is_within_budget && replies.may_go_on()
     }
 
     /// Executes the short scans that wait, in groups whose pages have room even if all are full. A group has at least one
@@ -381,6 +384,7 @@ impl OrderedStore {
         guard: &Guard<'_>,
     ) -> bool {
         let Some(outcome) = self.write(request.key, Change::Execute(&request.operation), known, writer, guard) else {
+            replies.touch_large(writer.scratch.work());
             return false;
         };
         let (reply, written_size) = writer.scratch.reply(outcome);

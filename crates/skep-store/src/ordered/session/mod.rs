@@ -47,6 +47,8 @@ pub struct Session<'s> {
     pub(crate) shortage: Shortage,
     /// Pieces of garbage that were freed when a single call stopped waiting for more.
     given_up_at: Option<u64>,
+    /// Expired keys that it has removed.
+    expired: u64,
 }
 
 impl OrderedStore {
@@ -59,7 +61,8 @@ impl OrderedStore {
 impl<'s> Session<'s> {
     fn new(store: &'s OrderedStore, participant: Participant<'s>) -> Self {
         let (writer, scratch, shortage) = (Writer::default(), Vec::new(), Shortage::default());
-        Session { store, participant, writer, scratch, pages: Default::default(), shortage, given_up_at: None }
+        let (pages, given_up_at, expired) = (Default::default(), None, 0);
+        Session { store, participant, writer, scratch, pages, shortage, given_up_at, expired }
     }
 
     /// Appends the value of a key to `value`. Returns true if the key exists; an invalid key does not.

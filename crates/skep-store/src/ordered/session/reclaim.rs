@@ -52,10 +52,21 @@ impl Session<'_> {
         self.store.expiries.due()
     }
 
+    /// Returns the number of expired keys that the session has removed.
+    pub fn expired_count(&self) -> u64 {
+        self.expired
+    }
+
     /// Frees the memory of some keys that have expired, if it is time to look for them: at most [`STEP_KEYS_MAX`] keys.
     /// Returns their number, or `None` if there is nothing that this session can do now: no key is due, another session
     /// does it, or there is no memory for a removal.
     pub fn reclaim(&mut self) -> Option<usize> {
+        let removed = self.reclaim_step();
+        self.expired += removed.unwrap_or(0) as u64;
+        removed
+    }
+
+    fn reclaim_step(&mut self) -> Option<usize> {
         let now = self.store.clock.now();
         if self.reclaim_from().is_none_or(|from| from > now) {
             return None;

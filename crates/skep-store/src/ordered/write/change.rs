@@ -87,6 +87,11 @@ impl Scratch {
         (reply, self.new_size)
     }
 
+    /// Returns the bytes that the last attempt has computed.
+    pub(crate) fn work(&self) -> usize {
+        self.new_size
+    }
+
     /// Sets the value of the reply to the one before the write.
     fn reply_with_old(&mut self, old: &[u8]) {
         self.old.clear();
@@ -261,7 +266,8 @@ fn overflow_origin(reference: &[u8]) -> Origin {
 
 /// Returns the claim for the frames of a value that replaces another.
 fn claim_of(old: Option<Value<'_>>, size: usize, expires: bool) -> Claim {
-    let is_alike = |old: Value<'_>| (old.size(), old.expiry().is_some()) == (size, expires);
+    // A key that loses its expiry takes less.
+    let is_alike = |old: Value<'_>| old.size() == size && (old.expiry().is_some() || !expires);
     match old.filter(|old| old.reference().is_some()) {
         Some(old) if is_alike(old) => Claim::Overwrite,
         _ => Claim::Growth,

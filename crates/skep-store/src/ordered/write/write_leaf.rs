@@ -172,9 +172,11 @@ impl OrderedStore {
         let must_free = || self.has_values() && old().is_some_and(frees);
         let can_append = has_room && delta_fits && (value.is_some() || has_others());
         if !can_append || must_free() {
-            // With equal sizes, a value that has an expiry has more bytes than one that has none.
-            let sizes = |value: Value<'_>| (value.size(), value.bytes.len());
-            let growth = match value.map(|value| old().map(|old| sizes(value).cmp(&sizes(old)))) {
+            // With equal sizes, a value that has an expiry has more bytes than one that has none. To lose it is no growth.
+            let added_expiry =
+                |value: Value<'_>, old: Value<'_>| value.bytes.len().cmp(&old.bytes.len()).max(Ordering::Equal);
+            let added = |value: Value<'_>, old: Value<'_>| value.size().cmp(&old.size()).then(added_expiry(value, old));
+            let growth = match value.map(|value| old().map(|old| added(value, old))) {
                 None | Some(Some(Ordering::Equal)) => Growth::AsNeeded,
                 Some(Some(Ordering::Less)) => Growth::No,
                 Some(_) => Growth::IfUnreserved,

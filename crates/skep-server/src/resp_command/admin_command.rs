@@ -1,0 +1,137 @@
+//! Commands of administrators: `ACL`, `ROLE`, `WAIT`, `DEBUG`, `SHUTDOWN`.
+
+use std::time::Duration;
+
+use skep_wire::resp::ReplyWriter;
+
+use super::expiry::integer;
+use super::table::{CATEGORIES, COMMANDS};
+use super::{Arguments, Context, Session, excerpt};
+use crate::limits::PAUSE_MAX;
+
+const ACL_HELP: [&str; 12] = [
+    "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CAT [<category>]",
+    "    List all commands that belong to <category>, or all command categories",
+    "    when no category is specified.",
+    "LIST",
+    "    Show users details in config file format.",
+    "USERS",
+    "    List all the registered usernames.",
+    "WHOAMI",
+    "    Return the current connection username.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// Runs a subcommand of `ACL`. There is one user, who may do everything.
+pub(super) fn acl(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, context: &Context<'_>) -> Result<(), String> {
+    match arguments.get(1).to_ascii_lowercase().as_slice() {
+        b"whoami" => writer.bulk(b"default"),
+        b"users" => {
+            writer.array(1);
+            writer.bulk(b"default");
+        }
+        b"list" => {
+            let password = if context.shared.access.needs_password() { "#(hidden)" } else { "nopass" };
+            writer.array(1);
+            writer.bulk(format!("user default on {password} ~* &* +@all").as_bytes());
+        }
+        b"cat" if arguments.count() == 2 => {
+            writer.array(CATEGORIES.len());
+            CATEGORIES.iter().for_each(|category| writer.bulk(category.as_bytes()));
+        }
+        b"cat" if arguments.count() == 3 => {
+            let Some(wanted) = CATEGORIES.iter().find(|category| arguments.is(2, category)) else {
+                return Err(format!("ERR Unknown category '{}'", excerpt(arguments.get(2), 128)));
+            };
+            let names: Vec<&str> = COMMANDS
+                .iter()
+                .filter(|info| info.categories().any(|category| category == *wanted))
+                .map(|info| info.name)
+                .collect();
+            writer.array(names.len());
+            names.iter().for_each(|name| writer.bulk(name.as_bytes()));
+        }
+        b"help" => writer.lines(&ACL_HELP),
+        _ => {
+            let name = excerpt(arguments.get(1), 128);
+            return Err(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP."));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `ROLE`: a master that has replicated nothing, without replicas.
+pub(super) fn role(writer: &mut ReplyWriter<'_>) {
+    writer.array(3);
+    writer.bulk(b"master");
+    writer.integer(0);
+    writer.array(0);
+}
+
+/// Runs `WAIT replicas timeout`. There are no replicas, and waiting would not change that, so it replies at once.
+pub(super) fn wait(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Result<(), String> {
+    integer(arguments, 1)?;
+    let timeout = arguments.integer(2).ok_or("ERR timeout is not an integer or out of range")?;
+    if timeout < 0 {
+        return Err("ERR timeout is negative".to_owned());
+    }
+    writer.integer(0);
+    Ok(())
+}
+
+/// Runs `DEBUG SLEEP seconds`, which delays only its own connection.
+pub(super) fn debug(
+    arguments: Arguments<'_>,
+    writer: &mut ReplyWriter<'_>,
+    session: &mut Session,
+    context: &mut Context<'_>,
+) -> Result<(), String> {
+    if arguments.is(1, "help") && arguments.count() == 2 {
+        writer.lines(&[
+            "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            "SLEEP <seconds>",
+            "    Delay the commands of this connection for <seconds>. Decimals allowed.",
+            "HELP",
+            "    Print this help.",
+        ]);
+        return Ok(());
+    }
+    if !arguments.is(1, "sleep") || arguments.count() != 3 {
+        let name = excerpt(arguments.get(1), 128);
+        return Err(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."));
+    }
+    // Redis takes a text that is no number for 0.
+    let seconds = arguments.text(2).parse::<f64>().unwrap_or(0.0).clamp(0.0, PAUSE_MAX.as_secs_f64());
+    let seconds = if seconds.is_nan() { 0.0 } else { seconds };
+    let until = *session.sleeps_until.get_or_insert(context.now + Duration::from_secs_f64(seconds));
+    if context.now < until && !context.is_stopping() {
+        context.held_until = Some(until);
+        return Ok(());
+    }
+    session.sleeps_until = None;
+    writer.simple("OK");
+    Ok(())
+}
+
+/// Runs `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`: the server stops as after a SIGTERM, and there is no reply.
+pub(super) fn shut_down(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
+    let has = |word: &str| (1..arguments.count()).any(|index| arguments.is(index, word));
+    let is_known =
+        |index: usize| ["nosave", "save", "now", "force", "abort"].iter().any(|word| arguments.is(index, word));
+    if !(1..arguments.count()).all(is_known) || has("nosave") && has("save") || has("abort") && arguments.count() > 2 {
+        return Err("ERR syntax error".to_owned());
+    }
+    if has("abort") {
+        return Err("ERR No shutdown in progress.".to_owned());
+    }
+    if has("save") && !has("force") {
+        return Err("ERR Errors trying to SHUTDOWN. Check logs.".to_owned());
+    }
+    if !context.shared.shut_down() {
+        return Err("ERR Errors trying to SHUTDOWN. Check logs.".to_owned());
+    }
+    context.closing = true;
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! The state of a RESP connection that commands read and change.
+
+use std::time::Instant;
+
+use skep_wire::resp::Version;
+
+/// The state of a RESP connection. A connection begins with the default, except for the password.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// The version of the replies; `HELLO` changes it.
+    pub(crate) version: Version,
+    /// The client has sent the password, or began when there was none.
+    pub(crate) is_authenticated: bool,
+    /// The client wants replies.
+    pub(crate) replies: Replies,
+    /// When the `DEBUG SLEEP` that is being executed ends.
+    pub(crate) sleeps_until: Option<Instant>,
+    /// The number from which on a `CLIENT KILL` continues, and the connections that it has killed.
+    pub(crate) kill_progress: (u64, i64),
+}
+
+/// The replies that a client wants: `CLIENT REPLY` changes this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None, from `CLIENT REPLY OFF` itself on.
+    Off,
+    /// None to this `CLIENT REPLY SKIP` and to the next command.
+    SkipNext,
+    /// None to this command.
+    Skip,
+}
+
+impl Session {
+    /// Returns the session of a new connection.
+    pub(crate) fn new(needs_password: bool) -> Session {
+        Session { is_authenticated: !needs_password, ..Session::default() }
+    }
+}
+
+impl Replies {
+    /// Returns true if the command that is being executed gets no reply. (`CLIENT REPLY SKIP` itself writes none.)
+    pub(crate) fn is_silent(self) -> bool {
+        matches!(self, Replies::Off | Replies::Skip)
+    }
+
+    /// Records that a command is done.
+    pub(crate) fn end_command(&mut self) {
+        *self = match *self {
+            Replies::SkipNext => Replies::Skip,
+            Replies::Skip => Replies::On,
+            state => state,
+        };
+    }
+}

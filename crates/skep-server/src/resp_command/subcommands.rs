@@ -1,0 +1,110 @@
+//! The subcommands of the commands that have some: their numbers of arguments, which are checked before they run.
+
+use super::table::CommandName;
+use super::{Arguments, excerpt, object_command, wrong_argument_count};
+
+/// A subcommand.
+pub(super) struct Subcommand {
+    /// The command that it belongs to.
+    pub(super) command: CommandName,
+    pub(super) name: &'static str,
+    /// Arguments with the two names; negative: at least this number.
+    pub(super) arity: i64,
+    pub(super) summary: &'static str,
+}
+
+macro_rules! subcommands {
+    ($($command:ident $name:literal $arity:literal $summary:literal)*) => {
+        /// All subcommands, by command.
+        pub(super) const SUBCOMMANDS: &[Subcommand] = &[$(Subcommand {
+            command: CommandName::$command, name: $name, arity: $arity, summary: $summary,
+        }),*];
+    };
+}
+
+subcommands! {
+    Client "getname" 2 "Returns the name of the connection."
+    Client "help" 2 "Returns a description of the subcommands."
+    Client "id" 2 "Returns the number of the connection."
+    Client "info" 2 "Describes the connection."
+    Client "kill" -3 "Ends connections: ID, ADDR, LADDR, TYPE, USER, MAXAGE, SKIPME."
+    Client "list" -2 "Describes connections: TYPE, ID."
+    Client "no-evict" 3 "Is accepted; connections are never evicted."
+    Client "no-touch" 3 "Is accepted; reads leave no traces."
+    Client "pause" -3 "Holds back commands for some milliseconds: WRITE, ALL."
+    Client "reply" 3 "Switches the replies of the connection: ON, OFF, SKIP."
+    Client "setinfo" 4 "Sets the name or the version of the client's library."
+    Client "setname" 3 "Sets the name of the connection."
+    Client "unpause" 2 "Ends a pause."
+    Command "count" 2 "Returns the number of commands."
+    Command "docs" -2 "Documents commands."
+    Command "getkeys" -4 "Returns the keys of a command."
+    Command "help" 2 "Returns a description of the subcommands."
+    Command "info" -2 "Describes commands."
+    Command "list" -2 "Returns the names of commands: FILTERBY."
+    Config "get" -3 "Returns settings."
+    Config "help" 2 "Returns a description of the subcommands."
+    Config "resetstat" 2 "Sets the statistics of INFO to zero."
+    Config "rewrite" 2 "Is refused; the server does not write its configuration file."
+    Config "set" -4 "Changes settings."
+    SlowLog "get" -2 "Returns the last slow commands."
+    SlowLog "help" 2 "Returns a description of the subcommands."
+    SlowLog "len" 2 "Returns the number of slow commands."
+    SlowLog "reset" 2 "Removes the slow commands."
+    Latency "doctor" 2 "Returns a text about delays."
+    Latency "graph" 3 "Is refused; there are no events."
+    Latency "help" 2 "Returns a description of the subcommands."
+    Latency "histogram" -2 "Returns the delays of commands."
+    Latency "history" 3 "Returns the delays of an event; there are none."
+    Latency "latest" 2 "Returns the last delays of events; there are none."
+    Latency "reset" -2 "Removes the delays of events; there are none."
+    Acl "cat" -2 "Returns the categories of commands, or the commands of one."
+    Acl "help" 2 "Returns a description of the subcommands."
+    Acl "list" 2 "Describes the users."
+    Acl "users" 2 "Returns the names of the users."
+    Acl "whoami" 2 "Returns the name of the connection's user."
+}
+
+impl Subcommand {
+    /// Returns the subcommands of a command.
+    pub(super) fn all_of(command: &str) -> impl Iterator<Item = &'static Subcommand> {
+        SUBCOMMANDS.iter().filter(move |subcommand| subcommand.command.info().name == command)
+    }
+
+    /// Returns the subcommand of this full name, such as `client|id`, in small or capital letters.
+    pub(super) fn find(name: &[u8]) -> Option<&'static Subcommand> {
+        SUBCOMMANDS.iter().find(|subcommand| subcommand.full_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the name of the command and that of the subcommand.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}|{}", self.command.info().name, self.name)
+    }
+}
+
+/// Checks the subcommand of a command that has some.
+pub(super) fn check(command: CommandName, arguments: Arguments<'_>) -> Result<(), String> {
+    // The subcommands of these are on keys.
+    let decoded = match command {
+        CommandName::Object => object_command::object(arguments),
+        CommandName::Memory => object_command::memory(arguments),
+        _ => Ok(None),
+    };
+    let is_wrong = |message: &String| message.starts_with("ERR unknown") || message.starts_with("ERR wrong number");
+    if let Some(message) = decoded.err().filter(is_wrong) {
+        return Err(message);
+    }
+    let mut of_command = SUBCOMMANDS.iter().filter(|subcommand| subcommand.command == command).peekable();
+    if of_command.peek().is_none() || arguments.count() == 1 {
+        return Ok(());
+    }
+    let Some(subcommand) = of_command.find(|subcommand| arguments.is(1, subcommand.name)) else {
+        let name = command.info().name.to_ascii_uppercase();
+        return Err(format!("ERR unknown subcommand '{}'. Try {name} HELP.", excerpt(arguments.get(1), 128)));
+    };
+    let count = arguments.count() as i64;
+    if (subcommand.arity >= 0 && count != subcommand.arity) || count < -subcommand.arity {
+        return Err(wrong_argument_count(&format!("{}|{}", command.info().name, subcommand.name)));
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Orders to this shard, and connections that are held: they are not served for a while, and no thread waits for them.
+//!
+//! - `CLIENT PAUSE` holds connections whose next command must wait. All are released at its end.
+//! - `DEBUG SLEEP` holds its own connection.
+//!
+//! A held connection counts as queued, so that its events do not serve it. A stopping server holds none.
+
+use std::time::{Duration, Instant};
+
+use super::Shard;
+use crate::connections::Token;
+use crate::orders::Pause;
+
+/// The connections of a shard that are held.
+#[derive(Default)]
+pub(super) struct Held {
+    /// The version of the orders that were taken.
+    version: u64,
+    /// The pause in force, if there is one.
+    pause: Option<Pause>,
+    /// Connections that are held by the pause.
+    paused: Vec<Token>,
+    /// Connections that are held until a time of their own.
+    sleeping: Vec<(Instant, Token)>,
+}
+
+impl Shard {
+    /// Takes new orders, if there are any.
+    pub(super) fn take_orders(&mut self) {
+        let orders = &self.parts.shared.orders;
+        let version = orders.version();
+        if version == self.held.version {
+            return;
+        }
+        self.held.version = version;
+        let (kills, pause) = (orders.take_kills(self.parts.index), orders.current_pause());
+        self.held.pause = pause;
+        self.monitoring = self.parts.shared.monitors.all(Some(self.parts.index));
+        for token in kills {
+            self.close(token);
+        }
+    }
+
+    /// Returns true if there are no orders that were not taken.
+    pub(super) fn knows_orders(&self) -> bool {
+        self.parts.shared.orders.version() == self.held.version
+    }
+
+    /// Returns the pause that is in force `now`.
+    pub(super) fn pause(&self, now: Instant) -> Option<Pause> {
+        self.held.pause.filter(|pause| now < pause.until && self.stop_until.is_none())
+    }
+
+    /// Holds a connection until the pause ends.
+    pub(super) fn hold_for_pause(&mut self, token: Token) {
+        self.held.paused.push(token);
+    }
+
+    /// Holds a connection whose next command is to be tried again at `until`, which may be the end of the pause.
+    pub(super) fn hold(&mut self, token: Token, pause: Option<Pause>, until: Instant) {
+        if pause.is_some_and(|pause| pause.until == until) {
+            self.hold_for_pause(token);
+        } else {
+            self.held.sleeping.push((until, token));
+        }
+    }
+
+    /// Releases the connections whose time has come.
+    pub(super) fn release_held(&mut self, now: Instant) {
+        if !self.held.paused.is_empty() && self.pause(now).is_none() {
+            for token in std::mem::take(&mut self.held.paused) {
+                self.release(token);
+            }
+        }
+        let is_stopping = self.stop_until.is_some();
+        let released: Vec<Token> = self
+            .held
+            .sleeping
+            .extract_if(.., |(until, _)| is_stopping || now >= *until)
+            .map(|(_, token)| token)
+            .collect();
+        for token in released {
+            self.release(token);
+        }
+    }
+
+    fn release(&mut self, token: Token) {
+        if let Some(endpoint) = self.connections.get_mut(token) {
+            endpoint.is_queued = false;
+            self.queue(token);
+        }
+    }
+
+    /// Returns the time until a held connection is released.
+    pub(super) fn held_wait(&self, now: Instant) -> Option<Duration> {
+        let pause_end = self.held.pause.filter(|_| !self.held.paused.is_empty()).map(|pause| pause.until);
+        let ends = self.held.sleeping.iter().map(|(until, _)| *until).chain(pause_end);
+        // The clock of the system may wake the shard a little early.
+        ends.min().map(|end| end.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+}

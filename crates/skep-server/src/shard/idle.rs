@@ -1,0 +1,65 @@
+//! Closes connections whose clients send nothing for `timeout` seconds.
+//!
+//! Once a second a pass over the connections begins. A tick looks at up to [`IDLE_LOOKS_MAX`] of them, so a pass may
+//! take more than a second if a shard has tens of thousands. A connection with a request in work is not idle.
+
+use std::time::{Duration, Instant};
+
+use super::Shard;
+use crate::limits::{IDLE_LOOKS_MAX, IDLE_PASS_TIME, TICK};
+
+/// The progress of the passes.
+pub(super) struct IdlePass {
+    /// The slot to look at next.
+    next_slot: usize,
+    /// When the next pass begins.
+    next_pass: Instant,
+}
+
+impl IdlePass {
+    /// Creates the state before the first pass.
+    pub(super) fn new(now: Instant) -> IdlePass {
+        IdlePass { next_slot: 0, next_pass: now }
+    }
+}
+
+impl Shard {
+    /// Makes a part of a pass, if one is due.
+    pub(super) fn close_idle(&mut self, now: Instant) {
+        let Some(timeout) = self.timeout() else { return };
+        if self.idle_pass.next_slot == 0 {
+            if now < self.idle_pass.next_pass {
+                return;
+            }
+            self.idle_pass.next_pass = now + IDLE_PASS_TIME;
+        }
+        let end = self.connections.slot_count().min(self.idle_pass.next_slot + IDLE_LOOKS_MAX);
+        for slot in self.idle_pass.next_slot..end {
+            if let Some((token, endpoint)) = self.connections.at(slot)
+                && endpoint.connection.is_idle(now, timeout)
+                && endpoint.activity.monitors.get() == 0
+            {
+                self.metrics().connections_closed_idle.add(1);
+                self.close(token);
+            }
+        }
+        self.idle_pass.next_slot = if end == self.connections.slot_count() { 0 } else { end };
+    }
+
+    /// Returns the time after which the shard must look for idle connections, also while nothing else happens.
+    pub(super) fn idle_wait(&self) -> Option<Duration> {
+        self.timeout()?;
+        if self.connections.is_empty() {
+            None
+        } else if self.idle_pass.next_slot > 0 {
+            Some(TICK)
+        } else {
+            Some(IDLE_PASS_TIME)
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let seconds = u64::try_from(self.parts.shared.adjustable.timeout.get()).ok()?;
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+}

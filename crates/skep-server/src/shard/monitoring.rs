@@ -1,0 +1,49 @@
+//! The work of a shard for monitors: see [`crate::monitors`].
+
+use super::Shard;
+use crate::limits::{MONITOR_OUTPUT_MAX, MONITOR_PART};
+
+impl Shard {
+    /// Copies the lines of the turn to all monitors.
+    pub(super) fn feed_monitors(&mut self) {
+        if self.monitor_lines.is_empty() {
+            return;
+        }
+        let shared = &self.parts.shared;
+        let size_max = usize::try_from(shared.settings.connection_memory).unwrap_or(usize::MAX) / MONITOR_PART;
+        for feed in shared.monitors.all(None) {
+            feed.append(&self.monitor_lines, size_max, &shared.memory_budget);
+            self.parts.handovers[usize::from(feed.shard)].waker.wake();
+        }
+        self.monitor_lines.clear();
+        self.monitor_lines.shrink_to(MONITOR_OUTPUT_MAX);
+    }
+
+    /// Moves the bytes of feeds to the connections of this shard, as far as their clients take them. Closes a monitor
+    /// for which lines are missing.
+    pub(super) fn serve_monitors(&mut self) {
+        for index in 0..self.monitoring.len() {
+            let feed = self.monitoring[index].clone();
+            if feed.is_overrun() {
+                self.metrics().monitors_closed.add(1);
+                tracing::warn!(connection = feed.number, "closing a monitor that does not read");
+                self.close(feed.token);
+            } else if let Some(connection) = self.connections.connection_mut(feed.token)
+                && connection.output_size() < MONITOR_OUTPUT_MAX
+                && !feed.is_empty()
+            {
+                connection.append_output(&feed.take(&self.parts.shared.memory_budget));
+                self.queue(feed.token);
+            }
+        }
+    }
+
+    /// Returns true if [`Shard::serve_monitors`] has something to do.
+    pub(super) fn has_monitored(&self) -> bool {
+        self.monitoring.iter().any(|feed| {
+            let connection = self.connections.connection(feed.token);
+            let has_room = connection.is_some_and(|connection| connection.output_size() < MONITOR_OUTPUT_MAX);
+            has_room && !feed.is_empty() || connection.is_some() && feed.is_overrun()
+        })
+    }
+}

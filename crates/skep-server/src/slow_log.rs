@@ -1,0 +1,72 @@
+//! The slow log: the last commands that took long, from the read of their request until they were executed.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The last slow commands.
+#[derive(Debug, Default)]
+pub(crate) struct SlowLog(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// The newest first.
+    entries: VecDeque<SlowCommand>,
+    next_number: u64,
+}
+
+/// A slow command.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowCommand {
+    /// Its number since the start.
+    pub(crate) number: u64,
+    /// When its reply was made, in seconds since 1970.
+    pub(crate) time: u64,
+    /// The time that it took, with the time that its request waited.
+    pub(crate) duration: Duration,
+    /// The command and its arguments, perhaps shortened.
+    pub(crate) arguments: Vec<Vec<u8>>,
+    /// The client.
+    pub(crate) client: Option<SocketAddr>,
+    /// The name that the client gave itself.
+    pub(crate) client_name: String,
+}
+
+/// Returns the time from which on a command is slow; negative: none is.
+pub(crate) fn slow_from(microseconds: i64) -> Option<Duration> {
+    u64::try_from(microseconds).ok().map(Duration::from_micros)
+}
+
+/// Returns the time that commands took which were read at `read_at` and executed at `executed_at`, if they are slow.
+pub(crate) fn slow_time(from: Option<Duration>, read_at: Instant, executed_at: Instant) -> Option<Duration> {
+    let duration = executed_at.saturating_duration_since(read_at);
+    from.filter(|from| duration >= *from).map(|_| duration)
+}
+
+impl SlowLog {
+    /// Enters a command, and drops the oldest ones if there are more than `length`.
+    pub(crate) fn enter(&self, mut command: SlowCommand, length: usize) {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        command.number = log.next_number;
+        log.next_number += 1;
+        log.entries.push_front(command);
+        log.entries.truncate(length);
+    }
+
+    /// Returns the newest commands, at most this number.
+    pub(crate) fn newest(&self, count: usize) -> Vec<SlowCommand> {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.entries.iter().take(count).cloned().collect()
+    }
+
+    /// Returns the number of commands.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
+    }
+
+    /// Removes all commands.
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entries.clear();
+    }
+}

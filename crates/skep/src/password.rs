@@ -1,0 +1,69 @@
+//! The password of a server, for its clients: from a file or the environment. It is never printed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use skep::{PASSWORD_SIZE_MAX, Password};
+
+use crate::failure::{Failure, reason};
+
+/// The environment variable with the password.
+const VARIABLE: &str = "SKEP_PASSWORD";
+
+/// The source of the password for a client.
+#[derive(clap::Args, Debug)]
+pub(crate) struct PasswordSource {
+    /// File whose first line is the password of the server [default: the environment variable SKEP_PASSWORD, if it is
+    /// set].
+    #[arg(long, global = true, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+/// A server and how to log in.
+#[derive(Debug)]
+pub(crate) struct Login {
+    /// The native address of the server.
+    pub(crate) address: String,
+    /// Its password, if it has one.
+    pub(crate) password: Option<Password>,
+}
+
+impl Login {
+    /// Returns the login at an address with the password of a source.
+    pub(crate) fn new(address: &str, source: &PasswordSource) -> Result<Login, Failure> {
+        let password = match &source.password_file {
+            Some(path) => Some(read(path)?),
+            None => match std::env::var(VARIABLE) {
+                Ok(text) if !text.is_empty() => {
+                    let refusal = || Failure::Usage(format!("{VARIABLE} is too long: {SIZES}"));
+                    Some(Password::new(text.as_bytes()).ok_or_else(refusal)?)
+                }
+                _ => None,
+            },
+        };
+        Ok(Login { address: address.to_owned(), password })
+    }
+}
+
+const SIZES: &str = "a password has 1 to 512 bytes";
+const _: () = assert!(PASSWORD_SIZE_MAX == 512);
+
+/// Returns the first line of a file.
+pub(crate) fn read(path: &Path) -> Result<Password, Failure> {
+    let bytes = fs::read(path).map_err(|error| {
+        Failure::Usage(format!("cannot read the password in {}: {}", path.display(), reason(&error)))
+    })?;
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    Password::new(line).ok_or_else(|| {
+        Failure::Usage(format!("the first line of {} has {} bytes: {SIZES}", path.display(), line.len()))
+    })
+}
+
+/// Parses the password of a flag or a configuration file; an empty one means none.
+pub(crate) fn parse(text: &str) -> Result<Option<Password>, String> {
+    match text {
+        "" => Ok(None),
+        _ => Password::new(text.as_bytes()).map(Some).ok_or_else(|| SIZES.to_owned()),
+    }
+}

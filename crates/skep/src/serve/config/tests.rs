@@ -1,0 +1,175 @@
+//! Settings from flags, from files, and from both.
+
+use std::time::Duration;
+
+use skep::Password;
+
+use super::{Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, RespAddress, ShardCount};
+use crate::size::MemorySize;
+
+#[test]
+fn the_embedded_configuration_is_complete() {
+    let settings = Configuration::default().into_settings(4);
+    assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
+    assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
+    assert_eq!(settings.memory, 1 << 30);
+    assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
+    assert_eq!(settings.lease_time, skep_server::ServerSettings::default().lease_time);
+    assert_eq!(settings.shards, 3);
+    assert_eq!(settings.kv_size, 64);
+    assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
+    assert_eq!(settings.connection_memory, skep_server::ServerSettings::default().connection_memory);
+    assert_eq!(settings.connections_max, skep_server::ServerSettings::default().connections_max);
+    assert!(settings.protected_mode && settings.password.is_none());
+    assert_eq!((settings.timeout, settings.tcp_keepalive), (0, 300));
+    assert!(!settings.prefault);
+    assert!(!settings.pin_threads);
+}
+
+#[test]
+fn shards_leave_a_quarter_of_the_cores() {
+    let shards = [1, 2, 3, 4, 8, 16, 64, 1000].map(super::default_shards);
+    assert_eq!(shards, [1, 1, 2, 3, 6, 12, 48, 256]);
+}
+
+/// Checks that the settings which are commented out in the embedded file are valid too.
+#[test]
+fn the_examples_in_the_embedded_configuration_are_valid() {
+    let uncommented: String = super::DEFAULT_CONFIGURATION
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.split_once(" = ").is_some_and(|(field, _)| !field.contains(' ')) => rest,
+            _ => line,
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let configuration = Configuration::parse(&uncommented).unwrap();
+    assert!(configuration.shards.is_some());
+    assert!(configuration.hash_index_ratio.is_some());
+    assert!(configuration.inline_threshold.is_some());
+}
+
+#[test]
+fn flags_override_the_file() {
+    let flags = Configuration { memory: Some(MemorySize(5)), ..Configuration::default() };
+    let file = Configuration::parse("memory = \"7B\"\nshards = 2\nresp = \"off\"").unwrap();
+    let both = flags.or(file);
+    assert_eq!(both.memory, Some(MemorySize(5)));
+    assert_eq!(both.shards, Some(ShardCount(2)));
+    assert_eq!(both.resp, Some(RespAddress::Off));
+    assert_eq!(both.into_settings(1).resp, None);
+}
+
+#[test]
+fn errors_name_the_line_and_the_field() {
+    for (text, parts) in [
+        ("# a comment\nmemory = \"4G\"", ["line 2", "`memory`", "4GiB"]),
+        ("\n\nmemory = 5.5", ["line 3", "`memory`", "MiB"]),
+        ("memroy = \"4GiB\"", ["line 1", "`memroy`", "unknown field"]),
+        ("shards = 0", ["line 1", "`shards`", "1 to 256"]),
+        ("shards = -1", ["line 1", "`shards`", "-1"]),
+        ("shards = \"2\"", ["line 1", "`shards`", "whole number without quotes"]),
+        ("shards = 2.5", ["line 1", "`2.5`", "a whole number, 1 to 256"]),
+        ("memory = -1", ["line 1", "`memory`", "\"4GiB\""]),
+        ("ordered-memory = \"4G\"", ["line 1", "`ordered-memory`", "or off"]),
+        ("ordered-memory = false", ["line 1", "`ordered-memory`", "\"4GiB\""]),
+        ("resp = false", ["line 1", "`resp`", "\"off\""]),
+        ("connection-memory = \"4G\"", ["line 1", "`connection-memory`", "4GiB"]),
+        ("max-clients = 0", ["line 1", "`max-clients`", "at least 1"]),
+        ("max-clients = \"100\"", ["line 1", "`max-clients`", "whole number without quotes"]),
+        ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
+        ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
+        ("protected-mode = \"on\"", ["line 1", "`protected-mode`", "yes or no"]),
+        ("port = 70000", ["line 1", "`port`", "u16"]),
+        ("resp = \"on\"", ["line 1", "`resp`", "or off"]),
+        ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
+        ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
+        ("inline-threshold = 51", ["line 1", "`inline-threshold`", "50"]),
+        ("delay-max = 100", ["line 1", "`delay-max`", "\"100ms\""]),
+        ("delay-max = \"100\"", ["line 1", "a unit", "1ms to 60s"]),
+        ("delay-max = \"999us\"", ["line 1", "`999us`", "1ms to 60s"]),
+        ("delay-max = \"infs\"", ["line 1", "`infs`", "1ms to 60s"]),
+        ("lease-time = 5", ["line 1", "`lease-time`", "\"5s\""]),
+        ("lease-time = \"2h\"", ["line 1", "a unit", "1ms to 3600s"]),
+        ("lease-time = \"3601s\"", ["line 1", "`3601s`", "1ms to 3600s"]),
+        ("prefault = \"yes\"", ["line 1", "`prefault`", "true or false"]),
+        ("pin-threads = 1", ["line 1", "`pin-threads`", "true or false"]),
+        ("shards = 1\nshards = 2", ["line 2", "`shards`", "duplicate"]),
+        ("listen = ", ["line 1", "`listen`", "value"]),
+        ("[store]\nmemory = \"1GiB\"", ["line 1", "unknown field", "store"]),
+        ("é = \"\u{1}\"", ["line 1", "", ""]),
+    ] {
+        let problem = Configuration::parse(text).unwrap_err();
+        for part in parts {
+            assert!(problem.contains(part), "{text:?}: {problem:?} lacks {part:?}");
+        }
+        assert!(!problem.contains('\n'), "{problem:?}");
+    }
+}
+
+#[test]
+fn the_ordered_space_has_a_size_or_is_off() {
+    for (text, size) in [("off", 0), ("0", 0), ("0B", 0), ("1GiB", 1 << 30)] {
+        assert_eq!(text.parse(), Ok(OrderedMemory(size)), "{text}");
+    }
+    for (text, size) in [("\"off\"", 0), ("0", 0), ("\"64MiB\"", 64 << 20), ("4096", 4096)] {
+        let configuration = Configuration::parse(&format!("ordered-memory = {text}")).unwrap();
+        assert_eq!(configuration.into_settings(1).ordered_memory, size, "{text}");
+    }
+}
+
+#[test]
+fn a_password_is_set_once_and_not_repeated() {
+    let password = |flags: Configuration, file: &str| flags.or(Configuration::parse(file).unwrap()).password();
+    let flags = Configuration { requirepass: Some("ham".parse().unwrap()), ..Configuration::default() };
+    assert_eq!(password(flags.clone(), "requirepass-file = \"/nowhere\"").unwrap(), Password::new(b"ham"));
+    assert_eq!(password(Configuration::default(), "requirepass = \"egg\"").unwrap(), Password::new(b"egg"));
+    assert_eq!(password(Configuration::default(), "requirepass = \"\"").unwrap(), None);
+    assert_eq!(password(Configuration::default(), "").unwrap(), None);
+    let both = "requirepass = \"egg\"\nrequirepass-file = \"/nowhere\"";
+    assert!(password(Configuration::default(), both).is_err());
+    assert!(password(Configuration::default(), "requirepass-file = \"/nowhere\"").is_err());
+    assert!(!format!("{flags:?}").contains("ham"));
+    assert!(!Configuration::parse("requirepass = 4711").unwrap_err().contains("4711"));
+    assert!(!Configuration::parse(&format!("requirepass = \"{}\"", "x".repeat(513))).unwrap_err().contains("xx"));
+}
+
+#[test]
+fn a_port_is_that_of_the_resp_address() {
+    for (text, expected) in [
+        ("port = 7", Some("127.0.0.1:7")),
+        ("port = 0", None),
+        ("port = 7\nresp = \"off\"", Some("127.0.0.1:7")),
+        ("port = 7\nresp = \"192.0.2.1:6379\"", Some("192.0.2.1:7")),
+    ] {
+        let settings = Configuration::parse(text).unwrap().into_settings(1);
+        assert_eq!(settings.resp, expected.map(|address| address.parse().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn times_are_read() {
+    for (text, delay) in [("100ms", 100_000), ("1500us", 1500), ("0.002 s", 2000), ("60s", 60_000_000)] {
+        assert_eq!(text.parse(), Ok(DelayMax(Some(Duration::from_micros(delay)))), "{text}");
+        assert_eq!(text.parse(), Ok(LeaseTime(Duration::from_micros(delay))), "{text}");
+    }
+}
+
+#[test]
+fn there_is_no_bound_for_delays_by_default() {
+    assert_eq!(Configuration::default().into_settings(1).delay_max, None);
+    for (text, bound) in [("off", None), ("100ms", Some(Duration::from_millis(100)))] {
+        let configuration = Configuration::parse(&format!("delay-max = \"{text}\"")).unwrap();
+        assert_eq!(configuration.into_settings(1).delay_max, bound);
+        assert_eq!(text.parse(), Ok(DelayMax(bound)));
+    }
+}
+
+#[test]
+fn addresses_are_read() {
+    assert!("[::1]:7379".parse::<ListenAddress>().is_ok());
+    assert!("7379".parse::<ListenAddress>().is_err());
+    assert_eq!("off".parse(), Ok(RespAddress::Off));
+    assert_eq!("localhost:7400".parse(), Ok(ListenAddress("127.0.0.1:7400".parse().unwrap())));
+    assert!("no\0name:1".parse::<ListenAddress>().unwrap_err().contains("127.0.0.1:7379"));
+}
