@@ -101,8 +101,8 @@ enum After {
 
 impl RespBatch {
     /// Returns a batch without commands; they may choose among these spaces.
-    pub(crate) fn new(spaces: Spaces, session: Session) -> RespBatch {
-        RespBatch {
+    pub(crate) fn boxed(spaces: Spaces, session: Session) -> Box<RespBatch> {
+        Box::new(RespBatch {
             spaces,
             space: Space::default(),
             parser: RequestParser::default(),
@@ -125,7 +125,7 @@ impl RespBatch {
             is_blocked: false,
             isolated_left: 0,
             is_reply_begun: false,
-        }
+        })
     }
 
     /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows, or decodes the next

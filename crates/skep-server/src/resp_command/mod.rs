@@ -443,10 +443,10 @@ impl Action {
             }
             Action::Queued => ReplyWriter::new(output, session.version).simple("QUEUED"),
             Action::Select(space) => {
-                context.count_command(CommandName::Select, arguments, 0);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
+                context.count_command(CommandName::Select, arguments, 0);
                 ReplyWriter::new(output, session.version).simple("OK");
             }
             Action::Server(name) => {

@@ -98,6 +98,15 @@ pub(crate) struct Bounds<'b, 's> {
     pub(crate) left: usize,
     /// Operations that were executed.
     pub(crate) executed: usize,
+    /// Commands that may be entered in the slow log in this turn.
+    pub(crate) slow_room: usize,
+}
+
+impl<'b, 's> Bounds<'b, 's> {
+    /// Begins a turn on the stores, of which these shards are held.
+    pub(super) fn new(stores: &'b mut Stores<'s>, held: ShardSet) -> Bounds<'b, 's> {
+        Bounds { stores, held, left: ISOLATED_IN_TURN_MAX, executed: 0, slow_room: SLOW_ENTRIES_IN_TURN_MAX }
+    }
 }
 
 impl Holds {
@@ -201,7 +210,7 @@ impl Shard {
         }
         if let Some((token, _)) = self.holds.own_run.take() {
             let own = ShardSet::one(self.parts.index);
-            let mut bounds = Bounds { stores, held: own, left: ISOLATED_IN_TURN_MAX, executed: 0 };
+            let mut bounds = Bounds::new(stores, own);
             if let Some(step) = self.run_held(token, &mut bounds, now) {
                 self.holds.own_run = Some((token, step));
             }
@@ -248,7 +257,7 @@ impl Shard {
         stores.set_time(self.time);
         let hold = self.holds.hold.as_mut().expect("a hold is complete");
         let (held, mut connections) = (hold.shards, std::mem::take(&mut hold.connections));
-        let mut bounds = Bounds { stores, held, left: ISOLATED_IN_TURN_MAX, executed: 0 };
+        let mut bounds = Bounds::new(stores, held);
         while let Some(token) = connections.pop_front() {
             if let Some(step) = self.run_held(token, &mut bounds, now) {
                 connections.push_front(token);
@@ -304,7 +313,7 @@ impl Shard {
             monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
             read_at: endpoint.connection.read_at(),
             slow: slow_time(slow_from, endpoint.connection.read_at(), executed_at),
-            slow_room: SLOW_ENTRIES_IN_TURN_MAX,
+            slow_room: bounds.slow_room,
             executed: None,
             last_command: 0,
             closing: false,
@@ -329,6 +338,7 @@ impl Shard {
             endpoint.activity.at.set(now.saturating_duration_since(shared.started).as_millis() as u64);
         }
         let held_until = context.held_until;
+        bounds.slow_room = context.slow_room;
         let next = endpoint.write(&self.encoded, true, metrics, now, &mut self.shard_budget);
         self.encoded.clear();
         let is_postponed = context.is_postponed && next == Next::Work;

@@ -61,7 +61,7 @@ impl Shard {
         let session = || Session::new(shared.access.needs_password());
         let (protocol, parsed, shard) = match front_end {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
-            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::new(shared.spaces(), session())), shared.any_shard()),
+            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), session())), shared.any_shard()),
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);

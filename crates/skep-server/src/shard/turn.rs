@@ -44,8 +44,8 @@ use crate::dispatch::{Dispatch, Limit, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
-    ENCODE_BUFFER_SIZE_MAX, ISOLATED_IN_TURN_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART,
-    SLOW_ENTRIES_IN_TURN_MAX, STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
+    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
+    SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
 use crate::resp_command::Context;
 use crate::slow_log::{slow_from, slow_time};
@@ -399,14 +399,12 @@ impl Shard {
         let share = self.window.share();
         let slow_from = slow_from(shared.adjustable.slow_log_from.get());
         let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
-        let mut slow_room = SLOW_ENTRIES_IN_TURN_MAX;
         let is_monitored = !shared.monitors.is_empty();
         let pause = self.pause(now);
         let served_at = now.saturating_duration_since(shared.started).as_millis() as u64;
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
         let (mut postponed_again, mut returned_again) = (0, 0);
-        let held = ShardSet::one(self.parts.index);
-        let mut bounds = Bounds { stores, held, left: ISOLATED_IN_TURN_MAX, executed: 0 };
+        let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         for index in 0..self.batch.len() {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
@@ -441,7 +439,7 @@ impl Shard {
                 monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
                 read_at,
                 slow: slow_time(slow_from, read_at, executed_at),
-                slow_room,
+                slow_room: bounds.slow_room,
                 executed: None,
                 last_command: 0,
                 closing: false,
@@ -471,7 +469,7 @@ impl Shard {
                 connection.starve();
             }
             turn_room = context.turn_room;
-            slow_room = context.slow_room;
+            bounds.slow_room = context.slow_room;
             let held_until = context.held_until;
             if context.last_command > 0 {
                 endpoint.activity.command.set(context.last_command as u64);

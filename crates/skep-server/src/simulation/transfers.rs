@@ -312,7 +312,7 @@ fn connect(
     let capacity = random.random_range(1000..20_000);
     let (end, server_end) = pipe(capacity, capacity, now);
     let address = SocketAddr::from(([127, 0, 0, 1], 1 + number));
-    let parsed = ParsedBatch::Resp(RespBatch::new(shared.spaces(), Session::default()));
+    let parsed = ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), Session::default()));
     let connection = Connection::new(shared.enter(address, address, 2), parsed, now);
     shards[usize::from(shared.any_shard())].hand_over(Endpoint::new(connection, Transport::Simulated(server_end)));
     let mut client = Client {

@@ -169,9 +169,9 @@ impl Run {
                 *environment.watched = None;
                 let mut writer = ReplyWriter::new(output, session.version);
                 if is_valid {
-                    writer.array(queue.len())
+                    writer.array(queue.len());
                 } else {
-                    writer.null_array()
+                    writer.null_array();
                 }
                 if session.replies.is_silent() {
                     output.truncate(begin);
