@@ -1,6 +1,6 @@
 //! The subcommands of the commands that have some: their numbers of arguments, which are checked before they run.
 
-use super::table::CommandName;
+use super::table::{COMMAND_COUNT, CommandName};
 use super::{Arguments, excerpt, wrong_argument_count};
 
 /// A subcommand.
@@ -82,12 +82,27 @@ impl Subcommand {
     }
 }
 
-/// Checks the subcommand of a command that has some.
-pub(super) fn check(command: CommandName, arguments: Arguments<'_>) -> Result<(), String> {
-    let mut of_command = SUBCOMMANDS.iter().filter(|subcommand| subcommand.command == command).peekable();
-    if of_command.peek().is_none() || arguments.count() == 1 {
-        return Ok(());
+/// For each command, whether it has subcommands. Every command asks for this.
+const HAS_SUBCOMMANDS: [bool; COMMAND_COUNT] = {
+    let (mut has, mut index) = ([false; COMMAND_COUNT], 0);
+    while index < SUBCOMMANDS.len() {
+        has[SUBCOMMANDS[index].command as usize] = true;
+        index += 1;
     }
+    has
+};
+
+/// Checks the subcommand of a command that has some.
+#[inline]
+pub(super) fn check(command: CommandName, arguments: Arguments<'_>) -> Result<(), String> {
+    match HAS_SUBCOMMANDS[command as usize] && arguments.count() > 1 {
+        true => check_subcommand(command, arguments),
+        false => Ok(()),
+    }
+}
+
+fn check_subcommand(command: CommandName, arguments: Arguments<'_>) -> Result<(), String> {
+    let mut of_command = SUBCOMMANDS.iter().filter(|subcommand| subcommand.command == command);
     let Some(subcommand) = of_command.find(|subcommand| arguments.is(1, subcommand.name)) else {
         let name = command.info().name.to_ascii_uppercase();
         return Err(format!("ERR unknown subcommand '{}'. Try {name} HELP.", excerpt(arguments.get(1), 128)));
