@@ -13,7 +13,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use process::Server;
-use wire::{Arguments, Connection, Redis, is_full_run};
+use wire::{Arguments, Connection, Redis};
+
+/// Returns true if the full tests are enabled. A missing tool is then a failure.
+fn is_full_run() -> bool {
+    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
+    if !is_enabled {
+        println!("skipped: set SKEP_FULL=1 to run it");
+    }
+    is_enabled
+}
 
 /// Commands whose replies do not depend on the server: most are refused.
 const LINES: &[&str] = &[
