@@ -113,6 +113,11 @@ impl Connection {
         }
     }
 
+    /// Ends the connection as if its transport had ended.
+    pub(crate) fn end(&mut self) {
+        self.life = Life::Closed;
+    }
+
     /// Takes over an event of the transport.
     pub(crate) fn on_event(&mut self, event: Event) {
         if event.is_over {

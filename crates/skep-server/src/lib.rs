@@ -10,8 +10,8 @@
 //! owners by bounded rings. Nothing else is shared while requests are served.
 //!
 //! Promises: operations of one connection on one key are executed in order, and replies leave in the
-//! order of the requests; operations on one key are linearizable. A batch, `MSET` and `DEL` of several keys are not
-//! transactions.
+//! order of the requests; operations on one key are linearizable. RESP commands of several keys, and transactions, are
+//! isolated (`transaction/`). A batch of the native protocol is not a transaction.
 
 mod access;
 mod adjustable;
@@ -52,6 +52,7 @@ mod spaces;
 mod start;
 mod threads;
 mod totals;
+mod transaction;
 mod transport;
 mod unix_time;
 mod window;
@@ -62,7 +63,6 @@ pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
@@ -112,20 +112,14 @@ impl Server {
         };
         let rings = connect_shards(processors.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
-        let (handovers, handed_over): (Vec<_>, Vec<_>) = wakers
-            .iter()
-            .map(|waker| {
-                let (sender, receiver) = channel();
-                (Handover { sender, waker: waker.clone() }, receiver)
-            })
-            .unzip();
+        let (handovers, incoming) = Handover::all(wakers.iter().cloned());
         let shared = Arc::new(Shared::new(settings, ordered, random_number(), random_number()));
         let mut listeners = Some(listeners);
         let mut threads = Threads::default();
         // All shards, and this thread, continue when the memory of all is prepared.
         let prepared = Arc::new(Barrier::new(processors.len() + 1));
-        for (index, ((mut processor, (waker, peers)), handed_over)) in
-            (0_u16..).zip(processors.into_iter().zip(rings).zip(handed_over))
+        for (index, ((mut processor, (waker, peers)), incoming)) in
+            (0_u16..).zip(processors.into_iter().zip(rings).zip(incoming))
         {
             let daemon = processor.merge_daemon();
             let name = format!("skep-merge-{index}");
@@ -140,7 +134,7 @@ impl Server {
                 listeners: listeners.take(),
                 waker,
                 peers,
-                handed_over,
+                incoming,
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;

@@ -160,6 +160,41 @@ pub(crate) const IDLE_QUEUE_SIZE_MAX: usize = 64 << 10;
 /// Ranges for which a finished reply queue keeps memory.
 pub(crate) const IDLE_RANGES_MAX: usize = 1024;
 
+// Isolated commands: see [`crate::transaction`].
+
+/// Operations of a command that sets keys, and of all commands of a transaction: longer ones are refused. While they are
+/// executed, their shards execute nothing else: some 50 ms.
+pub(crate) const ISOLATED_OPERATIONS_MAX: usize = 1 << 18;
+/// Operations of a command that reads or deletes: a longer one is executed in parts of this size. As many as a turn has.
+pub(crate) const ISOLATED_READS_MAX: usize = ISOLATED_IN_TURN_MAX;
+/// Bytes of the commands of a transaction: as many as a request may have.
+pub(crate) const TRANSACTION_SIZE_MAX: usize = 16 << 20;
+/// Bytes of replies after which a command that reads or deletes is continued later, and a transaction refuses its other
+/// commands. The reserve of a shard covers them.
+pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
+/// Operations of an isolated command that are executed at a time.
+pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
+/// Commands of a transaction that are executed at a time.
+pub(crate) const TRANSACTION_PART_MAX: usize = 1 << 8;
+/// Operations of isolated commands that a turn executes: as many as the largest window has.
+pub(crate) const ISOLATED_IN_TURN_MAX: usize = WINDOW_MAX;
+/// Bytes that an isolated command reads for which it is counted as having executed another operation.
+pub(crate) const ISOLATED_WORK_SIZE: usize = 256;
+/// Bytes of the ordered space for which a pair of a command that sets many keys is counted beside its own.
+pub(crate) const ORDERED_PAIR_SIZE: usize = 1 << 8;
+/// A command that sets many keys of the ordered space needs this many times their bytes to be free: nodes are split and
+/// copied, and what is replaced is freed later. If less is free, it may only replace values of the same size.
+pub(crate) const ORDERED_ROOM: usize = 4;
+/// Operations for which a step of a command on all keys is counted in a transaction.
+pub(crate) const KEYSPACE_STEP_WORK: usize = 1 << 9;
+/// Connections for which other shards are held at a time.
+pub(crate) const HELD_FOR_MAX: usize = 64;
+/// Messages about stores that one shard has sent another, and that are not taken: it asks for a store, lends its own one, and
+/// gives the other's back.
+pub(crate) const MESSAGES_OF_SHARD_MAX: usize = 3;
+/// Keys that a connection watches: all of them are looked up when it executes its transaction.
+pub(crate) const WATCHED_KEYS_MAX: usize = 1 << 12;
+
 // Replies that the server makes itself.
 
 /// Bytes of small replies that a connection may encode in a turn whose room is used up: a `PING` does not wait.
@@ -311,5 +346,8 @@ const _: () = {
     // A shard spins for less than it naps, and a stopping server waits for peers that drain.
     assert!(SPIN_TIME.as_nanos() < NAP.as_nanos() && NAP.as_nanos() < TICK.as_nanos());
     assert!(DRAIN_TIME.as_millis() <= FLUSH_TIME.as_millis() && TICK.as_millis() <= DRAIN_TIME.as_millis());
+    // A step of an isolated command is a part of a turn, and the reserve covers its replies.
+    assert!(WATCHED_KEYS_MAX <= ISOLATED_OPERATIONS_MAX && ISOLATED_PART_MAX <= ISOLATED_IN_TURN_MAX);
+    assert!(ISOLATED_REPLY_MAX <= SHARD_RESERVE && TRANSACTION_PART_MAX <= ISOLATED_PART_MAX);
     assert!(FORWARDED_RETRIES_MAX < FORWARDED_BATCHES_MAX && FORWARDED_POOL_MAX <= FORWARDED_BATCHES_MAX);
 };

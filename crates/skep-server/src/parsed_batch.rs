@@ -23,7 +23,7 @@ pub(crate) enum ParsedBatch {
     /// Native request frames.
     Native(NativeBatch),
     /// RESP commands.
-    Resp(RespBatch),
+    Resp(Box<RespBatch>),
 }
 
 /// The content of the input.

@@ -371,7 +371,6 @@ mod tests {
 
     use super::{BUFFERED_SIZE_MAX, IDLE_QUEUE_SIZE_MAX, IDLE_RANGES_MAX, ReplyQueue, ReplyRange, Slot, push_range};
     use crate::batch::{OwnedReply, ReplyBatch};
-    use crate::cursors::Cursors;
     use crate::spaces::{Space, SpaceReplies, SpaceRequests, Stores};
 
     /// Returns the replies that can be encoded.
@@ -429,8 +428,7 @@ mod tests {
         const COUNT: usize = 12;
         let value = vec![7; 200 << 10];
         let processor = Processor::new(&Settings::for_kv_size(64 << 20, value.len(), 0)).unwrap();
-        let cursors = Cursors::default();
-        let (mut stores, mut replies) = (Stores::new(processor, None, &cursors), SpaceReplies::new());
+        let (mut stores, mut replies) = (Stores::new(processor, 0, None), SpaceReplies::new());
         let put = Operation::Put { value: &value, condition: PutCondition::Always };
         let mut batch = SpaceRequests::default();
         batch.push(Space::Hash, Request { key: b"k", operation: put });

@@ -1,25 +1,29 @@
 //! The parsed batch of a RESP connection: commands. Some are operations on keys. To others, the server replies itself.
 //!
-//! A command of several keys is one operation for each. An `MGET` of a million keys is submitted in a thousand parts
-//! and never takes more memory than its keys and the replies of one part. The server runs its own commands when their
-//! turn in the replies comes, so that they see the effects of the commands before them.
+//! The server runs its own commands when their turn in the replies comes, so that they see the effects of the commands
+//! before them. The same holds for isolated commands ([`crate::transaction`]), which the shard runs. All commands on keys
+//! that follow an isolated one in the parsed batch are isolated too: so they are not executed before it.
 //!
 //! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its parsed
 //! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
+mod isolated;
+
 use skep_wire::native::WireError;
 use skep_wire::resp::{Argument, Parsed, RequestParser};
 
+use self::isolated::queue;
 use crate::dispatch::{Dispatch, Limit};
 use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
-    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX,
+    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE,
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, Session};
 use crate::spaces::{Space, SpaceReplies, Spaces};
+use crate::transaction::{Multi, Run, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
@@ -41,6 +45,8 @@ pub(crate) struct RespBatch {
     size: usize,
     /// The server replies to no command after these.
     ended: bool,
+    /// One of the commands is isolated.
+    has_isolated: bool,
     /// Index of the command with the first reply that is not in the output.
     command: usize,
     /// Index of that reply's operation in the command.
@@ -49,6 +55,16 @@ pub(crate) struct RespBatch {
     operations_left: usize,
     /// The replies of the command so far.
     progress: Progress,
+    /// The transaction that is being queued.
+    multi: Multi,
+    /// The keys that are watched.
+    watched: Option<Box<Watched>>,
+    /// The isolated command that has begun.
+    run: Option<Box<Run>>,
+    /// It waits, and its shards must be held until it is done.
+    is_blocked: bool,
+    /// Arguments of isolated commands that are not done.
+    isolated_left: usize,
     /// A part of that command's reply is in the output.
     is_reply_begun: bool,
 }
@@ -85,8 +101,8 @@ enum After {
 
 impl RespBatch {
     /// Returns a batch without commands; they may choose among these spaces.
-    pub(crate) fn new(spaces: Spaces, session: Session) -> RespBatch {
-        RespBatch {
+    pub(crate) fn boxed(spaces: Spaces, session: Session) -> Box<RespBatch> {
+        Box::new(RespBatch {
             spaces,
             space: Space::default(),
             parser: RequestParser::default(),
@@ -98,12 +114,18 @@ impl RespBatch {
             is_decoding: false,
             size: 0,
             ended: false,
+            has_isolated: false,
             command: 0,
             operation: 0,
             operations_left: 0,
             progress: Progress::default(),
+            multi: Multi::default(),
+            watched: None,
+            run: None,
+            is_blocked: false,
+            isolated_left: 0,
             is_reply_begun: false,
-        }
+        })
     }
 
     /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows, or decodes the next
@@ -174,11 +196,22 @@ impl RespBatch {
                     self.arguments.truncate(first_argument);
                     return After::NeedsMemory(needed);
                 }
+                if self.multi.is_open()
+                    && may_wait
+                    && !self.has_room_in_transaction(size, arguments.count(), memory_max)
+                {
+                    let needed = self.multi.growth(size, arguments.count());
+                    self.arguments.truncate(first_argument);
+                    return After::NeedsMemory(needed);
+                }
                 self.size += size;
                 if arguments.count() == 0 {
                     return After::Command;
                 }
-                let action = Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked);
+                let action = match self.multi.is_open() {
+                    false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
+                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], is_locked),
+                };
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
                 let refusal = if is_ready { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
@@ -188,11 +221,19 @@ impl RespBatch {
         };
         match &action {
             Action::Select(space) => self.space = *space,
-            Action::Server(CommandName::Reset) => self.space = Space::default(),
+            Action::Server(CommandName::Reset) => {
+                self.space = Space::default();
+                self.multi.close();
+            }
+            Action::Server(CommandName::Multi) => self.multi.open(),
             Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
             _ => {}
         }
         let argument_count = self.arguments.len() - first_argument;
+        // The ordinary operations end at the first isolated command.
+        self.has_isolated |= action.is_isolated();
+        let action = if self.has_isolated { action.isolated() } else { action };
+        self.isolated_left += if action.is_isolated() { argument_count } else { 0 };
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
         self.ended |= action.is_last();
@@ -201,6 +242,11 @@ impl RespBatch {
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
         if is_end { After::End } else { After::Command }
+    }
+
+    /// Returns true if the transaction may take another command.
+    fn has_room_in_transaction(&self, size: usize, arguments: usize, memory_max: usize) -> bool {
+        self.capacity() + self.multi.growth(size, arguments) <= memory_max.max(SHARE)
     }
 
     /// Makes room for `count` more arguments, and for twice as many as there are if `memory_max` allows that. If it
@@ -240,6 +286,9 @@ impl RespBatch {
             + self.operands.capacity()
             + self.message_bytes
             + self.progress.capacity()
+            + self.multi.capacity()
+            + self.watched.as_ref().map_or(0, |watched| watched.capacity())
+            + self.run.as_ref().map_or(0, |run| run.capacity())
     }
 
     /// Returns the memory of a finished parsed batch.
@@ -260,6 +309,11 @@ impl RespBatch {
     /// Returns the number of operations whose replies are not in the output.
     pub(crate) fn operations_left(&self) -> usize {
         self.operations_left
+    }
+
+    /// Returns about how many operations isolated commands have that are not done.
+    pub(crate) fn isolated_left(&self) -> usize {
+        self.isolated_left
     }
 
     /// Returns the number of operations that were just decoded, or that of commands if it is larger.
@@ -286,6 +340,7 @@ impl RespBatch {
         self.operands.clear(PARSED_SIZE_MAX);
         self.message_bytes = 0;
         self.command = 0;
+        self.has_isolated = false;
         std::mem::take(&mut self.size)
     }
 
@@ -427,6 +482,9 @@ impl RespBatch {
     ) -> bool {
         let RespBatch { commands, arguments: ranges, progress, session, .. } = self;
         let command = &commands[self.command];
+        if command.action.is_isolated() {
+            return false;
+        }
         let arguments = command.arguments(input, ranges);
         while self.operation < command.operation_count {
             if output.len() > end {
@@ -459,6 +517,9 @@ impl RespBatch {
         action.finish(arguments, progress, output, session, context);
         if context.is_postponed || context.held_until.is_some() {
             return false;
+        }
+        if action.ends_watch() {
+            self.watched = None;
         }
         *progress = Progress::default();
         self.operation = 0;

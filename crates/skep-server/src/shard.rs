@@ -18,6 +18,7 @@
 #[cfg(test)]
 pub(crate) mod driven;
 mod held;
+mod hold;
 mod idle;
 mod intake;
 mod memory;
@@ -29,7 +30,7 @@ mod turn;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::epoll::EventFlags;
@@ -42,7 +43,7 @@ use crate::connections::{Connections, Token};
 use crate::dispatch::Outgoing;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
-use crate::limits::{FLUSH_TIME, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
+use crate::limits::{FLUSH_TIME, MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -50,23 +51,63 @@ use crate::monitors::Feed;
 use crate::reply_queue::ReplyRange;
 use crate::settings::StartError;
 use crate::shared::Shared;
-use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
+use crate::spaces::{HashPart, SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
 use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
 use crate::unix_time::UnixTime;
 use crate::window::Window;
 use held::Held;
+pub(crate) use hold::Bounds;
+use hold::Holds;
 use idle::IdlePass;
 use turn::{Arrival, Submission};
 
-/// Sends a connection to a shard.
+/// Sends a connection or a message to a shard.
 #[derive(Clone)]
 pub(crate) struct Handover {
     /// The channel to the shard. It never holds more connections than the server has.
     pub(crate) sender: Sender<Box<Endpoint>>,
+    /// The channel for messages about stores.
+    pub(crate) messages: SyncSender<Message>,
     /// Wakes the shard.
     pub(crate) waker: Arc<Waker>,
+}
+
+/// A message to a shard about stores.
+pub(crate) enum Message {
+    /// A shard asks for its store.
+    Ask(u16),
+    /// A shard lends its store, at this time.
+    Lend(u16, Box<HashPart>, UnixTime),
+    /// Its store comes back, at this time.
+    GiveBack(Box<HashPart>, UnixTime),
+}
+
+impl Handover {
+    /// Makes the path to each shard, and the ends that it has of it.
+    pub(crate) fn all(wakers: impl ExactSizeIterator<Item = Arc<Waker>>) -> (Vec<Handover>, Vec<Incoming>) {
+        let shard_count = wakers.len();
+        let one = |waker| {
+            let (sender, connections) = channel();
+            let (messages, incoming) = sync_channel(MESSAGES_OF_SHARD_MAX * shard_count);
+            (Handover { sender, messages, waker }, Incoming { connections, messages: incoming })
+        };
+        wakers.map(one).unzip()
+    }
+
+    /// Sends a message, unless the shard has ended: then no message matters.
+    fn send(&self, message: Message) {
+        let sent = self.messages.try_send(message);
+        debug_assert!(!matches!(sent, Err(TrySendError::Full(_))), "a shard has one hold, and lends one store");
+        self.waker.wake();
+    }
+}
+
+/// The ends of the channels by which other shards hand over connections and stores.
+pub(crate) struct Incoming {
+    connections: Receiver<Box<Endpoint>>,
+    messages: Receiver<Message>,
 }
 
 /// The parts of a shard at the start.
@@ -78,7 +119,7 @@ pub(crate) struct Parts {
     pub(crate) listeners: Option<Listeners>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) peers: Vec<Option<Peer>>,
-    pub(crate) handed_over: Receiver<Box<Endpoint>>,
+    pub(crate) incoming: Incoming,
     /// To all shards, this one too.
     pub(crate) handovers: Vec<Handover>,
 }
@@ -114,6 +155,8 @@ pub(crate) struct Shard {
     next_memory_scan: Instant,
     /// Replies of a connection, before they are sent. Empty between connections; it keeps its memory.
     encoded: Vec<u8>,
+    /// The loans between shards for isolated commands.
+    holds: Holds,
     idle_pass: IdlePass,
     held: Held,
     /// Connections that drain.
@@ -197,6 +240,7 @@ impl Shard {
             starved: Vec::new(),
             next_memory_scan: now,
             encoded: Vec::new(),
+            holds: Holds::default(),
             idle_pass: IdlePass::new(now),
             held: Held::default(),
             draining: Vec::new(),
@@ -227,7 +271,7 @@ impl Shard {
     pub(crate) fn run(mut self, processor: Processor) {
         self.has_clock = true;
         let shared = self.parts.shared.clone();
-        let mut stores = Stores::new(processor, shared.ordered.as_ref(), &shared.cursors);
+        let mut stores = Stores::new(processor, self.parts.index, Some(&shared));
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {
@@ -244,7 +288,7 @@ impl Shard {
                 // Another thread that wants this core, perhaps the client's, gets it.
                 std::thread::yield_now();
             } else if !stores.before_sleep() {
-                self.metrics().publish(&stores.statistics());
+                stores.publish(&shared);
                 self.sleep(now, stores.reclaim_from());
                 now = Instant::now();
                 // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after
@@ -257,25 +301,36 @@ impl Shard {
     /// Makes a turn, after the events were taken. Returns true if there was something to do.
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
         // A clock that is set back would let keys live longer in one shard than in another.
-        let time = time.max(self.time);
-        self.time = time;
+        self.time = time.max(self.time);
         self.accept_handed_over(now);
         self.receive();
         self.serve_monitors();
-        stores.set_time(time);
+        stores.set_time(self.time);
+        self.executed = 0;
+        let has_served = self.serve_holds(stores, now);
+        if self.holds.is_held() {
+            return has_served;
+        }
         let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
             self.gather(now);
             self.execute(stores, now);
-            self.reply(now);
+            self.reply(stores, now);
             // As many keys as were written may expire.
             stores.reclaim(1 + self.executed / OPERATIONS_PER_RECLAIM);
         }
-        worked
+        self.lend(stores);
+        worked || has_served
     }
 
     fn has_work(&self) -> bool {
+        if self.holds.have_work() {
+            return true;
+        }
+        if self.holds.is_held() {
+            return false;
+        }
         let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
         has_connections || !self.inbox.is_empty() || self.has_more_replies || self.may_forward()
     }
@@ -292,6 +347,9 @@ impl Shard {
 
     /// Returns true if stores have deferred all of its work.
     fn is_stuck(&self) -> bool {
+        if self.holds.is_held() {
+            return self.holds.wait_for_memory();
+        }
         let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
         !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
@@ -321,8 +379,14 @@ impl Shard {
         }
     }
 
-    /// Drops a connection.
+    /// Drops a connection. One whose isolated command has begun is dropped after it.
     fn close(&mut self, token: Token) {
+        if self.holds.keep(token) {
+            if let Some(connection) = self.connections.connection_mut(token) {
+                connection.end();
+            }
+            return;
+        }
         if let Some(mut endpoint) = self.connections.remove(token) {
             endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
@@ -384,6 +448,7 @@ impl Shard {
             return;
         };
         if now >= until {
+            self.holds.abandon();
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
                 self.close(token);

@@ -20,7 +20,7 @@ use crate::monitors::Monitors;
 use crate::orders::Orders;
 use crate::settings::ServerSettings;
 use crate::slow_log::SlowLog;
-use crate::spaces::{Space, Spaces};
+use crate::spaces::{OrderedWatches, Space, Spaces};
 use crate::totals::{Baseline, CommandTotals, Totals};
 
 /// The state that all shards share.
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
     /// The ordered store, which all shards work on, unless it is switched off.
     pub(crate) ordered: Option<OrderedStore>,
+    /// The keys of the ordered space that connections watch.
+    pub(crate) ordered_watches: OrderedWatches,
     /// The cursors of scans of the ordered space.
     pub(crate) cursors: Cursors,
     /// Seed of the hash by which clients find the shard of a key.
@@ -141,6 +143,7 @@ impl Shared {
             adjustable,
             orders: Orders::new(shard_count),
             ordered,
+            ordered_watches: OrderedWatches::default(),
             cursors: Cursors::default(),
             partition_seed,
             run_id,

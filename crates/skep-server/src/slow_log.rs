@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::limits::{SLOW_LOG_REPLY_MAX, SLOW_LOG_SIZE_MAX};
 
@@ -43,6 +43,17 @@ impl SlowCommand {
         let arguments: usize = self.arguments.iter().map(|argument| argument.len() + size_of::<Vec<u8>>()).sum();
         size_of::<SlowCommand>() + arguments + self.client_name.len()
     }
+}
+
+/// Returns the time from which on a command is slow; negative: none is.
+pub(crate) fn slow_from(microseconds: i64) -> Option<Duration> {
+    u64::try_from(microseconds).ok().map(Duration::from_micros)
+}
+
+/// Returns the time that commands took which were read at `read_at` and executed at `executed_at`, if they are slow.
+pub(crate) fn slow_time(from: Option<Duration>, read_at: Instant, executed_at: Instant) -> Option<Duration> {
+    let duration = executed_at.saturating_duration_since(read_at);
+    from.filter(|from| duration >= *from).map(|_| duration)
 }
 
 impl SlowLog {

@@ -9,16 +9,22 @@
 //! a space. A [`ReplyIndex`] is the list and the index of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
 //! There is no order between spaces, as there is none between keys.
 
+mod held;
+
+pub(crate) use held::{HashPart, OrderedWatches};
+
 use std::time::Instant;
 
 use skep_core::operation::{Reply, Request};
-use skep_store::ordered::{OrderedStore, OwnerRun, Session};
-use skep_store::processor::{Processor, Replies, Statistics};
+use skep_store::ordered::{OwnerRun, Session};
+use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
-use crate::cursors::Cursors;
+use self::held::record_ordered_writes;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
+use crate::shared::Shared;
+use crate::transaction::{Run, WatchTable};
 use crate::unix_time::UnixTime;
 
 /// The store that an operation addresses.
@@ -292,13 +298,22 @@ impl SpaceReplies {
 /// The stores that a shard works on.
 #[derive(Debug)]
 pub(crate) struct Stores<'s> {
-    pub(crate) hash: Processor,
+    /// This shard's part of the hash space, unless it is lent.
+    hash: Option<Box<HashPart>>,
+    /// The parts that other shards have lent, with their shards.
+    borrowed: Vec<(u16, Box<HashPart>)>,
+    pub(crate) own: u16,
     pub(crate) ordered: Option<Session<'s>>,
-    pub(crate) store: Option<&'s OrderedStore>,
-    /// The cursors of scans of the ordered space.
-    pub(crate) cursors: &'s Cursors,
+    pub(crate) shared: Option<&'s Shared>,
     /// Replies to scans of the ordered space for operations on all keys.
     pub(crate) pages: Replies,
+    /// The memory of the last isolated command, for the next one.
+    pub(crate) spare_run: Option<Box<Run>>,
+    /// The replies to the operations of isolated commands.
+    isolated_replies: Replies,
+    /// Empty between them; they keep their memory.
+    routes: Vec<(u16, u32)>,
+    isolated_requests: Vec<Request<'static>>,
     /// The session may hold nodes and values that its writes replaced.
     pub(crate) holds_garbage: bool,
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
@@ -307,24 +322,35 @@ pub(crate) struct Stores<'s> {
     /// Swaps replies, for the control of the simulation.
     #[cfg(test)]
     pub(crate) swaps_replies: bool,
+    /// Executes one operation of an isolated command at a time, and gives the stores back after each. It is for the control of
+    /// the simulation.
+    #[cfg(test)]
+    pub(crate) is_broken: bool,
 }
 
 impl<'s> Stores<'s> {
-    /// Joins a shard's part of the hash store with a session of the ordered one, if there is one.
-    pub(crate) fn new(hash: Processor, ordered: Option<&'s OrderedStore>, cursors: &'s Cursors) -> Stores<'s> {
-        let store = ordered;
-        let ordered = ordered.map(|store| store.session().expect("there are no more shards than sessions"));
+    /// Joins the part of the hash space that a shard owns with a session of the ordered store, if there is one.
+    pub(crate) fn new(processor: Processor, own: u16, shared: Option<&'s Shared>) -> Stores<'s> {
+        let store = shared.and_then(|shared| shared.ordered.as_ref());
+        let ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
         Stores {
-            hash,
+            hash: Some(Box::new(HashPart { processor, watches: WatchTable::default(), expired_in_order: 0 })),
+            borrowed: Vec::new(),
+            own,
             ordered,
-            store,
-            cursors,
+            shared,
             pages: Replies::with_budget(REPLY_BUDGET),
+            spare_run: None,
+            isolated_replies: Replies::with_budget(REPLY_BUDGET),
+            routes: Vec::new(),
+            isolated_requests: Vec::new(),
             holds_garbage: false,
             #[cfg(test)]
             defers_puts: false,
             #[cfg(test)]
             swaps_replies: false,
+            #[cfg(test)]
+            is_broken: false,
         }
     }
 
@@ -341,9 +367,10 @@ impl<'s> Stores<'s> {
             replies.deferred_puts.clear();
         }
         if !batch.hash.is_empty() {
-            let before = self.hash.statistics().operations;
-            self.hash.execute(&batch.hash, &mut replies.hash);
-            let executed = (self.hash.statistics().operations - before) as usize;
+            let part = self.part(self.own);
+            let before = part.processor.statistics().operations;
+            part.execute(&batch.hash, &mut replies.hash);
+            let executed = (part.processor.statistics().operations - before) as usize;
             replies.hash_deferred = batch.hash.len() - executed;
             debug_assert_eq!(replies.hash_deferred, replies.hash.deferred_count());
             done += executed;
@@ -352,10 +379,12 @@ impl<'s> Stores<'s> {
             let session = self.ordered.as_mut().expect("a space was chosen that the server has");
             session.execute_for(&batch.owners, &batch.ordered, &mut replies.ordered, now);
             self.holds_garbage = true;
+            record_ordered_writes(self.shared, &batch.ordered, &replies.ordered);
             replies.ordered_deferred = replies.ordered.deferred_count();
             done += batch.ordered.len() - replies.ordered_deferred;
         }
-        done + self.execute_keyspace(&batch.keyspace, &mut replies.keyspace, &mut replies.keyspace_deferred, now)
+        let SpaceReplies { keyspace, keyspace_deferred, .. } = replies;
+        done + self.execute_keyspace(self.own, &batch.keyspace, keyspace, keyspace_deferred, now)
     }
 
     /// Executes the operations of a batch of the hash space, except puts and the later operations on their keys.
@@ -375,33 +404,31 @@ impl<'s> Stores<'s> {
                 false => *request,
             })
             .collect();
-        self.hash.execute(&requests, &mut replies.hash);
+        self.part(self.own).execute(&requests, &mut replies.hash);
         requests.len() - replies.hash_deferred
     }
 
     /// Sets the time of day for expiries.
     pub(crate) fn set_time(&mut self, time: UnixTime) {
         let now = time.milliseconds().cast_unsigned();
-        self.hash.set_now(now);
+        for part in self.hash.iter_mut().chain(self.borrowed.iter_mut().map(|(_, part)| part)) {
+            part.processor.set_now(now);
+        }
         if let Some(session) = &self.ordered {
             session.set_now(now);
         }
     }
 
-    /// Returns the statistics of the shard's part of the hash store, with the expired keys that it has removed from the
-    /// ordered store too.
-    pub(crate) fn statistics(&self) -> Statistics {
-        let statistics = self.hash.statistics();
-        let expired_in_order = self.ordered.as_ref().map_or(0, Session::expired_count);
-        Statistics { expired: statistics.expired + expired_in_order, ..statistics }
-    }
-
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
-        let steps = if self.hash.is_reclaim_urgent() { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
+        let is_urgent = self.hash.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
+        let steps = if is_urgent { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
         for _ in 0..steps {
-            let is_flushing = self.hash.flush_step();
-            let removed = self.hash.reclaim();
+            let (mut removed, mut is_flushing) = (0, false);
+            if let Some(HashPart { processor, .. }) = self.hash.as_deref_mut() {
+                is_flushing = processor.flush_step();
+                removed = processor.reclaim();
+            }
             let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
             self.holds_garbage |= of_ordered > 0;
             if removed + of_ordered == 0 && !is_flushing {
@@ -413,7 +440,7 @@ impl<'s> Stores<'s> {
     /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
     pub(crate) fn reclaim_from(&self) -> Option<u64> {
         let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
-        [self.hash.reclaim_from(), of_ordered].into_iter().flatten().min()
+        [self.hash.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
     }
 
     /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
@@ -425,12 +452,15 @@ impl<'s> Stores<'s> {
         {
             self.holds_garbage = session.collect_part();
         }
-        self.hash.reclaim();
-        let _ = (0..IDLE_FLUSH_STEPS).all(|_| self.hash.flush_step());
+        let is_hash_due = self.hash.as_deref_mut().is_some_and(|HashPart { processor, .. }| {
+            processor.reclaim();
+            let _ = (0..IDLE_FLUSH_STEPS).all(|_| processor.flush_step());
+            processor.is_reclaim_due() || processor.is_flushing()
+        });
         let step = self.ordered.as_mut().and_then(Session::reclaim);
         self.holds_garbage |= step.is_some_and(|removed| removed > 0);
         // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
-        step.is_some() || self.holds_garbage || self.hash.is_reclaim_due() || self.hash.is_flushing()
+        step.is_some() || self.holds_garbage || is_hash_due
     }
 }
 

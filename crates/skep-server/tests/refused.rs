@@ -53,6 +53,17 @@ const EXAMPLES: &[&str] = &[
     "bitfield a SET u8 0 5",
     "bitfield_ro a GET u8 0",
     "bitpos a 1 0 -1",
+    "bitop OR new a b",
+    "copy a new REPLACE",
+    "discard",
+    "exec",
+    "msetex 2 a 10 new 30 EX 100",
+    "msetnx new 10",
+    "multi",
+    "rename a new",
+    "renamenx a new",
+    "unwatch",
+    "watch a b",
     "delex a IFEQ 1",
     "digest a",
     "dump a",
@@ -279,20 +290,64 @@ fn a_long_command_with_a_wrong_end_changes_nothing() {
     }
 }
 
-/// Memory that runs out is met while the command is executed: its reply says what was done.
+/// All or nothing, also if the keys belong to several shards and only one of them is full.
 #[test]
-fn an_mset_that_runs_out_of_memory_says_how_many_keys_it_set() {
-    let server = server(1, 4 << 20);
-    let mut client = Client::connect(&server);
-    let value = vec![b'v'; VALUE_SIZE_MAX / 2];
-    let keys: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
-    let mut set: Vec<&[u8]> = vec![b"mset"];
-    set.extend(keys.iter().flat_map(|key| [key.as_bytes(), &value]));
-    let reply = String::from_utf8(client.execute(&set)).unwrap();
-    let count = String::from_utf8(client.execute_line("dbsize")).unwrap();
-    let count: usize = count[1..].trim().parse().unwrap();
-    assert!((1..20).contains(&count), "{count} keys were set: {reply}");
-    assert!(reply.starts_with("-OOM ") && reply.contains(&format!("; {count} of 20 keys were set\r\n")), "{reply}");
+fn a_command_that_sets_keys_and_runs_out_of_memory_sets_none() {
+    for (shards, space) in [(1, "0"), (2, "0"), (2, "1")] {
+        let server = server(shards, 8 << 20);
+        let mut client = Client::connect(&server);
+        client.execute(&[b"select", space.as_bytes()]);
+        let value = vec![b'v'; VALUE_SIZE_MAX / 4];
+        let keys: Vec<String> = (0..2000).map(|number| format!("key{number}")).collect();
+        let pairs = |names: &[&'static [u8]], keys: std::ops::Range<usize>, value: &'static [u8]| {
+            let mut words: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+            words.extend(keys.flat_map(|number| [format!("key{number}").into_bytes(), value.to_vec()]));
+            words
+        };
+        let execute = |client: &mut Client, words: &[Vec<u8>]| {
+            client.execute(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        // Filled until a command of some keys does not fit.
+        let value: &'static [u8] = value.leak();
+        let mut next = 0;
+        let mut refusal = Vec::new();
+        while refusal.is_empty() && next < keys.len() {
+            let reply = execute(&mut client, &pairs(&[b"mset"], next..next + 4, value));
+            match &reply[..] {
+                b"+OK\r\n" => next += 4,
+                _ => refusal = reply,
+            }
+        }
+        assert!(next > 0 && refusal.starts_with(b"-OOM "), "{}", refusal.escape_ascii());
+        let count = format!(":{next}\r\n");
+        assert_eq!(client.execute_line("dbsize"), count.as_bytes(), "{shards} shards, space {space}");
+        for names in [&[&b"mset"[..]][..], &[b"msetnx"], &[b"msetex", b"40"]] {
+            let reply = execute(&mut client, &pairs(names, next..next + 40, value));
+            assert!(reply.starts_with(b"-OOM "), "{}", reply.escape_ascii());
+            assert_eq!(client.execute_line("dbsize"), count.as_bytes());
+        }
+        let mut full = 0;
+        while execute(&mut client, &pairs(&[b"set"], 10_000 + full..10_001 + full, &value[..400])) == b"+OK\r\n" {
+            full += 1;
+        }
+        let before = client.execute_line("dbsize");
+        let reply = execute(&mut client, &pairs(&[b"mset"], 100_000..100_000 + 5000, &value[..400]));
+        assert!(reply.starts_with(b"-OOM "), "{}", reply.escape_ascii());
+        assert_eq!(client.execute_line("dbsize"), before);
+        // Values of the same size are replaced however full the memory is.
+        let replaced = pairs(&[b"mset"], 10_000..10_000 + full.min(100), [b'w'; 400].to_vec().leak());
+        assert_eq!(execute(&mut client, &replaced), b"+OK\r\n", "{shards} shards, space {space}");
+        // Keys are renamed and copied as a whole or not at all.
+        for command in ["rename key0 other", "copy key0 other"] {
+            let reply = client.execute_line(command);
+            let exists = client.execute_line("exists key0 other");
+            match &reply[..] {
+                b"+OK\r\n" => assert_eq!(exists, b":1\r\n"),
+                b":1\r\n" => assert_eq!(exists, b":2\r\n"),
+                _ => assert_eq!(exists, b":1\r\n", "{}", reply.escape_ascii()),
+            }
+        }
+    }
 }
 
 /// One key too many or the only one: the reply is an error, not an array with an error in it.

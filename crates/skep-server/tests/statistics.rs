@@ -199,7 +199,7 @@ fn a_monitor_gets_the_commands_of_all_shards() {
             let address = resp.0.local_addr().unwrap();
             resp.expect(format!("SELECT 1\r\nSET key{index} \"a\\n\\x01\"\r\n"), "+OK\r\n+OK\r\n");
             for words in
-                ["[0 ADDRESS] \"SELECT\" \"1\"".to_owned(), format!("[1 ADDRESS] \"SET\" \"key{index}\" \"a\\n\\x01\"")]
+                ["[1 ADDRESS] \"SELECT\" \"1\"".to_owned(), format!("[1 ADDRESS] \"SET\" \"key{index}\" \"a\\n\\x01\"")]
             {
                 let line = next();
                 let (time, rest) = line.split_once(' ').unwrap();

@@ -116,8 +116,9 @@ fn show_reply(reply: &[u8]) -> String {
 /// Sends commands to both servers. Returns the first difference that is not meant.
 fn compare(commands: &[Arguments], redis: &mut Connection, skep: &mut Connection) -> Result<(), String> {
     let (redis, skep) = (redis.run(commands), skep.run(commands));
+    let mut queued = Vec::new();
     for (index, arguments) in commands.iter().enumerate() {
-        if !agree(arguments, &redis[index], &skep[index]) {
+        if !agree_on(arguments, &mut queued, &redis[index], &skep[index]) {
             let before: Vec<String> = commands[..index].iter().map(show).collect();
             return Err(format!(
                 "{}\n{}\n  redis: {}\n  skep:  {}",
@@ -129,6 +130,38 @@ fn compare(commands: &[Arguments], redis: &mut Connection, skep: &mut Connection
         }
     }
     Ok(())
+}
+
+/// Returns the elements of a reply that is an array.
+fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
+    let line_end = reply.windows(2).position(|pair| pair == b"\r\n")?;
+    let count: usize = std::str::from_utf8(reply.strip_prefix(b"*")?.get(..line_end - 1)?).ok()?.parse().ok()?;
+    let mut begin = line_end + 2;
+    let elements = (0..count).map(|_| {
+        let end = wire::reply_end(reply, begin)?;
+        Some(&reply[std::mem::replace(&mut begin, end)..end])
+    });
+    elements.collect()
+}
+
+/// Returns true if the replies to a command are equal, or differ as they should. `queued` has the commands of the
+/// transaction so far: their replies are in that to `EXEC`.
+fn agree_on(arguments: &Arguments, queued: &mut Vec<Arguments>, redis: &[u8], skep: &[u8]) -> bool {
+    let of_transaction = (elements(redis), elements(skep));
+    if redis == b"+QUEUED\r\n" {
+        queued.push(arguments.clone());
+    } else if let [name] = &arguments[..]
+        && name.eq_ignore_ascii_case(b"EXEC")
+        && let (Some(redis), Some(skep)) = of_transaction
+    {
+        let queued = std::mem::take(queued);
+        let agree_on_all =
+            (queued.iter().zip(redis.iter().zip(&skep))).all(|(one, (redis, skep))| agree(one, redis, skep));
+        return agree_on_all && (queued.len(), queued.len()) == (redis.len(), skep.len());
+    } else if arguments[0].eq_ignore_ascii_case(b"MULTI") && redis == b"+OK\r\n" {
+        queued.clear();
+    }
+    agree(arguments, redis, skep)
 }
 
 #[test]
@@ -154,11 +187,61 @@ fn random_commands_have_the_replies_of_redis() {
         while left > 0 {
             let size = (1 + commands.below(PIPELINE_MAX)).min(left);
             left -= size;
-            let pipeline: Vec<Arguments> = (0..size).map(|_| commands.next()).collect();
+            let pipeline: Vec<Arguments> = (0..size).flat_map(|_| commands.next_block()).collect();
             if let Err(difference) = compare(&pipeline, &mut redis, &mut skep) {
                 panic!("seed {seed}, {shards} shards, RESP{version}, {left} commands before the end:\n{difference}");
             }
         }
+    }
+}
+
+#[test]
+fn writes_of_others_to_watched_keys_have_the_effect_of_redis() {
+    if !is_full_run() {
+        return;
+    }
+    let seed = setting("SKEP_SEED", 1);
+    for shards in [1, 2] {
+        println!("seed {seed}: {shards} shards");
+        let redis = Redis::start(&format!("watch-{shards}"));
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB", "--shards"];
+        let server = Server::start_command(process::skep(&arguments).arg(shards.to_string()));
+        let skep = || Connection::to_address(server.resp.as_ref().expect("the server listens for RESP"));
+        let (mut redis, mut redis_other) = (redis.connect(), redis.connect());
+        let (mut skep, mut skep_other) = (skep(), skep());
+        let mut commands = Commands::new(seed);
+        let mut null_count = 0;
+        for round in 0..setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT) / 20 {
+            let space = if round % 200 < 100 { "0" } else { "1" };
+            let select = [vec![b"SELECT".to_vec(), space.into()]];
+            let watch = [vec![b"WATCH".to_vec(), commands.key(), commands.key()]];
+            let (before, write) = ([commands.write()], [commands.write()]);
+            let begin = [vec![b"MULTI".to_vec()], commands.write()];
+            let exec = [vec![b"EXEC".to_vec()]];
+            let mut run = |is_other: bool, commands: &[Arguments]| {
+                let (redis, skep) = match is_other {
+                    true => (&mut redis_other, &mut skep_other),
+                    false => (&mut redis, &mut skep),
+                };
+                let (expected, found) = (redis.run(commands), skep.run(commands));
+                let words: Vec<String> = [&watch[..], &before, &write, &begin].concat().iter().map(show).collect();
+                let words = words.join("\n");
+                assert_eq!(
+                    found.iter().map(|reply| show_reply(reply)).collect::<Vec<_>>(),
+                    expected.iter().map(|reply| show_reply(reply)).collect::<Vec<_>>(),
+                    "seed {seed}, round {round}:\n{words}"
+                );
+                found
+            };
+            run(false, &select);
+            run(true, &select);
+            run(false, &before);
+            run(false, &watch);
+            run(true, &write);
+            run(false, &begin);
+            null_count += u64::from(run(false, &exec) == [b"*-1\r\n"]);
+        }
+        assert!(null_count > 100, "{null_count} transactions were not executed");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use skep_wire::native::{Hello, ProtocolError, Welcome};
+use skep_wire::partition::Partition;
 
 use super::Connection;
 use crate::batch::ReplyBatch;
@@ -14,7 +15,9 @@ use crate::native_batch::NativeBatch;
 use crate::parsed_batch::{Decoded, ParsedBatch};
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::Context;
+use crate::shard::Bounds;
 use crate::spaces::{SpaceReplies, Spaces};
+use crate::transaction::{ShardSet, Step};
 use crate::unix_time::UnixTime;
 
 impl Connection {
@@ -169,7 +172,8 @@ impl Connection {
         if !self.life.takes_requests() || self.is_starved() {
             return 0;
         }
-        self.parsed.operations_left(&self.queue) + self.intake.undecoded
+        let isolated = if let ParsedBatch::Resp(parsed) = &self.parsed { parsed.isolated_left() } else { 0 };
+        self.parsed.operations_left(&self.queue) + isolated + self.intake.undecoded
     }
 
     /// Encodes the replies that have arrived into `output`, in order, as far as there is room. Copies the other replies
@@ -199,6 +203,64 @@ impl Connection {
         }
         self.finish_parsed();
         before - after
+    }
+
+    /// Returns true if an isolated command is in the parsed batch.
+    #[inline]
+    pub(crate) fn has_isolated(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.has_isolated())
+    }
+
+    /// Returns true if the next command counts what the stores have.
+    pub(crate) fn reads_statistics(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_next_statistics())
+    }
+
+    /// Returns the shards that the next command involves, if that is an isolated one that may be run.
+    pub(crate) fn isolated_shards(&mut self, partition: &Partition, shard_budget: &ShardBudget) -> Option<ShardSet> {
+        let ParsedBatch::Resp(parsed) = &mut self.parsed else { return None };
+        let shards = parsed.isolated_shards(partition, self.input.bytes())?;
+        if parsed.is_blocked() {
+            return Some(shards);
+        }
+        if self.is_throttled(shard_budget) {
+            self.starve();
+        }
+        (self.life != super::Life::Closed && !self.is_starved()).then_some(shards)
+    }
+
+    /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_blocked())
+    }
+
+    /// Continues the next command, which is isolated. Returns the reason if it is not done.
+    pub(crate) fn run_isolated(
+        &mut self,
+        output: &mut Vec<u8>,
+        bounds: &mut Bounds<'_, '_>,
+        context: &mut Context<'_>,
+        partition: &Partition,
+        now: Instant,
+    ) -> Result<(), Step> {
+        let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
+        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, partition, now);
+        if context.closing {
+            self.life.end_requests();
+        }
+        done
+    }
+
+    /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
+    pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_isolated_paused(context))
+    }
+
+    /// Refuses the next command, which is isolated, because it would be executed too late.
+    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &mut Context<'_>) {
+        if let ParsedBatch::Resp(parsed) = &mut self.parsed {
+            parsed.refuse_isolated(output, context);
+        }
     }
 
     /// Consumes the input of a parsed batch whose replies are all in the output.

@@ -8,11 +8,13 @@ use skep_store::ordered::FlushStep;
 use super::{END, KeyspaceOperation, KeyspaceReplies, UNKNOWN, WalkStart};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
 use crate::spaces::{Space, Stores};
+use crate::transaction::WatchTable;
 
 impl Stores<'_> {
-    /// Executes operations on all keys. Returns the number of those that are done.
+    /// Executes operations on all keys: of the hash space, on the part of a shard. Returns the number of those that are done.
     pub(crate) fn execute_keyspace(
         &mut self,
+        shard: u16,
         operations: &[(Space, KeyspaceOperation)],
         replies: &mut KeyspaceReplies,
         deferred: &mut usize,
@@ -28,18 +30,20 @@ impl Stores<'_> {
             }
             match (space, *operation) {
                 (Space::Hash, KeyspaceOperation::Walk { from, key_count, size }) => {
-                    replies.walk(&mut self.hash, from, key_count, size);
+                    replies.walk(&mut self.part(shard).processor, from, key_count, size);
                 }
                 (Space::Ordered, KeyspaceOperation::Walk { from, key_count, size }) => {
                     self.walk_ordered(from, key_count, size, replies, now);
                 }
-                (space, KeyspaceOperation::Flush { from }) => self.flush(*space, from, replies),
+                (space, KeyspaceOperation::Flush { from }) => self.flush(*space, shard, from, replies),
                 (Space::Hash, KeyspaceOperation::Count) => {
-                    let is_exact = self.hash.reclaim_all(COUNT_STEPS);
-                    replies.count(self.hash.statistics().pairs, is_exact);
+                    let processor = &mut self.part(shard).processor;
+                    let is_exact = processor.reclaim_all(COUNT_STEPS);
+                    replies.count(processor.statistics().pairs, is_exact);
                 }
                 (Space::Ordered, KeyspaceOperation::Count) => {
-                    let store = self.store.expect("a space was chosen that the server has");
+                    let store = self.shared.and_then(|shared| shared.ordered.as_ref());
+                    let store = store.expect("a space was chosen that the server has");
                     let is_exact = self.ordered.as_mut().is_none_or(|session| session.reclaim_all(COUNT_STEPS));
                     self.holds_garbage = true;
                     replies.count(store.pair_count(), is_exact);
@@ -50,22 +54,24 @@ impl Stores<'_> {
         operations.len() - *deferred
     }
 
-    /// Removes all keys of the shard's part of the hash space, or some keys of the ordered space from a position on. All
-    /// flushes call it, so commands that watch keys can learn of them here.
-    fn flush(&mut self, space: Space, from: u64, replies: &mut KeyspaceReplies) {
+    /// Removes all keys of a shard's part of the hash space, or some keys of the ordered space from a position on. Sets the
+    /// flags of connections that watch keys there.
+    fn flush(&mut self, space: Space, shard: u16, from: u64, replies: &mut KeyspaceReplies) {
+        self.with_watches(space, shard, WatchTable::touch_all);
         if space == Space::Hash {
-            self.hash.flush();
+            self.part(shard).processor.flush();
             return replies.flush(END);
         }
         let session = self.ordered.as_mut().expect("a space was chosen that the server has");
+        let cursors = &self.shared.expect("a server has it").cursors;
         // If the position was forgotten, the keys below it are gone already.
-        let mut position = self.cursors.find(from).unwrap_or_default();
+        let mut position = cursors.find(from).unwrap_or_default();
         self.holds_garbage = true;
         for _ in 0..FLUSH_STEPS {
             match session.flush_step(&mut position) {
                 FlushStep::More => {}
                 FlushStep::Done => {
-                    self.cursors.end(from);
+                    cursors.end(from);
                     return replies.flush(END);
                 }
                 FlushStep::Waits => {
@@ -75,7 +81,7 @@ impl Stores<'_> {
                 }
             }
         }
-        replies.flush(self.cursors.follow(from, &position));
+        replies.flush(cursors.follow(from, &position));
     }
 
     /// Walks over the keys of the ordered space.
@@ -87,6 +93,7 @@ impl Stores<'_> {
         replies: &mut KeyspaceReplies,
         now: Instant,
     ) {
+        let cursors = &self.shared.expect("a server has it").cursors;
         let session = self.ordered.as_mut().expect("a space was chosen that the server has");
         let page = replies.begin_page();
         let cursor = match from {
@@ -99,7 +106,7 @@ impl Stores<'_> {
                 return replies.end_page(page, END);
             }
         };
-        let after = if cursor == 0 { Some(Vec::new()) } else { self.cursors.find(cursor) };
+        let after = if cursor == 0 { Some(Vec::new()) } else { cursors.find(cursor) };
         let Some(after) = after else { return replies.end_page(page, UNKNOWN) };
         let (start, end) = (ScanStart::Above, ScanEnd::Last);
         let limit = key_count.min(replies.keys_max(size as usize));
@@ -113,9 +120,9 @@ impl Stores<'_> {
         let found = Page::decode(bytes).expect("the store returns a whole page");
         found.pairs().for_each(|(key, _)| replies.push_key(key));
         let next = if found.more() {
-            self.cursors.follow(cursor, found.last_key())
+            cursors.follow(cursor, found.last_key())
         } else {
-            self.cursors.end(cursor);
+            cursors.end(cursor);
             END
         };
         replies.end_page(page, next);

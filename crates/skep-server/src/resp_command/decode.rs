@@ -7,7 +7,7 @@ use super::expiry::{TimeForm, integer};
 use super::key_command::KeyCommand;
 use super::string_command::{Bytes, ReplyForm, StringCommand, StringOperation, TOO_LONG};
 use super::table::CommandName;
-use super::{Arguments, Operands, store_error, wrong_argument_count};
+use super::{Arguments, Operands, store_error};
 use super::{bit_command, expire_command, object_command, restore_command, scan_command, set_command, vector_command};
 use crate::unix_time::UnixTime;
 
@@ -24,8 +24,6 @@ pub(super) fn key_command(
         CommandName::MGet => KeyCommand::GetMany,
         CommandName::Set => set_command::set(arguments, operands, now)?,
         CommandName::SetNx => KeyCommand::SetNew,
-        CommandName::MSet if arguments.count().is_multiple_of(2) => return Err(wrong_argument_count("mset")),
-        CommandName::MSet => KeyCommand::SetMany,
         CommandName::Del | CommandName::Unlink => KeyCommand::Delete,
         CommandName::Exists | CommandName::Touch => KeyCommand::Exists,
         CommandName::Incr => KeyCommand::Add { delta: 1 },

@@ -7,9 +7,7 @@ use super::subcommands::{SUBCOMMANDS, Subcommand};
 use super::table::{COMMANDS, CommandName};
 
 /// Commands of Redis that are missing, by group.
-const MISSING: [(&str, &[&str]); 9] = [
-    ("keys and strings, not yet", &["BITOP", "COPY", "MSETEX", "MSETNX", "RENAME", "RENAMENX"]),
-    ("transactions, not yet", &["DISCARD", "EXEC", "MULTI", "UNWATCH", "WATCH"]),
+const MISSING: [(&str, &[&str]); 7] = [
     ("lists", &["BLPOP", "LPUSH", "LRANGE", "RPUSH", "…"]),
     ("hashes", &["HGET", "HSET", "…"]),
     ("sets and sorted sets", &["SADD", "SMEMBERS", "ZADD", "ZRANGE", "…"]),

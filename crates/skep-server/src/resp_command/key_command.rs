@@ -3,8 +3,7 @@
 //! ```text
 //!   GET k            get                       DEL k…  EXISTS k…     delete, contains each; how many
 //!   SET k v [NX|XX]  put, with its condition   MGET k…               get each; an array
-//!   SETNX k v        put if absent; 1 or 0     MSET k v …            put each; OK
-//!   INCRBY k d       add_decimal
+//!   SETNX k v        put if absent; 1 or 0     INCRBY k d            add_decimal
 //! ```
 //!
 //! Those on vectors, on ranges of keys and on strings with more options are made by modules of their own.
@@ -29,7 +28,6 @@ pub(crate) enum KeyCommand {
     Set(PutCondition),
     /// A reply by number: 1 if it was set, 0 if the key exists.
     SetNew,
-    SetMany,
     Delete,
     Exists,
     Add {
@@ -64,12 +62,16 @@ pub(crate) enum KeyCommand {
 
 impl KeyCommand {
     /// Returns the number of operations of the command, with this many arguments.
-    pub(super) fn operation_count(&self, argument_count: usize) -> usize {
+    pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             KeyCommand::GetMany | KeyCommand::Delete | KeyCommand::Exists => argument_count - 1,
-            KeyCommand::SetMany => (argument_count - 1) / 2,
             _ => 1,
         }
+    }
+
+    /// Returns true if an operation of the command may continue after its reply.
+    pub(crate) fn may_continue(&self) -> bool {
+        matches!(self, KeyCommand::Scan(_))
     }
 
     /// Checks all operations of a command before the first one is submitted: one invalid key or value refuses the whole
@@ -83,7 +85,7 @@ impl KeyCommand {
     }
 
     /// Returns the operation at this index of the command; a count continues where it stopped.
-    pub(super) fn request<'a>(
+    pub(crate) fn request<'a>(
         &self,
         arguments: Arguments<'a>,
         operands: &'a [u8],
@@ -94,9 +96,6 @@ impl KeyCommand {
             KeyCommand::Get | KeyCommand::GetMany | KeyCommand::GetVector(_) => Operation::Get,
             KeyCommand::Set(condition) => Operation::Put { value: arguments.get(2), condition: *condition },
             KeyCommand::SetNew => Operation::Put { value: arguments.get(2), condition: PutCondition::IfAbsent },
-            KeyCommand::SetMany => {
-                Operation::Put { value: arguments.get(2 + 2 * index), condition: PutCondition::Always }
-            }
             KeyCommand::SetVector { value } => {
                 Operation::Put { value: &operands[value.clone()], condition: PutCondition::Always }
             }
@@ -127,13 +126,12 @@ impl KeyCommand {
             KeyCommand::Scan(scan) => return scan.request(arguments, resume),
             KeyCommand::String(command) => return command.request(arguments, operands),
         };
-        let step = if *self == KeyCommand::SetMany { 2 } else { 1 };
-        Request { key: arguments.get(1 + step * index), operation }
+        Request { key: arguments.get(1 + index), operation }
     }
 
     /// Takes the reply to the operation at `index`. Returns true if the operation continues, and has to be submitted
     /// again.
-    pub(super) fn reply(
+    pub(crate) fn reply(
         &self,
         argument_count: usize,
         index: usize,
@@ -165,7 +163,7 @@ impl KeyCommand {
         match (self, reply) {
             (KeyCommand::Scan(scan), _) => return scan.reply(reply, progress, writer),
             (KeyCommand::String(command), _) => command.reply(reply, writer),
-            (KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists, _) => {
+            (KeyCommand::Delete | KeyCommand::Exists, _) => {
                 progress.done += i64::from(reply == Reply::Done);
             }
             (KeyCommand::SetNew, _) => writer.integer(i64::from(reply == Reply::Done)),
@@ -186,16 +184,10 @@ impl KeyCommand {
     }
 
     /// Writes the reply of a command whose replies are summed up.
-    pub(super) fn finish(&self, argument_count: usize, progress: &Progress, writer: &mut ReplyWriter<'_>) {
+    pub(crate) fn finish(&self, progress: &Progress, writer: &mut ReplyWriter<'_>) {
         match (self, progress.error) {
             _ if progress.refused => {}
-            // The message says how many were set, because Redis users expect all or none.
-            (KeyCommand::SetMany, Some(error)) if progress.done > 0 => {
-                let key_count = self.operation_count(argument_count);
-                writer.error(&format!("{}; {} of {key_count} keys were set", store_error(error), progress.done));
-            }
             (_, Some(error)) if self.has_one_reply() => writer.error(&store_error(error)),
-            (KeyCommand::SetMany, _) => writer.simple("OK"),
             (KeyCommand::Delete | KeyCommand::Exists, _) => writer.integer(progress.done),
             _ => {}
         }
@@ -217,6 +209,6 @@ impl KeyCommand {
 
     /// Returns true if the command has one reply for all its operations.
     fn has_one_reply(&self) -> bool {
-        matches!(self, KeyCommand::SetMany | KeyCommand::Delete | KeyCommand::Exists)
+        matches!(self, KeyCommand::Delete | KeyCommand::Exists)
     }
 }

@@ -151,6 +151,14 @@ impl Position {
     }
 }
 
+impl CommandName {
+    /// Returns true if the command is one of these.
+    pub(super) fn is_on_all_keys(self) -> bool {
+        use CommandName::{DbSize, FlushAll, FlushDb, Keys, RandomKey, Scan};
+        matches!(self, Scan | Keys | RandomKey | DbSize | FlushDb | FlushAll)
+    }
+}
+
 /// Decodes the command. `None` if it is none of these.
 pub(super) fn decode(
     name: CommandName,

@@ -5,9 +5,7 @@
 //! effect. Its operations are made from its arguments when they are submitted, and its reply is made after the replies
 //! of earlier commands. Error messages are those of Redis 7.2, because clients read them.
 //!
-//! Not as in Redis: `MSET` and `DEL` of several keys are one operation for each key, not a transaction, even if all
-//! keys belong to one shard. Other clients can see some of the operations done. An `MSET` that runs out of memory has
-//! set some of its keys: its reply says how many.
+//! Commands of several keys are isolated: see [`crate::transaction`].
 
 mod admin_command;
 mod bit_command;
@@ -15,6 +13,7 @@ mod client_command;
 mod client_filter;
 mod command_command;
 mod config_command;
+mod context;
 mod decode;
 #[cfg(test)]
 mod decode_tests;
@@ -26,7 +25,9 @@ mod expire_command;
 mod expiry;
 mod info;
 mod info_statistics;
+mod isolated_command;
 mod key_command;
+mod keys;
 mod keyspace_command;
 mod monitor_command;
 mod object_command;
@@ -43,28 +44,21 @@ mod subcommands;
 pub(crate) mod table;
 mod vector_command;
 
+pub(crate) use context::Context;
+pub(crate) use key_command::KeyCommand;
+pub(crate) use keys::shards_of_key;
 pub(crate) use operands::Operands;
 pub(crate) use session::Session;
-
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
-use crate::command_metrics::TurnCalls;
 use crate::keyspace::KeyspaceOperation;
-use crate::limits::{
-    BIT_FIELD_ARGUMENT_SIZE, COSTLY_REPLY_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
-    SMALL_REPLIES_SIZE_MAX,
-};
-use crate::orders::Pause;
-use crate::shard::Handover;
-use crate::shared::Shared;
+use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX};
 use crate::spaces::{Space, Spaces};
+use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
-use key_command::KeyCommand;
 use keyspace_command::{KeyspaceCommand, KeyspaceProgress};
 use scan_command::Resume;
 use table::CommandName;
@@ -72,98 +66,11 @@ use table::CommandName;
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
 
-/// The state for commands to which the server replies itself. They may read and change it.
-pub(crate) struct Context<'a> {
-    /// The state that all shards share.
-    pub(crate) shared: &'a Shared,
-    /// The ways to all shards.
-    pub(crate) handovers: &'a [Handover],
-    /// The shard that works.
-    pub(crate) shard: usize,
-    /// The number of the connection.
-    pub(crate) connection: u64,
-    /// The time at which the turn began.
-    pub(crate) time: UnixTime,
-    /// The moment at which the turn began.
-    pub(crate) now: Instant,
-    /// Commands that wait, if some do.
-    pub(crate) pause: Option<Pause>,
-    /// Set when the next command of the connection is to be tried again from this time on.
-    pub(crate) held_until: Option<Instant>,
-    /// Counts the commands of the turn.
-    pub(crate) calls: &'a mut TurnCalls,
-    /// The lines for monitors, if there are any.
-    pub(crate) monitor_lines: Option<&'a mut Vec<u8>>,
-    /// The time from which on the requests of the connection have waited.
-    pub(crate) read_at: Instant,
-    /// The time that the commands of the connection took, if that belongs in the slow log.
-    pub(crate) slow: Option<Duration>,
-    /// Commands that may be entered in the slow log in this turn.
-    pub(crate) slow_room: usize,
-    /// The command that was executed last, unless another one was refused since.
-    pub(crate) executed: Option<usize>,
-    /// The number of the last command, and one more; 0: there was none.
-    pub(crate) last_command: usize,
-    /// Set when the connection ends after this reply.
-    pub(crate) closing: bool,
-    /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
-    pub(crate) turn_room: usize,
-    /// Set when a reply of the server waits for another turn.
-    pub(crate) is_postponed: bool,
-}
+/// The error message of a command that must not be queued, after `ERR`.
+pub(crate) const NOT_IN_TRANSACTION: &str = "Command not allowed inside a transaction";
 
-impl Context<'_> {
-    /// Returns true if the server stops.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.shared.stopping.load(Ordering::Relaxed)
-    }
-
-    /// Wakes all shards, because something has changed that each must notice.
-    pub(crate) fn wake_shards(&self) {
-        self.handovers.iter().for_each(|handover| handover.waker.wake());
-    }
-
-    /// Counts a command that was executed, and shows it to those who want to see it.
-    fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
-        self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
-        self.calls.add(name as usize, operation_count, self.read_at);
-        self.executed = Some(name as usize);
-        self.last_command = name as usize + 1;
-        if !name.info().has("admin")
-            && let Some(lines) = self.monitor_lines.take()
-        {
-            monitor_command::append_line(lines, name, arguments, self);
-            self.monitor_lines = Some(lines);
-        }
-        if let Some(duration) = self.slow
-            && self.slow_room > 0
-        {
-            self.slow_room -= 1;
-            slow_log_command::enter(name, arguments, duration, self);
-        }
-    }
-
-    /// Counts a reply that is an error.
-    pub(crate) fn count_error(&self, reply: &[u8]) {
-        let metrics = self.shared.metrics(self.shard);
-        metrics.error_replies.add(1);
-        metrics.errors.count(reply);
-        if let Some(command) = self.executed {
-            metrics.commands.of(command).failed.add(1);
-        }
-    }
-
-    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
-    /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
-    /// not wait.
-    pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
-        self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
-        if is_costly {
-            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE * arguments.max(1));
-        }
-        !self.is_postponed
-    }
-}
+/// The beginning of the error message of a transaction that was discarded.
+const DISCARDED: &str = "EXECABORT Transaction discarded because";
 
 /// The arguments of a request, the name of the command first.
 #[derive(Clone, Copy)]
@@ -230,9 +137,14 @@ fn decimal(text: &[u8]) -> Option<i64> {
 }
 
 /// The work of a command.
+#[derive(Debug)]
 pub(crate) enum Action {
-    /// Operations on keys.
+    /// An operation on a key.
     Keys(CommandName, KeyCommand),
+    /// An isolated command.
+    Isolated(CommandName, Isolated),
+    /// A command that was added to the transaction.
+    Queued,
     /// Operations on all keys of a space.
     Keyspace(KeyspaceCommand),
     /// A change to another space for the commands after it.
@@ -272,6 +184,11 @@ impl Progress {
     pub(crate) fn capacity(&self) -> usize {
         self.keyspace.capacity()
     }
+
+    /// Returns the position of a count that takes more than one page.
+    pub(crate) fn resume(&self) -> Option<&Resume> {
+        self.resume.as_ref()
+    }
 }
 
 impl Action {
@@ -285,39 +202,30 @@ impl Action {
         now: UnixTime,
         is_locked: bool,
     ) -> Action {
-        let Some(name) = CommandName::find(arguments.get(0)) else {
-            // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
-            if arguments.is(0, "POST") || arguments.is(0, "Host:") {
-                return Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned());
-            }
-            // Some clients ask every server if it belongs to a cluster, and know this error.
-            if arguments.is(0, "CLUSTER") && arguments.count() > 1 {
-                return Action::Refuse("ERR This instance has cluster support disabled".to_owned());
-            }
-            return Action::Refuse(unknown_command(arguments));
+        let name = match Action::name(arguments, is_locked) {
+            Ok(name) => name,
+            Err(refusal) => return refusal,
         };
         let info = name.info();
-        let count = arguments.count() as i64;
-        if (info.arity >= 0 && count != info.arity) || count < -info.arity {
-            return Action::Refuse(wrong_argument_count(info.name));
-        }
-        if let Err(message) = subcommands::check(name, arguments) {
-            return Action::Refuse(message);
-        }
-        if is_locked && !info.has("no_auth") {
-            return Action::Refuse("NOAUTH Authentication required.".to_owned());
-        }
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
         }
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
+        match isolated_command::decode(name, arguments, space, spaces, now) {
+            Ok(Some(command)) => return Action::Isolated(name, command),
+            Ok(None) => {}
+            Err(message) => return Action::Refuse(message),
+        }
         if let Some(command) = keyspace_command::decode(name, arguments, space, spaces) {
             return command.map_or_else(Action::Refuse, Action::Keyspace);
         }
         match decode::key_command(name, arguments, operands, now) {
             Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
+                Ok(()) if command.operation_count(arguments.count()) > 1 => {
+                    Action::Isolated(name, Isolated::Keys(command))
+                }
                 Ok(()) => Action::Keys(name, command),
                 Err(error) => Action::Refuse(store_error(error)),
             },
@@ -327,6 +235,51 @@ impl Action {
             }
             Ok(None) => Action::Server(name),
             Err(message) => Action::Refuse(message),
+        }
+    }
+
+    /// Returns the name of the command, or a refusal: if there is none, if it has another number of arguments or no such
+    /// subcommand, or if the connection `is_locked` and its client must send the password first.
+    pub(crate) fn name(arguments: Arguments<'_>, is_locked: bool) -> Result<CommandName, Action> {
+        let Some(name) = CommandName::find(arguments.get(0)) else {
+            // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
+            if arguments.is(0, "POST") || arguments.is(0, "Host:") {
+                return Err(Action::Close("ERR Protocol error: HTTP is not spoken here".to_owned()));
+            }
+            // Some clients ask every server if it belongs to a cluster, and know this error.
+            if arguments.is(0, "CLUSTER") && arguments.count() > 1 {
+                return Err(Action::Refuse("ERR This instance has cluster support disabled".to_owned()));
+            }
+            return Err(Action::Refuse(unknown_command(arguments)));
+        };
+        let info = name.info();
+        let count = arguments.count() as i64;
+        let message = if (info.arity >= 0 && count != info.arity) || count < -info.arity {
+            wrong_argument_count(info.name)
+        } else if let Err(message) = subcommands::check(name, arguments) {
+            message
+        } else if is_locked && !info.has("no_auth") {
+            "NOAUTH Authentication required.".to_owned()
+        } else {
+            return Ok(name);
+        };
+        Err(Action::Refuse(match name {
+            CommandName::Exec => format!("{DISCARDED} of: {}", message.trim_start_matches("ERR ")),
+            _ => message,
+        }))
+    }
+
+    /// Returns true if the command is isolated: the shard runs it when its turn in the replies comes.
+    #[inline]
+    pub(crate) fn is_isolated(&self) -> bool {
+        matches!(self, Action::Isolated(..))
+    }
+
+    /// Returns the command as an isolated one, if it is on keys.
+    pub(crate) fn isolated(self) -> Action {
+        match self {
+            Action::Keys(name, command) => Action::Isolated(name, Isolated::Keys(command)),
+            action => action,
         }
     }
 
@@ -347,7 +300,8 @@ impl Action {
         let Some(pause) = context.pause else { return false };
         let waits = match self {
             Action::Server(Client | Quit | Shutdown) | Action::Close(_) => false,
-            Action::Server(name) => !pause.writes_only || name.info().has("write"),
+            Action::Isolated(_, Isolated::Exec(queue)) => !pause.writes_only || queue.writes(),
+            Action::Server(name) | Action::Isolated(name, _) => !pause.writes_only || name.info().has("write"),
             _ => !pause.writes_only,
         };
         if waits {
@@ -374,13 +328,33 @@ impl Action {
     /// allowed, must wait, or find the connection at its end.
     pub(crate) fn ends_batch(&self) -> bool {
         use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown};
-        matches!(self, Action::Server(Info | Auth | Hello | Reset | Client | Monitor | Shutdown))
+        match self {
+            Action::Server(name) => matches!(name, Info | Auth | Hello | Reset | Client | Monitor | Shutdown),
+            Action::Isolated(_, Isolated::Exec(queue)) => queue.ends_batch(),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the command counts the pairs of the stores.
+    pub(crate) fn reads_statistics(&self) -> bool {
+        matches!(self, Action::Server(CommandName::Info))
     }
 
     /// Returns true if the operations of the command begin when all operations of the connection before them are done,
     /// and those after it begin when they are done.
     pub(crate) fn is_barrier(&self) -> bool {
         matches!(self, Action::Keyspace(_))
+    }
+
+    /// Returns true if the connection watches no keys after the command.
+    pub(crate) fn ends_watch(&self) -> bool {
+        use CommandName::{Discard, Exec, Reset, Unwatch};
+        matches!(self, Action::Server(Discard | Exec | Reset | Unwatch)) || self.discards()
+    }
+
+    /// Returns true if the command is a wrong `EXEC`, which discards the transaction.
+    pub(crate) fn discards(&self) -> bool {
+        matches!(self, Action::Refuse(message) if message.starts_with(DISCARDED))
     }
 
     /// Returns the number of operations of a command of this many arguments.
@@ -410,7 +384,7 @@ impl Action {
                 let (space, shard, operation) = command.request(arguments, index, progress);
                 CommandRequest::Keyspace(space, shard, operation)
             }
-            _ => unreachable!("only commands on keys have operations"),
+            _ => unreachable!("only commands on keys have operations of their own"),
         }
     }
 
@@ -461,16 +435,18 @@ impl Action {
         match self {
             Action::Keys(name, command) => {
                 context.count_command(*name, arguments, command.operation_count(arguments.count()));
-                command.finish(arguments.count(), progress, &mut ReplyWriter::new(output, session.version));
+                command.finish(progress, &mut ReplyWriter::new(output, session.version));
             }
+            Action::Isolated(..) => unreachable!("the shard runs isolated commands"),
             Action::Keyspace(command) => {
                 context.count_command(command.name, arguments, 0);
             }
+            Action::Queued => ReplyWriter::new(output, session.version).simple("QUEUED"),
             Action::Select(space) => {
-                context.count_command(CommandName::Select, arguments, 0);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
+                context.count_command(CommandName::Select, arguments, 0);
                 ReplyWriter::new(output, session.version).simple("OK");
             }
             Action::Server(name) => {
@@ -502,11 +478,15 @@ impl Action {
     }
 }
 
-/// Returns the space that a `SELECT` chooses.
+/// Returns the space that a `SELECT` chooses, if there is one of this number.
+pub(crate) fn chosen_space(arguments: Arguments<'_>, spaces: Spaces) -> Option<Space> {
+    u16::try_from(arguments.integer(1)?).ok().and_then(|number| spaces.find(number))
+}
+
+/// Returns the space that a `SELECT` chooses, or the error message.
 fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
     let number = arguments.integer(1).ok_or("ERR value is not an integer or out of range")?;
-    let space = u16::try_from(number).ok().and_then(|number| spaces.find(number));
-    space.ok_or_else(|| match u16::try_from(number) {
+    chosen_space(arguments, spaces).ok_or_else(|| match u16::try_from(number) {
         Ok(ORDERED_SPACE) => "ERR DB index is out of range: the ordered space is switched off; restart with \
                               --ordered-memory SIZE"
             .to_owned(),
@@ -516,12 +496,14 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
 
 /// Returns true if Redis counts a refusal with this message as rejected, and not as a call that failed.
 fn is_rejection(message: &str) -> bool {
-    let beginnings = ["ERR wrong number of arguments for", "ERR unknown subcommand", "NOAUTH"];
-    beginnings.iter().any(|beginning| message.starts_with(beginning))
+    let reason = message.strip_prefix(DISCARDED).and_then(|reason| reason.strip_prefix(" of: "));
+    let reason = reason.unwrap_or(message.strip_prefix("ERR ").unwrap_or(message));
+    let beginnings = ["wrong number of arguments for", "unknown subcommand", "NOAUTH", NOT_IN_TRANSACTION];
+    beginnings.iter().any(|beginning| reason.starts_with(beginning))
 }
 
 /// Returns the error message for an error of the store.
-fn store_error(error: OperationError) -> String {
+pub(crate) fn store_error(error: OperationError) -> String {
     match error {
         error if error.is_out_of_memory() => {
             format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
@@ -532,7 +514,7 @@ fn store_error(error: OperationError) -> String {
 }
 
 /// Returns the error message for an operation that never reached a store.
-fn wire_error(error: WireError) -> String {
+pub(crate) fn wire_error(error: WireError) -> String {
     match error {
         WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
         _ => format!("ERR {error}"),

@@ -3,7 +3,9 @@
 use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
-use super::{Arguments, Context, REDIS_VERSION, Session, client_command, command_command, config_command, info};
+use super::{
+    Arguments, Context, DISCARDED, REDIS_VERSION, Session, client_command, command_command, config_command, info,
+};
 use super::{admin_command, excerpt, monitor_command, object_command, slow_log_command, wrong_argument_count};
 use crate::spaces::Space;
 
@@ -56,6 +58,9 @@ pub(super) fn run(
             }
             ReplyWriter::new(output, session.version).simple("RESET");
         }
+        CommandName::Multi | CommandName::Discard | CommandName::Unwatch => writer.simple("OK"),
+        // Any other `EXEC` is isolated.
+        CommandName::Exec => return Err(format!("{DISCARDED} of previous errors.")),
         CommandName::Object => object_command::object_help(&mut writer),
         CommandName::Memory => object_command::memory_help(&mut writer),
         CommandName::Quit => {

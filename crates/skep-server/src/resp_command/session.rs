@@ -41,9 +41,9 @@ impl Session {
 }
 
 impl Replies {
-    /// Returns true if the command that was executed last gets no reply.
+    /// Returns true if the command that is being executed gets no reply. (`CLIENT REPLY SKIP` itself writes none.)
     pub(crate) fn is_silent(self) -> bool {
-        self != Replies::On
+        matches!(self, Replies::Off | Replies::Skip)
     }
 
     /// Records that a command is done.

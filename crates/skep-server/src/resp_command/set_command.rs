@@ -10,7 +10,7 @@ use crate::unix_time::UnixTime;
 
 /// The options that change the expiry, as far as they are decoded.
 #[derive(Clone, Copy, PartialEq)]
-enum ExpiryOption {
+pub(super) enum ExpiryOption {
     None,
     /// `KEEPTTL` of `SET`, or `PERSIST` of `GETEX`.
     Word,
@@ -190,7 +190,7 @@ fn condition_operand(
 }
 
 /// Returns the time in the option at `index` and its operand, if it may follow the options before.
-fn time_option(arguments: Arguments<'_>, index: usize, before: ExpiryOption) -> Option<ExpiryOption> {
+pub(super) fn time_option(arguments: Arguments<'_>, index: usize, before: ExpiryOption) -> Option<ExpiryOption> {
     let form = TimeForm::of_option(arguments.get(index))?;
     let may_follow = match before {
         ExpiryOption::None => true,

@@ -1,7 +1,7 @@
 //! The subcommands of the commands that have some: their numbers of arguments, which are checked before they run.
 
 use super::table::{COMMAND_COUNT, CommandName};
-use super::{Arguments, excerpt, wrong_argument_count};
+use super::{Arguments, excerpt, object_command, wrong_argument_count};
 
 /// A subcommand.
 pub(super) struct Subcommand {
@@ -89,6 +89,8 @@ const HAS_SUBCOMMANDS: [bool; COMMAND_COUNT] = {
         has[SUBCOMMANDS[index].command as usize] = true;
         index += 1;
     }
+    // Theirs are on keys, so they are not in the table.
+    (has[CommandName::Object as usize], has[CommandName::Memory as usize]) = (true, true);
     has
 };
 
@@ -102,6 +104,15 @@ pub(super) fn check(command: CommandName, arguments: Arguments<'_>) -> Result<()
 }
 
 fn check_subcommand(command: CommandName, arguments: Arguments<'_>) -> Result<(), String> {
+    let on_key = match command {
+        CommandName::Object => Some(object_command::object(arguments)),
+        CommandName::Memory => Some(object_command::memory(arguments)),
+        _ => None,
+    };
+    if let Some(decoded) = on_key {
+        let is_wrong = |message: &String| message.starts_with("ERR unknown") || message.starts_with("ERR wrong number");
+        return decoded.err().filter(is_wrong).map_or(Ok(()), Err);
+    }
     let mut of_command = SUBCOMMANDS.iter().filter(|subcommand| subcommand.command == command);
     let Some(subcommand) = of_command.find(|subcommand| arguments.is(1, subcommand.name)) else {
         let name = command.info().name.to_ascii_uppercase();

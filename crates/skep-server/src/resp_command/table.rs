@@ -42,7 +42,9 @@ commands! {
     Del "del" -2 ["write"] (1, -1, 1) "generic" "1.0.0" "Deletes one or more keys."
     Exists "exists" -2 ["readonly" "fast"] (1, -1, 1) "generic" "1.0.0" "Determines whether one or more keys exist."
     MGet "mget" -2 ["readonly" "fast"] (1, -1, 1) "string" "1.0.0" "Returns the string values of one or more keys."
-    MSet "mset" -3 ["write" "denyoom"] (1, -1, 2) "string" "1.0.1" "Sets the string values of one or more keys, each for itself."
+    MSet "mset" -3 ["write" "denyoom"] (1, -1, 2) "string" "1.0.1" "Sets the string values of one or more keys."
+    MSetNx "msetnx" -3 ["write" "denyoom"] (1, -1, 2) "string" "1.0.1" "Sets the string values of one or more keys only if none of the keys exists."
+    MSetEx "msetex" -4 ["write" "denyoom" "movablekeys"] (0, 0, 0) "string" "8.4.0" "Sets the string values and the expiry of one or more keys: NX, XX, EX, PX, EXAT, PXAT, KEEPTTL."
     Incr "incr" 2 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Increments the decimal number in a key by one."
     Decr "decr" 2 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Decrements the decimal number in a key by one."
     IncrBy "incrby" 3 ["write" "denyoom" "fast"] (1, 1, 1) "string" "1.0.0" "Increments the decimal number in a key by a number."
@@ -66,6 +68,7 @@ commands! {
     BitPos "bitpos" -3 ["readonly"] (1, 1, 1) "bitmap" "2.8.7" "Finds the first bit of a string value that is 1 or 0."
     BitField "bitfield" -2 ["write" "denyoom"] (1, 1, 1) "bitmap" "3.2.0" "Reads and writes numbers of any width in a string value."
     BitFieldRo "bitfield_ro" -2 ["readonly" "fast"] (1, 1, 1) "bitmap" "6.0.0" "Reads numbers of any width in a string value."
+    BitOp "bitop" -4 ["write" "denyoom"] (2, -1, 1) "bitmap" "2.6.0" "Combines string values bit by bit, and stores the result: AND, OR, XOR, NOT."
     Expire "expire" -3 ["write" "fast"] (1, 1, 1) "generic" "1.0.0" "Sets the expiry of a key, in seconds from now: NX, XX, GT, LT."
     PExpire "pexpire" -3 ["write" "fast"] (1, 1, 1) "generic" "2.6.0" "Sets the expiry of a key, in milliseconds from now: NX, XX, GT, LT."
     ExpireAt "expireat" -3 ["write" "fast"] (1, 1, 1) "generic" "1.2.0" "Sets the expiry of a key, in seconds since 1970: NX, XX, GT, LT."
@@ -78,6 +81,9 @@ commands! {
     Type "type" 2 ["readonly" "fast"] (1, 1, 1) "generic" "1.0.0" "Returns the type of a value: string, or none."
     Touch "touch" -2 ["readonly" "fast"] (1, -1, 1) "generic" "3.2.1" "Counts those of the keys that exist."
     Unlink "unlink" -2 ["write" "fast"] (1, -1, 1) "generic" "4.0.0" "Deletes one or more keys."
+    Rename "rename" 3 ["write"] (1, 2, 1) "generic" "1.0.0" "Renames a key and overwrites the destination."
+    RenameNx "renamenx" 3 ["write" "fast"] (1, 2, 1) "generic" "1.0.0" "Renames a key only if the new key does not exist."
+    Copy "copy" -3 ["write" "denyoom"] (1, 2, 1) "generic" "6.2.0" "Copies the value of a key to a new key: DB, REPLACE."
     Object "object" -2 ["readonly"] (2, 2, 1) "generic" "2.2.3" "Returns a property of a value: ENCODING, REFCOUNT, IDLETIME, FREQ."
     Dump "dump" 2 ["readonly"] (1, 1, 1) "generic" "2.6.0" "Returns a value as Redis's RDB files encode it."
     Restore "restore" -4 ["write" "denyoom"] (1, 1, 1) "generic" "2.6.0" "Sets a value that DUMP returned."
@@ -93,6 +99,11 @@ commands! {
     SkepPrefix "skep.prefix" -2 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Returns the pairs of the ordered space whose keys begin so: SKEP.PREFIX prefix [LIMIT n] [REV] [KEYS] [LEASE OPEN|n] [AFTER key]"
     SkepCount "skep.count" 3 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Counts the pairs of a range of the ordered space: SKEP.COUNT start end, SKEP.COUNT PREFIX prefix"
     SkepFloor "skep.floor" 2 ["readonly" "fast"] (1, 1, 1) "skep" "0.1.0" "Returns the pair of the ordered space with the greatest key not above this one: SKEP.FLOOR key"
+    Multi "multi" 1 ["noscript" "loading" "stale" "fast" "allow_busy"] (0, 0, 0) "transactions" "1.2.0" "Begins a transaction."
+    Exec "exec" 1 ["noscript" "loading" "stale" "skip_slowlog"] (0, 0, 0) "transactions" "1.2.0" "Executes all commands of a transaction."
+    Discard "discard" 1 ["noscript" "loading" "stale" "fast" "allow_busy"] (0, 0, 0) "transactions" "2.0.0" "Discards a transaction."
+    Watch "watch" -2 ["noscript" "loading" "stale" "fast" "allow_busy"] (1, -1, 1) "transactions" "2.2.0" "Watches keys: EXEC does nothing if one of them has changed."
+    Unwatch "unwatch" 1 ["noscript" "loading" "stale" "fast" "allow_busy"] (0, 0, 0) "transactions" "2.2.0" "Watches no keys any more."
     Ping "ping" -1 ["fast"] (0, 0, 0) "connection" "1.0.0" "Returns PONG, or its argument."
     Echo "echo" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Returns its argument."
     Hello "hello" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.0.0" "Chooses the version of the protocol."
@@ -188,7 +199,7 @@ pub(super) const CATEGORIES: [&str; 21] = [
 
 impl CommandName {
     /// Returns the command of this name, in small or capital letters.
-    pub(super) fn find(name: &[u8]) -> Option<CommandName> {
+    pub(crate) fn find(name: &[u8]) -> Option<CommandName> {
         let mut small = [0; NAME_SIZE_MAX];
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);
@@ -196,6 +207,16 @@ impl CommandName {
         // The few that make up nearly all requests are first, and most others differ in length.
         let index = COMMANDS.iter().position(|info| info.name.as_bytes() == small)?;
         Some(NAMES[index])
+    }
+
+    /// Returns true if the command may change keys.
+    pub(crate) fn writes(self) -> bool {
+        self.info().has("write")
+    }
+
+    /// Returns true if the command must not be in a transaction.
+    pub(crate) fn is_never_queued(self) -> bool {
+        self.info().has("no_multi")
     }
 
     /// Returns the description of the command.

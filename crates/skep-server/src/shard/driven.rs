@@ -1,7 +1,6 @@
 //! Shards without threads and without time of their own: tests and the simulation drive them turn by turn.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use skep_store::naive::EXPIRIES_END;
@@ -32,16 +31,10 @@ pub(crate) fn driven_shards<'s>(
     steps: &mut Steps,
 ) -> Result<Vec<Driven<'s>>, StartError> {
     let rings = connect_shards(usize::from(shared.settings.shards), steps)?;
-    let (handovers, handed_over): (Vec<_>, Vec<_>) = rings
-        .iter()
-        .map(|(waker, _)| {
-            let (sender, receiver) = channel();
-            (Handover { sender, waker: waker.clone() }, receiver)
-        })
-        .unzip();
+    let (handovers, incoming) = Handover::all(rings.iter().map(|(waker, _)| waker.clone()));
     (0..shared.settings.shards)
-        .zip(rings.into_iter().zip(handed_over))
-        .map(|(index, ((waker, peers), handed_over))| {
+        .zip(rings.into_iter().zip(incoming))
+        .map(|(index, ((waker, peers), incoming))| {
             let store = shared.settings.store(u64::from(index));
             let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
             let parts = Parts {
@@ -51,11 +44,11 @@ pub(crate) fn driven_shards<'s>(
                 listeners: None,
                 waker,
                 peers,
-                handed_over,
+                incoming,
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
-            Ok(Driven { shard, stores: Stores::new(processor, shared.ordered.as_ref(), &shared.cursors), begin: now })
+            Ok(Driven { shard, stores: Stores::new(processor, index, Some(shared)), begin: now })
         })
         .collect()
 }

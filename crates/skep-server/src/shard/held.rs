@@ -64,9 +64,11 @@ impl Shard {
         }
     }
 
-    /// Holds a connection until a time.
-    pub(super) fn hold_until(&mut self, token: Token, until: Instant) {
-        if self.hold(token) {
+    /// Holds a connection whose next command is to be tried again at `until`, which may be the end of the pause.
+    pub(super) fn hold_until(&mut self, token: Token, pause: Option<Pause>, until: Instant) {
+        if pause.is_some_and(|pause| pause.until == until) {
+            self.hold_for_pause(token);
+        } else if self.hold(token) {
             self.held.sleeping.push((until, token));
         }
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Refusal, Welcome};
 
-use super::Shard;
+use super::{Message, Shard};
 use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
@@ -61,7 +61,7 @@ impl Shard {
         let session = || Session::new(shared.access.needs_password());
         let (protocol, parsed, shard) = match front_end {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
-            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::new(shared.spaces(), session())), shared.any_shard()),
+            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), session())), shared.any_shard()),
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);
@@ -89,10 +89,17 @@ impl Shard {
         }
     }
 
-    /// Takes the connections that other shards hand over.
+    /// Takes the connections that other shards hand over, and their messages about stores.
     pub(super) fn accept_handed_over(&mut self, now: Instant) {
-        while let Ok(endpoint) = self.parts.handed_over.try_recv() {
+        while let Ok(endpoint) = self.parts.incoming.connections.try_recv() {
             self.take(endpoint, now);
+        }
+        while let Ok(message) = self.parts.incoming.messages.try_recv() {
+            if let Message::Lend(_, _, time) | Message::GiveBack(_, time) = &message {
+                // Keys that have expired in another shard's turn stay expired.
+                self.time = self.time.max(*time);
+            }
+            self.holds.take(message);
         }
     }
 

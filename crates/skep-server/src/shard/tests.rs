@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn resp(&mut self, shard: usize) -> Client {
-        let parsed = ParsedBatch::Resp(RespBatch::new(self.shared.spaces(), Session::default()));
+        let parsed = ParsedBatch::Resp(RespBatch::boxed(self.shared.spaces(), Session::default()));
         self.connect(shard, parsed)
     }
 

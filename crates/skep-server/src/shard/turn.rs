@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 
 use skep_core::operation::Reply;
 
+use super::hold::{Bounds, Isolation, run};
 use super::{Parts, Shard};
 use crate::connection::Next;
 use crate::connections::Token;
@@ -45,12 +46,14 @@ use crate::dispatch::{Dispatch, Limit, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{
-    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, SLOW_ENTRIES_IN_TURN_MAX,
-    STUCK_MAX, SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
+    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
+    SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::Context;
+use crate::slow_log::{slow_from, slow_time};
 use crate::spaces::{ReplyIndex, Space, SpaceRequests, Stores};
+use crate::transaction::ShardSet;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -328,24 +331,23 @@ impl Shard {
         if !inbox_is_first {
             submit_arrivals(arrivals, operations_max, &mut requests);
         }
-        self.executed = 0;
         if requests.len() > 0 {
             self.executed = stores.execute(&requests, replies, now);
             metrics.operations.add(self.executed as u64);
-            metrics.publish(&stores.statistics());
+            stores.publish(shared);
         }
         self.requests = requests.recycle();
     }
 
     /// Sends replies back to other shards, writes the replies of the batch, and puts connections into the lists of the
     /// shard.
-    pub(super) fn reply(&mut self, now: Instant) {
+    pub(super) fn reply(&mut self, stores: &mut Stores<'_>, now: Instant) {
         // In the order of the batch.
         if self.inbox_is_first() {
             let has_progress = self.reply_to_shards();
-            self.reply_to_connections(has_progress, now);
+            self.reply_to_connections(has_progress, stores, now);
         } else {
-            self.reply_to_connections(false, now);
+            self.reply_to_connections(false, stores, now);
             self.reply_to_shards();
         }
     }
@@ -402,19 +404,19 @@ impl Shard {
 
     /// Writes the replies of the batch, and puts connections that can continue into the queue. `has_progress` says that
     /// an operation before those of the connections was executed.
-    fn reply_to_connections(&mut self, mut has_progress: bool, now: Instant) {
+    fn reply_to_connections(&mut self, mut has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
         let shared = self.parts.shared.clone();
         let shard = usize::from(self.parts.index);
         let metrics = shared.metrics(shard);
         let share = self.window.share();
-        let slow_from = u64::try_from(shared.adjustable.slow_log_from.get()).ok().map(Duration::from_micros);
+        let slow_from = slow_from(shared.adjustable.slow_log_from.get());
         let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
-        let mut slow_room = SLOW_ENTRIES_IN_TURN_MAX;
         let is_monitored = !shared.monitors.is_empty();
         let pause = self.pause(now);
         let served_at = now.saturating_duration_since(shared.started).as_millis() as u64;
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
         let (mut postponed_again, mut returned_again) = (0, 0);
+        let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         for index in 0..self.batch.len() {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
@@ -448,18 +450,29 @@ impl Shard {
                 calls: &mut self.calls,
                 monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
                 read_at,
-                slow: slow_from.and_then(|from| {
-                    let duration = executed_at.saturating_duration_since(read_at);
-                    (duration >= from).then_some(duration)
-                }),
-                slow_room,
+                slow: slow_time(slow_from, read_at, executed_at),
+                slow_room: bounds.slow_room,
                 executed: None,
                 last_command: 0,
                 closing: false,
                 turn_room,
                 is_postponed: false,
             };
-            let replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+            let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+            let mut isolation = Isolation::Over;
+            if connection.has_isolated() {
+                let left = connection.operations_left();
+                let is_late =
+                    self.stop_until.is_none() && self.window.is_late(connection.read_at(), now, left, self.others_wait);
+                let parts = (&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+                let (over, count) = run(connection, &mut bounds, parts, &self.parts.partition, now, is_late);
+                (isolation, replied) = (over, replied + count);
+                if let Isolation::Blocked(step) = isolation {
+                    // Nothing else is executed until it is done.
+                    bounds.held = ShardSet::default();
+                    self.holds.begin_own(token, step);
+                }
+            }
             if replied > 0 {
                 self.replied.push((replied, connection.read_at()));
             } else if done == 0
@@ -468,7 +481,7 @@ impl Shard {
                 connection.starve();
             }
             turn_room = context.turn_room;
-            slow_room = context.slow_room;
+            bounds.slow_room = context.slow_room;
             let held_until = context.held_until;
             if context.last_command > 0 {
                 endpoint.activity.command.set(context.last_command as u64);
@@ -494,12 +507,13 @@ impl Shard {
             };
             // The usual case is `Next::Wait`.
             match next {
-                Next::Work if held_until.is_some() => match (pause, held_until) {
-                    (Some(pause), Some(until)) if pause.until != until => self.hold_until(token, until),
-                    (None, Some(until)) => self.hold_until(token, until),
-                    _ => self.hold_for_pause(token),
-                },
+                _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,
+                Next::Work if let Some(until) = held_until => self.hold_until(token, pause, until),
                 Next::Work if is_paused => self.hold_for_pause(token),
+                Next::Work if !is_postponed && let Isolation::Needs(shards) = isolation => {
+                    *is_queued = true;
+                    self.holds.wait(token, shards);
+                }
                 Next::Work if is_postponed => {
                     *is_queued = true;
                     // Before the connections that were postponed after it.
@@ -539,6 +553,10 @@ impl Shard {
                 self.queue(self.batch[index].token);
             }
         }
+        if bounds.executed > 0 {
+            bounds.stores.publish(&shared);
+        }
+        self.executed += bounds.executed;
         self.batch.clear();
         self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
         self.feed_monitors();

@@ -52,7 +52,7 @@ impl<'s> Scene<'s> {
             shard.hand_over(Endpoint::new(connection, Transport::Simulated(server_end)));
             client
         };
-        let resp = connect(ParsedBatch::Resp(RespBatch::new(shared.spaces(), Session::default())));
+        let resp = connect(ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), Session::default())));
         let native = connect(ParsedBatch::Native(NativeBatch::new(shared.spaces())));
         Scene { shard, resp, native, now }
     }

@@ -21,6 +21,7 @@
 mod client;
 mod leases;
 pub(crate) mod pipe;
+mod transfers;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -136,7 +137,7 @@ impl<'s> World<'s> {
         let (parsed, shard) = match protocol {
             Protocol::Native { .. } => (ParsedBatch::Handshake, 0),
             Protocol::Resp => {
-                (ParsedBatch::Resp(RespBatch::new(self.shared.spaces(), Session::default())), self.shared.any_shard())
+                (ParsedBatch::Resp(RespBatch::boxed(self.shared.spaces(), Session::default())), self.shared.any_shard())
             }
         };
         let capacity = self.random.random_range(1000..200_000);

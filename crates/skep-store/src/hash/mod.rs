@@ -10,6 +10,7 @@ mod object;
 pub mod poisson;
 mod reclaim;
 mod resident;
+mod room;
 mod settings;
 pub mod slab;
 mod table;
@@ -28,6 +29,7 @@ pub(crate) use large::Pieces;
 pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX, is_large};
 pub(crate) use reclaim::Reclaim;
 pub use reclaim::STEP_KEYS_MAX;
+pub use room::Room;
 pub(crate) use table::{
     Access, BucketAccess, BucketIndex, Home, KeyHash, Location, ResidentSlab, ResidentValue, Sought,
 };

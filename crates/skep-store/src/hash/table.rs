@@ -13,7 +13,7 @@
 //! only one operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await.
 //! No borrow of the allocator is held across an await.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -511,6 +511,11 @@ impl<M: Memory> HashTable<M> {
     /// Notes that an operation on a key, which may have waited for slabs, is done or refused.
     pub(crate) fn end_wait(&self, hash: KeyHash) {
         self.slabs.borrow_mut().end_wait(hash.0);
+    }
+
+    /// Returns the allocator of slabs.
+    pub(super) fn slabs(&self) -> RefMut<'_, SlabAllocator> {
+        self.slabs.borrow_mut()
     }
 
     /// Allocates a slab of the class.

@@ -158,6 +158,11 @@ impl OrderedStore {
         self.reclaimer.leases.end_of_owner(&self.reclaimer.epochs, owner);
     }
 
+    /// Returns the bytes of free memory in whole blocks, without the reserve for writes that must not fail.
+    pub fn free_size(&self) -> u64 {
+        self.space().free_size()
+    }
+
     /// Returns statistics of the store. They are not collected at one moment.
     pub fn statistics(&self) -> OrderedStatistics {
         let height = self.reclaimer.epochs.join().map_or(0, |mut participant| {

@@ -49,14 +49,15 @@ use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
 use self::same_key::SameKeys;
 use self::station::{Admission, Station};
-use crate::apply::Arena;
+use crate::apply::{Arena, NewValue};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{
-    Bucket, BucketIndex, HashTable, Home, KeyHash, Lanes, Reclaim, Settings, WalkLimit, WalkStep, WithLanes,
+    Bucket, BucketIndex, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WalkLimit, WalkStep,
+    WithLanes,
 };
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
-use skep_core::operation::{Operation, Reply, Request};
+use skep_core::operation::{Operation, OperationError, Reply, Request, StringWrite};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -191,6 +192,45 @@ impl<M: Memory> Processor<M> {
                 return;
             }
         }
+    }
+
+    /// Adds the memory that some puts and sets need at most. The others of the requests need none.
+    pub fn count_room(&mut self, requests: &[Request<'_>], room: &mut Room) {
+        for request in requests {
+            let new = match &request.operation {
+                Operation::Put { value, .. } => NewValue::Put(value),
+                Operation::StringWrite(StringWrite::Set { value, expiry, .. }) => NewValue::Set(value, *expiry),
+                _ => continue,
+            };
+            let home = self.table.locate(request.key);
+            drive(self.table.clear_stale(home.bucket));
+            drive(self.table.count_room(home, request.key, &new, room));
+        }
+    }
+
+    /// Returns true if there is memory for this number of slabs for sure: then nothing has to be reserved.
+    pub fn has_plenty(&self, slab_count: u64) -> bool {
+        self.table.has_plenty(slab_count)
+    }
+
+    /// Reserves memory that was counted, until [`Processor::end_reservation`]. Until then, requests that were counted do not
+    /// run out of memory, if no others that store are executed before them. Returns false if it is not free yet: try again
+    /// later. `waiter` is the same each time.
+    pub fn reserve(&mut self, room: &Room, waiter: &[u8]) -> Result<bool, OperationError> {
+        self.table.begin_batch(MERGE_WORK_MAX);
+        let hash = self.table.locate(waiter).hash;
+        let reserved = match self.table.reserve(room) {
+            Ok(()) => Ok(true),
+            Err(NotStored::Later(_)) if self.table.may_wait(hash) => return Ok(false),
+            Err(NotStored::Failed(error) | NotStored::Later(error)) => Err(error),
+        };
+        self.table.end_wait(hash);
+        reserved
+    }
+
+    /// Frees the memory that was reserved and not used.
+    pub fn end_reservation(&mut self) {
+        self.table.end_reservation();
     }
 
     /// Sets the time for expiries, in milliseconds since 1970. It does not go back.

@@ -60,6 +60,14 @@ impl<'b> ReplyWriter<'b> {
         });
     }
 
+    /// Writes the null that takes the place of an array.
+    pub fn null_array(&mut self) {
+        self.out.extend_from_slice(match self.version {
+            Version::Two => b"*-1\r\n",
+            Version::Three => b"_\r\n",
+        });
+    }
+
     /// Writes the header of an array. The caller then writes `count` replies.
     pub fn array(&mut self, count: usize) {
         self.header(b'*', count as i64);

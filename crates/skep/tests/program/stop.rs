@@ -139,6 +139,17 @@ fn commands_over_both_shards(address: &str, progress: &Progress) -> Result<()> {
     repeat(&connect(address, "0")?, &[command(&set), command(&get)].concat(), progress, <[u8]>::len)
 }
 
+/// Executes transactions on keys of all shards and of both spaces.
+fn transactions(address: &str, progress: &Progress) -> Result<()> {
+    let keys: Vec<String> = (0..100).map(|key| format!("counter:{key}")).collect();
+    let increments: Vec<u8> = keys.iter().flat_map(|key| command(&[b"INCR", key.as_bytes()])).collect();
+    let [multi, exec] = [&b"MULTI"[..], b"EXEC"].map(|name| command(&[name]));
+    let [first, second] = [&b"0"[..], b"1"].map(|space| command(&[b"SELECT", space]));
+    let in_both = [&multi[..], &increments, &second, &increments, &first, &exec].concat();
+    let of_one = [&command(&[b"WATCH", b"counter:0"])[..], &multi, &increments, &exec].concat();
+    repeat(&connect(address, "0")?, &[in_both, of_one].concat(), progress, <[u8]>::len)
+}
+
 fn slow_reader(address: &str, progress: &Progress) -> Result<()> {
     let mut stream = connect(address, "0")?;
     execute(&stream, &[b"SET", b"big", &vec![b'v'; MIB]])?;
@@ -223,6 +234,11 @@ fn sigterm_during_a_flood_of_gets() {
 #[test]
 fn sigterm_while_operations_are_forwarded() {
     stops_during(&[], &[(8, commands_over_both_shards)], 20 << 20);
+}
+
+#[test]
+fn sigterm_during_transactions() {
+    stops_during(&["--ordered-memory", "32MiB"], &[(8, transactions)], 2 << 20);
 }
 
 #[test]

@@ -68,13 +68,85 @@ impl Commands {
             6..=9 => self.part_of_value(),
             10..=13 => self.bits(),
             14..=15 => self.expiry(),
-            16..=18 => self.keys(),
+            16..=17 => self.keys(),
+            18 => self.several(),
             _ => self.other(),
         };
         if self.chance(12) {
             self.spoil(&mut arguments);
         }
         arguments
+    }
+
+    /// Returns the next command, or the commands of a transaction.
+    pub(crate) fn next_block(&mut self) -> Vec<Arguments> {
+        if !self.chance(12) {
+            return vec![self.next()];
+        }
+        let mut block = Vec::new();
+        if self.chance(3) {
+            block.push(vec!["WATCH".into(), self.key(), self.key()]);
+        }
+        if self.chance(3) {
+            // A change of a watched key by the connection itself counts too. Some other commands count only in Skep.
+            block.push(self.write());
+        }
+        block.push(vec![self.any_case("MULTI").into()]);
+        for _ in 0..self.below(10) {
+            // Wrong commands are rarer than others, because each lets the transaction be refused.
+            let is_wrong = self.chance(20);
+            block.push(if is_wrong { self.out_of_place() } else { self.next() });
+        }
+        block.push(vec![if self.chance(10) { "DISCARD" } else { "EXEC" }.into()]);
+        block
+    }
+
+    fn out_of_place(&mut self) -> Arguments {
+        let words: &[&[&str]] = &[&["MULTI"], &["UNWATCH"], &["NOSUCH"], &["GET"], &["EXEC", "x"], &["SELECT", "x"]];
+        self.choose(words).iter().map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    /// Returns a command that changes a key if it succeeds, and whose reply tells if it does.
+    pub(crate) fn write(&mut self) -> Arguments {
+        let (key, value) = (self.key(), self.value());
+        match self.below(10) {
+            0 => vec!["SET".into(), key, value],
+            1 => vec!["SET".into(), key, value, "NX".into()],
+            2 => vec!["SETNX".into(), key, value],
+            3 => vec!["DEL".into(), key, self.key()],
+            4 => vec!["PERSIST".into(), key],
+            5 => vec!["EXPIRE".into(), key, self.time(true, true).into()],
+            6 => vec!["INCR".into(), key],
+            7 => vec!["APPEND".into(), key, value],
+            _ => self.several(),
+        }
+    }
+
+    /// Returns a command of several keys.
+    pub(crate) fn several(&mut self) -> Arguments {
+        let (key, other) = (self.key(), self.key());
+        match self.below(8) {
+            0 => vec!["MSETNX".into(), key, self.value(), other, self.value()],
+            1 => vec!["RENAME".into(), key, other],
+            2 => vec!["RENAMENX".into(), key, other],
+            3..=4 => {
+                let mut arguments = vec!["COPY".into(), key, other];
+                for _ in 0..self.below(3) {
+                    match self.below(4) {
+                        0 => arguments.extend(["DB".into(), self.choose(&["0", "1", "x", "0"]).into()]),
+                        1 => arguments.push("NX".into()),
+                        _ => arguments.push(self.any_case("REPLACE").into()),
+                    }
+                }
+                arguments
+            }
+            5 => vec!["BITOP".into(), self.choose(&["NOT", "not", "AND"]).into(), key, other],
+            _ => {
+                let mut arguments = vec!["BITOP".into(), self.choose(&["AND", "OR", "XOR", "or", "NOR"]).into(), key];
+                (0..=self.below(4)).for_each(|_| arguments.push(self.key()));
+                arguments
+            }
+        }
     }
 
     /// Adds, drops or replaces an argument.
@@ -89,7 +161,7 @@ impl Commands {
         }
     }
 
-    fn key(&mut self) -> Vec<u8> {
+    pub(crate) fn key(&mut self) -> Vec<u8> {
         self.choose(&KEYS).into()
     }
 
@@ -371,6 +443,10 @@ impl Commands {
             &["SETNX", "a"],
             &["GETRANGE", "a", "1"],
             &["SELECT", "0"],
+            &["SELECT", "1"],
+            &["EXEC"],
+            &["DISCARD"],
+            &["UNWATCH"],
             &["SELECT", "x"],
         ];
         self.choose(words).iter().map(|word| word.as_bytes().to_vec()).collect()

@@ -60,7 +60,7 @@ impl Connection {
 }
 
 /// Returns the position after the reply at `begin`, if all of it has arrived.
-fn reply_end(bytes: &[u8], begin: usize) -> Option<usize> {
+pub(crate) fn reply_end(bytes: &[u8], begin: usize) -> Option<usize> {
     let line_end = begin + bytes[begin..].windows(2).position(|pair| pair == b"\r\n")?;
     let number = || std::str::from_utf8(&bytes[begin + 1..line_end]).expect("text").parse::<i64>().expect("a number");
     let mut end = line_end + 2;

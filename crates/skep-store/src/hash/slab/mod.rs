@@ -24,6 +24,7 @@
 mod entry;
 mod merge;
 mod pool;
+mod reserve;
 mod search;
 mod zone_set;
 
@@ -87,6 +88,9 @@ pub struct SlabAllocator {
     /// For each zone, the count of short entries that starts a pass.
     merge_watermarks: Vec<u32>,
     search: Search,
+    /// Slabs that are allocated for the next operations: see [`SlabAllocator::reserve`].
+    reserved: [Vec<Pointer>; SlabClass::COUNT],
+    has_reserved: bool,
     /// Entries that searches may still merge in this batch.
     merge_work: usize,
     /// Bytes of the memory.
@@ -108,6 +112,8 @@ impl SlabAllocator {
             host,
             merger: Merger::default(),
             search: Search::default(),
+            reserved: std::array::from_fn(|_| Vec::new()),
+            has_reserved: false,
             merge_work: usize::MAX,
             size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             free_size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
@@ -140,6 +146,11 @@ impl SlabAllocator {
 
     /// Allocates a slab of the class, if there is one without merging.
     pub fn allocate(&mut self, class: SlabClass) -> Option<Pointer> {
+        if self.has_reserved
+            && let Some(pointer) = self.reserved[class.index()].pop()
+        {
+            return Some(pointer);
+        }
         if self.local[class.index()].len() <= LOW_WATERMARK {
             self.refill(class);
         }
@@ -200,7 +211,7 @@ impl SlabAllocator {
         let (mut available, mut needed) = (0, 0);
         SlabClass::all().rev().find(|class| {
             available += free[class.index()];
-            needed += u64::from(needs[class.index()]) << class.index();
+            needed += u64::from(self.beyond_reserved(needs, *class)) << class.index();
             needed > available
         })
     }

@@ -133,7 +133,8 @@ impl SlabAllocator {
 
     /// Allocates all slabs that are needed, the largest first; or none.
     pub fn take_all(&mut self, needs: &SlabNeeds, mut give: impl FnMut(SlabClass, Pointer)) -> Result<(), NoSlab> {
-        let needed: u64 = SlabClass::all().map(|class| u64::from(needs[class.index()]) * class.size() as u64).sum();
+        let size = |class: SlabClass| u64::from(self.beyond_reserved(needs, class)) * class.size() as u64;
+        let needed: u64 = SlabClass::all().map(size).sum();
         if needed > self.free_size {
             return Err(NoSlab::Full);
         }

@@ -222,6 +222,12 @@ impl Space {
         units.filter(|units| *units <= UNIT_COUNT_MAX).ok_or(RegionError::TooLarge { size })
     }
 
+    /// Returns the bytes of free blocks that writes may take that may fail.
+    pub(crate) fn free_size(&self) -> u64 {
+        let blocks = self.free_blocks.saturating_sub(self.reserve_for(Claim::Growth));
+        u64::from(blocks * BLOCK_UNITS) * UNIT_512_SIZE as u64
+    }
+
     /// Creates a space in which all units are free. Their number is a multiple of a chunk's.
     pub(crate) fn new(unit_count: u32) -> Self {
         let chunk_count = unit_count / CHUNK_UNITS;

@@ -1,0 +1,165 @@
+//! The isolated commands of a parsed batch, and the transaction that is being queued: see [`crate::transaction`].
+
+use std::time::Instant;
+
+use skep_wire::native::WireError;
+use skep_wire::partition::Partition;
+use skep_wire::resp::{Argument, ReplyWriter};
+
+use super::RespBatch;
+use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
+use crate::resp_command::table::CommandName;
+use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
+use crate::shard::Bounds;
+use crate::transaction::{Environment, Isolated, Multi, ShardSet, Step, TooLong};
+
+impl RespBatch {
+    /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
+    /// they are held already.
+    pub(crate) fn isolated_shards(&self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
+        let command = self.commands.get(self.command)?;
+        let Action::Isolated(name, isolated) = &command.action else { return None };
+        if self.is_blocked {
+            return Some(ShardSet::default());
+        }
+        let Isolated::Exec(queue) = isolated else {
+            return Some(name.shards(command.arguments(input, &self.arguments), command.space, partition));
+        };
+        let mut shards = queue.shards(command.space, self.spaces, partition);
+        for watched in self.watched.iter().flat_map(|watched| watched.keys()) {
+            shards.extend(shards_of_key(&watched.key, watched.space, partition));
+        }
+        Some(shards)
+    }
+
+    /// Returns true if an isolated command is in the parsed batch.
+    #[inline]
+    pub(crate) fn has_isolated(&self) -> bool {
+        self.has_isolated
+    }
+
+    /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Returns true if the next command counts what the stores have.
+    pub(crate) fn is_next_statistics(&self) -> bool {
+        self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
+    }
+
+    /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
+    pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
+        self.run.is_none() && self.commands[self.command].action.is_paused(context)
+    }
+
+    /// Refuses the next command, which is isolated, because it would be executed too late.
+    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &mut Context<'_>) {
+        let Action::Isolated(name, _) = self.commands[self.command].action else { unreachable!("it is isolated") };
+        let begin = output.len();
+        ReplyWriter::new(output, self.session.version).error(&wire_error(WireError::Busy));
+        context.count_refused(name, &output[begin..]);
+        if self.session.replies.is_silent() {
+            output.truncate(begin);
+        }
+        if name == CommandName::Exec {
+            self.watched = None;
+        }
+        self.end_isolated();
+    }
+
+    fn end_isolated(&mut self) {
+        let command = &self.commands[self.command];
+        self.isolated_left -= command.argument_count;
+        (self.run, self.is_blocked) = (None, false);
+        self.session.replies.end_command();
+        self.command += 1;
+    }
+
+    /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done.
+    pub(crate) fn run_isolated(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        bounds: &mut Bounds<'_, '_>,
+        context: &mut Context<'_>,
+        partition: &Partition,
+        now: Instant,
+    ) -> Result<(), Step> {
+        let command = &self.commands[self.command];
+        let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
+        let run = self.run.get_or_insert_with(|| bounds.stores.spare_run.take().unwrap_or_default());
+        let shard = context.shard;
+        let mut environment = Environment {
+            stores: bounds.stores,
+            partition,
+            context,
+            watched: &mut self.watched,
+            spaces: self.spaces,
+            now,
+            left: bounds.left,
+            executed: 0,
+        };
+        let arguments = command.arguments(input, &self.arguments);
+        let parts = (arguments, self.operands.bytes(), command.space);
+        let done = run.step(*name, isolated, parts, (output, &mut self.session), &mut environment);
+        let executed = environment.executed;
+        bounds.left = environment.left;
+        bounds.executed += executed;
+        let metrics = context.shared.metrics(shard);
+        metrics.operations.add(executed as u64);
+        self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
+        let space = done?;
+        if let Isolated::Exec(queue) = isolated
+            && queue.selects()
+        {
+            // No later command is decoded.
+            self.space = space;
+        }
+        let run = self.run.take();
+        self.end_isolated();
+        bounds.stores.spare_run = run.map(|mut run| {
+            run.reset();
+            run
+        });
+        Ok(())
+    }
+}
+
+/// Adds a command to the transaction, unless it ends or refuses it.
+pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], is_locked: bool) -> Action {
+    let arguments = Arguments::new(request, ranges);
+    let name = match Action::name(arguments, is_locked) {
+        Ok(name) => name,
+        Err(refusal) => {
+            if refusal.discards() {
+                multi.close();
+            }
+            multi.abort();
+            return refusal;
+        }
+    };
+    match name {
+        CommandName::Multi => Action::Refuse("ERR MULTI calls can not be nested".to_owned()),
+        CommandName::Watch => Action::Refuse("ERR WATCH inside MULTI is not allowed".to_owned()),
+        CommandName::Exec => match multi.close() {
+            Some(queue) if !queue.is_aborted() => Action::Isolated(name, Isolated::Exec(queue)),
+            _ => Action::Server(name),
+        },
+        CommandName::Discard => {
+            multi.close();
+            Action::Server(name)
+        }
+        CommandName::Quit | CommandName::Reset => Action::Server(name),
+        _ if name.is_never_queued() => {
+            multi.abort();
+            Action::Refuse(format!("ERR {NOT_IN_TRANSACTION}"))
+        }
+        _ => match multi.push(name, request, ranges) {
+            Ok(()) => Action::Queued,
+            Err(TooLong) => Action::Refuse(format!(
+                "ERR a transaction has at most {ISOLATED_OPERATIONS_MAX} operations and {TRANSACTION_SIZE_MAX} bytes"
+            )),
+        },
+    }
+}

@@ -1,0 +1,116 @@
+//! What a command may read and change besides its connection.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::table::CommandName;
+use super::{Arguments, monitor_command, slow_log_command};
+use crate::command_metrics::TurnCalls;
+use crate::limits::{COSTLY_REPLY_SIZE, SMALL_REPLIES_SIZE_MAX};
+use crate::orders::Pause;
+use crate::shard::Handover;
+use crate::shared::Shared;
+use crate::unix_time::UnixTime;
+
+/// The state for commands to which the server replies itself. They may read and change it.
+pub(crate) struct Context<'a> {
+    /// The state that all shards share.
+    pub(crate) shared: &'a Shared,
+    /// The ways to all shards.
+    pub(crate) handovers: &'a [Handover],
+    /// The shard that works.
+    pub(crate) shard: usize,
+    /// The number of the connection.
+    pub(crate) connection: u64,
+    /// The time at which the turn began.
+    pub(crate) time: UnixTime,
+    /// The moment at which the turn began.
+    pub(crate) now: Instant,
+    /// Commands that wait, if some do.
+    pub(crate) pause: Option<Pause>,
+    /// Set when the next command of the connection is to be tried again from this time on.
+    pub(crate) held_until: Option<Instant>,
+    /// Counts the commands of the turn.
+    pub(crate) calls: &'a mut TurnCalls,
+    /// The lines for monitors, if there are any.
+    pub(crate) monitor_lines: Option<&'a mut Vec<u8>>,
+    /// The time from which on the requests of the connection have waited.
+    pub(crate) read_at: Instant,
+    /// The time that the commands of the connection took, if that belongs in the slow log.
+    pub(crate) slow: Option<Duration>,
+    /// Commands that may be entered in the slow log in this turn.
+    pub(crate) slow_room: usize,
+    /// The command that was executed last, unless another one was refused since.
+    pub(crate) executed: Option<usize>,
+    /// The number of the last command, and one more; 0: there was none.
+    pub(crate) last_command: usize,
+    /// Set when the connection ends after this reply.
+    pub(crate) closing: bool,
+    /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
+    pub(crate) turn_room: usize,
+    /// Set when a reply of the server waits for another turn.
+    pub(crate) is_postponed: bool,
+}
+
+impl Context<'_> {
+    /// Returns true if the server stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Wakes all shards, because something has changed that each must notice.
+    pub(crate) fn wake_shards(&self) {
+        self.handovers.iter().for_each(|handover| handover.waker.wake());
+    }
+
+    /// Counts a command that was executed, and shows it to those who want to see it.
+    pub(crate) fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
+        self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
+        self.calls.add(name as usize, operation_count, self.read_at);
+        self.executed = Some(name as usize);
+        self.last_command = name as usize + 1;
+        if !name.info().has("admin")
+            && let Some(lines) = self.monitor_lines.take()
+        {
+            monitor_command::append_line(lines, name, arguments, self);
+            self.monitor_lines = Some(lines);
+        }
+        if let Some(duration) = self.slow
+            && self.slow_room > 0
+            && !name.info().has("skip_slowlog")
+        {
+            self.slow_room -= 1;
+            slow_log_command::enter(name, arguments, duration, self);
+        }
+    }
+
+    /// Counts a reply that is an error.
+    pub(crate) fn count_error(&self, reply: &[u8]) {
+        let metrics = self.shared.metrics(self.shard);
+        metrics.error_replies.add(1);
+        metrics.errors.count(reply);
+        if let Some(command) = self.executed {
+            metrics.commands.of(command).failed.add(1);
+        }
+    }
+
+    /// Counts a command that was refused because it would be executed too late, with this reply.
+    pub(crate) fn count_refused(&mut self, name: CommandName, reply: &[u8]) {
+        let metrics = self.shared.metrics(self.shard);
+        metrics.refused.add(1);
+        metrics.commands.of(name as usize).rejected.add(1);
+        self.executed = None;
+        self.count_error(reply);
+    }
+
+    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
+    /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
+    /// not wait.
+    pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
+        self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
+        if is_costly {
+            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE * arguments.max(1));
+        }
+        !self.is_postponed
+    }
+}

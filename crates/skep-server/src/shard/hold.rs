@@ -1,0 +1,415 @@
+//! Isolated commands of a shard's connections, and the loans between shards that they need.
+//!
+//! ```text
+//!   connections that wait ─▶ hold: the union of their shards
+//!      ascending: 0 ── ask ──▶ lends at the end of its turn ── store ──▶ │
+//!                 1   this shard: stops at once                          ├─▶ run all ─▶ give back
+//!                 3 ── ask ──▶ … ── store ──▶                            │
+//! ```
+//!
+//! 1. A command whose keys are all this shard's is run in the turn in which the replies before it are written. Nothing else
+//!    is stopped.
+//! 2. Other commands wait for a *hold*. A shard has one hold at a time, for all commands that wait when it begins. It takes
+//!    the shards one after another in ascending order, its own one too: it asks an owner and waits for the store
+//!    ([`HashPart`]).
+//! 3. An owner lends its store at the end of a turn, to those that asked in their order, and once in a turn. Until the store
+//!    is back it executes nothing, but polls, receives and sleeps as ever.
+//! 4. The holder runs the commands, and gives the stores back.
+//!
+//! Holds never wait for each other in a circle. A hold that waits for shard n has all of its shards below n, and none from n
+//! on. So of all holds that have a shard, the one whose highest shard is the highest waits for a shard that no hold has, or
+//! for none. An owner that has not lent its store lends it after its turn, and a hold that has all of its shards needs no
+//! other shard to end: it has the stores themselves.
+//!
+//! If a store defers operations of a command that has begun, because free memory is being merged, the holder keeps what it
+//! has, executes nothing else, and tries again after [`NAP`](crate::limits::NAP). A connection that ends meanwhile is closed
+//! after its command. A shard that does not hold a command's shards has executed nothing of it, so a connection that ends
+//! while it waits just goes.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use skep_wire::partition::Partition;
+
+use super::{Message, Shard};
+use crate::connection::{Connection, Next};
+use crate::connections::Token;
+use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX, TURN_SIZE_MAX};
+use crate::memory_budget::ShardBudget;
+use crate::resp_command::Context;
+use crate::slow_log::{slow_from, slow_time};
+use crate::spaces::{HashPart, SpaceReplies, Stores};
+use crate::transaction::{ShardSet, Step};
+
+/// The loans of a shard, and its connections that wait for those of others.
+#[derive(Default)]
+pub(super) struct Holds {
+    /// Shards that have asked for this shard's store.
+    asked: VecDeque<u16>,
+    /// The store is lent.
+    is_lent: bool,
+    /// The store, when it has come back.
+    returned: Option<Box<HashPart>>,
+    /// The store that another shard has just lent.
+    arrived: Option<(u16, Box<HashPart>)>,
+    /// Connections that wait for a hold, and the shards that their next commands involve.
+    waiting: VecDeque<(Token, ShardSet)>,
+    hold: Option<Hold>,
+    /// Empty; it keeps its memory.
+    spare: VecDeque<Token>,
+    /// A command on this shard's keys that has begun, and waits.
+    own_run: Option<(Token, Step)>,
+}
+
+/// A hold of shards.
+struct Hold {
+    shards: ShardSet,
+    /// The next shard to be taken, unless all are.
+    next: Option<u16>,
+    /// The owner of the next one was asked.
+    has_asked: bool,
+    /// This shard itself is held: it executes nothing else.
+    has_own: bool,
+    /// Connections whose commands are run.
+    connections: VecDeque<Token>,
+    /// The command of the first of them has begun, and waits.
+    blocked: Option<Step>,
+}
+
+/// The state of a connection after its isolated commands were run as far as possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Isolation {
+    /// Its next command is not isolated, or may not be run yet.
+    Over,
+    /// Its next command needs these shards.
+    Needs(ShardSet),
+    /// The operations of the turn are used up, or the command is run in parts. It can go on later.
+    Later,
+    /// A command has begun and cannot go on: nothing else is executed.
+    Blocked(Step),
+}
+
+/// The stores and the bounds of a run of isolated commands.
+pub(crate) struct Bounds<'b, 's> {
+    pub(crate) stores: &'b mut Stores<'s>,
+    /// The shards that are held.
+    pub(crate) held: ShardSet,
+    /// Operations that may still be executed in this turn.
+    pub(crate) left: usize,
+    /// Operations that were executed.
+    pub(crate) executed: usize,
+    /// Commands that may be entered in the slow log in this turn.
+    pub(crate) slow_room: usize,
+}
+
+impl<'b, 's> Bounds<'b, 's> {
+    /// Begins a turn on the stores, of which these shards are held.
+    pub(super) fn new(stores: &'b mut Stores<'s>, held: ShardSet) -> Bounds<'b, 's> {
+        Bounds { stores, held, left: ISOLATED_IN_TURN_MAX, executed: 0, slow_room: SLOW_ENTRIES_IN_TURN_MAX }
+    }
+}
+
+impl Holds {
+    /// Takes a message of another shard.
+    pub(super) fn take(&mut self, message: Message) {
+        match message {
+            Message::Ask(shard) => self.asked.push_back(shard),
+            Message::Lend(shard, part, _) => self.arrived = Some((shard, part)),
+            Message::GiveBack(part, _) => self.returned = Some(part),
+        }
+    }
+
+    /// Returns true if this shard executes nothing, except a command that holds it.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_lent || self.own_run.is_some() || self.hold.as_ref().is_some_and(|hold| hold.has_own)
+    }
+
+    /// Returns true if there is something to do for holds.
+    pub(super) fn have_work(&self) -> bool {
+        let may_begin = self.hold.is_none() && !self.waiting.is_empty();
+        let goes_on = self.blocked().any(|(_, step)| step == Step::More);
+        self.returned.is_some() || self.arrived.is_some() || goes_on || may_begin || self.may_lend()
+    }
+
+    /// Returns true if a command that has begun waits for memory.
+    pub(super) fn wait_for_memory(&self) -> bool {
+        self.blocked().any(|(_, step)| step == Step::Wait)
+    }
+
+    /// Returns the connections whose commands have begun and are not done, and what these wait for.
+    fn blocked(&self) -> impl Iterator<Item = (Token, Step)> {
+        let of_hold = self.hold.as_ref().and_then(|hold| Some((*hold.connections.front()?, hold.blocked?)));
+        self.own_run.into_iter().chain(of_hold)
+    }
+
+    fn may_lend(&self) -> bool {
+        !self.asked.is_empty() && !self.is_held()
+    }
+
+    /// Returns true if a command of this connection has begun and is not done.
+    pub(super) fn keep(&self, token: Token) -> bool {
+        self.blocked().any(|(blocked, _)| blocked == token)
+    }
+
+    /// Abandons the command that has begun: the server ends.
+    pub(super) fn abandon(&mut self) {
+        self.own_run = None;
+        if let Some(hold) = &mut self.hold {
+            hold.blocked = None;
+            hold.connections.clear();
+        }
+    }
+
+    /// Lets a connection wait for a hold of these shards.
+    pub(super) fn wait(&mut self, token: Token, shards: ShardSet) {
+        self.waiting.push_back((token, shards));
+    }
+
+    /// Lets this shard execute nothing but a command that has begun in a turn.
+    pub(super) fn begin_own(&mut self, token: Token, step: Step) {
+        debug_assert!(!self.is_held(), "a held shard runs no other command");
+        self.own_run = Some((token, step));
+    }
+
+    /// Begins a hold for the connections that wait.
+    fn begin(&mut self) {
+        let (mut shards, mut connections) = (ShardSet::default(), std::mem::take(&mut self.spare));
+        for (token, needed) in self.waiting.drain(..self.waiting.len().min(HELD_FOR_MAX)) {
+            shards.extend(needed);
+            connections.push_back(token);
+        }
+        self.hold = Some(Hold::new(shards, connections));
+    }
+}
+
+impl Hold {
+    fn new(shards: ShardSet, connections: VecDeque<Token>) -> Hold {
+        Hold { shards, next: shards.next(0), has_asked: false, has_own: false, connections, blocked: None }
+    }
+
+    /// Notes that the next shard was taken.
+    fn advance(&mut self) {
+        self.next = self.next.and_then(|shard| self.shards.next(shard + 1));
+        self.has_asked = false;
+    }
+}
+
+impl Shard {
+    /// Continues commands that have begun, and the holds. Returns true if something was done.
+    pub(super) fn serve_holds(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
+        let mut worked = false;
+        if let Some(part) = self.holds.returned.take() {
+            stores.take_back(part);
+            self.holds.is_lent = false;
+            worked = true;
+        }
+        if let Some((shard, part)) = self.holds.arrived.take() {
+            stores.borrow(shard, part);
+            self.holds.hold.as_mut().expect("a hold has asked for it").advance();
+            worked = true;
+        }
+        if let Some((token, _)) = self.holds.own_run.take() {
+            let own = ShardSet::one(self.parts.index);
+            let mut bounds = Bounds::new(stores, own);
+            if let Some(step) = self.run_held(token, &mut bounds, now) {
+                self.holds.own_run = Some((token, step));
+            }
+            worked |= bounds.executed > 0 || self.holds.own_run.is_none();
+            stores.publish(&self.parts.shared);
+        }
+        if self.holds.hold.is_none() && !self.holds.waiting.is_empty() {
+            self.holds.begin();
+            worked = true;
+        }
+        self.take_shards();
+        if self.holds.hold.as_ref().is_some_and(|hold| hold.next.is_none()) {
+            worked |= self.run_hold(stores, now);
+        }
+        self.feed_monitors();
+        worked
+    }
+
+    /// Takes the next shards of the hold, or asks for the next one.
+    fn take_shards(&mut self) {
+        let own = self.parts.index;
+        while let Some(hold) = &mut self.holds.hold
+            && let Some(shard) = hold.next
+        {
+            if shard == own {
+                if self.holds.is_lent || self.holds.own_run.is_some() {
+                    return;
+                }
+                hold.has_own = true;
+                hold.advance();
+            } else {
+                if !hold.has_asked {
+                    hold.has_asked = true;
+                    self.parts.handovers[usize::from(shard)].send(Message::Ask(own));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Runs the commands of a hold that has all its shards. Then gives the stores back. Returns true if something was done.
+    fn run_hold(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
+        // A key must not be expired in one shard and exist in another.
+        stores.set_time(self.time);
+        let hold = self.holds.hold.as_mut().expect("a hold is complete");
+        let (held, mut connections) = (hold.shards, std::mem::take(&mut hold.connections));
+        let mut bounds = Bounds::new(stores, held);
+        while let Some(token) = connections.pop_front() {
+            if let Some(step) = self.run_held(token, &mut bounds, now) {
+                connections.push_front(token);
+                let executed = bounds.executed;
+                let hold = self.holds.hold.as_mut().expect("a hold is complete");
+                (hold.connections, hold.blocked) = (connections, Some(step));
+                return executed > 0;
+            }
+        }
+        stores.publish(&self.parts.shared);
+        for (shard, part) in stores.give_back() {
+            self.parts.handovers[usize::from(shard)].send(Message::GiveBack(part, self.time));
+        }
+        self.holds.hold = None;
+        self.holds.spare = connections;
+        true
+    }
+
+    /// Lends the store to a shard that has asked for it: the shard is between two batches.
+    pub(super) fn lend(&mut self, stores: &mut Stores<'_>) {
+        if self.holds.may_lend()
+            && let Some(shard) = self.holds.asked.pop_front()
+            && let Some(part) = stores.lend()
+        {
+            self.holds.is_lent = true;
+            let message = Message::Lend(self.parts.index, part, self.time);
+            self.parts.handovers[usize::from(shard)].send(message);
+        }
+    }
+
+    /// Runs isolated commands of a connection, on stores that are held. Returns the reason if one has begun and is not
+    /// done.
+    fn run_held(&mut self, token: Token, bounds: &mut Bounds<'_, '_>, now: Instant) -> Option<Step> {
+        let shared = self.parts.shared.clone();
+        let metrics = shared.metrics(usize::from(self.parts.index));
+        let pause = self.pause(now);
+        let slow_from = slow_from(shared.adjustable.slow_log_from.get());
+        let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
+        let endpoint = self.connections.get_mut(token)?;
+        endpoint.connection.retry(&self.shard_budget);
+        self.calls.begin_connection();
+        let is_monitored = !shared.monitors.is_empty();
+        let mut context = Context {
+            shared: &shared,
+            handovers: &self.parts.handovers,
+            shard: usize::from(self.parts.index),
+            connection: endpoint.connection.number,
+            time: self.time,
+            now,
+            pause,
+            held_until: None,
+            calls: &mut self.calls,
+            monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
+            read_at: endpoint.connection.read_at(),
+            slow: slow_time(slow_from, endpoint.connection.read_at(), executed_at),
+            slow_room: bounds.slow_room,
+            executed: None,
+            last_command: 0,
+            closing: false,
+            turn_room: TURN_SIZE_MAX,
+            is_postponed: false,
+        };
+        let begun = bounds.executed;
+        let (isolation, replied) = run(
+            &mut endpoint.connection,
+            bounds,
+            (&self.replies, &mut self.encoded, &mut context, &self.shard_budget),
+            &self.parts.partition,
+            now,
+            false,
+        );
+        self.executed += bounds.executed - begun;
+        if replied > 0 {
+            self.replied.push((replied, endpoint.connection.read_at()));
+        }
+        if context.last_command > 0 {
+            endpoint.activity.command.set(context.last_command as u64);
+            endpoint.activity.at.set(now.saturating_duration_since(shared.started).as_millis() as u64);
+        }
+        let held_until = context.held_until;
+        bounds.slow_room = context.slow_room;
+        let next = endpoint.write(&self.encoded, true, metrics, now, &mut self.shard_budget);
+        self.encoded.clear();
+        let is_postponed = context.is_postponed && next == Next::Work;
+        if let Isolation::Blocked(step) = isolation {
+            return Some(step);
+        }
+        endpoint.is_queued = false;
+        match next {
+            Next::Work if let Some(until) = held_until => self.hold_until(token, pause, until),
+            Next::Work if is_postponed => {
+                endpoint.is_queued = true;
+                self.postponed.push_back(token);
+            }
+            Next::Work => match isolation {
+                Isolation::Needs(shards) => {
+                    endpoint.is_queued = true;
+                    self.holds.wait(token, shards);
+                }
+                _ => self.queue(token),
+            },
+            Next::Wait => {}
+            Next::Starve => self.starve(token),
+            Next::Drain if self.draining.contains(&token) => {}
+            Next::Drain => self.draining.push(token),
+            Next::Close => self.close(token),
+        }
+        None
+    }
+}
+
+/// Runs the isolated commands of a connection as far as the held shards and the operations of the turn permit, and encodes
+/// the replies to the commands between them. Returns the number of operations that were executed. If `is_late`, commands that have
+/// not begun are refused.
+pub(super) fn run(
+    connection: &mut Connection,
+    bounds: &mut Bounds<'_, '_>,
+    (replies, output, context, shard_budget): (&SpaceReplies, &mut Vec<u8>, &mut Context<'_>, &ShardBudget),
+    partition: &Partition,
+    now: Instant,
+    is_late: bool,
+) -> (Isolation, usize) {
+    let mut count = 0;
+    while let Some(shards) = connection.isolated_shards(partition, shard_budget) {
+        if connection.is_isolated_paused(context) {
+            return (Isolation::Over, count);
+        }
+        if !bounds.held.includes(shards) {
+            return (Isolation::Needs(shards), count);
+        }
+        if bounds.left == 0 && !connection.is_blocked() {
+            return (Isolation::Later, count);
+        }
+        let executed = bounds.executed;
+        if is_late {
+            connection.refuse_isolated(output, context);
+        } else {
+            let done = connection.run_isolated(output, bounds, context, partition, now);
+            // Others may see the metrics a little later.
+            if connection.reads_statistics() {
+                bounds.stores.publish(context.shared);
+            }
+            match done {
+                Ok(()) => {}
+                Err(Step::Pause) => return (Isolation::Later, count),
+                #[cfg(test)]
+                Err(_) if bounds.stores.is_broken => return (Isolation::Later, count),
+                Err(step) => return (Isolation::Blocked(step), count),
+            }
+        }
+        count += (bounds.executed - executed).max(1);
+        connection.encode(replies, output, context, shard_budget);
+    }
+    (Isolation::Over, count)
+}

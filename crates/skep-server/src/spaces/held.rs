@@ -1,0 +1,215 @@
+//! The parts of the hash space that shards lend to each other, and the operations of isolated commands on them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use skep_core::operation::Request;
+use skep_store::ordered::{OrderedStore, OwnerRun, Session};
+use skep_store::processor::{Processor, Replies, Statistics};
+use skep_wire::partition::Partition;
+
+use super::{Space, Stores, recycle};
+use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
+use crate::shared::Shared;
+use crate::transaction::{WatchTable, Window};
+
+/// A shard's part of the hash space: an object that the shard may lend to another one.
+#[derive(Debug)]
+pub(crate) struct HashPart {
+    pub(crate) processor: Processor,
+    /// The keys of it that connections watch.
+    pub(crate) watches: WatchTable,
+    /// The expired keys that its shard had removed from the ordered store when it lent the part.
+    pub(super) expired_in_order: u64,
+}
+
+/// The ordered space's keys that connections watch.
+#[derive(Debug, Default)]
+pub(crate) struct OrderedWatches {
+    table: Mutex<WatchTable>,
+    /// The table may have keys. It is set by a shard that holds all others.
+    is_used: AtomicBool,
+}
+
+impl OrderedWatches {
+    /// Calls `f` with the table.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut WatchTable) -> T) -> T {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut table);
+        self.is_used.store(!table.is_empty(), Ordering::Relaxed);
+        result
+    }
+}
+
+impl Stores<'_> {
+    /// Publishes the metrics of the parts of the hash space that the shard has. The expired keys that a shard has removed
+    /// from the ordered store count too.
+    pub(crate) fn publish(&self, shared: &Shared) {
+        let publish = |shard: u16, part: &HashPart, expired_in_order: u64| {
+            let statistics = part.processor.statistics();
+            let expired = statistics.expired + expired_in_order;
+            shared.metrics(usize::from(shard)).publish(&Statistics { expired, ..statistics });
+        };
+        if let Some(part) = &self.hash {
+            publish(self.own, part, self.expired_in_order());
+        }
+        for (shard, part) in self.lent_parts() {
+            publish(shard, part, part.expired_in_order);
+        }
+    }
+
+    fn expired_in_order(&self) -> u64 {
+        self.ordered.as_ref().map_or(0, Session::expired_count)
+    }
+
+    fn lent_parts(&self) -> impl Iterator<Item = (u16, &Box<HashPart>)> {
+        self.borrowed.iter().map(|(shard, part)| (*shard, part))
+    }
+
+    /// Takes the shard's own part, to lend it. `None` if it is lent.
+    pub(crate) fn lend(&mut self) -> Option<Box<HashPart>> {
+        let mut part = self.hash.take()?;
+        part.expired_in_order = self.expired_in_order();
+        Some(part)
+    }
+
+    /// Takes the shard's own part back.
+    pub(crate) fn take_back(&mut self, part: Box<HashPart>) {
+        self.hash = Some(part);
+    }
+
+    /// Takes the part that another shard has lent.
+    pub(crate) fn borrow(&mut self, shard: u16, part: Box<HashPart>) {
+        self.borrowed.push((shard, part));
+    }
+
+    /// Returns the parts that other shards have lent, which are given back.
+    pub(crate) fn give_back(&mut self) -> impl Iterator<Item = (u16, Box<HashPart>)> {
+        self.borrowed.drain(..)
+    }
+
+    /// Calls `f` with the watched keys of a store: that of the ordered space, or of the shard that owns a key.
+    pub(crate) fn with_watches(&mut self, space: Space, shard: u16, f: impl FnOnce(&mut WatchTable)) {
+        match space {
+            Space::Hash => f(&mut self.part(shard).watches),
+            Space::Ordered => self.shared.expect("a server has it").ordered_watches.with(f),
+        }
+    }
+
+    /// Returns the part of a shard, which the shard owns or has borrowed.
+    pub(crate) fn part(&mut self, shard: u16) -> &mut HashPart {
+        if shard == self.own {
+            return self.hash.as_deref_mut().expect("a shard that has lent its store executes nothing");
+        }
+        let borrowed = self.borrowed.iter_mut().find(|(of, _)| *of == shard);
+        borrowed.map(|(_, part)| &mut **part).expect("the shards of an isolated command are held")
+    }
+
+    /// Executes the operations of a window that have no reply, on the stores of all shards that are held. Operations on one
+    /// key take effect in their order. Returns the number of operations that have a reply now. Leases belong to `owner`.
+    pub(crate) fn execute_window<'a>(
+        &mut self,
+        window: &mut Window,
+        partition: &Partition,
+        owner: u64,
+        now: Instant,
+        request: impl Fn(usize) -> (Space, Request<'a>),
+    ) -> usize {
+        /// In place of a shard: the ordered space.
+        const ORDERED: u16 = u16::MAX;
+        let mut routes = std::mem::take(&mut self.routes);
+        routes.extend(window.pending().map(|index| {
+            let (space, request) = request(index);
+            (if space == Space::Ordered { ORDERED } else { partition.shard_of(request.key) }, index as u32)
+        }));
+        #[cfg(test)]
+        routes.truncate(match () {
+            () if self.defers_puts => 0,
+            () if self.is_broken => 1,
+            () => usize::MAX,
+        });
+        routes.sort_unstable();
+        let mut executed = 0;
+        for group in routes.chunk_by(|one, other| one.0 == other.0) {
+            let shard = group[0].0;
+            let mut requests = recycle(std::mem::take(&mut self.isolated_requests));
+            requests.extend(group.iter().map(|(_, index)| request(*index as usize).1));
+            if shard == ORDERED {
+                self.execute_ordered(&[OwnerRun { end: requests.len(), owner }], &requests, now);
+            } else {
+                let mut replies = std::mem::replace(&mut self.isolated_replies, Replies::with_budget(0));
+                self.part(shard).execute(&requests, &mut replies);
+                self.isolated_replies = replies;
+            }
+            for (place, (_, index)) in group.iter().enumerate() {
+                if !self.isolated_replies.is_deferred(place) {
+                    window.set(*index as usize, self.isolated_replies.get(place));
+                    executed += 1;
+                }
+            }
+            self.isolated_requests = recycle(requests);
+        }
+        routes.clear();
+        self.routes = routes;
+        executed
+    }
+
+    /// Executes an operation on all keys of a space: of the hash space, on the part of a shard. Calls `take` with its reply.
+    /// Returns false if the store has deferred it.
+    pub(crate) fn execute_on_all_keys(
+        &mut self,
+        space: Space,
+        shard: u16,
+        operation: KeyspaceOperation,
+        now: Instant,
+        take: impl FnOnce(&[u8]),
+    ) -> bool {
+        let mut replies = KeyspaceReplies::default();
+        replies.set_room(usize::MAX);
+        let executed = self.execute_keyspace(shard, &[(space, operation)], &mut replies, &mut 0, now);
+        if let Some(bytes) = replies.get(0) {
+            take(bytes);
+        }
+        executed > 0
+    }
+
+    /// Returns true if all parts of the hash space that the shard has can store this number of slabs for sure.
+    pub(crate) fn have_plenty(&self, slab_count: u64) -> bool {
+        self.hash
+            .iter()
+            .chain(self.lent_parts().map(|(_, part)| part))
+            .all(|part| part.processor.has_plenty(slab_count))
+    }
+
+    /// Returns the bytes of the ordered space that are free.
+    pub(crate) fn ordered_free_size(&self) -> u64 {
+        self.shared.and_then(|shared| shared.ordered.as_ref()).map_or(0, OrderedStore::free_size)
+    }
+
+    fn execute_ordered(&mut self, owners: &[OwnerRun], requests: &[Request<'_>], now: Instant) {
+        let session = self.ordered.as_mut().expect("a space was chosen that the server has");
+        session.execute_for(owners, requests, &mut self.isolated_replies, now);
+        self.holds_garbage = true;
+        record_ordered_writes(self.shared, requests, &self.isolated_replies);
+    }
+}
+
+impl HashPart {
+    /// Executes requests, and sets the flags of connections that watch the keys that they have changed.
+    pub(super) fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.processor.execute(requests, replies);
+        if !self.watches.is_empty() {
+            self.watches.record(requests, |index| replies.get(index));
+        }
+    }
+}
+
+/// Sets the flags of connections that watch the keys that a batch has changed.
+pub(super) fn record_ordered_writes(shared: Option<&Shared>, requests: &[Request<'_>], replies: &Replies) {
+    if let Some(Shared { ordered_watches: watches, .. }) = shared
+        && watches.is_used.load(Ordering::Relaxed)
+    {
+        watches.with(|table| table.record(requests, |index| replies.get(index)));
+    }
+}

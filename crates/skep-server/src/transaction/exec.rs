@@ -1,0 +1,280 @@
+//! The run of a transaction whose `EXEC` has begun.
+//!
+//! Commands that are one operation each are executed together, in windows. The others are run one after another. The
+//! stores stay with the transaction until it is done, so nothing in it may wait for anything but the stores.
+
+use skep_core::operation::Reply;
+use skep_wire::native::Response;
+use skep_wire::resp::ReplyWriter;
+
+use super::Queue;
+use super::run::{Course, Environment, Step, count_error, keys, step, too_much};
+use crate::limits::{ISOLATED_REPLY_MAX, KEYSPACE_STEP_WORK, TRANSACTION_PART_MAX};
+use crate::resp_command::table::CommandName;
+use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
+use crate::spaces::Space;
+
+/// The run of a transaction.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    space: Space,
+    /// The number of commands that are decoded.
+    decoded: usize,
+    /// Commands that are decoded and not done.
+    items: Vec<Item>,
+    /// A command that was decoded, and is not executed together with these.
+    after: Option<Item>,
+    operands: Operands,
+    /// Bytes of replies.
+    written: usize,
+}
+
+/// A command of a transaction.
+#[derive(Debug)]
+struct Item {
+    index: usize,
+    space: Space,
+    action: Action,
+}
+
+impl Transaction {
+    /// Begins a transaction of this number of commands, in a space.
+    pub(super) fn new(space: Space, count: usize) -> Transaction {
+        Transaction {
+            space,
+            decoded: 0,
+            items: Vec::with_capacity(count.min(TRANSACTION_PART_MAX)),
+            after: None,
+            operands: Operands::default(),
+            written: 0,
+        }
+    }
+
+    /// Returns the space of the commands after those that are done.
+    pub(super) fn space(&self) -> Space {
+        self.space
+    }
+
+    /// Returns the bytes of memory held.
+    pub(super) fn capacity(&self) -> usize {
+        self.operands.capacity() + self.items.capacity() * size_of::<Item>()
+    }
+
+    /// Decodes the next commands, unless some are left: one, or some that are executed together. Returns false if none is
+    /// left.
+    pub(super) fn decode(&mut self, queue: &Queue, environment: &mut Environment<'_, '_, '_>) -> bool {
+        if !self.items.is_empty() {
+            return true;
+        }
+        if let Some(item) = self.after.take() {
+            self.items.push(item);
+            return true;
+        }
+        self.operands.clear(0);
+        while self.decoded < queue.len() && self.items.len() < TRANSACTION_PART_MAX {
+            let index = self.decoded;
+            self.decoded += 1;
+            let arguments = queue.arguments(index);
+            let time = environment.context.time;
+            // The client had sent the password when the command was queued.
+            let action = Action::decode(arguments, self.space, environment.spaces, &mut self.operands, time, false);
+            let refusal = self.operands.convert(arguments, u32::MAX as usize).err();
+            let refusal = refusal.or_else(|| refusal_in_transaction(&action, arguments));
+            let item = Item { index, space: self.space, action: refusal.map_or(action, Action::Refuse) };
+            let is_single = item.is_single_operation();
+            if !is_single && !self.items.is_empty() {
+                self.after = Some(item);
+                break;
+            }
+            self.items.push(item);
+            if !is_single {
+                break;
+            }
+        }
+        !self.items.is_empty()
+    }
+
+    /// Continues the commands that are decoded.
+    pub(super) fn step(
+        &mut self,
+        queue: &Queue,
+        course: &mut Course,
+        (output, session): (&mut Vec<u8>, &mut Session),
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<(), Step> {
+        let before = output.len();
+        let is_too_much = self.written >= ISOLATED_REPLY_MAX;
+        let Transaction { items, operands, .. } = self;
+        let item = &items[0];
+        let arguments = queue.arguments(item.index);
+        let parts = (arguments, operands.bytes(), item.space);
+        let version = session.version;
+        let done = match &item.action {
+            Action::Keys(..) if item.is_single_operation() => {
+                single_operations(queue, items, course, operands, is_too_much, (output, session), environment)
+            }
+            _ if is_too_much && !course.window.is_open() => {
+                too_much(1, 0, &mut ReplyWriter::new(output, version));
+                environment.context.executed = None;
+                environment.context.count_error(&output[before..]);
+                Ok(())
+            }
+            Action::Keys(name, command) => {
+                let done = keys(command, course, parts, false, (output, version), environment);
+                if done.is_ok() {
+                    let count = command.operation_count(arguments.count());
+                    environment.context.count_command(*name, arguments, count);
+                    count_error(course, &output[before..], environment);
+                }
+                course.is_reply_begun |= output.len() > before;
+                done
+            }
+            Action::Isolated(name, command) => {
+                step(*name, command, course, parts, false, (output, session), environment)
+            }
+            action @ Action::Keyspace(_) => keyspace(action, course, arguments, (output, session), environment),
+            action => {
+                environment.stores.publish(environment.context.shared);
+                finish(action, course, arguments, before, (output, session), environment)
+            }
+        };
+        self.written += output.len() - before;
+        if session.replies.is_silent() {
+            output.truncate(before);
+        }
+        done?;
+        if let Action::Select(space) = items[0].action {
+            self.space = space;
+        }
+        self.items.clear();
+        course.reset();
+        Ok(())
+    }
+}
+
+/// Returns the refusal of a command that would wait while the stores are held.
+fn refusal_in_transaction(action: &Action, arguments: Arguments<'_>) -> Option<String> {
+    match action {
+        Action::Server(CommandName::Monitor) => Some("ERR MONITOR isn't allowed for DENY BLOCKING client".to_owned()),
+        Action::Server(CommandName::Debug) if arguments.is(1, "sleep") => {
+            Some("ERR DEBUG SLEEP isn't allowed in a transaction".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Ends a command of a transaction: writes the rest of its reply, which begins at `begin`, and counts it. Fails if the
+/// command goes on in the next turn.
+fn finish(
+    action: &Action,
+    course: &Course,
+    arguments: Arguments<'_>,
+    begin: usize,
+    (output, session): (&mut Vec<u8>, &mut Session),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    action.finish(arguments, &course.progress, output, session, environment.context);
+    if std::mem::take(&mut environment.context.is_postponed) {
+        return Err(Step::More);
+    }
+    count_error(course, &output[begin..], environment);
+    Ok(())
+}
+
+/// Continues a command on all keys of a space.
+fn keyspace(
+    action: &Action,
+    course: &mut Course,
+    arguments: Arguments<'_>,
+    (output, session): (&mut Vec<u8>, &mut Session),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let (begin, version) = (output.len(), session.version);
+    let Course { next, progress, is_reply_begun, .. } = course;
+    while *next < action.operation_count(arguments.count()) {
+        environment.work(KEYSPACE_STEP_WORK)?;
+        let request = action.request(arguments, &[], *next, Some(progress));
+        let CommandRequest::Keyspace(space, shard, operation) = request else { unreachable!("it is on all keys") };
+        let room = ISOLATED_REPLY_MAX.saturating_sub(progress.capacity());
+        let mut goes_on = true;
+        let is_done = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
+            let response = Ok(Reply::Value(bytes));
+            goes_on = action.reply(arguments, *next, response, progress, room, (&mut *output, version));
+        });
+        environment.executed += usize::from(is_done);
+        if !is_done {
+            *is_reply_begun |= output.len() > begin;
+            return Err(Step::Wait);
+        }
+        *next += usize::from(!goes_on);
+    }
+    while !action.write_part(progress, ISOLATED_REPLY_MAX, output, version) {}
+    finish(action, course, arguments, begin, (output, session), environment)
+}
+
+/// Continues commands that are one operation each, as one window.
+fn single_operations(
+    queue: &Queue,
+    items: &[Item],
+    course: &mut Course,
+    operands: &Operands,
+    is_too_much: bool,
+    (output, session): (&mut Vec<u8>, &mut Session),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let window = &mut course.window;
+    if !window.is_open() {
+        window.begin(items.len());
+    }
+    while window.next().is_some() {
+        let is_too_much = is_too_much || course.written >= ISOLATED_REPLY_MAX;
+        if !is_too_much {
+            environment.execute(window, |index| {
+                let Item { index, space, action } = &items[index];
+                match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
+                    CommandRequest::Key(request) => (*space, request),
+                    CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
+                }
+            })?;
+        }
+        let before = output.len();
+        while let Some((index, response)) = window.next() {
+            let Item { index, action, .. } = &items[index];
+            let begin = output.len();
+            match response {
+                Some(response) => reply(action, queue.arguments(*index), response, (output, session), environment),
+                None if is_too_much => {
+                    too_much(1, 0, &mut ReplyWriter::new(output, session.version));
+                    environment.context.executed = None;
+                }
+                None => break,
+            }
+            if output.get(begin) == Some(&b'-') {
+                environment.context.count_error(&output[begin..]);
+            }
+            window.advance();
+        }
+        course.written += output.len() - before;
+    }
+    Ok(())
+}
+
+/// Writes the reply of a command that is one operation.
+fn reply(
+    action: &Action,
+    arguments: Arguments<'_>,
+    response: Response<'_>,
+    (output, session): (&mut Vec<u8>, &mut Session),
+    environment: &mut Environment<'_, '_, '_>,
+) {
+    let mut progress = Progress::default();
+    action.reply(arguments, 0, response, &mut progress, 0, (&mut *output, session.version));
+    action.finish(arguments, &progress, output, session, environment.context);
+}
+
+impl Item {
+    /// Returns true if the command is one operation, whose reply is final.
+    fn is_single_operation(&self) -> bool {
+        matches!(&self.action, Action::Keys(_, command) if !command.may_continue())
+    }
+}

@@ -1,0 +1,35 @@
+//! Transactions, and commands of several keys: *isolated* commands, which no other operation can observe half done.
+//!
+//! ```text
+//!   connection ─▶ parsed batch ─▶ isolated command ─┬─ all keys are this shard's ──▶ run, between two batches
+//!   MULTI: queue ─────────────▶ EXEC ───────────────┘                                 ▲
+//!                                                   └─ others' too ─▶ hold: borrow ───┘─▶ give back
+//! ```
+//!
+//! 1. The parsed batch of a connection ends its ordinary operations at the first isolated command. The shard runs that
+//!    command when every reply before it is in the output, and writes its reply there (`run.rs`, `several.rs`, `exec.rs`).
+//! 2. While a command runs, no other operation is executed on the stores of the shards that it involves. So it takes
+//!    effect at one moment. If it has to wait, because a store merges free memory or its turn is full, these shards go on
+//!    polling, receiving and sleeping, but execute nothing.
+//! 3. A shard borrows the stores of other shards (`shard/hold.rs`): an owner lends its part of the hash space as an object,
+//!    so nothing else can be executed on it until it is back. A command on the ordered space, which all shards share,
+//!    involves all of them.
+//! 4. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
+//! 5. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
+//!    sets the connection's flag.
+
+mod exec;
+mod isolated;
+mod queue;
+mod run;
+mod several;
+mod shard_set;
+mod watch;
+mod window;
+
+pub(crate) use isolated::{BitFunction, Isolated, SetMany};
+pub(crate) use queue::{Multi, Queue, TooLong};
+pub(crate) use run::{Environment, Run, Step};
+pub(crate) use shard_set::ShardSet;
+pub(crate) use watch::{WatchTable, Watched};
+pub(crate) use window::Window;

@@ -1,0 +1,245 @@
+//! The commands between `MULTI` and `EXEC`, and what may follow `MULTI`.
+//!
+//! ```text
+//!   MULTI ─▶ commands: QUEUED ─┬─▶ EXEC ─▶ the transaction is run
+//!                              ├─▶ DISCARD, RESET, the end of the connection: nothing is executed
+//!              wrong command ──┴─▶ EXEC ─▶ EXECABORT: nothing is executed
+//! ```
+//!
+//! A command is queued as it arrived, byte for byte. Only its name and the number of its arguments are checked, as in Redis.
+//! It is decoded when the transaction is run: relative times begin then, and `SELECT` may have changed the space.
+
+use skep_wire::partition::Partition;
+use skep_wire::resp::Argument;
+
+use super::ShardSet;
+use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
+use crate::resp_command::table::CommandName;
+use crate::resp_command::{Arguments, chosen_space};
+use crate::spaces::{Space, Spaces};
+
+/// The transaction that a connection is about to queue, if it is.
+#[derive(Debug, Default)]
+pub(crate) struct Multi(Option<Box<Queue>>);
+
+/// The commands of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    arguments: Vec<Argument>,
+    commands: Vec<QueuedCommand>,
+    /// About how many operations the commands have.
+    operations: usize,
+    /// A command was refused.
+    is_aborted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct QueuedCommand {
+    name: CommandName,
+    start: u32,
+    first_argument: u32,
+    argument_count: u32,
+}
+
+/// The transaction would be too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+impl Multi {
+    /// Returns true between `MULTI` and the end of the transaction.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn open(&mut self) {
+        // Room for a few commands, because most transactions have no more.
+        self.0 = Some(Box::new(Queue {
+            bytes: Vec::with_capacity(512),
+            arguments: Vec::with_capacity(16),
+            commands: Vec::with_capacity(8),
+            ..Queue::default()
+        }));
+    }
+
+    /// Ends the transaction, and returns its commands.
+    pub(crate) fn close(&mut self) -> Option<Box<Queue>> {
+        self.0.take()
+    }
+
+    /// Lets `EXEC` refuse the transaction, because a command of it was refused.
+    pub(crate) fn abort(&mut self) {
+        if let Some(queue) = &mut self.0 {
+            queue.is_aborted = true;
+        }
+    }
+
+    /// Adds a command, whose request is `request`.
+    pub(crate) fn push(&mut self, name: CommandName, request: &[u8], arguments: &[Argument]) -> Result<(), TooLong> {
+        let queue = self.0.as_mut().expect("a transaction is open");
+        // Every argument but the name may be a key.
+        queue.operations += arguments.len().saturating_sub(1).max(1);
+        if queue.operations > ISOLATED_OPERATIONS_MAX || queue.bytes.len() + request.len() > TRANSACTION_SIZE_MAX {
+            queue.is_aborted = true;
+            return Err(TooLong);
+        }
+        queue.commands.push(QueuedCommand {
+            name,
+            start: queue.bytes.len() as u32,
+            first_argument: queue.arguments.len() as u32,
+            argument_count: arguments.len() as u32,
+        });
+        queue.bytes.extend_from_slice(request);
+        queue.arguments.extend_from_slice(arguments);
+        Ok(())
+    }
+
+    /// Returns the bytes of memory that a command of this size and number of arguments may take in addition.
+    pub(crate) fn growth(&self, size: usize, arguments: usize) -> usize {
+        self.capacity() + size + arguments * size_of::<Argument>() + size_of::<QueuedCommand>()
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.as_ref().map_or(0, |queue| queue.capacity())
+    }
+}
+
+impl Queue {
+    /// Returns true if a command was refused.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.is_aborted
+    }
+
+    /// Returns the number of commands.
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Returns the arguments of a command.
+    pub(crate) fn arguments(&self, index: usize) -> Arguments<'_> {
+        let command = self.commands[index];
+        let first = command.first_argument as usize;
+        let ranges = &self.arguments[first..first + command.argument_count as usize];
+        Arguments::new(&self.bytes[command.start as usize..], ranges)
+    }
+
+    /// Returns true if a command may change the space of the connection.
+    pub(crate) fn selects(&self) -> bool {
+        self.commands.iter().any(|command| command.name == CommandName::Select)
+    }
+
+    /// Returns true if the commands after the transaction belong to the next parsed batch: a command may change how they
+    /// are decoded, or if they must wait.
+    pub(crate) fn ends_batch(&self) -> bool {
+        use CommandName::{Auth, Client, Hello};
+        self.selects() || self.commands.iter().any(|command| matches!(command.name, Auth | Client | Hello))
+    }
+
+    /// Returns true if a command may change keys.
+    pub(crate) fn writes(&self) -> bool {
+        self.commands.iter().any(|command| command.name.writes())
+    }
+
+    /// Returns the shards that the commands involve, if the first one is about this space.
+    pub(crate) fn shards(&self, mut space: Space, spaces: Spaces, partition: &Partition) -> ShardSet {
+        let mut shards = ShardSet::default();
+        for (index, command) in self.commands.iter().enumerate() {
+            let arguments = self.arguments(index);
+            if command.name == CommandName::Select {
+                space = chosen_space(arguments, spaces).unwrap_or(space);
+            }
+            shards.extend(command.name.shards(arguments, space, partition));
+        }
+        shards
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+            + self.arguments.capacity() * size_of::<Argument>()
+            + self.commands.capacity() * size_of::<QueuedCommand>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_wire::resp::RequestParser;
+
+    use super::{CommandName, Multi, Partition, ShardSet, Space, Spaces, TooLong};
+    use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
+
+    fn push(multi: &mut Multi, line: &str) -> Result<(), TooLong> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
+        }
+        let mut arguments = Vec::with_capacity(16);
+        RequestParser::default().parse(&mut request, &mut arguments).unwrap();
+        let name = CommandName::find(&request[arguments[0].range()]).unwrap();
+        multi.push(name, &request, &arguments)
+    }
+
+    #[test]
+    fn commands_are_kept_as_they_arrived() {
+        let mut multi = Multi::default();
+        assert!(!multi.is_open() && multi.capacity() == 0);
+        multi.open();
+        for line in ["SET a value", "GET a", "DEL a b c"] {
+            push(&mut multi, line).unwrap();
+        }
+        assert!(multi.capacity() > 0);
+        let queue = multi.close().unwrap();
+        assert!(!multi.is_open() && !queue.is_aborted() && !queue.selects());
+        assert_eq!(queue.len(), 3);
+        assert_eq!(queue.arguments(0).get(2), b"value");
+        assert_eq!(queue.arguments(2).from(1).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    }
+
+    #[test]
+    fn the_shards_are_those_of_all_keys() {
+        let partition = Partition::new(1, 4);
+        let spaces = Spaces { has_ordered: true, shard_count: 4 };
+        let shards = |lines: &[&str]| {
+            let mut multi = Multi::default();
+            multi.open();
+            lines.iter().for_each(|line| push(&mut multi, line).unwrap());
+            multi.close().unwrap().shards(Space::Hash, spaces, &partition)
+        };
+        let of = |keys: &[&str]| {
+            let mut set = ShardSet::default();
+            keys.iter().for_each(|key| set.insert(partition.shard_of(key.as_bytes())));
+            set
+        };
+        assert_eq!(shards(&["PING", "INFO"]), ShardSet::default());
+        assert_eq!(shards(&["SET a b", "MGET c d"]), of(&["a", "c", "d"]));
+        assert_eq!(shards(&["MSET a b c d", "BITOP AND e f g"]), of(&["a", "c", "e", "f", "g"]));
+        assert_eq!(shards(&["MSETEX 2 a b c d EX 10"]), of(&["a", "c"]));
+        assert_eq!(shards(&["OBJECT ENCODING a"]), of(&["a"]));
+        // The ordered space belongs to all shards.
+        assert_eq!(shards(&["SELECT 1", "PING", "SELECT 0", "GET a"]), of(&["a"]));
+        assert_eq!(shards(&["SELECT 1", "GET a"]), ShardSet::first(4));
+        assert_eq!(shards(&["SELECT 1", "SKEP.COUNT - +"]), ShardSet::first(4));
+        assert_eq!(shards(&["COPY a b DB 1"]), ShardSet::first(4));
+        assert_eq!(shards(&["DBSIZE"]), ShardSet::first(4));
+        assert_eq!(shards(&["SELECT 9", "GET a"]), of(&["a"]));
+    }
+
+    #[test]
+    fn a_transaction_that_is_too_long_is_refused() {
+        let mut multi = Multi::default();
+        multi.open();
+        for _ in 0..ISOLATED_OPERATIONS_MAX {
+            push(&mut multi, "GET a").unwrap();
+        }
+        assert_eq!(push(&mut multi, "GET a"), Err(TooLong));
+        assert!(multi.close().unwrap().is_aborted());
+        multi.open();
+        let set = format!("SET a {}", "v".repeat(50_000));
+        assert!((0..=TRANSACTION_SIZE_MAX / 50_000).any(|_| push(&mut multi, &set) == Err(TooLong)));
+        assert!(multi.close().unwrap().is_aborted());
+    }
+}

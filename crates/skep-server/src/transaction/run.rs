@@ -1,0 +1,363 @@
+//! The run of an isolated command, step by step.
+//!
+//! 1. A step executes operations on the stores that the shard has, and writes the replies to the output of the
+//!    connection.
+//! 2. It ends when the command is done, or when a store defers all that is left, or after the operations of a turn. The
+//!    next step continues. The stores stay with the command meanwhile.
+//! 3. A command that only reads, or deletes, and is longer than [`ISOLATED_READS_MAX`], or whose replies are more than
+//!    [`ISOLATED_REPLY_MAX`], is run in parts: it *pauses*, and other operations may be executed before the next part.
+//! 4. A transaction never pauses. If its replies are too large, its other commands are refused, and not executed.
+
+use std::time::Instant;
+
+use skep_core::operation::{Operation, Reply, Request};
+use skep_store::hash::Room;
+use skep_wire::partition::Partition;
+use skep_wire::resp::{ReplyWriter, Version};
+
+use super::exec::Transaction;
+use super::{Isolated, Watched, Window, several};
+use crate::limits::{ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, WATCHED_KEYS_MAX};
+use crate::resp_command::table::CommandName;
+use crate::resp_command::{Arguments, Context, KeyCommand, Progress, Session, store_error};
+use crate::spaces::{Space, Spaces, Stores};
+
+/// The reason why a step has ended before its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The stores have deferred all that is left: nothing else is executed until the next step.
+    Wait,
+    /// The operations of a turn are used up: nothing else is executed until the next step.
+    More,
+    /// The command is run in parts: other operations may be executed before the next one.
+    Pause,
+}
+
+/// The stores, the connection and the time of a step.
+pub(crate) struct Environment<'e, 's, 'c> {
+    /// The stores of the shards that the command involves.
+    pub(crate) stores: &'e mut Stores<'s>,
+    pub(crate) partition: &'e Partition,
+    pub(crate) context: &'e mut Context<'c>,
+    /// The keys that the connection watches.
+    pub(crate) watched: &'e mut Option<Box<Watched>>,
+    pub(crate) spaces: Spaces,
+    pub(crate) now: Instant,
+    /// Operations that may still be executed in this turn.
+    pub(crate) left: usize,
+    /// Operations that were executed.
+    pub(crate) executed: usize,
+}
+
+/// The course of a command that has begun.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub(super) phase: u8,
+    /// Index of the first operation that is not done.
+    pub(super) next: usize,
+    pub(super) window: Window,
+    /// The window of the writes, while the other one has what they write.
+    pub(super) writes: Window,
+    /// A value that is computed.
+    pub(super) kept: Vec<u8>,
+    /// The room that the writes need in each shard.
+    pub(super) rooms: Vec<(u16, Room)>,
+    pub(super) progress: Progress,
+    /// A part of the reply is written.
+    pub(super) is_reply_begun: bool,
+    /// Bytes of replies, and operations, since the last pause.
+    pub(super) written: usize,
+    since_pause: usize,
+}
+
+impl Course {
+    /// Begins anew, with the memory of the windows.
+    pub(super) fn reset(&mut self) {
+        let Course { mut window, mut writes, mut rooms, .. } = std::mem::take(self);
+        window.end();
+        writes.end();
+        rooms.clear();
+        *self = Course { window, writes, rooms, ..Course::default() };
+    }
+}
+
+/// The run of an isolated command.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    course: Course,
+    transaction: Option<Transaction>,
+}
+
+impl Environment<'_, '_, '_> {
+    /// Counts work of a command besides its operations. Fails if there is no time for it in this turn.
+    pub(super) fn work(&mut self, count: usize) -> Result<(), Step> {
+        if self.left == 0 {
+            return Err(Step::More);
+        }
+        self.left = self.left.saturating_sub(count);
+        Ok(())
+    }
+
+    /// Executes the operations of a window that have no reply. Fails if none can be executed now.
+    pub(super) fn execute<'a>(
+        &mut self,
+        window: &mut Window,
+        request: impl Fn(usize) -> (Space, Request<'a>),
+    ) -> Result<(), Step> {
+        if self.left == 0 {
+            return Err(Step::More);
+        }
+        let before = window.size();
+        let executed = self.stores.execute_window(window, self.partition, self.context.connection, self.now, request);
+        let work = executed + (window.size() - before) / ISOLATED_WORK_SIZE;
+        self.left = self.left.saturating_sub(work);
+        self.executed += executed;
+        #[cfg(test)]
+        if self.stores.is_broken && !window.is_complete() {
+            return Err(Step::More);
+        }
+        if executed == 0 { Err(Step::Wait) } else { Ok(()) }
+    }
+
+    /// Executes all operations of a window.
+    pub(super) fn complete<'a>(
+        &mut self,
+        window: &mut Window,
+        request: impl Fn(usize) -> (Space, Request<'a>),
+    ) -> Result<(), Step> {
+        while !window.is_complete() {
+            self.execute(window, &request)?;
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Forgets the command, and keeps some memory for another one.
+    pub(crate) fn reset(&mut self) {
+        self.course.reset();
+        self.transaction = None;
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        let of_transaction = self.transaction.as_ref().map_or(0, Transaction::capacity);
+        let Course { window, writes, kept, .. } = &self.course;
+        window.capacity() + writes.capacity() + kept.capacity() + of_transaction
+    }
+
+    /// Continues a command. Returns the space that is chosen after it, or the reason why it is not done.
+    pub(crate) fn step(
+        &mut self,
+        name: CommandName,
+        command: &Isolated,
+        (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+        (output, session): (&mut Vec<u8>, &mut Session),
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<Space, Step> {
+        let Run { course, transaction } = self;
+        let Isolated::Exec(queue) = command else {
+            let parts = (arguments, operands, space);
+            step(name, command, course, parts, true, (output, session), environment)?;
+            return Ok(space);
+        };
+        let begin = output.len();
+        let transaction = match transaction {
+            Some(transaction) => transaction,
+            None => {
+                let is_valid = is_valid(course, environment)?;
+                *environment.watched = None;
+                let mut writer = ReplyWriter::new(output, session.version);
+                if is_valid {
+                    writer.array(queue.len());
+                } else {
+                    writer.null_array();
+                }
+                if session.replies.is_silent() {
+                    output.truncate(begin);
+                }
+                if !is_valid {
+                    environment.context.count_command(name, arguments, command.weight(arguments.count()));
+                    return Ok(space);
+                }
+                course.reset();
+                transaction.insert(Transaction::new(space, queue.len()))
+            }
+        };
+        while transaction.decode(queue, environment) {
+            transaction.step(queue, course, (output, session), environment)?;
+        }
+        environment.context.count_command(name, arguments, command.weight(arguments.count()));
+        Ok(transaction.space())
+    }
+}
+
+/// Returns true if no key that the connection watches has changed or expired.
+fn is_valid(course: &mut Course, environment: &mut Environment<'_, '_, '_>) -> Result<bool, Step> {
+    let Some(watched) = environment.watched.take() else { return Ok(true) };
+    let keys: Vec<_> = watched.keys().iter().filter(|key| key.existed).collect();
+    if !course.window.is_open() {
+        course.window.begin(keys.len());
+    }
+    let completed = environment.complete(&mut course.window, |index| {
+        (keys[index].space, Request { key: &keys[index].key, operation: Operation::Contains })
+    });
+    let all_exist = (0..course.window.len()).all(|index| course.window.response(index) == Ok(Reply::Done));
+    let is_valid = all_exist && !watched.is_dirty();
+    *environment.watched = Some(watched);
+    completed.map(|()| is_valid)
+}
+
+/// Continues a command that is no transaction. Counts it when it is done, and drops its reply if the client wants none.
+pub(super) fn step(
+    name: CommandName,
+    command: &Isolated,
+    course: &mut Course,
+    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+    may_pause: bool,
+    (output, session): (&mut Vec<u8>, &mut Session),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let begin = output.len();
+    let parts = (arguments, operands, space);
+    let done = execute(command, course, parts, may_pause, (output, session.version), environment);
+    if done.is_ok() {
+        environment.context.count_command(name, arguments, command.weight(arguments.count()));
+        count_error(course, &output[begin..], environment);
+    }
+    course.is_reply_begun |= output.len() > begin;
+    if session.replies.is_silent() {
+        output.truncate(begin);
+    }
+    done
+}
+
+/// Counts the reply to a command if it is an error. `reply` is what the last step has written.
+pub(super) fn count_error(course: &Course, reply: &[u8], environment: &mut Environment<'_, '_, '_>) {
+    if !course.is_reply_begun && reply.first() == Some(&b'-') {
+        environment.context.count_error(reply);
+    }
+}
+
+fn execute(
+    command: &Isolated,
+    course: &mut Course,
+    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+    may_pause: bool,
+    (output, version): (&mut Vec<u8>, Version),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let mut writer = ReplyWriter::new(output, version);
+    match command {
+        Isolated::Keys(command) => {
+            keys(command, course, (arguments, operands, space), may_pause, (output, version), environment)
+        }
+        Isolated::SetMany(command) => command.step(course, arguments, space, environment, &mut writer),
+        Isolated::Rename { if_absent } => {
+            several::rename(*if_absent, course, arguments, space, environment, &mut writer)
+        }
+        Isolated::Copy { to, replace } => {
+            several::copy((*to, *replace), course, arguments, space, environment, &mut writer)
+        }
+        Isolated::Combine(function) => function.step(course, arguments, space, environment, &mut writer),
+        Isolated::Watch => watch(course, arguments, space, environment, &mut writer),
+        Isolated::Exec(_) => unreachable!("a transaction is not in another one"),
+    }
+}
+
+/// Continues the operations of a command on keys. Writes each reply when those before it are written.
+pub(super) fn keys(
+    command: &KeyCommand,
+    course: &mut Course,
+    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+    may_pause: bool,
+    (output, version): (&mut Vec<u8>, Version),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<(), Step> {
+    let argument_count = arguments.count();
+    let count = command.operation_count(argument_count);
+    while course.next < count {
+        let is_too_much = course.written >= ISOLATED_REPLY_MAX;
+        let is_long = course.since_pause >= ISOLATED_READS_MAX && !course.window.is_open();
+        if may_pause && (is_too_much || is_long) {
+            (course.written, course.since_pause) = (0, 0);
+            return Err(Step::Pause);
+        }
+        if !course.window.is_open() {
+            course.window.begin((count - course.next).min(ISOLATED_PART_MAX));
+        }
+        let Course { next, window, progress, written, since_pause, .. } = course;
+        if !is_too_much || may_pause {
+            let resume = progress.resume();
+            environment
+                .execute(window, |index| (space, command.request(arguments, operands, *next + index, resume)))?;
+        }
+        let before = output.len();
+        let mut writer = ReplyWriter::new(output, version);
+        while let Some((index, response)) = window.next() {
+            match response {
+                Some(response) => {
+                    if command.reply(argument_count, *next + index, response, progress, &mut writer) {
+                        window.repeat();
+                        break;
+                    }
+                }
+                None if is_too_much && !may_pause => {
+                    too_much(command.operation_count(argument_count), *next + index, &mut writer);
+                }
+                None => break,
+            }
+            window.advance();
+        }
+        *written += output.len() - before;
+        if window.next().is_none() {
+            *next += window.len();
+            *since_pause += window.len();
+            window.end();
+        }
+    }
+    command.finish(&course.progress, &mut ReplyWriter::new(output, version));
+    Ok(())
+}
+
+/// Refuses an operation of a transaction whose replies are too large.
+pub(super) fn too_much(count: usize, index: usize, writer: &mut ReplyWriter<'_>) {
+    if index == 0 && count > 1 {
+        writer.array(count);
+    }
+    writer.error(&format!("ERR the replies of the transaction are more than {ISOLATED_REPLY_MAX} bytes"));
+}
+
+/// Continues `WATCH`.
+fn watch(
+    course: &mut Course,
+    arguments: Arguments<'_>,
+    space: Space,
+    environment: &mut Environment<'_, '_, '_>,
+    writer: &mut ReplyWriter<'_>,
+) -> Result<(), Step> {
+    let keys = || arguments.from(1);
+    if !course.window.is_open() {
+        let watched = environment.watched.as_ref().map_or(0, |watched| watched.keys().len());
+        if watched + keys().count() > WATCHED_KEYS_MAX {
+            writer.error(&format!("ERR a connection watches at most {WATCHED_KEYS_MAX} keys"));
+            return Ok(());
+        }
+        course.window.begin(keys().count());
+    }
+    environment.complete(&mut course.window, |index| {
+        (space, Request { key: arguments.get(1 + index), operation: Operation::Contains })
+    })?;
+    if let Some(error) = (0..course.window.len()).find_map(|index| several::failure(course, index)) {
+        writer.error(&store_error(error));
+        return Ok(());
+    }
+    let Environment { stores, partition, watched, .. } = environment;
+    let watched = watched.get_or_insert_default();
+    for (index, key) in keys().enumerate() {
+        let exists = course.window.response(index) == Ok(Reply::Done);
+        stores.with_watches(space, partition.shard_of(key), |table| watched.add(space, key, exists, table));
+    }
+    writer.simple("OK");
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! `WATCH`: the keys that connections watch, and the flags that writes set.
+//!
+//! ```text
+//!   connection ── Watched ──▶ flag ◀── table of a shard's hash store, or of the ordered store ◀── key of a write
+//! ```
+//!
+//! 1. `WATCH` is an isolated command: with the store of a key it has the store's table, and adds the key there.
+//! 2. After each batch, a store with a table that is not empty looks up the keys of the writes that changed something.
+//!    The cost without watchers is one branch for a batch.
+//! 3. `EXEC` looks at the flag while it holds the stores of all keys that are watched. So no write can be between the look
+//!    and the transaction.
+//! 4. A connection that watches no more drops its flag. A table forgets the dead flags of a key when the key changes, and all
+//!    of them when as many writes or watches as it has keys have passed.
+//!
+//! An expiry sets no flag. Instead, `EXEC` finds out that a key is missing that existed when it was watched.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use skep_core::operation::{ConditionKind, Operation, Reply, Request, StringWrite};
+
+use crate::spaces::Space;
+
+/// Keys from which on a table looks for dead flags.
+const SWEEP_MIN: usize = 64;
+
+/// The flag of a connection that watches keys.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+/// The keys that a connection watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    flag: Arc<Flag>,
+    keys: Vec<WatchedKey>,
+    size: usize,
+}
+
+/// A key that a connection watches.
+#[derive(Debug)]
+pub(crate) struct WatchedKey {
+    pub(crate) space: Space,
+    pub(crate) key: Box<[u8]>,
+    /// The key existed when it was watched.
+    pub(crate) existed: bool,
+}
+
+impl Watched {
+    /// Adds a key, and registers it in the table of its store.
+    pub(crate) fn add(&mut self, space: Space, key: &[u8], existed: bool, table: &mut WatchTable) {
+        if self.keys.iter().any(|watched| watched.space == space && *watched.key == *key) {
+            return;
+        }
+        table.add(key, &self.flag);
+        self.size += 2 * key.len() + 2 * size_of::<WatchedKey>();
+        self.keys.push(WatchedKey { space, key: key.into(), existed });
+    }
+
+    /// Returns the keys.
+    pub(crate) fn keys(&self) -> &[WatchedKey] {
+        &self.keys
+    }
+
+    /// Returns true if a watched key has changed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.flag.0.load(Ordering::Acquire)
+    }
+
+    /// Returns the approximate bytes of memory held, also by the tables.
+    pub(crate) fn capacity(&self) -> usize {
+        self.size
+    }
+}
+
+/// The watched keys of one store.
+#[derive(Debug, Default)]
+pub(crate) struct WatchTable {
+    flags: HashMap<Box<[u8]>, Vec<Weak<Flag>>>,
+    /// Writes and watches until the next sweep.
+    until_sweep: usize,
+}
+
+impl WatchTable {
+    /// Returns true if no key is watched.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.flags.is_empty()
+    }
+
+    fn add(&mut self, key: &[u8], flag: &Arc<Flag>) {
+        self.count(1);
+        self.flags.entry(key.into()).or_default().push(Arc::downgrade(flag));
+    }
+
+    /// Sets the flags of a key that has changed.
+    fn touch(&mut self, key: &[u8]) {
+        if let Some(flags) = self.flags.remove(key) {
+            set(&flags);
+        }
+    }
+
+    /// Sets the flags of all keys: the store was emptied.
+    pub(crate) fn touch_all(&mut self) {
+        self.flags.drain().for_each(|(_, flags)| set(&flags));
+    }
+
+    /// Sets the flags of the keys that a batch has changed.
+    pub(crate) fn record<'r>(&mut self, requests: &[Request<'_>], reply: impl Fn(usize) -> Reply<'r>) {
+        for (index, request) in requests.iter().enumerate() {
+            if has_changed(&request.operation, reply(index)) {
+                self.touch(request.key);
+            }
+        }
+        self.count(requests.len());
+    }
+
+    /// Counts writes and watches. Forgets dead flags after as many as there are keys.
+    fn count(&mut self, count: usize) {
+        self.until_sweep = self.until_sweep.saturating_sub(count);
+        if self.until_sweep == 0 {
+            self.flags.retain(|_, flags| {
+                flags.retain(|flag| flag.strong_count() > 0);
+                !flags.is_empty()
+            });
+            self.until_sweep = self.flags.len().max(SWEEP_MIN);
+        }
+    }
+}
+
+fn set(flags: &[Weak<Flag>]) {
+    for flag in flags.iter().filter_map(Weak::upgrade) {
+        flag.0.store(true, Ordering::Release);
+    }
+}
+
+/// Returns true if an operation with this reply has changed its key. In doubt it has: if the reply is the value whether or not
+/// a condition on it held.
+fn has_changed(operation: &Operation<'_>, reply: Reply<'_>) -> bool {
+    let is_done = matches!(reply, Reply::Done | Reply::Value(_));
+    match operation {
+        _ if operation.is_read() => false,
+        Operation::Scan(_) | Operation::StringWrite(StringWrite::Overwrite { bytes: [], .. }) => false,
+        // The value is returned if the key exists, and then it is not set.
+        Operation::StringWrite(StringWrite::Set { condition, .. }) if condition.kind == ConditionKind::IfAbsent => {
+            reply == Reply::Done
+        }
+        _ => is_done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::{Operation, PutCondition, Reply, Request};
+
+    use super::{SWEEP_MIN, WatchTable, Watched};
+    use crate::spaces::Space;
+
+    fn put(key: &[u8]) -> Request<'_> {
+        Request { key, operation: Operation::Put { value: b"v", condition: PutCondition::IfAbsent } }
+    }
+
+    #[test]
+    fn only_a_write_that_changed_a_watched_key_sets_the_flag() {
+        let mut table = WatchTable::default();
+        let mut watched = Watched::default();
+        watched.add(Space::Hash, b"k", false, &mut table);
+        table.record(&[Request { key: b"k", operation: Operation::Get }], |_| Reply::Value(b"v"));
+        table.record(&[put(b"k"), put(b"k")], |index| [Reply::Exists, Reply::Deferred][index]);
+        table.record(&[put(b"other")], |_| Reply::Done);
+        assert!(!watched.is_dirty());
+        table.record(&[put(b"k")], |_| Reply::Done);
+        assert!(watched.is_dirty() && table.is_empty());
+    }
+
+    #[test]
+    fn a_key_sets_the_flags_of_all_that_watch_it() {
+        let mut table = WatchTable::default();
+        let mut connections = [(); 3].map(|()| Watched::default());
+        for watched in &mut connections {
+            watched.add(Space::Hash, b"k", true, &mut table);
+            watched.add(Space::Hash, b"k", true, &mut table);
+            assert_eq!(watched.keys().len(), 1);
+        }
+        table.record(&[Request { key: b"k", operation: Operation::Delete }], |_| Reply::Done);
+        assert!(connections.iter().all(Watched::is_dirty));
+    }
+
+    #[test]
+    fn the_keys_of_connections_that_are_gone_are_forgotten() {
+        let mut table = WatchTable::default();
+        for number in 0..100 * SWEEP_MIN {
+            Watched::default().add(Space::Hash, number.to_string().as_bytes(), true, &mut table);
+            assert!(table.flags.len() <= SWEEP_MIN);
+        }
+        let mut watched = Watched::default();
+        watched.add(Space::Hash, b"k", true, &mut table);
+        (0..2 * SWEEP_MIN).for_each(|_| table.record(&[put(b"other")], |_| Reply::Done));
+        assert_eq!(table.flags.len(), 1);
+        drop(watched);
+        (0..SWEEP_MIN).for_each(|_| table.record(&[put(b"other")], |_| Reply::Done));
+        assert!(table.is_empty());
+    }
+}
