@@ -24,7 +24,7 @@ pub(crate) enum Outgoing {
     Nothing,
     /// There is no slot; these operations are submitted later.
     NoSlot,
-    Batch(ForwardedBatch),
+    Batch(Box<ForwardedBatch>),
 }
 
 /// How much a connection may submit in a turn: it stops when it reaches one of the limits.

@@ -4,9 +4,9 @@
 //! producer and one consumer:
 //!
 //! ```text
-//!             requests ──▶ FORWARDED_BATCHES_MAX slots
-//!   shard A                                             shard B          and the same from B to A
-//!             ◀── replies  FORWARDED_BATCHES_MAX slots
+//!             requests ──▶ slots
+//!   shard A                           shard B          and the same from B to A
+//!             ◀── replies  slots
 //! ```
 //!
 //! A [`ForwardedBatch`] has the operations of one connection for one owner, and room for their replies. It makes a
@@ -16,8 +16,11 @@
 //! the batch with a [`Shortage`], and the requests are sent again later. Batches of connections whose last ones were
 //! returned have at most half of the slots.
 //!
-//! Invariant: A has at most FORWARDED_BATCHES_MAX batches at B. So no ring is ever full when a batch is put into it:
-//! the slot of the replies is reserved before the requests leave. A shard without a free slot keeps the requests, reads
+//! A ring has a slot for each of the connections that wait for its other end, as far as memory allows: with fewer, most
+//! connections would wait for those of a few. [`slot_count`] says how many.
+//!
+//! Invariant: A has at most as many batches at B as there are slots. So no ring is ever full when a batch is put into
+//! it: the slot of the replies is reserved before the requests leave. A shard without a free slot keeps the requests, reads
 //! no more from that connection, and continues with everything else. It never waits for a ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,7 +33,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::batch::{ReplyBatch, RequestBatch};
 use crate::connections::Token;
 use crate::keyspace::KeyspaceOperation;
-use crate::limits::{FORWARDED_BATCHES_MAX, FORWARDED_POOL_MAX, FORWARDED_RETRIES_MAX};
+use crate::limits::{
+    FORWARDED_BATCHES_MAX, FORWARDED_BATCHES_MIN, FORWARDED_BATCHES_OF_SHARD, FORWARDED_POOL_SIZE_MAX,
+    FORWARDED_RETRIES_PART,
+};
 use crate::settings::StartError;
 use crate::start::Steps;
 
@@ -120,16 +126,18 @@ impl AsFd for Waker {
 /// One shard's end of the rings to and from another.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    requests_out: SyncSender<ForwardedBatch>,
-    replies_in: Receiver<ForwardedBatch>,
-    requests_in: Receiver<ForwardedBatch>,
-    replies_out: SyncSender<ForwardedBatch>,
+    requests_out: SyncSender<Box<ForwardedBatch>>,
+    replies_in: Receiver<Box<ForwardedBatch>>,
+    requests_in: Receiver<Box<ForwardedBatch>>,
+    replies_out: SyncSender<Box<ForwardedBatch>>,
     /// Forwarded batches that may still be sent.
     slots: usize,
-    /// Those of them that were sent again.
+    /// Forwarded batches that may still be sent again.
     retries: usize,
     /// Forwarded batches that came back.
-    pool: Vec<ForwardedBatch>,
+    pool: Vec<Box<ForwardedBatch>>,
+    /// Bytes of memory that they hold.
+    pool_size: usize,
     waker: Arc<Waker>,
 }
 
@@ -141,15 +149,20 @@ impl Peer {
 
     /// Returns an empty forwarded batch, if there is a slot for it and for its replies. `is_retry` says that the last
     /// batches of its connection were returned.
-    pub(crate) fn forwarded_batch(&mut self, is_retry: bool) -> Option<ForwardedBatch> {
-        let has_slot = self.slots > 0 && !(is_retry && self.retries >= FORWARDED_RETRIES_MAX);
-        has_slot.then(|| ForwardedBatch { is_retry, ..self.pool.pop().unwrap_or_default() })
+    pub(crate) fn forwarded_batch(&mut self, is_retry: bool) -> Option<Box<ForwardedBatch>> {
+        if self.slots == 0 || is_retry && self.retries == 0 {
+            return None;
+        }
+        let mut forwarded = self.pool.pop().unwrap_or_default();
+        self.pool_size -= forwarded.capacity();
+        forwarded.is_retry = is_retry;
+        Some(forwarded)
     }
 
     /// Sends the batch that [`Peer::forwarded_batch`] returned last.
-    pub(crate) fn send_requests(&mut self, forwarded: ForwardedBatch) {
+    pub(crate) fn send_requests(&mut self, forwarded: Box<ForwardedBatch>) {
         self.slots -= 1;
-        self.retries += usize::from(forwarded.is_retry);
+        self.retries -= usize::from(forwarded.is_retry);
         // A peer that has ended will not reply: the server ends, and so does this shard after its turn. Such requests
         // can only be those of a connection that was handed over late.
         let sent = self.requests_out.try_send(forwarded);
@@ -158,30 +171,31 @@ impl Peer {
     }
 
     /// Takes replies that came back. The caller then calls [`Peer::return_to_pool`].
-    pub(crate) fn receive_replies(&mut self) -> Option<ForwardedBatch> {
+    pub(crate) fn receive_replies(&mut self) -> Option<Box<ForwardedBatch>> {
         self.replies_in.try_recv().ok()
     }
 
     /// Returns a forwarded batch to the pool after its replies were taken.
-    pub(crate) fn return_to_pool(&mut self, mut forwarded: ForwardedBatch) {
+    pub(crate) fn return_to_pool(&mut self, mut forwarded: Box<ForwardedBatch>) {
         forwarded.requests.clear();
         forwarded.keyspace = None;
         forwarded.replies.clear();
         forwarded.shortage = None;
         self.slots += 1;
-        self.retries -= usize::from(forwarded.is_retry);
-        if self.pool.len() < FORWARDED_POOL_MAX {
+        self.retries += usize::from(forwarded.is_retry);
+        if self.pool_size + forwarded.capacity() <= FORWARDED_POOL_SIZE_MAX {
+            self.pool_size += forwarded.capacity();
             self.pool.push(forwarded);
         }
     }
 
     /// Takes requests of the peer. The caller replies to every batch by [`Peer::send_replies`].
-    pub(crate) fn receive_requests(&mut self) -> Option<ForwardedBatch> {
+    pub(crate) fn receive_requests(&mut self) -> Option<Box<ForwardedBatch>> {
         self.requests_in.try_recv().ok()
     }
 
     /// Sends a forwarded batch back.
-    pub(crate) fn send_replies(&mut self, forwarded: ForwardedBatch) {
+    pub(crate) fn send_replies(&mut self, forwarded: Box<ForwardedBatch>) {
         // A peer that has ended needs no replies: shards end together, after the last reply was taken.
         let _ = self.replies_out.try_send(forwarded);
         self.waker.wake();
@@ -191,8 +205,15 @@ impl Peer {
 /// A shard's waker and its ends of the rings, by shard, `None` for itself.
 pub(crate) type Ends = (Arc<Waker>, Vec<Option<Peer>>);
 
+/// Returns the number of forwarded batches that each of these shards may have at each of the others.
+pub(crate) fn slot_count(shard_count: usize) -> usize {
+    let share = FORWARDED_BATCHES_OF_SHARD / shard_count.saturating_sub(1).max(1);
+    share.clamp(FORWARDED_BATCHES_MIN, FORWARDED_BATCHES_MAX)
+}
+
 /// Makes the rings. Returns the ends that each shard has.
 pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Vec<Ends>, StartError> {
+    let slots = slot_count(shard_count);
     let mut wakers = Vec::with_capacity(shard_count);
     for shard in 0..shard_count {
         wakers.push(Arc::new(steps.open(format!("the event that wakes shard {shard}"), Waker::new)?));
@@ -201,18 +222,19 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
         wakers.iter().map(|waker| (waker.clone(), (0..shard_count).map(|_| None).collect())).collect();
     for one in 0..shard_count {
         for other in 0..one {
-            let (requests_to_other, requests_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
-            let (replies_to_one, replies_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
-            let (requests_to_one, requests_from_other) = sync_channel(FORWARDED_BATCHES_MAX);
-            let (replies_to_other, replies_from_one) = sync_channel(FORWARDED_BATCHES_MAX);
+            let (requests_to_other, requests_from_one) = sync_channel(slots);
+            let (replies_to_one, replies_from_other) = sync_channel(slots);
+            let (requests_to_one, requests_from_other) = sync_channel(slots);
+            let (replies_to_other, replies_from_one) = sync_channel(slots);
             shards[one].1[other] = Some(Peer {
                 requests_out: requests_to_other,
                 replies_in: replies_from_other,
                 requests_in: requests_from_other,
                 replies_out: replies_to_other,
-                slots: FORWARDED_BATCHES_MAX,
-                retries: 0,
+                slots,
+                retries: slots / FORWARDED_RETRIES_PART,
                 pool: Vec::new(),
+                pool_size: 0,
                 waker: wakers[other].clone(),
             });
             shards[other].1[one] = Some(Peer {
@@ -220,9 +242,10 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
                 replies_in: replies_from_one,
                 requests_in: requests_from_one,
                 replies_out: replies_to_one,
-                slots: FORWARDED_BATCHES_MAX,
-                retries: 0,
+                slots,
+                retries: slots / FORWARDED_RETRIES_PART,
                 pool: Vec::new(),
+                pool_size: 0,
                 waker: wakers[one].clone(),
             });
         }
@@ -234,7 +257,7 @@ pub(crate) fn connect_shards(shard_count: usize, steps: &mut Steps) -> Result<Ve
 mod tests {
     use skep_core::operation::{Operation, Reply, Request};
 
-    use super::{FORWARDED_BATCHES_MAX, connect_shards};
+    use super::{connect_shards, slot_count};
     use crate::connections::Token;
     use crate::start::Steps;
 
@@ -243,7 +266,7 @@ mod tests {
         let mut shards = connect_shards(2, &mut Steps::default()).unwrap();
         let mut first = shards.swap_remove(0).1.swap_remove(1).unwrap();
         drop(shards);
-        for _ in 0..FORWARDED_BATCHES_MAX {
+        for _ in 0..slot_count(2) {
             let forwarded = first.forwarded_batch(false).expect("a slot");
             first.send_requests(forwarded);
         }
@@ -256,7 +279,7 @@ mod tests {
         let mut second = shards.pop().unwrap().1.swap_remove(0).unwrap();
         let mut first = shards.pop().unwrap().1.swap_remove(1).unwrap();
         for generation in 0..3 {
-            for index in 0..FORWARDED_BATCHES_MAX {
+            for index in 0..slot_count(2) {
                 let mut forwarded = first.forwarded_batch(false).expect("a slot");
                 forwarded.connection = Token { index: index as u32, generation };
                 forwarded.requests.push(&Request { key: b"k", operation: Operation::Get });
@@ -268,7 +291,7 @@ mod tests {
                 forwarded.replies.push(Reply::NotFound);
                 second.send_replies(forwarded);
             }
-            for index in 0..FORWARDED_BATCHES_MAX {
+            for index in 0..slot_count(2) {
                 let forwarded = first.receive_replies().expect("a reply");
                 assert_eq!(forwarded.connection, Token { index: index as u32, generation });
                 assert_eq!(forwarded.replies.iter().count(), 1);

@@ -267,13 +267,18 @@ pub(crate) const CURSOR_SCANS_MAX: usize = 1 << 10;
 
 // Forwarding between shards.
 
-/// Forwarded batches that one shard has at another.
-pub(crate) const FORWARDED_BATCHES_MAX: usize = 32;
-/// Those of them that are sent again after they were returned: the others are left to connections whose owner has
-/// memory.
-pub(crate) const FORWARDED_RETRIES_MAX: usize = FORWARDED_BATCHES_MAX / 2;
-/// Empty batches that a shard keeps for another one, with their memory.
-pub(crate) const FORWARDED_POOL_MAX: usize = 8;
+/// Forwarded batches that one shard has at all others together, unless that gives too few or too many for each of them.
+/// A batch has the operations of one connection, so this is also the number of connections that can be served at a time.
+pub(crate) const FORWARDED_BATCHES_OF_SHARD: usize = 768;
+/// Forwarded batches that one shard has at another, at least.
+pub(crate) const FORWARDED_BATCHES_MIN: usize = 32;
+/// Forwarded batches that one shard has at another, at most.
+pub(crate) const FORWARDED_BATCHES_MAX: usize = 256;
+/// One of this many slots for batches may have one that is sent again after it was returned: the others are left to
+/// connections whose owner has memory.
+pub(crate) const FORWARDED_RETRIES_PART: usize = 2;
+/// Bytes of the empty batches that a shard keeps for another one.
+pub(crate) const FORWARDED_POOL_SIZE_MAX: usize = 2 << 20;
 /// Bytes of memory that an empty batch keeps for requests, and as many for replies.
 pub(crate) const POOLED_SIZE_MAX: usize = 64 << 10;
 /// Requests for which an empty batch keeps memory, and as many replies.
@@ -349,5 +354,7 @@ const _: () = {
     // A step of an isolated command is a part of a turn, and the reserve covers its replies.
     assert!(WATCHED_KEYS_MAX <= ISOLATED_OPERATIONS_MAX && ISOLATED_PART_MAX <= ISOLATED_IN_TURN_MAX);
     assert!(ISOLATED_REPLY_MAX <= SHARD_RESERVE && TRANSACTION_PART_MAX <= ISOLATED_PART_MAX);
-    assert!(FORWARDED_RETRIES_MAX < FORWARDED_BATCHES_MAX && FORWARDED_POOL_MAX <= FORWARDED_BATCHES_MAX);
+    assert!(FORWARDED_RETRIES_PART > 1 && FORWARDED_RETRIES_PART <= FORWARDED_BATCHES_MIN);
+    assert!(FORWARDED_BATCHES_MIN <= FORWARDED_BATCHES_MAX && FORWARDED_BATCHES_MAX <= FORWARDED_BATCHES_OF_SHARD);
+    assert!(2 * POOLED_SIZE_MAX <= FORWARDED_POOL_SIZE_MAX);
 };

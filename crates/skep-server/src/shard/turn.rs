@@ -72,7 +72,7 @@ pub(super) struct Submission {
 /// Requests of another shard that wait for a batch.
 pub(super) struct Arrival {
     shard: usize,
-    forwarded: ForwardedBatch,
+    forwarded: Box<ForwardedBatch>,
     /// The index of the first reply of those that are in the batch, and their number.
     first: ReplyIndex,
     submitted: usize,
@@ -122,7 +122,7 @@ impl Shard {
     }
 
     /// Takes the replies that `shard` sent back.
-    fn take_replies(&mut self, shard: usize, forwarded: ForwardedBatch) {
+    fn take_replies(&mut self, shard: usize, forwarded: Box<ForwardedBatch>) {
         self.window.returned(forwarded.len());
         self.metrics().operations_forwarded.add(forwarded.replies.done_count());
         self.shard_budget.memory_budget().record_batch(forwarded.counted, 0);

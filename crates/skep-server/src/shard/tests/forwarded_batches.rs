@@ -1,15 +1,17 @@
 //! Forwarded batches for which their owner has no memory, in turns: they leave the path between two shards to all
 //! others.
 
+use std::io::Write as _;
+
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 use super::{Bench, Client, MICROSECOND, command, frame, refusals};
-use crate::limits::NAP;
+use crate::limits::{FORWARDED_BATCHES_MAX, NAP};
 use crate::memory_budget::ShardBudget;
 use crate::settings::ServerSettings;
 
 /// More clients than there are slots between two shards.
-const CLIENTS: usize = 100;
+const CLIENTS: usize = 300;
 
 #[test]
 fn forwarded_batches_without_memory_leave_the_path_to_others() {
@@ -127,5 +129,23 @@ fn forwarded_batches_that_ask_for_large_values_leave_the_path_to_others() {
         while client.receive() < (1 << 20) + 12 {
             bench.turn_or_tick();
         }
+    }
+}
+
+#[test]
+fn many_connections_reach_another_shard_in_one_turn() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let missing = bench.key(0, 0);
+    let get = command(&[b"GET", &missing]);
+    let mut clients: Vec<Client> = (0..FORWARDED_BATCHES_MAX).map(|_| bench.resp(1)).collect();
+    // The connections are taken before the requests arrive.
+    while bench.turn(1) {}
+    clients.iter_mut().for_each(|client| client.stream.write_all(&get).unwrap());
+    bench.turn(1);
+    assert_eq!(bench.shards[1].shard.window.in_flight(), clients.len());
+    bench.turn(0);
+    bench.turn(1);
+    for client in &mut clients {
+        assert_eq!(client.receive(), b"$-1\r\n".len());
     }
 }
