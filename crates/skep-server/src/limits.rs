@@ -180,11 +180,6 @@ pub(crate) const TRANSACTION_PART_MAX: usize = 1 << 8;
 pub(crate) const ISOLATED_IN_TURN_MAX: usize = WINDOW_MAX;
 /// Bytes that an isolated command reads for which it is counted as having executed another operation.
 pub(crate) const ISOLATED_WORK_SIZE: usize = 256;
-/// Bytes of the ordered space for which a pair of a command that sets many keys is counted beside its own.
-pub(crate) const ORDERED_PAIR_SIZE: usize = 1 << 8;
-/// A command that sets many keys of the ordered space needs this many times their bytes to be free: nodes are split and
-/// copied, and what is replaced is freed later. If less is free, it may only replace values of the same size.
-pub(crate) const ORDERED_ROOM: usize = 4;
 /// Operations for which a step of a command on all keys is counted in a transaction.
 pub(crate) const KEYSPACE_STEP_WORK: usize = 1 << 9;
 /// Connections for which other shards are held at a time.

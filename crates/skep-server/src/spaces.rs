@@ -457,7 +457,8 @@ impl<'s> Stores<'s> {
             let _ = (0..IDLE_FLUSH_STEPS).all(|_| processor.flush_step());
             processor.is_reclaim_due() || processor.is_flushing()
         });
-        let step = self.ordered.as_mut().and_then(Session::reclaim);
+        // A shard that has lent its store leaves all stores to the command that holds them: its reservations count on that.
+        let step = self.hash.as_ref().and_then(|_| self.ordered.as_mut().and_then(Session::reclaim));
         self.holds_garbage |= step.is_some_and(|removed| removed > 0);
         // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
         step.is_some() || self.holds_garbage || is_hash_due

@@ -47,18 +47,28 @@ fn a_pause_of_writes_holds_transactions_that_write_and_lets_others_through() {
             if index % 2 == 0 {
                 resp.0.write_all(format!("MSET k{index} v l{index} v\r\nGET a\r\n").as_bytes()).unwrap();
             } else {
-                resp.expect("MULTI\r\n", "+OK\r\n");
-                resp.expect(format!("SET k{index} v\r\nSET l{index} v\r\n"), "+QUEUED\r\n+QUEUED\r\n");
-                resp.0.write_all(b"EXEC\r\nGET a\r\n").unwrap();
+                // As in Redis, a command that writes is not even queued.
+                resp.expect("MULTI\r\nGET a\r\n", "+OK\r\n+QUEUED\r\n");
+                resp.0.write_all(format!("SET k{index} v\r\nSET l{index} v\r\nEXEC\r\nGET a\r\n").as_bytes()).unwrap();
             }
         }
         others.iter_mut().for_each(expect_silence);
         admin.expect("EXISTS k0 l0 k1 l1 k2 l2 k3 l3 k4 l4 k5 l5\r\nCLIENT UNPAUSE\r\n", ":0\r\n+OK\r\n");
         for (index, resp) in others.iter_mut().enumerate() {
-            resp.expect_bytes(if index % 2 == 0 { "+OK\r\n" } else { "*2\r\n+OK\r\n+OK\r\n" });
+            resp.expect_bytes(match index % 2 {
+                0 => "+OK\r\n",
+                _ => "+QUEUED\r\n+QUEUED\r\n*3\r\n$1\r\n1\r\n+OK\r\n+OK\r\n",
+            });
             resp.expect_bytes("$1\r\n1\r\n");
         }
         admin.expect("EXISTS k0 l0 k1 l1 k2 l2 k3 l3 k4 l4 k5 l5\r\n", ":12\r\n");
+        // A transaction that was queued before the pause waits with its EXEC.
+        admin.expect("MULTI\r\nINCR a\r\n", "+OK\r\n+QUEUED\r\n");
+        others[0].expect("CLIENT PAUSE 60000 WRITE\r\n", "+OK\r\n");
+        admin.0.write_all(b"EXEC\r\n").unwrap();
+        expect_silence(&mut admin);
+        others[0].expect("GET a\r\nCLIENT UNPAUSE\r\n", "$1\r\n1\r\n+OK\r\n");
+        admin.expect_bytes("*1\r\n:2\r\n");
         server.stop();
     }
 }

@@ -208,6 +208,8 @@ fn reply(reader: &mut BufReader<TcpStream>) -> Vec<String> {
 const ACCOUNTS: u64 = 50;
 const CLIENTS: u64 = 100;
 const BALANCE: i64 = 100;
+/// Transfers that each client tries, unless `SKEP_TRANSFERS` says how many.
+const TRANSFERS: u64 = 200;
 
 /// A client that reads each reply before it sends on.
 struct Client {
@@ -234,6 +236,7 @@ fn sum(values: &[String]) -> i64 {
 
 #[test]
 fn clients_that_move_money_keep_the_sum() {
+    let transfers = std::env::var("SKEP_TRANSFERS").map_or(TRANSFERS, |count| count.parse().unwrap());
     for (shards, space) in [(2, 0), (3, 0), (2, 1)] {
         let server = server(shards, MEMORY);
         let accounts: Vec<String> = (0..ACCOUNTS).map(|number| format!("account:{number}")).collect();
@@ -251,7 +254,7 @@ fn clients_that_move_money_keep_the_sum() {
                         let mut client = Client::connect(server);
                         client.ask(&format!("SELECT {space}\r\n"));
                         let mut random = seed + 1;
-                        for _ in 0..20 {
+                        for _ in 0..transfers {
                             let mut next = |end: u64| {
                                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                                 (random >> 33) % end
@@ -289,6 +292,50 @@ fn clients_that_move_money_keep_the_sum() {
         });
         assert_eq!(sum(&first.ask(&read_all)), ACCOUNTS as i64 * BALANCE);
         let (done, refused) = (done.into_inner(), refused.into_inner());
-        assert!(done > 0 && done + refused == CLIENTS * 20, "{done} done, {refused} refused");
+        assert!(done > 0 && done + refused == CLIENTS * transfers, "{done} done, {refused} refused");
     }
+}
+
+/// A command that sets many keys of the ordered space sets all or none, until the space is full and beyond.
+#[test]
+fn keys_of_a_full_ordered_space_are_set_together_or_not_at_all() {
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = skep_server::ServerSettings {
+        native: any,
+        resp: Some(any),
+        memory: MEMORY,
+        ordered_memory: 16 << 20,
+        shards: 2,
+        pin_threads: false,
+        ..skep_server::ServerSettings::default()
+    };
+    let server = Server::start(&settings).unwrap();
+    let mut client = Client::connect(&server);
+    client.ask("SELECT 1\r\n");
+    let mut random = 1_u64;
+    let mut next = |end: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % end
+    };
+    let (mut set, mut refused, mut full) = (0, 0, 0);
+    for round in 0..3000 {
+        // Single keys fill the space beyond what is left to commands of several keys.
+        for _ in 0..20 {
+            let line = format!("SET {} {}\r\n", next(1 << 40), "v".repeat(1 + next(900) as usize));
+            full += u64::from(client.ask(&line)[0].starts_with("-OOM"));
+        }
+        let size = 1 + next(900) as usize;
+        let keys: Vec<String> = (0..1 + next(20)).map(|index| format!("{round}:{index}:{}", next(1 << 40))).collect();
+        let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {}", "w".repeat(size))).collect();
+        let reply = client.ask(&format!("MSET {}\r\n", pairs.join(" ")));
+        let found = client.ask(&format!("EXISTS {}\r\n", keys.join(" ")));
+        match &reply[0][..] {
+            "+OK" => assert_eq!(found, [format!(":{}", keys.len())], "round {round}"),
+            _ => assert_eq!((&reply[0][..4], &found[0][..]), ("-OOM", ":0"), "round {round}"),
+        }
+        set += u64::from(reply == ["+OK"]);
+        refused += u64::from(reply != ["+OK"]);
+    }
+    assert!(set > 100 && refused > 100 && full > 100, "{set} set, {refused} refused, {full} times full");
+    server.stop();
 }

@@ -443,3 +443,50 @@ fn threads_on_a_full_store_lose_nothing() {
         });
     }
 }
+
+/// Puts for which there is room are all done: in trees of different heights, into leaves that are full, and until there is
+/// no room.
+#[test]
+fn puts_for_which_there_is_room_do_not_fail() {
+    let seed = seed();
+    println!("seed {seed}");
+    let (mut groups, mut refused) = (0, 0);
+    for size in [16, 100, 469, 500, 9000, 100_000] {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let store = store(24 * MIB);
+        let mut session = store.session().unwrap();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut refused_in_row = 0;
+        while refused_in_row < 200 {
+            let count = 1 << random.random_range(0..8);
+            let sizes: Vec<usize> = (0..count).map(|_| random.random_range(1..=2 * size)).collect();
+            if !store.has_room_for(sizes.iter().copied()) {
+                (refused, refused_in_row) = (refused + 1, refused_in_row + 1);
+                if random.random_ratio(1, 10) {
+                    for _ in 0..keys.len() / 4 {
+                        let key = keys.swap_remove(random.random_range(0..keys.len()));
+                        assert_eq!(session.delete(&key), Reply::Done, "seed {seed}, values of {size}");
+                    }
+                    session.collect();
+                }
+                continue;
+            }
+            (groups, refused_in_row) = (groups + 1, 0);
+            for value_size in sizes {
+                let is_new = keys.is_empty() || random.random_ratio(3, 4);
+                let key_size = random.random_range(1..=460);
+                let key: Vec<u8> = match is_new {
+                    true => (0..key_size).map(|_| random.random()).collect(),
+                    false => keys[random.random_range(0..keys.len())].clone(),
+                };
+                let reply = session.put(&key, &vec![7; value_size], PutCondition::Always);
+                assert_eq!(reply, Reply::Done, "seed {seed}, values of {size}, group {groups}");
+                if is_new {
+                    keys.push(key);
+                }
+            }
+        }
+        session.check();
+    }
+    assert!(groups > 1000 && refused > 1000, "{groups} groups were put, {refused} were refused");
+}

@@ -156,7 +156,7 @@ pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], is_l
             Action::Refuse(format!("ERR {NOT_IN_TRANSACTION}"))
         }
         _ => match multi.push(name, request, ranges) {
-            Ok(()) => Action::Queued,
+            Ok(()) => Action::Queued(name),
             Err(TooLong) => Action::Refuse(format!(
                 "ERR a transaction has at most {ISOLATED_OPERATIONS_MAX} operations and {TRANSACTION_SIZE_MAX} bytes"
             )),

@@ -144,7 +144,7 @@ pub(crate) enum Action {
     /// An isolated command.
     Isolated(CommandName, Isolated),
     /// A command that was added to the transaction.
-    Queued,
+    Queued(CommandName),
     /// Operations on all keys of a space.
     Keyspace(KeyspaceCommand),
     /// A change to another space for the commands after it.
@@ -301,7 +301,9 @@ impl Action {
         let waits = match self {
             Action::Server(Client | Quit | Shutdown) | Action::Close(_) => false,
             Action::Isolated(_, Isolated::Exec(queue)) => !pause.writes_only || queue.writes(),
-            Action::Server(name) | Action::Isolated(name, _) => !pause.writes_only || name.info().has("write"),
+            Action::Server(name) | Action::Queued(name) | Action::Isolated(name, _) => {
+                !pause.writes_only || name.info().has("write")
+            }
             _ => !pause.writes_only,
         };
         if waits {
@@ -441,7 +443,7 @@ impl Action {
             Action::Keyspace(command) => {
                 context.count_command(command.name, arguments, 0);
             }
-            Action::Queued => ReplyWriter::new(output, session.version).simple("QUEUED"),
+            Action::Queued(_) => ReplyWriter::new(output, session.version).simple("QUEUED"),
             Action::Select(space) => {
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;

@@ -197,6 +197,28 @@ pub(super) const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
+/// The number of each command and one more, at the hash of its name or in the first slot after it that was free; 0: none.
+const SLOTS: [u8; 256] = {
+    let (mut slots, mut index) = ([0; 256], 0);
+    while index < COMMANDS.len() {
+        let mut slot = hash(COMMANDS[index].name.as_bytes()).expect("a command has a name");
+        while slots[slot] != 0 {
+            slot = (slot + 1) % slots.len();
+        }
+        index += 1;
+        slots[slot] = index as u8;
+    }
+    slots
+};
+
+const _: () = assert!(COMMANDS.len() < SLOTS.len() / 2);
+
+/// Returns a hash of a name in small letters, less than 256; `None` if it is empty.
+const fn hash(name: &[u8]) -> Option<usize> {
+    let [first, .., last] = name else { return None };
+    Some((11 * name.len() + 7 * *first as usize + 37 * *last as usize + 5 * name[name.len() / 2] as usize) % 256)
+}
+
 impl CommandName {
     /// Returns the command of this name, in small or capital letters.
     pub(crate) fn find(name: &[u8]) -> Option<CommandName> {
@@ -204,9 +226,14 @@ impl CommandName {
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);
         small.make_ascii_lowercase();
-        // The few that make up nearly all requests are first, and most others differ in length.
-        let index = COMMANDS.iter().position(|info| info.name.as_bytes() == small)?;
-        Some(NAMES[index])
+        let mut slot = hash(small)?;
+        while let Some(index) = SLOTS[slot].checked_sub(1) {
+            if COMMANDS[usize::from(index)].name.as_bytes() == small {
+                return Some(NAMES[usize::from(index)]);
+            }
+            slot = (slot + 1) % SLOTS.len();
+        }
+        None
     }
 
     /// Returns true if the command may change keys.

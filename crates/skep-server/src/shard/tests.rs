@@ -26,6 +26,7 @@ use crate::transport::Transport;
 use crate::transport::tcp::Tcp;
 
 mod forwarded_batches;
+mod isolated_commands;
 mod memory;
 mod server_replies;
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use skep_core::operation::Request;
-use skep_store::ordered::{OrderedStore, OwnerRun, Session};
+use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
@@ -182,9 +182,9 @@ impl Stores<'_> {
             .all(|part| part.processor.has_plenty(slab_count))
     }
 
-    /// Returns the bytes of the ordered space that are free.
-    pub(crate) fn ordered_free_size(&self) -> u64 {
-        self.shared.and_then(|shared| shared.ordered.as_ref()).map_or(0, OrderedStore::free_size)
+    /// Returns true if the ordered space has room for puts of values of these sizes for sure, while no other shard writes.
+    pub(crate) fn has_ordered_room(&self, sizes: impl ExactSizeIterator<Item = usize>) -> bool {
+        self.shared.and_then(|shared| shared.ordered.as_ref()).is_some_and(|store| store.has_room_for(sizes))
     }
 
     fn execute_ordered(&mut self, owners: &[OwnerRun], requests: &[Request<'_>], now: Instant) {

@@ -20,7 +20,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::run::{Course, Environment, Step};
 use super::{BitFunction, SetMany};
-use crate::limits::{ISOLATED_PART_MAX, ORDERED_PAIR_SIZE, ORDERED_ROOM};
+use crate::limits::ISOLATED_PART_MAX;
 use crate::resp_command::{Arguments, store_error};
 use crate::spaces::Space;
 
@@ -143,20 +143,17 @@ impl SetMany {
         Ok(Ok(()))
     }
 
-    /// Checks that the ordered space has room for all puts: far more than they need, or all of them replace values of their
-    /// size, which never fails. Returns the error otherwise.
+    /// Checks that the ordered space has room for all puts: as much as they need at most, or all of them replace values of
+    /// their size, which never fails. Returns the error otherwise.
     fn check_ordered<'a>(
         &self,
         course: &mut Course,
         put: impl Fn(usize) -> (Space, Request<'a>),
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Result<(), OperationError>, Step> {
+        let value_size = |index: usize| put(index).1.size() - put(index).1.key.len();
         if course.phase == 1 {
-            let sizes = || (0..self.count).map(|index| put(index).1.size());
-            // The store keeps more in reserve when it has larger values.
-            let needed: usize =
-                sizes().map(|size| size + ORDERED_PAIR_SIZE).sum::<usize>() + sizes().max().unwrap_or(0);
-            if self.count == 1 || environment.stores.ordered_free_size() >= (ORDERED_ROOM * needed) as u64 {
+            if self.count == 1 || environment.stores.has_ordered_room((0..self.count).map(value_size)) {
                 return Ok(Ok(()));
             }
             course.phase = 2;
@@ -168,8 +165,8 @@ impl SetMany {
                 (space, Request { operation: Operation::StringRead(StringRead::Size), ..request })
             })?;
             let has_size = |index: usize| {
-                let size = put(next + index).1.size() - put(next + index).1.key.len();
-                course.window.response(index) == Ok(Reply::Value(&(size as i64).to_le_bytes()))
+                let size = value_size(next + index) as i64;
+                course.window.response(index) == Ok(Reply::Value(&size.to_le_bytes()))
             };
             if !(0..course.window.len()).all(has_size) {
                 return Ok(Err(OperationError::NodesFull));

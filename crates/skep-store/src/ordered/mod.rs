@@ -14,6 +14,7 @@
 //! | `store` | what all sessions share | |
 //! | `read` | descents, groups of gets, scans | sections 3.3, 4.3 |
 //! | `write` | appends, merges, splits and joins | sections 3.4, 3.5 |
+//! | `room` | room for several puts | |
 //! | `session` | every operation, alone and in batches | |
 
 mod key_head;
@@ -21,6 +22,7 @@ mod leaf;
 mod memory;
 mod node;
 mod read;
+mod room;
 mod session;
 mod space;
 mod store;

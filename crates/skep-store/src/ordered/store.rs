@@ -158,17 +158,9 @@ impl OrderedStore {
         self.reclaimer.leases.end_of_owner(&self.reclaimer.epochs, owner);
     }
 
-    /// Returns the bytes of free memory in whole blocks, without the reserve for writes that must not fail.
-    pub fn free_size(&self) -> u64 {
-        self.space().free_size()
-    }
-
     /// Returns statistics of the store. They are not collected at one moment.
     pub fn statistics(&self) -> OrderedStatistics {
-        let height = self.reclaimer.epochs.join().map_or(0, |mut participant| {
-            let guard = participant.enter();
-            u32::from(self.latest(Lid::ROOT, &guard).level()) + 1
-        });
+        let height = self.height().unwrap_or(0);
         OrderedStatistics {
             space: self.reclaimer.space_statistics(),
             garbage_bytes: self.reclaimer.garbage_bytes(),
@@ -176,6 +168,13 @@ impl OrderedStore {
             height,
             leases: self.reclaimer.leases.statistics(),
         }
+    }
+
+    /// Returns the levels of the tree, unless there are as many sessions as there may be.
+    pub(super) fn height(&self) -> Option<u32> {
+        let mut participant = self.reclaimer.epochs.join()?;
+        let guard = participant.enter();
+        Some(u32::from(self.latest(Lid::ROOT, &guard).level()) + 1)
     }
 
     /// Returns the newest state that can be read.

@@ -47,6 +47,9 @@ impl SlabAllocator {
 mod tests {
     use super::{NoSlab, SlabAllocator, SlabClass, SlabNeeds};
     use crate::memory::Pointer;
+    use crate::naive::seeds;
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
     fn needs(of: &[(SlabClass, u32)]) -> SlabNeeds {
         let mut needs = SlabNeeds::default();
@@ -94,5 +97,37 @@ mod tests {
         slabs.reserve(&needs(&[(class, all / 2)])).unwrap();
         slabs.end_reservation();
         assert_eq!((slabs.free_size(), slabs.statistics().allocations), (SIZE as u64, 0));
+    }
+
+    #[test]
+    fn plenty_is_enough_for_slabs_of_any_classes_in_any_order() {
+        const SIZE: usize = 1 << 20;
+        let classes: Vec<SlabClass> = SlabClass::all().collect();
+        let mut checked = 0;
+        for seed in seeds(&(1..=100).collect::<Vec<_>>()) {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut slabs = SlabAllocator::new(Pointer::new(0), Pointer::new((SIZE / 32) as u32));
+            let mut taken = Vec::new();
+            let only = classes[random.random_range(0..classes.len())];
+            for _ in 0..random.random_range(0..8000) {
+                let class =
+                    if random.random_ratio(1, 2) { only } else { classes[random.random_range(0..classes.len())] };
+                if random.random_ratio(2, 3) {
+                    taken.extend(slabs.allocate(class).map(|pointer| (class, pointer)));
+                } else if !taken.is_empty() {
+                    let (class, pointer) = taken.swap_remove(random.random_range(0..taken.len()));
+                    slabs.release(class, pointer);
+                }
+            }
+            let count = (1..).take_while(|count| slabs.has_plenty(*count)).count();
+            let last = classes[random.random_range(0..classes.len())];
+            for index in 0..count {
+                let class =
+                    if random.random_ratio(1, 2) { last } else { classes[random.random_range(0..classes.len())] };
+                assert!(slabs.allocate(class).is_some(), "seed {seed}: slab {index} of {count}");
+            }
+            checked += usize::from(count > 0);
+        }
+        assert!(checked > 20, "{checked} allocators had plenty");
     }
 }

@@ -222,10 +222,11 @@ impl Space {
         units.filter(|units| *units <= UNIT_COUNT_MAX).ok_or(RegionError::TooLarge { size })
     }
 
-    /// Returns the bytes of free blocks that writes may take that may fail.
-    pub(crate) fn free_size(&self) -> u64 {
-        let blocks = self.free_blocks.saturating_sub(self.reserve_for(Claim::Growth));
-        u64::from(blocks * BLOCK_UNITS) * UNIT_512_SIZE as u64
+    /// Returns true if this number of frames can be allocated for growth, one of them for a value of `value_blocks` parts,
+    /// and blocks are never scarce meanwhile, even if no frame is freed: each frame takes at most one block.
+    pub(crate) fn has_room_for(&self, frames: u64, value_blocks: u32) -> bool {
+        let kept = self.reserve_for(Claim::Growth) + value_blocks + self.scarce_blocks();
+        u64::from(self.free_blocks) >= u64::from(kept) + frames
     }
 
     /// Creates a space in which all units are free. Their number is a multiple of a chunk's.
@@ -394,8 +395,12 @@ impl Space {
 
     /// Returns true if so few blocks are free that frames have to be moved.
     pub(crate) fn is_scarce(&self) -> bool {
-        let spare = (self.block_count / SCARCE_PART).max(SCARCE_BLOCKS_MIN);
-        self.free_blocks < self.reserve_for(Claim::Growth) + spare
+        self.free_blocks < self.reserve_for(Claim::Growth) + self.scarce_blocks()
+    }
+
+    /// Returns the number of blocks beyond the reserve of which fewer are scarce.
+    fn scarce_blocks(&self) -> u32 {
+        (self.block_count / SCARCE_PART).max(SCARCE_BLOCKS_MIN)
     }
 
     /// Returns the next frame to move, if moving gains anything. Examines at most `left` units, which it counts down.
