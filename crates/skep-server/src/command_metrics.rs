@@ -110,9 +110,23 @@ impl TurnCalls {
     }
 
     /// Adds a command of this number of operations, which has waited since `read_at`.
+    #[inline]
     pub(crate) fn add(&mut self, command: usize, operation_count: usize, read_at: Instant) {
         let weight = operation_count.max(1) as u64;
         self.weight += weight;
+        let is_of_connection = self.calls.len() > self.connection_begin;
+        match self.calls.last_mut() {
+            // The usual case: the command that came before it.
+            Some(call) if is_of_connection && call.command == command => {
+                call.count += 1;
+                call.weight += weight;
+            }
+            _ => self.search(command, weight, read_at),
+        }
+    }
+
+    /// Adds a command that differs from the one before it.
+    fn search(&mut self, command: usize, weight: u64, read_at: Instant) {
         let begin = self.connection_begin.max(self.calls.len().saturating_sub(SEARCHED_MAX));
         match self.calls[begin..].iter_mut().rev().find(|call| call.command == command) {
             Some(call) => {

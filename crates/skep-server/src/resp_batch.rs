@@ -167,13 +167,15 @@ impl RespBatch {
 
     /// Takes the command that `input` begins with.
     fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
-        let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
-        if !make_room(&mut self.commands, held, memory_max) {
-            return After::End;
+        if self.commands.len() == self.commands.capacity() {
+            let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
+            if !make_room(&mut self.commands, held, memory_max) {
+                return After::End;
+            }
         }
         let start = self.size;
         let first_argument = self.arguments.len();
-        let action = match self.parser.parse(input, &mut self.arguments) {
+        let mut action = match self.parser.parse(input, &mut self.arguments) {
             Ok(Parsed::Incomplete) => return After::Incomplete,
             Ok(Parsed::NeedsCapacity(count)) => {
                 return match self.make_room_for_arguments(count, memory_max) {
@@ -208,14 +210,16 @@ impl RespBatch {
                 if arguments.count() == 0 {
                     return After::Command;
                 }
-                let action = match self.multi.is_open() {
+                let mut action = match self.multi.is_open() {
                     false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
                     true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], is_locked),
                 };
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
-                let refusal = if is_ready { None } else { self.operands.convert(arguments, LONG_COMMAND).err() };
-                refusal.map_or(action, Action::Refuse)
+                if !is_ready && let Err(message) = self.operands.convert(arguments, LONG_COMMAND) {
+                    action = Action::Refuse(message);
+                }
+                action
             }
             Err(error) => Action::Close(format!("ERR {error}")),
         };
@@ -232,7 +236,9 @@ impl RespBatch {
         let argument_count = self.arguments.len() - first_argument;
         // The ordinary operations end at the first isolated command.
         self.has_isolated |= action.is_isolated();
-        let action = if self.has_isolated { action.isolated() } else { action };
+        if self.has_isolated {
+            action = action.isolated();
+        }
         self.isolated_left += if action.is_isolated() { argument_count } else { 0 };
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
@@ -521,7 +527,10 @@ impl RespBatch {
         if action.ends_watch() {
             self.watched = None;
         }
-        *progress = Progress::default();
+        match action {
+            Action::Keyspace(_) => *progress = Progress::default(),
+            _ => progress.clear(),
+        }
         self.operation = 0;
         self.command += 1;
         true

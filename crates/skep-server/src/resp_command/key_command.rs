@@ -150,7 +150,7 @@ impl KeyCommand {
                 return false;
             }
         };
-        if *self == KeyCommand::GetMany && index == 0 {
+        if index == 0 && matches!(self, KeyCommand::GetMany) {
             writer.array(self.operation_count(argument_count));
         }
         if let Reply::Failed(error) = reply {

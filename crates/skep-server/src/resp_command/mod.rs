@@ -180,6 +180,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Forgets the replies to a command on keys, for the next command.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.done, self.error, self.refused, self.resume) = (0, None, false, None);
+    }
+
     /// Returns the bytes of memory held, besides those of a few keys.
     pub(crate) fn capacity(&self) -> usize {
         self.keyspace.capacity()
@@ -213,22 +219,25 @@ impl Action {
         if name.info().needs_order && space == Space::Hash {
             return Action::Refuse(store_error(OperationError::NotOrdered));
         }
-        match isolated_command::decode(name, arguments, space, spaces, now) {
-            Ok(Some(command)) => return Action::Isolated(name, command),
+        // Most commands are on keys.
+        match decode::key_command(name, arguments, operands, now) {
+            Ok(Some(command)) => {
+                return match command.validate(arguments, operands.bytes()) {
+                    Ok(()) if command.operation_count(arguments.count()) > 1 => {
+                        Action::Isolated(name, Isolated::Keys(command))
+                    }
+                    Ok(()) => Action::Keys(name, command),
+                    Err(error) => Action::Refuse(store_error(error)),
+                };
+            }
             Ok(None) => {}
             Err(message) => return Action::Refuse(message),
         }
         if let Some(command) = keyspace_command::decode(name, arguments, space, spaces) {
             return command.map_or_else(Action::Refuse, Action::Keyspace);
         }
-        match decode::key_command(name, arguments, operands, now) {
-            Ok(Some(command)) => match command.validate(arguments, operands.bytes()) {
-                Ok(()) if command.operation_count(arguments.count()) > 1 => {
-                    Action::Isolated(name, Isolated::Keys(command))
-                }
-                Ok(()) => Action::Keys(name, command),
-                Err(error) => Action::Refuse(store_error(error)),
-            },
+        match isolated_command::decode(name, arguments, space, spaces, now) {
+            Ok(Some(command)) => Action::Isolated(name, command),
             // `COMMAND` has bounds of its own for the names after its subcommands.
             Ok(None) if arguments.count() > SERVER_ARGUMENTS_MAX && name != CommandName::Command => {
                 Action::Refuse(wrong_argument_count(info.name))

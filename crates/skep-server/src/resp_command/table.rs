@@ -197,11 +197,29 @@ pub(super) const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
+/// A name in small letters, as a number: the bytes after it are 0.
+type Packed = u128;
+
+/// The packed names of the commands.
+const PACKED: [Packed; COMMAND_COUNT] = {
+    let (mut packed, mut index) = ([0; COMMAND_COUNT], 0);
+    while index < COMMANDS.len() {
+        let (name, mut bytes, mut at) = (COMMANDS[index].name.as_bytes(), [0; NAME_SIZE_MAX], 0);
+        while at < name.len() {
+            bytes[at] = name[at];
+            at += 1;
+        }
+        packed[index] = Packed::from_le_bytes(bytes);
+        index += 1;
+    }
+    packed
+};
+
 /// The number of each command and one more, at the hash of its name or in the first slot after it that was free; 0: none.
 const SLOTS: [u8; 256] = {
     let (mut slots, mut index) = ([0; 256], 0);
     while index < COMMANDS.len() {
-        let mut slot = hash(COMMANDS[index].name.as_bytes()).expect("a command has a name");
+        let mut slot = hash(PACKED[index]);
         while slots[slot] != 0 {
             slot = (slot + 1) % slots.len();
         }
@@ -213,22 +231,22 @@ const SLOTS: [u8; 256] = {
 
 const _: () = assert!(COMMANDS.len() < SLOTS.len() / 2);
 
-/// Returns a hash of a name in small letters, less than 256; `None` if it is empty.
-const fn hash(name: &[u8]) -> Option<usize> {
-    let [first, .., last] = name else { return None };
-    Some((11 * name.len() + 7 * *first as usize + 37 * *last as usize + 5 * name[name.len() / 2] as usize) % 256)
+/// Returns a hash of a packed name, less than 256.
+const fn hash(name: Packed) -> usize {
+    let folded = name as u64 ^ (name >> 64) as u64;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl CommandName {
     /// Returns the command of this name, in small or capital letters.
     pub(crate) fn find(name: &[u8]) -> Option<CommandName> {
         let mut small = [0; NAME_SIZE_MAX];
-        let small = small.get_mut(..name.len())?;
-        small.copy_from_slice(name);
+        small.get_mut(..name.len())?.copy_from_slice(name);
         small.make_ascii_lowercase();
-        let mut slot = hash(small)?;
+        let name = Packed::from_le_bytes(small);
+        let mut slot = hash(name);
         while let Some(index) = SLOTS[slot].checked_sub(1) {
-            if COMMANDS[usize::from(index)].name.as_bytes() == small {
+            if PACKED[usize::from(index)] == name {
                 return Some(NAMES[usize::from(index)]);
             }
             slot = (slot + 1) % SLOTS.len();

@@ -4,8 +4,6 @@
 //! of `n`, the caller writes `n` parts. The caller chooses the most specific type. The writer maps it to a type of
 //! version 2 if necessary.
 
-use std::io::Write;
-
 /// The version of the protocol on a connection. A connection begins with version 2, and `HELLO` changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Version {
@@ -122,14 +120,15 @@ impl<'b> ReplyWriter<'b> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    #[inline]
     fn header(&mut self, kind: u8, number: i64) {
-        self.out.push(kind);
         if (0..10).contains(&number) {
-            self.out.push(b'0' + number as u8);
+            self.out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']);
         } else {
-            write!(self.out, "{number}").expect("a Vec takes every byte");
+            self.out.push(kind);
+            self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            self.out.extend_from_slice(b"\r\n");
         }
-        self.out.extend_from_slice(b"\r\n");
     }
 }
 
