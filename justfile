@@ -79,6 +79,11 @@ soak seconds="600":
     cargo build --release -p skep -p skep-benches
     target/release/soak --judge --seconds {{seconds}}
 
+# Compare the latencies of 500 connections alone and beside 500 slow or silent ones, by default for five minutes: just connections 30
+connections seconds="300":
+    cargo build --release -p skep -p skep-benches
+    target/release/connections --judge --seconds {{seconds}}
+
 # Compare the ordered store with Rust's ordered maps: just ordered --save
 ordered *arguments:
     cargo build --release -p skep-benches

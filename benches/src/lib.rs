@@ -9,6 +9,7 @@
 //! | `cargo run --release -p skep-benches --bin servers` | both front ends of the server, redis-server, memcached and a bare echo |
 //! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and the load of the hottest shard |
 //! | `cargo run --release -p skep-benches --bin soak` | nothing: it attacks a server in all ways at once and watches two clients |
+//! | `cargo run --release -p skep-benches --bin connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |
 //! | `cargo run --release -p skep-benches --bin instructions` | instructions of one operation of the hash store, counted by callgrind |
 //! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, and saves its report |
 //! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
@@ -21,6 +22,7 @@
 //!
 //! This crate is separate from the others, so that none of them depends on a peer.
 
+pub mod connections;
 pub mod engine;
 pub mod figures;
 pub mod honeycomb;

@@ -28,6 +28,9 @@ mod turn;
 mod witness;
 
 pub use report::Report;
+pub(crate) use report::is_growing;
+pub(crate) use resp::append;
+pub(crate) use server::{End, Server};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +39,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use self::attack::ATTACKS;
-use self::server::Server;
 use self::turn::{Stage, Tally};
 use self::witness::{Protocol, Signals};
 

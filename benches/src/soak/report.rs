@@ -78,8 +78,8 @@ impl Report {
                 ));
             }
         }
-        let [first, second] = halves(&self.resident);
-        if second > first * (1.0 + GROWTH_MAX) + GROWTH_SIZE_MAX {
+        if is_growing(&self.resident) {
+            let [first, second] = halves(&self.resident);
             failures.push(format!("memory: {:.0} MiB, {:.0} MiB in the second half", mib(first), mib(second)));
         }
         if let Some(End { after, .. }) = self.end.filter(|end| end.after > END_MAX) {
@@ -128,6 +128,12 @@ impl Report {
         ];
         Tables { tables, note }.text()
     }
+}
+
+/// Returns true if these samples of resident memory, second by second, grow in their second half.
+pub(crate) fn is_growing(resident: &[u64]) -> bool {
+    let [first, second] = halves(resident);
+    second > first * (1.0 + GROWTH_MAX) + GROWTH_SIZE_MAX
 }
 
 /// Returns the largest sample of the first half, without the first tenth, and that of the second.

@@ -21,7 +21,7 @@ pub(super) struct Resp {
 }
 
 /// Appends an encoded command.
-pub(super) fn append(words: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn append(words: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());

@@ -20,26 +20,26 @@ pub(super) const ORDERED_MEMORY: u64 = 64;
 const END_MAX: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it kills it.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     /// Keeps the pipe open, so that the server never writes to a closed one.
     _stdout: BufReader<ChildStdout>,
-    pub(super) native: SocketAddr,
-    pub(super) resp: SocketAddr,
+    pub(crate) native: SocketAddr,
+    pub(crate) resp: SocketAddr,
 }
 
 /// The end of a server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(crate) struct End {
     /// `None` if it had to be killed.
-    pub(super) status: Option<ExitStatus>,
+    pub(crate) status: Option<ExitStatus>,
     /// Time since SIGTERM.
-    pub(super) after: Duration,
+    pub(crate) after: Duration,
 }
 
 impl Server {
     /// Starts the program and waits until it has printed its addresses.
-    pub(super) fn start(skep: &Path) -> Result<Self, String> {
+    pub(crate) fn start(skep: &Path) -> Result<Self, String> {
         let mut command = Command::new(skep);
         command.args(["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--shards", "2"]);
         command.arg("--memory").arg(format!("{HASH_MEMORY}MiB"));
@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Returns the bytes of its resident memory.
-    pub(super) fn resident_size(&self) -> u64 {
+    pub(crate) fn resident_size(&self) -> u64 {
         resident_size_of(&self.child.id().to_string())
     }
 
@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// Sends SIGTERM and waits for the end. Kills the server if that takes longer than [`END_MAX`].
-    pub(super) fn terminate(&mut self) -> End {
+    pub(crate) fn terminate(&mut self) -> End {
         let begun = Instant::now();
         _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         while begun.elapsed() < END_MAX {

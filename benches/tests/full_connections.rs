@@ -1,0 +1,36 @@
+//! Runs a thousand connections for half a minute: half of them are slow or silent, and the others get every reply.
+//! Latencies are not checked here.
+//!
+//! The test uses the program that `cargo test --workspace` has built next to it, with the checks of the development
+//! profile. If only this package is tested (`-p skep-benches`), run `cargo build -p skep` first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skep_benches::connections::{Plan, run};
+
+/// Seconds of the crowded phase. `SKEP_FULL` multiplies them.
+const SECONDS: u32 = 30;
+
+#[test]
+fn slow_silent_and_reset_connections_do_not_affect_the_others() {
+    let Ok(factor) = std::env::var("SKEP_FULL") else {
+        println!("skipped: set SKEP_FULL=1 to run the connections");
+        return;
+    };
+    let crowded = Duration::from_secs(1) * SECONDS * factor.parse().expect("SKEP_FULL is a number");
+    let plan = Plan { skep: built(), calm: crowded / 5, crowded, interrupted: Arc::default() };
+    let report = run(&plan).expect("the server starts");
+    println!("{}", report.text());
+    let failures = report.failures();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Returns the program in the parent folder of the tests.
+fn built() -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let skep = test.parent().and_then(Path::parent).expect("target/debug/deps").join("skep");
+    assert!(skep.is_file(), "{} is not built: cargo build -p skep", skep.display());
+    skep
+}
