@@ -135,6 +135,7 @@ pub(crate) struct Peer {
     /// Forwarded batches that may still be sent again.
     retries: usize,
     /// Forwarded batches that came back.
+    #[expect(clippy::vec_box, reason = "the rings move boxes: a slot of a ring is a pointer")]
     pool: Vec<Box<ForwardedBatch>>,
     /// Bytes of memory that they hold.
     pool_size: usize,
