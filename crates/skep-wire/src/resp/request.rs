@@ -3,7 +3,8 @@
 //! The parser works in the receive buffer. An [`Argument`] is a range of that buffer. The caller passes the buffer from
 //! the first byte of a request on. If the request is incomplete, the caller passes the same bytes again with more bytes
 //! after them, and parsing continues where it stopped. So the parser checks each byte of a request once, even if it
-//! arrives in a million pieces. One exception follows below: some lines may be read a second time.
+//! arrives in a million pieces. There are two exceptions. Some lines may be read a second time, as the second next
+//! paragraph says. And a request of less than 100 arguments of 1 to 99 bytes is first parsed as if it were complete.
 //!
 //! Quoted words of an inline request lose their quotes and escapes in the buffer itself. This works because the
 //! unquoted word is never longer than the quoted one.
@@ -135,6 +136,12 @@ impl RequestParser {
     /// complete. After an error the parser must not be used again.
     pub fn parse(&mut self, input: &mut [u8], arguments: &mut Vec<Argument>) -> Result<Parsed, RequestError> {
         let first = arguments.len();
+        if matches!(self.progress, Progress::Nothing) && !self.is_restricted {
+            if let Some(size) = parse_small(input, arguments) {
+                return Ok(Parsed::Complete(size));
+            }
+            arguments.truncate(first);
+        }
         // True while all arguments so far were appended.
         let mut is_collected = matches!(self.progress, Progress::Nothing);
         loop {
@@ -260,6 +267,38 @@ impl RequestParser {
     fn finish(&mut self) -> Parsed {
         self.progress = Progress::Nothing;
         Parsed::Complete(std::mem::take(&mut self.position))
+    }
+}
+
+/// Parses a complete request if its numbers have one or two digits, as most have, and there is capacity for its
+/// arguments. Returns its size. Otherwise returns `None`; some arguments may then be appended.
+fn parse_small(input: &[u8], arguments: &mut Vec<Argument>) -> Option<usize> {
+    let (count, mut position) = small_number(input, 0, b'*')?;
+    if arguments.capacity() - arguments.len() < count {
+        return None;
+    }
+    for _ in 0..count {
+        let (size, start) = small_number(input, position, b'$')?;
+        position = start + size + 2;
+        if input.get(start + size..position)? != b"\r\n" {
+            return None;
+        }
+        arguments.push(Argument { start: start as u32, size: size as u32 });
+    }
+    Some(position)
+}
+
+/// Returns the number in the line at this position, which begins with `kind`, and the position of the next line. `None`
+/// if the number is 0 or has more than two digits.
+#[inline]
+fn small_number(input: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte - b'0');
+    match input.get(position..)? {
+        [first, ones @ b'1'..=b'9', b'\r', b'\n', ..] if *first == kind => Some((digit(*ones), position + 4)),
+        [first, tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] if *first == kind => {
+            Some((10 * digit(*tens) + digit(*ones), position + 5))
+        }
+        _ => None,
     }
 }
 
