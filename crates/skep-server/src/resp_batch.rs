@@ -145,9 +145,11 @@ impl RespBatch {
 
     /// Takes the command that `input` begins with.
     fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
-        let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
-        if !make_room(&mut self.commands, held, memory_max) {
-            return After::End;
+        if self.commands.len() == self.commands.capacity() {
+            let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
+            if !make_room(&mut self.commands, held, memory_max) {
+                return After::End;
+            }
         }
         let start = self.size;
         let first_argument = self.arguments.len();

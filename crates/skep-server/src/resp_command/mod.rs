@@ -129,10 +129,10 @@ impl Context<'_> {
         self.calls.add(name as usize, operation_count, self.read_at);
         self.executed = Some(name as usize);
         self.last_command = name as usize + 1;
-        if !name.info().has("admin")
-            && let Some(lines) = self.monitor_lines.take()
-        {
-            monitor_command::append_line(lines, name, arguments, self);
+        if let Some(lines) = self.monitor_lines.take() {
+            if !name.info().has("admin") {
+                monitor_command::append_line(lines, name, arguments, self);
+            }
             self.monitor_lines = Some(lines);
         }
         if let Some(duration) = self.slow
