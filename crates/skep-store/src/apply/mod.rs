@@ -209,7 +209,8 @@ pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Aren
     }
 }
 
-/// Returns the value that a put stores if the key is missing. `None` for other operations, and for puts that do nothing then.
+/// Returns the value that a put stores if the key is missing. `None` for other operations, and for puts that do nothing
+/// then.
 #[inline(always)]
 pub(crate) fn put_if_missing<'a>(operation: &'a Operation<'a>) -> Option<NewValue<'a>> {
     match operation {

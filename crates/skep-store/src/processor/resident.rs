@@ -332,8 +332,8 @@ impl<'a, M: Memory> Batch<'a, M> {
         stages.counts.futures += stages.remaining.len() as u64;
     }
 
-    /// Returns the head of a queue. If the batch may compute no more values and the head computes one, returns `None` and
-    /// leaves the queue to a future.
+    /// Returns the head of a queue. If the batch may compute no more values and the head computes one, returns `None`
+    /// and leaves the queue to a future.
     #[inline(always)]
     fn begin(
         &self,
