@@ -220,61 +220,38 @@ fn find(range: &SlotRange, home: usize, key: u64) -> Option<Slot> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use rand::{RngExt, SeedableRng};
-    use rand_xoshiro::Xoshiro256PlusPlus;
     use skep_store::memory::{CountingMemory, LocalMemory};
 
     use super::super::drive;
+    use super::super::tests::{agrees_with_a_map, is_full_with_one_key};
     use super::*;
 
-    fn table(
-        home_count: u64,
-        overflow_count: u32,
-        value_count: u32,
-        seed: u64,
-    ) -> Hopscotch<CountingMemory<LocalMemory>> {
+    type Table = Hopscotch<CountingMemory<LocalMemory>>;
+
+    fn table(home_count: u64, overflow_count: u32, value_count: u32, seed: u64) -> Table {
         let memory = CountingMemory::new(LocalMemory::new(1 << 20).unwrap());
         Hopscotch::new(memory, home_count, overflow_count, 2, value_count, seed).unwrap()
+    }
+
+    fn put(table: &mut Table, key: u64, value: &[u8], presence: Presence) -> Put {
+        drive(table.put(key, value, presence))
     }
 
     #[test]
     fn random_operations_agree_with_a_map_until_the_table_is_full() {
         for seed in 0..20 {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut table = table(401, 60, 1 << 12, seed);
-            let mut map: HashMap<u64, [u8; 2]> = HashMap::new();
-            let (mut refused, mut moved) = (0, 0);
-            for _ in 0..6000 {
-                let (key, value) = (random.random_range(0..800), random.random::<u16>().to_le_bytes());
-                if random.random_bool(0.3) {
-                    assert_eq!(drive(table.get(key)).as_deref(), map.get(&key).map(|value| &value[..]), "seed {seed}");
-                    continue;
-                }
-                let presence = if map.contains_key(&key) { Presence::Unknown } else { Presence::New };
-                match drive(table.put(key, &value, presence)) {
-                    Put::Full => refused += 1,
-                    Put::Replaced => assert!(map.insert(key, value).is_some(), "seed {seed}"),
-                    Put::Inserted { moves } => {
-                        assert!(map.insert(key, value).is_none(), "seed {seed}");
-                        moved += moves;
-                    }
-                }
-            }
-            assert!(refused > 0 && moved > 0, "seed {seed}: {refused} refused, {moved} moved");
-            assert!(map.len() > 401, "seed {seed}: full with {} of 401", map.len());
+            let get = |table: &mut Table, key: u64| drive(table.get(key));
+            let count = agrees_with_a_map(&mut table, get, put, (6000, 800), seed);
+            assert!(count > 401, "seed {seed}: full with {count} of 401");
             assert_eq!(table.overflow_used(), 60);
-            for (key, value) in &map {
-                assert_eq!(drive(table.get(*key)).unwrap(), value, "seed {seed}");
-            }
         }
     }
 
     #[test]
     fn an_operation_accesses_the_neighbourhood_and_the_value() {
         let mut table = table(1000, 8, 8, 1);
-        let cost = |table: &Hopscotch<CountingMemory<LocalMemory>>| table.memory().counts().accesses();
+        let cost = |table: &Table| table.memory().counts().accesses();
         assert_eq!(drive(table.put(7, b"ab", Presence::New)), Put::Inserted { moves: 0 });
         assert_eq!(cost(&table), 3);
         drive(table.get(7));
@@ -288,9 +265,7 @@ mod tests {
     #[test]
     fn a_table_without_values_left_is_full() {
         let mut table = table(1000, 8, 1, 1);
-        assert_eq!(drive(table.put(1, b"ab", Presence::New)), Put::Inserted { moves: 0 });
-        assert_eq!(drive(table.put(2, b"ab", Presence::New)), Put::Full);
-        assert_eq!(drive(table.put(1, b"cd", Presence::Unknown)), Put::Replaced);
+        is_full_with_one_key(&mut table, put);
         let small = LocalMemory::new(4096).unwrap();
         assert!(matches!(Hopscotch::new(small, 1000, 8, 2, 1, 1), Err(RegionError::TooSmall { .. })));
     }

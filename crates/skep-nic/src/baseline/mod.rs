@@ -166,3 +166,58 @@ pub fn drive<T>(operation: impl Future<Output = T>) -> T {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::{Presence, Put};
+
+    /// Puts a pair into a table.
+    pub(super) type PutInto<T> = fn(&mut T, u64, &[u8], Presence) -> Put;
+
+    /// Compares a table with a map, in this number of random operations on `key_count` keys, until the table is full.
+    /// Returns the number of keys in the table.
+    pub(super) fn agrees_with_a_map<T>(
+        table: &mut T,
+        get: fn(&mut T, u64) -> Option<Vec<u8>>,
+        put: PutInto<T>,
+        (operation_count, key_count): (usize, u64),
+        seed: u64,
+    ) -> usize {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut map: HashMap<u64, [u8; 2]> = HashMap::new();
+        let (mut refused, mut moved) = (0, 0);
+        for _ in 0..operation_count {
+            let (key, value) = (random.random_range(0..key_count), random.random::<u16>().to_le_bytes());
+            if random.random_bool(0.3) {
+                assert_eq!(get(table, key).as_deref(), map.get(&key).map(|value| &value[..]), "seed {seed}");
+                continue;
+            }
+            let presence = if map.contains_key(&key) { Presence::Unknown } else { Presence::New };
+            match put(table, key, &value, presence) {
+                Put::Full => refused += 1,
+                Put::Replaced => assert!(map.insert(key, value).is_some(), "seed {seed}"),
+                Put::Inserted { moves } => {
+                    assert!(map.insert(key, value).is_none(), "seed {seed}");
+                    moved += moves;
+                }
+            }
+        }
+        assert!(refused > 0 && moved > 0, "seed {seed}: {refused} refused, {moved} moved");
+        for (key, value) in &map {
+            assert_eq!(get(table, *key).as_deref(), Some(&value[..]), "seed {seed}");
+        }
+        map.len()
+    }
+
+    /// Puts two keys into a table with one value: the second is refused, and the first can still be replaced.
+    pub(super) fn is_full_with_one_key<T>(table: &mut T, put: PutInto<T>) {
+        assert_eq!(put(table, 1, b"ab", Presence::New), Put::Inserted { moves: 0 });
+        assert_eq!(put(table, 2, b"ab", Presence::New), Put::Full);
+        assert_eq!(put(table, 1, b"cd", Presence::Unknown), Put::Replaced);
+    }
+}

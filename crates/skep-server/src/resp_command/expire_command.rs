@@ -2,7 +2,7 @@
 
 use skep_core::operation::{ExpiryChange, ExpiryCondition, StringRead};
 
-use super::expiry::{TimeForm, has_passed};
+use super::expiry::{TimeForm, has_passed, integer};
 use super::key_command::KeyCommand;
 use super::string_command::{ReplyForm, StringCommand, StringOperation};
 use super::{Arguments, excerpt};
@@ -16,7 +16,7 @@ pub(super) fn expire(
     now: UnixTime,
 ) -> Result<KeyCommand, String> {
     let condition = condition(arguments)?;
-    let expiry = form.any(arguments, 2, command, now)?;
+    let expiry = form.any(integer(arguments, 2)?, command, now)?;
     let operation = if has_passed(expiry, now) && condition == ExpiryCondition::Always {
         StringOperation::Delete
     } else {

@@ -35,28 +35,13 @@ impl TimeForm {
         number.checked_add(if self.from_now { now.milliseconds() } else { 0 })
     }
 
-    /// Returns the time of an argument that must be positive.
-    pub(super) fn positive(
-        self,
-        arguments: Arguments<'_>,
-        index: usize,
-        command: &str,
-        now: UnixTime,
-    ) -> Result<Expiry, String> {
-        let number = integer(arguments, index)?;
-        let milliseconds = if number > 0 { self.milliseconds(number, now) } else { None };
-        milliseconds.and_then(Expiry::at).ok_or_else(|| invalid_time(command))
+    /// Returns the time of a number that must be positive.
+    pub(super) fn positive(self, number: i64, command: &str, now: UnixTime) -> Result<Expiry, String> {
+        if number > 0 { self.any(number, command, now) } else { Err(invalid_time(command)) }
     }
 
-    /// Returns the time of an argument, which may be long ago.
-    pub(super) fn any(
-        self,
-        arguments: Arguments<'_>,
-        index: usize,
-        command: &str,
-        now: UnixTime,
-    ) -> Result<Expiry, String> {
-        let number = integer(arguments, index)?;
+    /// Returns the time of a number, which may be long ago.
+    pub(super) fn any(self, number: i64, command: &str, now: UnixTime) -> Result<Expiry, String> {
         self.milliseconds(number, now).and_then(Expiry::at).ok_or_else(|| invalid_time(command))
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
     }
     let value = operands.try_append(|bytes| dump::decode(arguments.get(3), bytes))?;
     let form = if is_absolute { TimeForm::PXAT } else { TimeForm::PX };
-    let expiry = if time == 0 { None } else { Some(form.positive(arguments, 2, "restore", now)?) };
+    let expiry = if time == 0 { None } else { Some(form.positive(time, "restore", now)?) };
     let operation = if replaces && expiry.is_some_and(|expiry| has_passed(expiry, now)) {
         StringOperation::Delete
     } else {

@@ -2,7 +2,7 @@
 
 use skep_core::operation::{ConditionKind, ExpiryChange, ExpiryCondition, PutCondition};
 
-use super::expiry::{TimeForm, has_passed};
+use super::expiry::{TimeForm, has_passed, integer};
 use super::key_command::KeyCommand;
 use super::string_command::{Bytes, ReplyForm, StringCommand, StringOperation};
 use super::{Arguments, Operands, wrong_argument_count};
@@ -66,7 +66,7 @@ pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTi
     let expiry = match expiry {
         ExpiryOption::None => ExpiryChange::CLEAR,
         ExpiryOption::Word => ExpiryChange::KEEP,
-        ExpiryOption::Time(form, index) => ExpiryChange::set(form.positive(arguments, index, "set", now)?),
+        ExpiryOption::Time(form, index) => ExpiryChange::set(form.positive(integer(arguments, index)?, "set", now)?),
     };
     let operand = condition_operand(arguments, kind, operand, operands)?;
     let operation = StringOperation::Set { value: Bytes::Argument(2), condition: kind, operand, expiry, return_old };
@@ -81,7 +81,7 @@ pub(super) fn set_expiring(
     command: &str,
     now: UnixTime,
 ) -> Result<KeyCommand, String> {
-    let expiry = ExpiryChange::set(form.positive(arguments, 2, command, now)?);
+    let expiry = ExpiryChange::set(form.positive(integer(arguments, 2)?, command, now)?);
     Ok(stored(Bytes::Argument(3), expiry, false))
 }
 
@@ -127,7 +127,7 @@ pub(super) fn get_and_expire(arguments: Arguments<'_>, now: UnixTime) -> Result<
         ExpiryOption::None => return Ok(KeyCommand::Get),
         ExpiryOption::Word => ExpiryChange::CLEAR,
         ExpiryOption::Time(form, index) => {
-            let expiry = form.positive(arguments, index, "getex", now)?;
+            let expiry = form.positive(integer(arguments, index)?, "getex", now)?;
             if has_passed(expiry, now) {
                 return Ok(get_and_delete());
             }

@@ -192,17 +192,30 @@ fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a
 #[inline(always)]
 pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Arena) -> Outcome<'a> {
     let store = |new| Outcome::Edit(Edit::Store(new));
+    if let Some(put) = put_if_missing(operation) {
+        return store(put);
+    }
     match operation {
-        Operation::Put { condition: PutCondition::IfPresent, .. } => Outcome::Reply(Reply::NotFound),
-        Operation::Put { value, .. } => store(NewValue::Put(value)),
         Operation::Update(update @ Update { initial: Some(initial), .. }) => store(NewValue::Initial(update, initial)),
         Operation::AddDecimal { delta } => store(NewValue::Sum(DecimalText::new(*delta))),
         Operation::StringWrite(write) => string::write_missing(write, arena),
         Operation::Scan(_) => Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
-        Operation::Get | Operation::Contains | Operation::Delete => Outcome::Reply(Reply::NotFound),
+        Operation::Get | Operation::Contains | Operation::Put { .. } | Operation::Delete => {
+            Outcome::Reply(Reply::NotFound)
+        }
         Operation::Update(_) | Operation::Reduce(_) | Operation::Filter(_) | Operation::StringRead(_) => {
             Outcome::Reply(Reply::NotFound)
         }
+    }
+}
+
+/// Returns the value that a put stores if the key is missing. `None` for other operations, and for puts that do nothing
+/// then.
+#[inline(always)]
+pub(crate) fn put_if_missing<'a>(operation: &'a Operation<'a>) -> Option<NewValue<'a>> {
+    match operation {
+        Operation::Put { value, condition } if *condition != PutCondition::IfPresent => Some(NewValue::Put(value)),
+        _ => None,
     }
 }
 

@@ -1,13 +1,13 @@
 //! The execution engine: one operation on a value that is resident in one piece (KV-Direct, section 3.3.3, "dedicated
 //! execution engine").
 //!
-//! It serves the first operation that has found the value, and the later ones of the key. [`apply`] says what an operation
-//! does. This module does it in place if the value keeps its size and the key its expiry. So no memory is needed, and the
-//! write cannot fail.
+//! It serves the first operation that has found the value, and the later ones of the key. [`apply`] says what an
+//! operation does. This module does it in place if the value keeps its size and the key its expiry. So no memory is
+//! needed, and the write cannot fail.
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
-use crate::apply::{Arena, Edit, Found, Outcome, apply, apply_to_missing, update_piece};
+use crate::apply::{Arena, Edit, Found, NewValue, Outcome, apply, apply_to_any, apply_to_missing, update_piece};
 use crate::hash::{Access, ResidentValue};
 use crate::memory::Effect;
 use crate::short::overwrite;
@@ -37,6 +37,15 @@ fn execute_other<'a>(
     mut reply: ReplySlot<'_>,
     arena: &'a Arena,
 ) -> Access<'a> {
+    let overwrites = |new: &NewValue<'_>| new.size() == value.len() && new.expiry().apply(expiry) == expiry;
+    // Most are puts, which are compiled by themselves.
+    if let Some(Outcome::Edit(Edit::Store(put))) = apply_to_any(operation)
+        && overwrites(&put)
+    {
+        overwrite(value, put.bytes());
+        reply.set(put.reply());
+        return Access::Done(Effect::Changed);
+    }
     Access::Done(match apply(operation, Some(|| Found::bytes(value, expiry)), arena) {
         Outcome::Reply(fixed) => {
             reply.set(fixed);
@@ -55,7 +64,7 @@ fn execute_other<'a>(
             update_piece(update, 0, value);
             Effect::Changed
         }
-        Outcome::Edit(Edit::Store(new)) if new.size() == value.len() && new.expiry().apply(expiry) == expiry => {
+        Outcome::Edit(Edit::Store(new)) if overwrites(&new) => {
             overwrite(value, new.bytes());
             reply.set(new.reply());
             Effect::Changed

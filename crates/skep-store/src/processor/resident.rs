@@ -34,8 +34,10 @@ use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
 use super::replies::{Entry, Replies};
 use super::same_key::{ExecuteSameKey, SameKeys};
-use super::station::{Admission, Arrivals, QueueIndex, Queues};
-use crate::apply::{Edit, NewValue, Outcome, ShortOutcome, apply_short, apply_to_any, apply_to_missing};
+use super::station::{Admission, Arrivals, QueueIndex, Queues, RequestIndex};
+use crate::apply::{
+    Edit, NewValue, Outcome, ShortOutcome, apply_short, apply_to_any, apply_to_missing, put_if_missing,
+};
 use crate::hash::{
     Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue,
     ShortValue, SlabSlot, WithLanes, find_short_value, probe,
@@ -298,7 +300,7 @@ impl Stages {
     }
 }
 
-impl<M: Memory> Batch<'_, M> {
+impl<'a, M: Memory> Batch<'a, M> {
     /// Executes the requests of all dependency queues that need no future.
     #[inline(never)]
     pub(super) fn run_resident(&self, stages: &mut Stages) {
@@ -330,6 +332,23 @@ impl<M: Memory> Batch<'_, M> {
         stages.counts.futures += stages.remaining.len() as u64;
     }
 
+    /// Returns the head of a queue. If the batch may compute no more values and the head computes one, returns `None`
+    /// and leaves the queue to a future.
+    #[inline(always)]
+    fn begin(
+        &self,
+        queue: QueueIndex,
+        remaining: &mut Vec<QueueIndex>,
+    ) -> Option<(RequestIndex, &'a Request<'a>, &'a Home)> {
+        let first = self.station.first(queue);
+        let request = &self.requests[first.index()];
+        if self.has_no_room_for(request) {
+            remaining.push(queue);
+            return None;
+        }
+        Some((first, request, &self.homes[first.index()]))
+    }
+
     /// Executes the head of each queue whose inline pair was found, and the requests of the same key after it.
     #[inline(always)]
     fn access_pairs(&self, stages: &mut Stages, replies: &mut Replies) {
@@ -344,13 +363,7 @@ impl<M: Memory> Batch<'_, M> {
             }
         }
         for (queue, at, pair) in stages.pairs.drain(..) {
-            let first = self.station.first(queue);
-            let request = &self.requests[first.index()];
-            if self.has_no_room_for(request) {
-                stages.remaining.push(queue);
-                continue;
-            }
-            let home = &self.homes[first.index()];
+            let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
             // Most are removals.
             if let Some(Outcome::Edit(edit @ Edit::Remove(_))) = apply_to_any(&request.operation)
                 && self.table.remove_inline_resident(&mut lines, home, at, pair)
@@ -384,20 +397,16 @@ impl<M: Memory> Batch<'_, M> {
     fn access_missing_keys(&self, stages: &mut Stages, replies: &mut Replies) {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
         for queue in stages.missing.drain(..) {
-            let first = self.station.first(queue);
-            let request = &self.requests[first.index()];
-            if self.has_no_room_for(request) {
-                stages.remaining.push(queue);
+            let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
+            // Most are puts, which are compiled by themselves. If there is no memory, the other path fails too.
+            if let Some(put) = put_if_missing(&request.operation)
+                && self.table.insert_inline_resident(&mut lines, home, request.key, &put)
+            {
+                self.end_first(queue, first, put.reply(), replies);
+                self.activate(&mut stages.buckets, queue);
                 continue;
             }
-            let home = &self.homes[first.index()];
             match apply_to_missing(&request.operation, self.arena) {
-                // Most are puts, which are compiled by themselves. If there is no memory, the next arm fails too.
-                Outcome::Edit(Edit::Store(NewValue::Put(value)))
-                    if self.table.insert_inline_resident(&mut lines, home, request.key, &NewValue::Put(value)) =>
-                {
-                    self.end_first(queue, first, NewValue::Put(value).reply(), replies);
-                }
                 Outcome::Edit(Edit::Store(new)) => {
                     if self.insert_computed(&mut lines, home, request.key, &new) {
                         self.end_first(queue, first, new.reply(), replies);
@@ -431,14 +440,8 @@ impl<M: Memory> Batch<'_, M> {
         }
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
         for (queue, resident) in stages.slabs.drain(..) {
-            let first = self.station.first(queue);
-            let request = &self.requests[first.index()];
-            if self.has_no_room_for(request) {
-                stages.remaining.push(queue);
-                continue;
-            }
+            let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
-            let home = &self.homes[first.index()];
             match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
                 BucketAccess::Done => {}
                 BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),

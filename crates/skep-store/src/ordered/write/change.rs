@@ -15,7 +15,7 @@ use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
 use crate::apply::{Arena, Edit, Found, NewValue, Outcome, Reader, apply, update_piece};
-use skep_core::operation::{Expiry, Operation, Reply, Update};
+use skep_core::operation::{Expiry, Operation, PutCondition, Reply, Update};
 
 /// The change that a write makes to its key.
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +121,29 @@ impl Scratch {
 }
 
 /// Decides the change for a key. It is in the leaf if `is_there`, perhaps with an expiry, and `value` returns its value.
-#[inline]
+#[inline(always)]
 pub(crate) fn decide<'d, 'g>(
+    change: Change<'d>,
+    store: &'g OrderedStore,
+    found: (bool, Option<Expiry>),
+    value: impl Fn() -> Option<Value<'g>>,
+    scratch: &'d mut Scratch,
+    guard: &'g Guard<'_>,
+) -> Decision<'d> {
+    (scratch.replies_with, scratch.new_size) = (RepliesWith::Nothing, 0);
+    if let Change::Execute(Operation::Put { value: new, condition: PutCondition::Always }) = change
+        && is_inside(new.len(), false)
+    {
+        // The outcome of `apply`, without a call.
+        scratch.new_size = new.len();
+        return Decision::Set(Value::inside(new));
+    }
+    decide_other(change, store, found, value, scratch, guard)
+}
+
+/// Does the same for any change.
+#[inline(never)]
+fn decide_other<'d, 'g>(
     change: Change<'d>,
     store: &'g OrderedStore,
     (is_there, expiry): (bool, Option<Expiry>),
@@ -130,7 +151,6 @@ pub(crate) fn decide<'d, 'g>(
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
-    (scratch.replies_with, scratch.new_size) = (RepliesWith::Nothing, 0);
     let has_expired = expiry.is_some_and(|expiry| expiry.has_passed(store.clock.now()));
     let Change::Execute(change) = change else {
         return if has_expired { Decision::Remove } else { Decision::Refuse(Reply::NotFound) };

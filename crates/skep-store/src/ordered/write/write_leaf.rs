@@ -102,9 +102,10 @@ impl OrderedStore {
             return Attempt::Conflict;
         }
         let (back, is_exact) = find::sorted_position(leaf, segment, key, fingerprint);
-        let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX);
-        let is_there = logged.map_or(is_exact, |entry| !entry.word.flags.is_delete);
-        let found = || is_there.then(|| logged.map_or_else(|| find::sorted_value(leaf, back), |entry| entry.value));
+        let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX)
+            .map(|entry| (!entry.word.flags.is_delete).then_some(entry.value));
+        let is_there = logged.map_or(is_exact, |value| value.is_some());
+        let found = move || logged.unwrap_or_else(|| is_exact.then(|| find::sorted_value(leaf, back)));
         let expiry = if self.clock.is_needed() { found().and_then(Value::expiry) } else { None };
         let value = match decide(change, self, (is_there, expiry), found, scratch, guard) {
             Decision::Set(value) => Some(value),
