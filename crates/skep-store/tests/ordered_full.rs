@@ -458,8 +458,9 @@ fn puts_for_which_there_is_room_do_not_fail() {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut refused_in_row = 0;
         while refused_in_row < 200 {
-            let count = 1 << random.random_range(0..8);
-            let sizes: Vec<usize> = (0..count).map(|_| random.random_range(1..=2 * size)).collect();
+            let count = 1 << random.random_range(0..11);
+            let sizes: Vec<(usize, usize)> =
+                (0..count).map(|_| (random.random_range(8..=460), random.random_range(1..=2 * size))).collect();
             if !store.has_room_for(sizes.iter().copied()) {
                 (refused, refused_in_row) = (refused + 1, refused_in_row + 1);
                 if random.random_ratio(1, 10) {
@@ -472,9 +473,8 @@ fn puts_for_which_there_is_room_do_not_fail() {
                 continue;
             }
             (groups, refused_in_row) = (groups + 1, 0);
-            for value_size in sizes {
+            for (key_size, value_size) in sizes {
                 let is_new = keys.is_empty() || random.random_ratio(3, 4);
-                let key_size = random.random_range(1..=460);
                 let key: Vec<u8> = match is_new {
                     true => (0..key_size).map(|_| random.random()).collect(),
                     false => keys[random.random_range(0..keys.len())].clone(),

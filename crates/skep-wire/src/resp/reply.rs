@@ -4,7 +4,7 @@
 //! of `n`, the caller writes `n` parts. The caller chooses the most specific type. The writer maps it to a type of
 //! version 2 if necessary.
 
-use std::io::Write;
+use skep_core::function::DecimalText;
 
 /// The version of the protocol on a connection. A connection begins with version 2, and `HELLO` changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -31,7 +31,10 @@ impl<'b> ReplyWriter<'b> {
 
     /// Writes a short text without line ends, such as `OK`.
     pub fn simple(&mut self, text: &str) {
-        self.line(b'+', text);
+        debug_assert!(!text.contains(['\r', '\n']));
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// Writes an error: its prefix in capitals, a blank, an error message. Replaces line ends in it, which may be input
@@ -43,6 +46,13 @@ impl<'b> ReplyWriter<'b> {
     /// Writes a signed number.
     pub fn integer(&mut self, number: i64) {
         self.header(b':', number);
+    }
+
+    /// Writes a signed number that is given as decimal text.
+    pub fn decimal(&mut self, text: &[u8]) {
+        self.out.push(b':');
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// Writes any bytes.
@@ -127,7 +137,7 @@ impl<'b> ReplyWriter<'b> {
         if (0..10).contains(&number) {
             self.out.push(b'0' + number as u8);
         } else {
-            write!(self.out, "{number}").expect("a Vec takes every byte");
+            self.out.extend_from_slice(DecimalText::new(number).as_bytes());
         }
         self.out.extend_from_slice(b"\r\n");
     }
