@@ -4,7 +4,6 @@
 //! `i64`. It has no `+`, no spaces and no `-0`, and it is not empty.
 
 use std::fmt;
-use std::io::Write;
 
 use crate::operation::OperationError;
 
@@ -22,10 +21,18 @@ pub struct DecimalText {
 impl DecimalText {
     /// Returns the text of a number.
     pub fn new(number: i64) -> Self {
-        let mut text = DecimalText::default();
-        let mut rest = text.bytes.as_mut_slice();
-        write!(rest, "{number}").expect("every i64 has at most 20 characters");
-        text.size = TEXT_SIZE_MAX - rest.len();
+        let (mut reversed, mut size) = ([0; TEXT_SIZE_MAX], 0);
+        let mut rest = number.unsigned_abs();
+        while rest > 0 || size == 0 {
+            reversed[size] = b'0' + (rest % 10) as u8;
+            (rest, size) = (rest / 10, size + 1);
+        }
+        if number < 0 {
+            reversed[size] = b'-';
+            size += 1;
+        }
+        let mut text = DecimalText { bytes: [0; TEXT_SIZE_MAX], size };
+        std::iter::zip(&mut text.bytes, reversed[..size].iter().rev()).for_each(|(to, from)| *to = *from);
         text
     }
 

@@ -169,10 +169,7 @@ impl KeyCommand {
             (KeyCommand::SetNew, _) => writer.integer(i64::from(reply == Reply::Done)),
             (_, Reply::Done) => writer.simple("OK"),
             (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
-            (KeyCommand::Add { .. }, Reply::Value(text)) => {
-                let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                writer.integer(number.expect("the store returns a decimal number"));
-            }
+            (KeyCommand::Add { .. }, Reply::Value(text)) => writer.decimal(text),
             (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
                 write_elements(*element, value, writer);
             }

@@ -212,6 +212,18 @@ impl Action {
             Ok(name) => name,
             Err(refusal) => return refusal,
         };
+        Action::decode_checked(name, arguments, space, spaces, operands, now)
+    }
+
+    /// Decodes the request of a command whose name and number of arguments were checked: see [`Action::decode`].
+    pub(crate) fn decode_checked(
+        name: CommandName,
+        arguments: Arguments<'_>,
+        space: Space,
+        spaces: Spaces,
+        operands: &mut Operands,
+        now: UnixTime,
+    ) -> Action {
         let info = name.info();
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);

@@ -182,8 +182,9 @@ impl Stores<'_> {
             .all(|part| part.processor.has_plenty(slab_count))
     }
 
-    /// Returns true if the ordered space has room for puts of values of these sizes for sure, while no other shard writes.
-    pub(crate) fn has_ordered_room(&self, sizes: impl ExactSizeIterator<Item = usize>) -> bool {
+    /// Returns true if the ordered space has room for sure for pairs whose keys and values have these sizes, while no other
+    /// shard writes.
+    pub(crate) fn has_ordered_room(&self, sizes: impl ExactSizeIterator<Item = (usize, usize)>) -> bool {
         self.shared.and_then(|shared| shared.ordered.as_ref()).is_some_and(|store| store.has_room_for(sizes))
     }
 

@@ -76,9 +76,11 @@ impl Transaction {
             self.decoded += 1;
             let arguments = queue.arguments(index);
             let time = environment.context.time;
-            // The client had sent the password when the command was queued.
-            let action = Action::decode(arguments, self.space, environment.spaces, &mut self.operands, time, false);
-            let refusal = self.operands.convert(arguments, u32::MAX as usize).err();
+            let name = queue.name(index);
+            let action =
+                Action::decode_checked(name, arguments, self.space, environment.spaces, &mut self.operands, time);
+            let is_ready = self.operands.is_complete();
+            let refusal = if is_ready { None } else { self.operands.convert(arguments, u32::MAX as usize).err() };
             let refusal = refusal.or_else(|| refusal_in_transaction(&action, arguments));
             let item = Item { index, space: self.space, action: refusal.map_or(action, Action::Refuse) };
             let is_single = item.is_single_operation();

@@ -118,6 +118,11 @@ impl Queue {
         self.commands.len()
     }
 
+    /// Returns the name of a command.
+    pub(crate) fn name(&self, index: usize) -> CommandName {
+        self.commands[index].name
+    }
+
     /// Returns the arguments of a command.
     pub(crate) fn arguments(&self, index: usize) -> Arguments<'_> {
         let command = self.commands[index];

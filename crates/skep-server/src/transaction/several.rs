@@ -152,8 +152,9 @@ impl SetMany {
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Result<(), OperationError>, Step> {
         let value_size = |index: usize| put(index).1.size() - put(index).1.key.len();
+        let sizes = |index: usize| (put(index).1.key.len(), value_size(index));
         if course.phase == 1 {
-            if self.count == 1 || environment.stores.has_ordered_room((0..self.count).map(value_size)) {
+            if self.count == 1 || environment.stores.has_ordered_room((0..self.count).map(sizes)) {
                 return Ok(Ok(()));
             }
             course.phase = 2;

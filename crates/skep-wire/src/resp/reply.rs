@@ -4,6 +4,8 @@
 //! of `n`, the caller writes `n` parts. The caller chooses the most specific type. The writer maps it to a type of
 //! version 2 if necessary.
 
+use skep_core::function::DecimalText;
+
 /// The version of the protocol on a connection. A connection begins with version 2, and `HELLO` changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Version {
@@ -29,7 +31,10 @@ impl<'b> ReplyWriter<'b> {
 
     /// Writes a short text without line ends, such as `OK`.
     pub fn simple(&mut self, text: &str) {
-        self.line(b'+', text);
+        debug_assert!(!text.contains(['\r', '\n']));
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// Writes an error: its prefix in capitals, a blank, an error message. Replaces line ends in it, which may be input
@@ -41,6 +46,13 @@ impl<'b> ReplyWriter<'b> {
     /// Writes a signed number.
     pub fn integer(&mut self, number: i64) {
         self.header(b':', number);
+    }
+
+    /// Writes a signed number that is given as decimal text.
+    pub fn decimal(&mut self, text: &[u8]) {
+        self.out.push(b':');
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// Writes any bytes.
@@ -126,7 +138,7 @@ impl<'b> ReplyWriter<'b> {
             self.out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']);
         } else {
             self.out.push(kind);
-            self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            self.out.extend_from_slice(DecimalText::new(number).as_bytes());
             self.out.extend_from_slice(b"\r\n");
         }
     }

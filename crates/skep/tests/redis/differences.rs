@@ -58,7 +58,10 @@ pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
     ("`KEYS`, `SCAN`", "A pattern has at most 1024 bytes. A cursor that the server does not know is an error."),
     ("`FLUSHDB`, `FLUSHALL`", "Each shard and each key of the ordered space has its own moment."),
     ("`DEBUG SLEEP`", "It holds the connection, not the server, and is an error in a transaction."),
-    ("`MSET` and others", "In the ordered space they are refused with `OOM` while much of its memory is free."),
+    (
+        "`MSET` and others",
+        "In the ordered space they are refused with `OOM` before it is full: each pair could split a leaf.",
+    ),
     ("`LOLWUT`", "It returns the name and the version."),
 ];
 
