@@ -179,11 +179,20 @@ impl Link {
 
     fn execute(&mut self, prefix: &[u8], key: &[u8], step: &Step) -> Result<Reply, Trouble> {
         match self {
-            Link::Native(client) => native(client, prefix, key, step).map_err(|error| match error {
-                ClientError::Operation(error) if error.is_out_of_memory() => Trouble::OutOfMemory(error.to_string()),
-                ClientError::Operation(_) | ClientError::Rejected(_) => Trouble::Refused(error.to_string()),
-                _ => Trouble::Broken(error.to_string()),
-            }),
+            Link::Native(client) => {
+                let reply = native(client, prefix, key, step).map_err(|error| match error {
+                    ClientError::Operation(error) if error.is_out_of_memory() => {
+                        Trouble::OutOfMemory(error.to_string())
+                    }
+                    ClientError::Operation(_) | ClientError::Rejected(_) => Trouble::Refused(error.to_string()),
+                    _ => Trouble::Broken(error.to_string()),
+                })?;
+                // The client repeats reads by itself, but the server must not close its connection.
+                match client.reconnection_count() {
+                    0 => Ok(reply),
+                    _ => Err(Trouble::Broken("the server closed the connection".to_owned())),
+                }
+            }
             Link::Resp(resp) => resp_step(resp, prefix, key, step),
         }
     }

@@ -2,84 +2,69 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
-use skep_wire::native::{Password, Welcome};
+use skep_wire::native::Welcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
-use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
+use crate::handshake::Handshake;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
 use crate::reply;
 use crate::responses::Responses;
+use crate::retries::{Retries, are_silent};
 use crate::scans::scans;
+use crate::settings::ClientSettings;
 
 /// A client whose calls are futures on tokio, with I/O and time enabled.
 ///
-/// A call that is dropped before it ends leaves replies in flight. The next call then returns [`ClientError::Broken`].
+/// An update whose call is dropped before its end may have happened. The next call connects again, so that it cannot get
+/// a reply to the dropped one.
 #[derive(Debug)]
 pub struct AsyncClient {
     exchange: Exchange,
     address: SocketAddr,
-    /// One connection to each shard, in the order of the shards.
+    settings: ClientSettings,
+    /// One connection to each shard, in the order of the shards. Empty after a failure.
     connections: Vec<TcpStream>,
+    reconnection_count: u64,
 }
 
 impl AsyncClient {
     /// Connects to all shards of the server at this address, for operations on one of its spaces.
     pub async fn connect(address: impl ToSocketAddrs, space: u16) -> Result<AsyncClient, ClientError> {
-        Self::connect_with(address, space, None).await
+        Self::connect_with(address, space, &ClientSettings::default()).await
     }
 
-    /// Connects as [`AsyncClient::connect`] does, to a server that has this password.
-    pub async fn connect_with_password(
+    /// Connects as [`AsyncClient::connect`] does, with these settings. Fails at once if no server replies: only later
+    /// calls connect again.
+    pub async fn connect_with(
         address: impl ToSocketAddrs,
         space: u16,
-        password: &Password,
+        settings: &ClientSettings,
     ) -> Result<AsyncClient, ClientError> {
-        Self::connect_with(address, space, Some(password)).await
-    }
-
-    async fn connect_with(
-        address: impl ToSocketAddrs,
-        space: u16,
-        password: Option<&Password>,
-    ) -> Result<AsyncClient, ClientError> {
+        let settings = settings.within_bounds();
         let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
         for address in lookup_host(address).await.map_err(unresolved)? {
-            match Self::connect_within(address, space, password, HANDSHAKE_TIMEOUT).await {
+            match open_all(address, &settings).await {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
-                connected_or_failed => return connected_or_failed,
+                Err(error) => return Err(error),
+                Ok((connections, welcome)) => {
+                    let exchange = Exchange::new(&welcome, space);
+                    return Ok(AsyncClient { exchange, address, settings, connections, reconnection_count: 0 });
+                }
             }
         }
         Err(failure)
-    }
-
-    async fn connect_within(
-        address: SocketAddr,
-        space: u16,
-        password: Option<&Password>,
-        limit: Duration,
-    ) -> Result<AsyncClient, ClientError> {
-        let (first, welcome) = open(address, password, None, limit).await?;
-        let mut first = Some(first);
-        let mut connections = Vec::with_capacity(usize::from(welcome.shard_count));
-        for shard in 0..welcome.shard_count {
-            connections.push(match first.take_if(|_| shard == welcome.shard) {
-                Some(first) => first,
-                None => open(address, password, Some((shard, welcome)), limit).await?.0,
-            });
-        }
-        Ok(AsyncClient { exchange: Exchange::new(&welcome, space), address, connections })
     }
 
     /// Returns the number of the server's shards.
@@ -92,13 +77,19 @@ impl AsyncClient {
         self.address
     }
 
+    /// Returns how often the client has connected again.
+    pub fn reconnection_count(&self) -> u64 {
+        self.reconnection_count
+    }
+
     /// Chooses another space of the server for the next operations.
     pub fn select(&mut self, space: u16) {
         self.exchange.select(space);
     }
 
     /// Executes any number of requests and returns their replies in the order of the requests. After an error there are
-    /// no replies, and the requests may or may not have taken effect.
+    /// no replies. After [`ClientError::MayHaveHappened`], some updates may have happened and others not; after all other
+    /// errors, none has.
     pub async fn execute(&mut self, requests: &[Request<'_>], responses: &mut Responses) -> Result<(), ClientError> {
         responses.clear();
         self.run(requests).await?;
@@ -110,9 +101,46 @@ impl AsyncClient {
         self.run(std::slice::from_ref(request)).await
     }
 
+    /// Executes the requests. Connects again after a failure, if that repeats no update.
     async fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
-        self.exchange.begin(requests)?;
-        std::future::poll_fn(|context| self.poll_exchange(context, requests)).await
+        if !self.exchange.begin(requests.len()) || !are_silent(&self.connections) {
+            self.connections.clear();
+        }
+        let mut retries = Retries::new(&self.settings);
+        while let Err(error) = self.attempt(requests).await {
+            sleep(retries.delay_after(error, &self.exchange, requests)?).await;
+        }
+        Ok(())
+    }
+
+    /// Connects if there are no connections, and executes the requests that have no reply.
+    async fn attempt(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
+        if self.connections.is_empty() {
+            let (connections, welcome) = open_all(self.address, &self.settings).await?;
+            self.exchange.reconnected(&welcome, requests);
+            self.connections = connections;
+            self.reconnection_count += 1;
+        }
+        self.exchange.assign(requests)?;
+        self.transfer(requests).await.inspect_err(|_| self.connections.clear())
+    }
+
+    /// Sends and receives until all replies have arrived, or no byte has moved for too long.
+    async fn transfer(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
+        let (address, limit) = (self.address, self.settings.reply_timeout);
+        let mut timer = pin!(sleep(limit));
+        std::future::poll_fn(|context| {
+            let before = self.exchange.moved_bytes();
+            if let Poll::Ready(result) = self.poll_exchange(context, requests) {
+                return Poll::Ready(result);
+            }
+            if self.exchange.moved_bytes() > before {
+                timer.as_mut().reset(Instant::now() + limit);
+            }
+            ready!(timer.as_mut().poll(context));
+            Poll::Ready(Err(ClientError::TimedOut { address, limit }))
+        })
+        .await
     }
 
     /// Sends and receives on every lane until the sockets would block. Each socket that blocks has registered the
@@ -147,7 +175,7 @@ impl AsyncClient {
                     break;
                 }
                 match Pin::new(&mut self.connections[shard]).poll_write(context, bytes) {
-                    Poll::Ready(size) => self.exchange.lane(shard).transmitted(size.map_err(failed)?),
+                    Poll::Ready(size) => self.exchange.transmitted(shard, size.map_err(failed)?),
                     Poll::Pending => break,
                 }
             }
@@ -169,18 +197,32 @@ single_operations!(AsyncClient, [async], [.await]);
 expiries!(AsyncClient, [async], [.await]);
 scans!(AsyncClient, AsyncPages, [async], [.await]);
 
+/// Connects to all shards of a server.
+async fn open_all(address: SocketAddr, settings: &ClientSettings) -> Result<(Vec<TcpStream>, Welcome), ClientError> {
+    let (first, welcome) = open(address, settings, None).await?;
+    let mut first = Some(first);
+    let mut connections = Vec::with_capacity(usize::from(welcome.shard_count));
+    for shard in 0..welcome.shard_count {
+        connections.push(match first.take_if(|_| shard == welcome.shard) {
+            Some(first) => first,
+            None => open(address, settings, Some((shard, welcome))).await?.0,
+        });
+    }
+    Ok((connections, welcome))
+}
+
 /// Connects and sends a hello.
 async fn open(
     address: SocketAddr,
-    password: Option<&Password>,
+    settings: &ClientSettings,
     expected: Option<(u16, Welcome)>,
-    limit: Duration,
 ) -> Result<(TcpStream, Welcome), ClientError> {
+    let limit = settings.connect_timeout;
     let connected = timeout(limit, TcpStream::connect(address)).await;
     let mut stream = connected
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
-    let mut handshake = Handshake::new(address, password, expected);
+    let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = timeout(limit, async {
         stream.set_nodelay(true)?;
         stream.write_all(&handshake.hello()).await?;
@@ -209,7 +251,8 @@ mod tests {
     async fn a_server_that_does_not_reply_causes_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let error = AsyncClient::connect_within(address, 0, None, Duration::from_millis(50)).await.unwrap_err();
+        let settings = ClientSettings { connect_timeout: Duration::from_millis(50), ..Default::default() };
+        let error = AsyncClient::connect_with(address, 0, &settings).await.unwrap_err();
         assert!(matches!(error, ClientError::NotWelcome { reason: NotWelcome::Silent(_), .. }), "{error}");
     }
 }

@@ -5,80 +5,66 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
-use skep_wire::native::{Password, Welcome};
+use skep_wire::native::Welcome;
 
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
-use crate::handshake::{HANDSHAKE_TIMEOUT, Handshake};
+use crate::handshake::Handshake;
 use crate::lane::Lane;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
 use crate::reply;
 use crate::responses::Responses;
+use crate::retries::{Retries, are_silent};
 use crate::scans::scans;
+use crate::settings::ClientSettings;
 
 /// A client whose calls return when the replies have arrived.
 #[derive(Debug)]
 pub struct Client {
     exchange: Exchange,
     address: SocketAddr,
-    /// One connection to each shard, in the order of the shards.
+    settings: ClientSettings,
+    /// One connection to each shard, in the order of the shards. Empty after a failure.
     connections: Vec<TcpStream>,
+    reconnection_count: u64,
 }
 
 impl Client {
     /// Connects to all shards of the server at this address, for operations on one of its spaces.
     pub fn connect(address: impl ToSocketAddrs, space: u16) -> Result<Client, ClientError> {
-        Self::connect_with(address, space, None)
+        Self::connect_with(address, space, &ClientSettings::default())
     }
 
-    /// Connects as [`Client::connect`] does, to a server that has this password.
-    pub fn connect_with_password(
+    /// Connects as [`Client::connect`] does, with these settings. Fails at once if no server replies: only later calls
+    /// connect again.
+    pub fn connect_with(
         address: impl ToSocketAddrs,
         space: u16,
-        password: &Password,
+        settings: &ClientSettings,
     ) -> Result<Client, ClientError> {
-        Self::connect_with(address, space, Some(password))
-    }
-
-    fn connect_with(
-        address: impl ToSocketAddrs,
-        space: u16,
-        password: Option<&Password>,
-    ) -> Result<Client, ClientError> {
+        let settings = settings.within_bounds();
         let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
         for address in address.to_socket_addrs().map_err(unresolved)? {
-            match Self::connect_within(address, space, password, HANDSHAKE_TIMEOUT) {
+            match open_all(address, &settings) {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
-                connected_or_failed => return connected_or_failed,
+                Err(error) => return Err(error),
+                Ok((connections, welcome)) => {
+                    let exchange = Exchange::new(&welcome, space);
+                    return Ok(Client { exchange, address, settings, connections, reconnection_count: 0 });
+                }
             }
         }
         Err(failure)
-    }
-
-    fn connect_within(
-        address: SocketAddr,
-        space: u16,
-        password: Option<&Password>,
-        timeout: Duration,
-    ) -> Result<Client, ClientError> {
-        let (first, welcome) = open(address, password, None, timeout)?;
-        let mut first = Some(first);
-        let connections = (0..welcome.shard_count)
-            .map(|shard| match first.take_if(|_| shard == welcome.shard) {
-                Some(first) => Ok(first),
-                None => open(address, password, Some((shard, welcome)), timeout).map(|(stream, _)| stream),
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(Client { exchange: Exchange::new(&welcome, space), address, connections })
     }
 
     /// Returns the number of the server's shards.
@@ -91,13 +77,19 @@ impl Client {
         self.address
     }
 
+    /// Returns how often the client has connected again.
+    pub fn reconnection_count(&self) -> u64 {
+        self.reconnection_count
+    }
+
     /// Chooses another space of the server for the next operations.
     pub fn select(&mut self, space: u16) {
         self.exchange.select(space);
     }
 
     /// Executes any number of requests and returns their replies in the order of the requests. After an error there are
-    /// no replies, and the requests may or may not have taken effect.
+    /// no replies. After [`ClientError::MayHaveHappened`], some updates may have happened and others not; after all other
+    /// errors, none has.
     pub fn execute(&mut self, requests: &[Request<'_>], responses: &mut Responses) -> Result<(), ClientError> {
         responses.clear();
         self.run(requests)?;
@@ -109,9 +101,32 @@ impl Client {
         self.run(std::slice::from_ref(request))
     }
 
-    /// Alternates between sending and waiting for replies, until all replies have arrived.
+    /// Executes the requests. Connects again after a failure, if that repeats no update.
     fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
-        self.exchange.begin(requests)?;
+        if !self.exchange.begin(requests.len()) || !are_silent(&self.connections) {
+            self.connections.clear();
+        }
+        let mut retries = Retries::new(&self.settings);
+        while let Err(error) = self.attempt(requests) {
+            thread::sleep(retries.delay_after(error, &self.exchange, requests)?);
+        }
+        Ok(())
+    }
+
+    /// Connects if there are no connections, and executes the requests that have no reply.
+    fn attempt(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
+        if self.connections.is_empty() {
+            let (connections, welcome) = open_all(self.address, &self.settings)?;
+            self.exchange.reconnected(&welcome, requests);
+            self.connections = connections;
+            self.reconnection_count += 1;
+        }
+        self.exchange.assign(requests)?;
+        self.transfer(requests).inspect_err(|_| self.connections.clear())
+    }
+
+    /// Alternates between sending and waiting for replies, until all replies have arrived.
+    fn transfer(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
         loop {
             for shard in 0..self.connections.len() {
                 self.send(shard, requests)?;
@@ -132,7 +147,7 @@ impl Client {
                 return Ok(());
             }
             match send(&self.connections[shard], bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(size) => self.exchange.lane(shard).transmitted(size),
+                Ok(size) => self.exchange.transmitted(shard, size),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(self.failed(error)),
@@ -156,7 +171,10 @@ impl Client {
         };
         let poll_fd = |&shard: &usize| PollFd::new(&self.connections[shard], events(&lanes[shard]));
         let mut polled: Vec<PollFd<'_>> = waiting.iter().map(poll_fd).collect();
-        match poll(&mut polled, None) {
+        // A timeout is too long for the type only if it is longer than the settings allow.
+        let timeout = Timespec::try_from(self.settings.reply_timeout).ok();
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(0) => return Err(self.timed_out()),
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(self.failed(error)),
         }
@@ -176,9 +194,15 @@ impl Client {
                 .exchange
                 .received(shard, size)
                 .map_err(|source| ClientError::Protocol { address: self.address, source }),
+            // A receive that may block has the timeout of the socket.
+            Err(Errno::AGAIN) if flags.is_empty() => Err(self.timed_out()),
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }
+    }
+
+    fn timed_out(&self) -> ClientError {
+        ClientError::TimedOut { address: self.address, limit: self.settings.reply_timeout }
     }
 
     fn failed(&self, error: Errno) -> ClientError {
@@ -198,16 +222,29 @@ impl Iterator for Pages<'_, '_> {
     }
 }
 
+/// Connects to all shards of a server.
+fn open_all(address: SocketAddr, settings: &ClientSettings) -> Result<(Vec<TcpStream>, Welcome), ClientError> {
+    let (first, welcome) = open(address, settings, None)?;
+    let mut first = Some(first);
+    let connections = (0..welcome.shard_count)
+        .map(|shard| match first.take_if(|_| shard == welcome.shard) {
+            Some(first) => Ok(first),
+            None => open(address, settings, Some((shard, welcome))).map(|(stream, _)| stream),
+        })
+        .collect::<Result<_, _>>()?;
+    Ok((connections, welcome))
+}
+
 /// Connects and sends a hello.
 fn open(
     address: SocketAddr,
-    password: Option<&Password>,
+    settings: &ClientSettings,
     expected: Option<(u16, Welcome)>,
-    timeout: Duration,
 ) -> Result<(TcpStream, Welcome), ClientError> {
+    let timeout = settings.connect_timeout;
     let mut stream = TcpStream::connect_timeout(&address, timeout)
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
-    let mut handshake = Handshake::new(address, password, expected);
+    let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = (|| {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -226,7 +263,8 @@ fn open(
     match welcome {
         Ok(welcome) => {
             let welcome = welcome?;
-            stream.set_read_timeout(None).map_err(|source| ClientError::Io { address, source })?;
+            let timeout = Some(settings.reply_timeout);
+            stream.set_read_timeout(timeout).map_err(|source| ClientError::Io { address, source })?;
             Ok((stream, welcome))
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
@@ -240,7 +278,6 @@ fn open(
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::thread;
 
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     use skep_core::operation::Reply;
@@ -252,7 +289,8 @@ mod tests {
     fn a_server_that_does_not_reply_causes_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let error = Client::connect_within(address, 0, None, Duration::from_millis(50)).unwrap_err();
+        let settings = ClientSettings { connect_timeout: Duration::from_millis(50), ..Default::default() };
+        let error = Client::connect_with(address, 0, &settings).unwrap_err();
         assert!(matches!(error, ClientError::NotWelcome { reason: NotWelcome::Silent(_), .. }), "{error}");
         assert!(error.to_string().contains(&address.to_string()));
     }

@@ -2,11 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use skep_core::operation::OperationError;
 use skep_wire::native::{ProtocolError, Refusal, WireError};
 
 /// The reason why a call failed.
+///
+/// Only after [`ClientError::MayHaveHappened`] can an update of the call have taken effect. Of a batch, some updates may
+/// then have happened and others not. After all other errors no update has happened, except that a reply which does not
+/// fit its operation ([`ClientError::UnexpectedReply`]) says nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection could be made.
@@ -36,19 +41,34 @@ pub enum ClientError {
         /// The reason that the server gave.
         reason: Refusal,
     },
-    /// Reading or writing failed. The requests that were sent may have taken effect.
-    #[error("connection to {address} failed: {source}; connect again")]
+    /// Reading or writing failed.
+    #[error("connection to {address} failed: {source}")]
     Io {
         /// The server's address.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The server closed the connection. The requests that were sent may have taken effect.
-    #[error("the server at {address} closed the connection, it may have been stopped; connect again")]
+    /// The server closed the connection.
+    #[error("the server at {address} closed the connection, it may have been stopped")]
     Closed {
         /// The server's address.
         address: SocketAddr,
+    },
+    /// The server has not replied in time. The client has closed the connection, so that a late reply is lost.
+    #[error("the server at {address} did not reply within {limit:?}")]
+    TimedOut {
+        /// The server's address.
+        address: SocketAddr,
+        /// The [`reply_timeout`](crate::ClientSettings::reply_timeout) of the client.
+        limit: Duration,
+    },
+    /// The connection failed after an update was sent: it may have happened, or it may not. The client does not send it
+    /// again, because that could execute it twice.
+    #[error("the update was sent and may have happened: {source}; read the key before you send it again")]
+    MayHaveHappened {
+        /// The failure of the connection.
+        source: Box<ClientError>,
     },
     /// The bytes from the server cannot be decoded.
     #[error(
@@ -69,7 +89,7 @@ pub enum ClientError {
     /// The operation does not have the reply that the server sent.
     #[error("the server's reply does not fit the operation; do client and server have the same version?")]
     UnexpectedReply,
-    /// A request is larger than the longest frame that the server accepts. Nothing was sent.
+    /// A request is larger than the longest frame that the server accepts, so it was not sent.
     #[error("request {index} takes {size} bytes, the server takes {size_max}; send fewer or shorter operands")]
     RequestTooLarge {
         /// Index of the request in the batch.
@@ -79,9 +99,6 @@ pub enum ClientError {
         /// Limit of the server in bytes.
         size_max: usize,
     },
-    /// Replies to an earlier call may still be in flight, so the connections can no longer be used.
-    #[error("an earlier call of this client failed or was abandoned; connect again")]
-    Broken,
 }
 
 /// The event that occurred in place of a welcome.
@@ -95,9 +112,9 @@ pub enum NotWelcome {
     Closed,
     /// The server sent nothing, or too few bytes.
     #[error("it did not reply to a hello within {0:?}")]
-    Silent(std::time::Duration),
+    Silent(Duration),
     /// The connections reach servers that differ.
-    #[error("its shards contradict each other, perhaps because it was restarted; connect again")]
+    #[error("its shards contradict each other, perhaps because it was restarted")]
     Changed,
 }
 
@@ -105,6 +122,17 @@ impl ClientError {
     /// Returns the error of a connection on which reading or writing failed.
     pub(crate) fn of_connection(address: SocketAddr, source: io::Error) -> Self {
         if is_closed(&source) { ClientError::Closed { address } } else { ClientError::Io { address, source } }
+    }
+
+    /// Returns true if the same requests may succeed over a new connection. A reply timeout is reported at once: another
+    /// wait for the same reply would exceed the time that the caller allows.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        use NotWelcome::{Changed, Closed, Silent};
+        match self {
+            ClientError::Connect { .. } | ClientError::Io { .. } | ClientError::Closed { .. } => true,
+            ClientError::NotWelcome { reason, .. } => matches!(reason, Closed | Silent(_) | Changed),
+            _ => false,
+        }
     }
 }
 

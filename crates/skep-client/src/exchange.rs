@@ -3,7 +3,7 @@
 //! The clients drive it. They write the bytes of [`Lane::transmit`] to the sockets, and read from the sockets into
 //! [`Lane::receive_buffer`], until [`Exchange::is_finished`].
 
-use skep_core::operation::{Operation, Reply, Request, Scan, ScanLease};
+use skep_core::operation::{Operation, OperationError, Reply, Request, Scan, ScanLease};
 use skep_wire::native::{ProtocolError, REQUEST_FRAME_SIZE_MAX, Response, Welcome, operation_size};
 use skep_wire::partition::Partition;
 
@@ -23,9 +23,11 @@ pub(crate) struct Exchange {
     limits: FrameLimits,
     lanes: Vec<Lane>,
     responses: Responses,
-    /// True between the begin and the end of a batch. If another batch begins in that time, replies to an abandoned
-    /// batch may be in flight.
+    /// True between the begin and the end of a batch. If another batch begins in that time, the last one failed or was
+    /// abandoned, and replies to it may be in flight.
     in_progress: bool,
+    /// Bytes that the sockets have accepted and delivered.
+    moved_bytes: u64,
 }
 
 impl Exchange {
@@ -39,6 +41,7 @@ impl Exchange {
             lanes: (0..welcome.shard_count).map(|_| Lane::default()).collect(),
             responses: Responses::new(),
             in_progress: false,
+            moved_bytes: 0,
         }
     }
 
@@ -52,21 +55,49 @@ impl Exchange {
         self.limits.space = space;
     }
 
-    /// Assigns the requests of a batch to the lanes. Sets the error for a request that every store refuses, as a server
-    /// would.
-    pub(crate) fn begin(&mut self, batch: &[Request<'_>]) -> Result<(), ClientError> {
-        if self.in_progress {
-            return Err(ClientError::Broken);
+    /// Begins a batch of this size. Returns false if the last batch has not ended: then its connections must be closed,
+    /// because a reply to it could be taken for a reply to this one.
+    pub(crate) fn begin(&mut self, count: usize) -> bool {
+        let has_ended = !self.in_progress;
+        if !has_ended {
+            self.lanes.iter_mut().for_each(|lane| *lane = Lane::default());
         }
-        self.responses.reset(batch.len());
+        self.responses.reset(count);
+        self.in_progress = true;
+        has_ended
+    }
+
+    /// Prepares the rest of the batch for new connections to a server with this welcome. The leases of the closed
+    /// connections have ended, so the scans that need them fail.
+    pub(crate) fn reconnected(&mut self, welcome: &Welcome, batch: &[Request<'_>]) {
+        let responses = std::mem::take(&mut self.responses);
+        let (in_progress, moved_bytes) = (self.in_progress, self.moved_bytes);
+        *self = Exchange { responses, in_progress, moved_bytes, ..Exchange::new(welcome, self.limits.space) };
+        for (index, request) in batch.iter().enumerate() {
+            if let Operation::Scan(Scan { lease: ScanLease::Continue(_), .. }) = request.operation
+                && self.responses.is_missing(index)
+            {
+                self.responses.set(index, Ok(Reply::Failed(OperationError::LeaseExpired)));
+            }
+        }
+    }
+
+    /// Assigns the requests without a reply to the lanes. Sets the error for a request that every store refuses, as a
+    /// server would.
+    pub(crate) fn assign(&mut self, batch: &[Request<'_>]) -> Result<(), ClientError> {
         self.lanes.iter_mut().for_each(Lane::begin);
         for (index, request) in batch.iter().enumerate() {
+            if !self.responses.is_missing(index) {
+                continue;
+            }
             if let Err(error) = request.validate() {
                 self.responses.set(index, Ok(Reply::Failed(error)));
                 continue;
             }
             let size = FRAME_HEADER_SIZE + operation_size(request);
             if size > self.limits.size_max {
+                // Nothing is in flight, so the connections can be used.
+                self.in_progress = false;
                 return Err(ClientError::RequestTooLarge { index, size, size_max: self.limits.size_max });
             }
             let shard = match request.operation {
@@ -76,7 +107,6 @@ impl Exchange {
             };
             self.lanes[usize::from(shard)].push(index);
         }
-        self.in_progress = true;
         Ok(())
     }
 
@@ -95,9 +125,33 @@ impl Exchange {
         &self.lanes
     }
 
+    /// Removes this many bytes, which the socket of this shard accepted, from its output.
+    pub(crate) fn transmitted(&mut self, shard: usize, size: usize) {
+        self.moved_bytes += size as u64;
+        self.lanes[shard].transmitted(size);
+    }
+
     /// Decodes this many bytes, which arrived from this shard.
     pub(crate) fn received(&mut self, shard: usize, size: usize) -> Result<(), ProtocolError> {
+        self.moved_bytes += size as u64;
         self.lanes[shard].received(size, &mut self.responses)
+    }
+
+    /// Returns the number of bytes that were sent and received so far. A call that waits too long without a change of
+    /// this number has timed out.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
+    }
+
+    /// Returns true if an update of the batch was sent and has no reply.
+    pub(crate) fn has_update_in_flight(&self, batch: &[Request<'_>]) -> bool {
+        self.lanes.iter().flat_map(Lane::sent_without_reply).any(|&index| is_update(&batch[index]))
+    }
+
+    /// Returns true if an update of the batch has happened or may have happened.
+    pub(crate) fn may_have_updated(&self, batch: &[Request<'_>]) -> bool {
+        let has_happened = |index| self.responses.is_done(index) && is_update(&batch[index]);
+        (0..batch.len()).any(has_happened) || self.has_update_in_flight(batch)
     }
 
     /// Returns true if all replies have arrived.
@@ -120,4 +174,9 @@ impl Exchange {
     pub(crate) fn single(&self) -> Response<'_> {
         self.responses.get(0)
     }
+}
+
+/// Returns true if the operation may change something. All others can be sent again.
+fn is_update(request: &Request<'_>) -> bool {
+    !request.operation.is_read() && !matches!(request.operation, Operation::Scan(_))
 }

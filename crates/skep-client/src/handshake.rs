@@ -1,15 +1,13 @@
 //! Hello and welcome on one connection, without the socket.
+//!
+//! The clients wait for the welcome with a timeout. Without it they could wait forever: a RESP server takes the hello
+//! for the start of a command, and waits for its end.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use skep_wire::native::{Hello, Password, ProtocolError, Welcome};
 
 use crate::error::{ClientError, NotWelcome};
-
-/// Timeout of a connection attempt, and of the welcome after it. Without a timeout the client could wait forever: a
-/// RESP server takes the hello for the start of a command, and waits for its end.
-pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A hello whose welcome has not arrived.
 #[derive(Debug)]

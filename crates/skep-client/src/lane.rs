@@ -48,6 +48,8 @@ pub(crate) struct Lane {
     in_flight: VecDeque<InFlight>,
     output: Vec<u8>,
     sent: usize,
+    /// Bytes of all frames so far.
+    written: u64,
     input: Vec<u8>,
     /// The range of the input that has arrived and is not yet decoded.
     arrived: std::ops::Range<usize>,
@@ -58,6 +60,10 @@ pub(crate) struct Lane {
 struct InFlight {
     sequence: u32,
     missing: u16,
+    /// The number of bytes that were written before this frame.
+    begin: u64,
+    /// The end of its requests in the requests of the lane.
+    end: usize,
 }
 
 impl Lane {
@@ -93,6 +99,7 @@ impl Lane {
             self.output.drain(..self.sent);
             self.sent = 0;
         }
+        let size_before = self.output.len();
         let mut writer =
             RequestFrameWriter::with_size_max(&mut self.output, self.sequence, limits.space, limits.size_max);
         while self.next < self.requests.len()
@@ -104,7 +111,9 @@ impl Lane {
         let count = writer.count();
         assert!(count > 0, "every request was found to fit a frame");
         writer.finish();
-        self.in_flight.push_back(InFlight { sequence: self.sequence, missing: count });
+        let (begin, end) = (self.written, self.next);
+        self.written += (self.output.len() - size_before) as u64;
+        self.in_flight.push_back(InFlight { sequence: self.sequence, missing: count, begin, end });
         self.sequence = self.sequence.wrapping_add(1);
     }
 
@@ -120,6 +129,14 @@ impl Lane {
     /// Returns true if bytes wait for the socket.
     pub(crate) fn is_sending(&self) -> bool {
         self.sent < self.output.len()
+    }
+
+    /// Returns the indexes of the requests without a reply that the server may have executed. These are the requests of
+    /// all frames of which the socket has accepted at least one byte.
+    pub(crate) fn sent_without_reply(&self) -> &[usize] {
+        let accepted = self.written - (self.output.len() - self.sent) as u64;
+        let last = self.in_flight.iter().rev().find(|frame| frame.begin < accepted);
+        &self.requests[self.replied..last.map_or(self.replied, |frame| frame.end)]
     }
 
     /// Returns true if replies are missing.
@@ -274,6 +291,36 @@ mod tests {
             }
             assert!(lane.output.len() <= 2 * FRAMES_IN_FLIGHT_MAX * (FRAME_SIZE_FULL + 500));
         }
+    }
+
+    #[test]
+    fn requests_are_sent_with_the_first_byte_of_their_frame() {
+        let keys = vec![vec![7; 400]; 100];
+        let batch = batch(&keys);
+        let (mut lane, mut responses) = (Lane::default(), Responses::new());
+        responses.reset(batch.len());
+        (0..batch.len()).for_each(|index| lane.push(index));
+        let bytes = lane.transmit(&batch, LIMITS).to_vec();
+        let (first, size) = RequestFrame::decode(&bytes).unwrap().unwrap();
+        let first_count = usize::from(first.count);
+        assert!((2..100).contains(&first_count));
+        assert!(lane.sent_without_reply().is_empty(), "the socket has accepted nothing");
+        lane.transmitted(1);
+        assert_eq!(lane.sent_without_reply().len(), first_count);
+        lane.transmitted(size - 1);
+        assert_eq!(lane.sent_without_reply().len(), first_count, "no byte of the second frame was accepted");
+        lane.transmitted(1);
+        assert!(lane.sent_without_reply().len() > first_count);
+        // A reply to one request of the first frame.
+        let mut reply = Vec::new();
+        let mut writer = ReplyFrameWriter::new(&mut reply, first.sequence);
+        writer.push(Ok(Reply::NotFound));
+        writer.finish();
+        lane.receive_buffer()[..reply.len()].copy_from_slice(&reply);
+        lane.received(reply.len(), &mut responses).unwrap();
+        assert_eq!(lane.sent_without_reply()[0], 1);
+        lane.transmitted(bytes.len() - size - 1);
+        assert_eq!(lane.sent_without_reply(), (1..100).collect::<Vec<_>>());
     }
 
     #[test]

@@ -44,12 +44,20 @@
 //! # }
 //! ```
 //!
-//! If the server has a password, connect by [`Client::connect_with_password`].
-//!
 //! A client has one connection to each shard of the server, and sends each key to the shard that owns it. It divides a
 //! batch into frames and keeps several of them in flight on each connection. It reads replies while it writes, so a
 //! batch may have any size. Replies are returned in the order of the requests. Requests on one key take effect in their
 //! order. A batch is not a transaction: a scan in a batch may or may not see changes of the same batch.
+//!
+//! [`ClientSettings`] has the password of the server, the timeouts and the retries of [`Client::connect_with`]. If a
+//! connection breaks, the running or the next call connects again:
+//!
+//! - Reads, and requests that were not yet sent, are sent over the new connection.
+//! - An update that was sent and has no reply may have happened. It is never sent again: the call fails with
+//!   [`ClientError::MayHaveHappened`].
+//! - A scan that has returned pages ends with [`OperationError::LeaseExpired`], because the server has forgotten the
+//!   moment that it shows.
+//! - A call without a reply for too long closes its connections and fails, so that no later call gets its reply.
 //!
 //! Both clients only move bytes. They share one core, without sockets and timers, that encodes requests and decodes
 //! replies.
@@ -65,7 +73,9 @@ mod operations;
 mod range;
 mod reply;
 mod responses;
+mod retries;
 mod scans;
+mod settings;
 
 pub use asynchronous::{AsyncClient, AsyncPages};
 pub use blocking::{Client, Pages};
@@ -73,6 +83,7 @@ pub use error::{ClientError, NotWelcome};
 pub use expiries::KeyExpiry;
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
+pub use settings::ClientSettings;
 pub use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 pub use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation, OperationError, Page,

@@ -13,8 +13,13 @@ pub struct Responses {
 /// One reply. A value is a range of `bytes`.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
+    /// The reply has not arrived. No user sees this entry.
+    Missing,
     Done,
-    Value { start: usize, size: usize },
+    Value {
+        start: usize,
+        size: usize,
+    },
     NotFound,
     Exists,
     Failed(OperationError),
@@ -40,6 +45,7 @@ impl Responses {
     /// Returns the reply to the request at this index of the batch.
     pub fn get(&self, index: usize) -> Response<'_> {
         Ok(match self.entries[index] {
+            Entry::Missing => unreachable!("a batch ends with its last reply"),
             Entry::Done => Reply::Done,
             Entry::Value { start, size } => Reply::Value(&self.bytes[start..][..size]),
             Entry::NotFound => Reply::NotFound,
@@ -60,10 +66,20 @@ impl Responses {
         self.bytes.clear();
     }
 
-    /// Allocates the replies to `count` requests. A reply that is never set is busy.
+    /// Allocates the replies to `count` requests. They are missing.
     pub(crate) fn reset(&mut self, count: usize) {
         self.clear();
-        self.entries.resize(count, Entry::Rejected(WireError::Busy));
+        self.entries.resize(count, Entry::Missing);
+    }
+
+    /// Returns true if this reply has not arrived.
+    pub(crate) fn is_missing(&self, index: usize) -> bool {
+        matches!(self.entries[index], Entry::Missing)
+    }
+
+    /// Returns true if this reply has arrived, and the operation may have changed something.
+    pub(crate) fn is_done(&self, index: usize) -> bool {
+        matches!(self.entries[index], Entry::Done | Entry::Value { .. })
     }
 
     /// Sets a reply. Copies a value.

@@ -1,23 +1,23 @@
 //! Tests both clients against Skep's server and against a test server, which is built on the codec and a naive store.
 //! Checks their replies, how they divide a batch, and their error messages.
 
+#[path = "support/either.rs"]
+mod either;
 mod support;
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
+use either::{EitherClient, call};
 use skep_client::{
-    AsyncClient, Client, ClientError, Element, Filter, Fold, HASH_SPACE, KeyRange, NotWelcome, ORDERED_SPACE,
-    Operation, OperationError, Pair, Password, Predicate, ProtocolError, PutCondition, Reduce, Refusal, Reply, Request,
-    Responses, Shape, Update, UpdateFunction, WireError,
+    AsyncClient, Client, ClientError, ClientSettings, Element, Filter, Fold, HASH_SPACE, KeyRange, NotWelcome,
+    ORDERED_SPACE, Operation, OperationError, Pair, Password, Predicate, ProtocolError, PutCondition, Reduce, Refusal,
+    Reply, Request, Responses, Shape, Update, UpdateFunction, WireError,
 };
 use skep_server::{Server, ServerSettings};
 use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
 use skep_store::ordered::LEASE_COUNT_MAX;
-use support::{Behaviour, as_response, start, start_mute, start_stranger};
+use support::{Behaviour, as_response, start, start_stranger};
 
 const ADD: Update<'_> = Update {
     function: UpdateFunction::Add,
@@ -28,45 +28,16 @@ const ADD: Update<'_> = Update {
     return_old: true,
 };
 
-/// Both clients with one interface, so that each test runs with both.
-enum EitherClient {
-    Blocking(Client),
-    Async(AsyncClient, tokio::runtime::Runtime),
+/// Connects both clients with default settings.
+fn connect_both(address: SocketAddr, space: u16) -> [Result<EitherClient, ClientError>; 2] {
+    EitherClient::connect_both(address, space, &ClientSettings::default())
 }
 
-/// Calls a method of either client.
-macro_rules! call {
-    ($client:expr, $method:ident($($argument:expr),*)) => {
-        match &mut $client {
-            EitherClient::Blocking(client) => client.$method($($argument),*),
-            EitherClient::Async(client, runtime) => runtime.block_on(client.$method($($argument),*)),
-        }
-    };
-}
-
-impl EitherClient {
-    fn select(&mut self, space: u16) {
-        match self {
-            EitherClient::Blocking(client) => client.select(space),
-            EitherClient::Async(client, _) => client.select(space),
-        }
-    }
-
-    fn connect_both(address: SocketAddr, space: u16) -> [Result<EitherClient, ClientError>; 2] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        [
-            Client::connect(address, space).map(EitherClient::Blocking),
-            runtime.block_on(AsyncClient::connect(address, space)).map(|client| EitherClient::Async(client, runtime)),
-        ]
-    }
-
-    /// Starts a server for each client and connects it.
-    fn with_servers(behaviour: Behaviour) -> [EitherClient; 2] {
-        [0, 1].map(|which| {
-            let [blocking, asynchronous] = Self::connect_both(start(behaviour), 0).map(Result::unwrap);
-            if which == 0 { blocking } else { asynchronous }
-        })
-    }
+/// Starts a server for each client and connects it.
+fn with_servers(behaviour: Behaviour) -> [EitherClient; 2] {
+    [false, true].map(|is_async| {
+        EitherClient::connect(is_async, start(behaviour), 0, &ClientSettings::default()).expect("the server replies")
+    })
 }
 
 /// Returns the seed of the environment, or a few fixed ones.
@@ -105,7 +76,7 @@ fn both_clients_agree_with_the_naive_store() {
         for shard_count in [1, 3] {
             // Replies in one frame, in a few, in many.
             let replies_max = [usize::MAX, 100, 1][index % 3];
-            for mut client in EitherClient::with_servers(Behaviour { shard_count, replies_max, ..Default::default() }) {
+            for mut client in with_servers(Behaviour { shard_count, replies_max, ..Default::default() }) {
                 agrees_with_the_naive_store(&mut client, seed);
             }
         }
@@ -114,8 +85,13 @@ fn both_clients_agree_with_the_naive_store() {
 
 /// Starts Skep itself, on free ports.
 fn start_skep(shards: u16) -> Server {
+    start_skep_at(SocketAddr::from(([127, 0, 0, 1], 0)), shards)
+}
+
+/// Starts Skep at this address.
+fn start_skep_at(native: SocketAddr, shards: u16) -> Server {
     let settings = ServerSettings {
-        native: SocketAddr::from(([127, 0, 0, 1], 0)),
+        native,
         resp: None,
         memory: u64::from(shards) << 26,
         shards,
@@ -130,8 +106,7 @@ fn both_clients_agree_with_the_naive_store_when_the_server_is_skep() {
     for shards in [1, 3] {
         for which in [0, 1] {
             let server = start_skep(shards);
-            let [blocking, asynchronous] =
-                EitherClient::connect_both(server.native_address(), HASH_SPACE).map(Result::unwrap);
+            let [blocking, asynchronous] = connect_both(server.native_address(), HASH_SPACE).map(Result::unwrap);
             let mut client = if which == 0 { blocking } else { asynchronous };
             agrees_with_the_naive_store(&mut client, 4);
             // The pairs of one space are not in another.
@@ -139,7 +114,8 @@ fn both_clients_agree_with_the_naive_store_when_the_server_is_skep() {
             agrees_with_the_naive_store(&mut client, 5);
 
             server.stop();
-            assert!(matches!(call!(client, get(b"k")), Err(ClientError::Closed { .. })));
+            let error = call!(client, put(b"k", b"v")).unwrap_err();
+            assert!(matches!(error, ClientError::Connect { .. }), "nothing was sent: {error:?}");
         }
     }
 }
@@ -186,7 +162,7 @@ impl RangeAsked {
 fn scans_agree_with_a_map() {
     let server = start_skep(3);
     for seed in seeds() {
-        for client in EitherClient::connect_both(server.native_address(), ORDERED_SPACE) {
+        for client in connect_both(server.native_address(), ORDERED_SPACE) {
             let mut client = client.unwrap();
             // Keys that share prefixes. A page holds few or many of their values.
             let keys: Vec<Vec<u8>> = (0..600_u32)
@@ -235,8 +211,7 @@ fn scans_agree_with_a_map() {
 #[test]
 fn pages_show_one_moment() {
     let server = start_skep(2);
-    let [blocking, asynchronous] =
-        EitherClient::connect_both(server.native_address(), ORDERED_SPACE).map(Result::unwrap);
+    let [blocking, asynchronous] = connect_both(server.native_address(), ORDERED_SPACE).map(Result::unwrap);
     let (EitherClient::Blocking(mut writer), EitherClient::Async(mut reader, runtime)) = (blocking, asynchronous)
     else {
         unreachable!("the first is blocking")
@@ -288,7 +263,7 @@ fn pages_show_one_moment() {
 
 #[test]
 fn single_operations() {
-    for mut client in EitherClient::with_servers(Behaviour { shard_count: 3, ..Default::default() }) {
+    for mut client in with_servers(Behaviour { shard_count: 3, ..Default::default() }) {
         assert_eq!(call!(client, get(b"k")).unwrap(), None);
         assert!(!call!(client, contains(b"k")).unwrap());
         assert!(!call!(client, put_if_present(b"k", b"v")).unwrap());
@@ -318,7 +293,7 @@ fn single_operations() {
 
 #[test]
 fn errors_of_an_operation_leave_the_client_usable() {
-    for mut client in EitherClient::with_servers(Behaviour::default()) {
+    for mut client in with_servers(Behaviour::default()) {
         call!(client, put(b"k", b"text")).unwrap();
         let error = call!(client, add_decimal(b"k", 1)).unwrap_err();
         assert!(matches!(error, ClientError::Operation(OperationError::NotAnInteger)));
@@ -342,7 +317,7 @@ fn a_client_with_many_requests_and_replies_reads_while_it_writes() {
         requests.extend(keys.iter().map(|key| Request { key, operation: put(&long) }));
     }
     for shard_count in [1, 2] {
-        for mut client in EitherClient::with_servers(Behaviour { shard_count, ..Default::default() }) {
+        for mut client in with_servers(Behaviour { shard_count, ..Default::default() }) {
             let mut responses = Responses::new();
             call!(client, execute(&requests, &mut responses)).unwrap();
             for (request, response) in requests.iter().zip(responses.iter()) {
@@ -355,7 +330,7 @@ fn a_client_with_many_requests_and_replies_reads_while_it_writes() {
 
 #[test]
 fn a_batch_of_gets_whose_replies_are_many_times_its_size() {
-    for mut client in EitherClient::with_servers(Behaviour { replies_max: 4, ..Default::default() }) {
+    for mut client in with_servers(Behaviour { replies_max: 4, ..Default::default() }) {
         let value = vec![9; 100_000];
         call!(client, put(b"k", &value)).unwrap();
         let requests = vec![Request { key: b"k", operation: Operation::Get }; 400];
@@ -367,7 +342,7 @@ fn a_batch_of_gets_whose_replies_are_many_times_its_size() {
 
 #[test]
 fn a_space_that_does_not_exist_is_named_at_the_operation() {
-    let [blocking, asynchronous] = EitherClient::connect_both(start(Behaviour::default()), 9).map(Result::unwrap);
+    let [blocking, asynchronous] = connect_both(start(Behaviour::default()), 9).map(Result::unwrap);
     for mut client in [blocking, asynchronous] {
         let error = call!(client, get(b"k")).unwrap_err();
         assert!(matches!(error, ClientError::Rejected(WireError::UnknownSpace)));
@@ -377,7 +352,7 @@ fn a_space_that_does_not_exist_is_named_at_the_operation() {
 
 #[test]
 fn a_request_over_the_limit_of_the_server_is_not_sent() {
-    for mut client in EitherClient::with_servers(Behaviour { frame_size_max: 1000, ..Default::default() }) {
+    for mut client in with_servers(Behaviour { frame_size_max: 1000, ..Default::default() }) {
         let long = vec![0; 1000];
         let requests = [
             Request { key: b"a", operation: Operation::Put { value: b"v", condition: PutCondition::Always } },
@@ -397,15 +372,25 @@ fn a_request_over_the_limit_of_the_server_is_not_sent() {
 }
 
 #[test]
-fn a_server_that_closes_is_named() {
-    let address = start(Behaviour { frames_max: 1, ..Default::default() });
-    for client in EitherClient::connect_both(address, 0) {
-        let mut client = client.unwrap();
-        call!(client, put(b"k", b"v")).unwrap();
-        let error = call!(client, get(b"k")).unwrap_err();
-        assert!(matches!(error, ClientError::Closed { .. }), "{error:?}");
-        assert!(error.to_string().contains(&address.to_string()) && error.to_string().contains("connect again"));
-        assert!(matches!(call!(client, get(b"k")), Err(ClientError::Broken)));
+fn clients_connect_again_to_a_server_that_was_restarted_with_other_shards() {
+    for is_async in [false, true] {
+        let mut server = start_skep(3);
+        let address = server.native_address();
+        let mut client = EitherClient::connect(is_async, address, HASH_SPACE, &ClientSettings::default()).unwrap();
+        for (reconnections, shards) in [(1, 1), (2, 4)] {
+            call!(client, put(b"k", b"v")).unwrap();
+            server.stop();
+            server = start_skep_at(address, shards);
+            // The client sees that its connections are closed before it sends anything, so it may send an update.
+            assert_eq!(call!(client, add_decimal(b"n", 1)).unwrap(), 1);
+            assert_eq!(call!(client, get(b"k")).unwrap(), None, "nothing survives a restart");
+            let keys: Vec<Vec<u8>> = (0..100_u8).map(|number| vec![number]).collect();
+            let requests: Vec<_> = keys.iter().map(|key| Request { key, operation: Operation::Get }).collect();
+            let mut responses = Responses::new();
+            call!(client, execute(&requests, &mut responses)).unwrap();
+            assert!(responses.iter().all(|response| response == Ok(Reply::NotFound)));
+            assert_eq!(client.reconnection_count(), reconnections);
+        }
     }
 }
 
@@ -414,7 +399,7 @@ fn no_server_at_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    for client in EitherClient::connect_both(address, 0) {
+    for client in connect_both(address, 0) {
         let error = client.err().unwrap();
         assert!(matches!(error, ClientError::Connect { .. }));
         assert!(error.to_string().contains(&address.to_string()), "{error}");
@@ -432,7 +417,7 @@ fn another_server_at_the_address() {
     ];
     for (bytes, expected) in strangers {
         let address = start_stranger(bytes);
-        for client in EitherClient::connect_both(address, 0) {
+        for client in connect_both(address, 0) {
             let error = client.err().unwrap();
             assert!(error.to_string().contains("not a native port of Skep"), "{error}");
             let ClientError::NotWelcome { address: named, reason } = error else { panic!("{error:?}") };
@@ -443,19 +428,6 @@ fn another_server_at_the_address() {
             }
         }
     }
-}
-
-#[test]
-fn after_a_dropped_future_the_client_is_broken() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mut client = AsyncClient::connect(start_mute(), 0).await.unwrap();
-        {
-            let mut future = pin!(client.get(b"k"));
-            assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
-        }
-        assert!(matches!(client.get(b"other").await, Err(ClientError::Broken)));
-    });
 }
 
 #[test]
@@ -486,26 +458,22 @@ fn a_server_with_a_password_serves_clients_that_send_it() {
     };
     let server = Server::start(&settings).unwrap();
     let address = server.native_address();
-    for client in EitherClient::connect_both(address, HASH_SPACE) {
+    for client in connect_both(address, HASH_SPACE) {
         let error = client.err().unwrap();
         assert!(matches!(error, ClientError::Refused { reason: Refusal::PasswordNeeded, .. }), "{error:?}");
         assert!(error.to_string().contains("needs a password"), "{error}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let wrong = Password::new(b"egg").unwrap();
-    let errors = [
-        Client::connect_with_password(address, HASH_SPACE, &wrong).unwrap_err(),
-        runtime.block_on(AsyncClient::connect_with_password(address, HASH_SPACE, &wrong)).unwrap_err(),
-    ];
-    for error in errors {
+    let with = |password: &Password| ClientSettings { password: Some(password.clone()), ..ClientSettings::default() };
+    for client in EitherClient::connect_both(address, HASH_SPACE, &with(&Password::new(b"egg").unwrap())) {
+        let error = client.err().unwrap();
         assert!(matches!(error, ClientError::Refused { reason: Refusal::PasswordWrong, .. }), "{error:?}");
     }
-    let mut blocking = Client::connect_with_password(address, HASH_SPACE, &password).unwrap();
-    let mut asynchronous =
-        runtime.block_on(AsyncClient::connect_with_password(address, HASH_SPACE, &password)).unwrap();
-    for key in 0..100_u8 {
-        blocking.put(&[key], &[key]).unwrap();
-        assert_eq!(runtime.block_on(asynchronous.get(&[key])).unwrap(), Some(vec![key]));
+    for client in EitherClient::connect_both(address, HASH_SPACE, &with(&password)) {
+        let mut client = client.unwrap();
+        for key in 0..100_u8 {
+            call!(client, put(&[key], &[key])).unwrap();
+            assert_eq!(call!(client, get(&[key])).unwrap(), Some(vec![key]));
+        }
     }
     server.stop();
 }

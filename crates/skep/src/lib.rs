@@ -98,7 +98,8 @@
 mod store;
 
 pub use skep_client::{
-    AsyncClient, AsyncPages, Client, ClientError, KeyExpiry, KeyRange, NotWelcome, Pages, Pair, Responses,
+    AsyncClient, AsyncPages, Client, ClientError, ClientSettings, KeyExpiry, KeyRange, NotWelcome, Pages, Pair,
+    Responses,
 };
 pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_core::operation::{

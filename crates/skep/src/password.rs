@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use skep::{PASSWORD_SIZE_MAX, Password};
+use skep::{ClientSettings, PASSWORD_SIZE_MAX, Password};
 
 use crate::failure::{Failure, reason};
 
@@ -24,8 +24,8 @@ pub(crate) struct PasswordSource {
 pub(crate) struct Login {
     /// The native address of the server.
     pub(crate) address: String,
-    /// Its password, if it has one.
-    pub(crate) password: Option<Password>,
+    /// Its password, if it has one, and the timeouts.
+    pub(crate) settings: ClientSettings,
 }
 
 impl Login {
@@ -41,7 +41,7 @@ impl Login {
                 _ => None,
             },
         };
-        Ok(Login { address: address.to_owned(), password })
+        Ok(Login { address: address.to_owned(), settings: ClientSettings { password, ..ClientSettings::default() } })
     }
 }
 

@@ -27,18 +27,11 @@ pub(crate) struct Behaviour {
     pub(crate) replies_max: usize,
     /// The request frame limit of the welcome.
     pub(crate) frame_size_max: usize,
-    /// Number of frames after which the server closes a connection in place of a reply.
-    pub(crate) frames_max: usize,
 }
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Behaviour {
-            shard_count: 1,
-            replies_max: usize::MAX,
-            frame_size_max: REQUEST_FRAME_SIZE_MAX,
-            frames_max: usize::MAX,
-        }
+        Behaviour { shard_count: 1, replies_max: usize::MAX, frame_size_max: REQUEST_FRAME_SIZE_MAX }
     }
 }
 
@@ -73,22 +66,6 @@ pub(crate) fn start_stranger(bytes: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// Starts a server that sends a welcome and no replies.
-pub(crate) fn start_mute() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        let mut streams = Vec::new();
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let welcome = Welcome { shard_count: 1, shard: 0, frame_size_max: 1000, partition_seed: 0 };
-            stream.write_all(&welcome.encode()).unwrap();
-            streams.push(stream);
-        }
-    });
-    address
-}
-
 /// Serves one connection. An error of the socket ends it, as in a real server.
 fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>) {
     let mut hello = [0; Hello::SIZE];
@@ -107,7 +84,7 @@ fn serve(mut stream: TcpStream, behaviour: Behaviour, store: &Mutex<NaiveStore>)
 
     let partition = Partition::new(PARTITION_SEED, behaviour.shard_count);
     let mut bytes = Vec::new();
-    for _ in 0..behaviour.frames_max {
+    loop {
         let consumed = loop {
             if let Some((frame, consumed)) = RequestFrame::decode(&bytes).unwrap() {
                 assert!(consumed <= behaviour.frame_size_max + 4);

@@ -388,7 +388,7 @@ fn measure_with_delays(
     shares: &[Range<u64>],
     inserts: &mut [Inserts],
 ) -> Result<(Findings, f64, Option<ServerDelays>), String> {
-    let at_rest = |address| Snapshot::at_rest(address, login.password.as_ref());
+    let at_rest = |address| Snapshot::at_rest(address, login.settings.password.as_ref());
     let snapshot = || arguments.resp.as_deref().map(at_rest).transpose();
     let before = snapshot()?;
     let (findings, seconds) = match arguments.rate {

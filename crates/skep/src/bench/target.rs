@@ -38,7 +38,7 @@ impl Target {
         Ok(Target::Embedded { store, replies: Replies::with_budget(BATCH_BYTES_MAX) })
     }
 
-    /// Executes a batch. Its replies are available until the next batch. After an error the connection cannot be used.
+    /// Executes a batch. Its replies are available until the next batch.
     pub(crate) fn execute(&mut self, requests: &[Request<'_>]) -> Result<(), String> {
         match self {
             Target::Remote { client, responses } => {

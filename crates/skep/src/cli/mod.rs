@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     addr: String,
     #[command(flatten)]
     password: PasswordSource,
+    /// Give up if the server sends nothing for this time, such as 500ms [default: 5s to connect, then 30s].
+    #[arg(long, global = true, value_name = "TIME", value_parser = life)]
+    timeout: Option<Duration>,
     /// Space of the server for the command [default: hash; ordered for scan, prefix and count].
     #[arg(long, global = true, value_enum)]
     space: Option<Space>,
@@ -191,7 +194,10 @@ const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
 
 /// Sends the command and prints the result.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let login = Login::new(&arguments.addr, &arguments.password)?;
+    let mut login = Login::new(&arguments.addr, &arguments.password)?;
+    if let Some(timeout) = arguments.timeout {
+        (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
+    }
     let words = match arguments.command {
         Words::Scan(words) => return scan::run(&words, &login, arguments.space.unwrap_or(Space::Ordered)),
         words => words,
@@ -257,11 +263,7 @@ fn not_found(command: &Command) -> Result<(), Failure> {
 /// Connects to a server. The error says what to do.
 pub(crate) fn connect(login: &Login) -> Result<Client, String> {
     let address = login.address.as_str();
-    let connected = match &login.password {
-        Some(password) => Client::connect_with_password(address, HASH_SPACE, password),
-        None => Client::connect(address, HASH_SPACE),
-    };
-    connected.map_err(|error| match error {
+    Client::connect_with(address, HASH_SPACE, &login.settings).map_err(|error| match error {
         ClientError::Connect { source, .. } => format!(
             "no server replies at {address}: {}: start one with `skep serve`, or name its native address with --addr",
             reason(&source)

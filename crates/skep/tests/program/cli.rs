@@ -211,6 +211,19 @@ fn without_a_server_the_error_names_the_address() {
 }
 
 #[test]
+fn a_server_that_does_not_reply_causes_a_timeout() {
+    let server = Server::start(&[]);
+    server.signal("STOP");
+    // The system still accepts connections.
+    for command in [&["--timeout", "100ms", "get", "k"][..], &["count", "--timeout", "100ms"]] {
+        fail(&server, command, &[&server.native, "did not reply", "within 100ms"]);
+    }
+    server.signal("CONT");
+    expect(&server, &["put", "k", "v", "--timeout", "1h"], "OK\n");
+    assert_refusal(&server.cli(&["get", "k", "--timeout", "0s"]), 2, &["`0s` is not a time", "500ms"]);
+}
+
+#[test]
 fn the_password_is_in_a_file_or_in_the_environment() {
     let folder = std::env::temp_dir().join(format!("skep-password-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
