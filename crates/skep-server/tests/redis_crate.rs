@@ -1,5 +1,5 @@
-//! Runs the crate `redis`, unmodified, against a server: values, pipelines, expiry, SCAN while others write, a lock.
-//! Each test runs with RESP2 and RESP3.
+//! Runs the crate `redis`, unmodified, against a server: values, pipelines, expiry, SCAN while others write, a lock,
+//! transactions. Each test runs with RESP2 and RESP3. `SKEP_TRANSFERS` is the number of transfers of each client.
 
 mod support;
 
@@ -45,6 +45,7 @@ fn values_have_the_types_that_the_crate_expects() {
         assert_eq!(redis.incr::<_, _, i64>("n", 5).unwrap(), 5);
         assert_eq!(redis.incr::<_, _, f64>("n", 0.5).unwrap(), 5.5);
         let () = redis.mset(&[("a", 1), ("b", 2)]).unwrap();
+        assert!(!redis.mset_nx::<_, _, bool>(&[("b", 3), ("c", 4)]).unwrap());
         let found: Vec<Option<i64>> = redis.mget(&["a", "missing", "b"]).unwrap();
         assert_eq!(found, [Some(1), None, Some(2)]);
         assert_eq!(redis.del::<_, i64>(&["a", "b", "missing"]).unwrap(), 2);
@@ -180,5 +181,66 @@ fn a_lock_is_held_by_one_client() {
         lock(&mut redis, "lock", "mine");
         assert!(!unlock(&mut redis, "lock", "another"));
         assert!(unlock(&mut redis, "lock", "mine"));
+    });
+}
+
+#[test]
+fn transactions_happen_as_a_whole_or_not_at_all() {
+    with_both_protocols(|client| {
+        let mut redis = connect(client);
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        for number in 0..1000_i64 {
+            let key = format!("k{number}");
+            pipe.set(&key, number).ignore().incr(&key, 1);
+        }
+        let replies: Vec<i64> = pipe.query(&mut redis).unwrap();
+        assert_eq!(replies, (1..=1000).collect::<Vec<i64>>());
+        let mut pipe = redis::pipe();
+        let refused = pipe.atomic().set("k0", "changed").ignore().cmd("GET").query::<Value>(&mut redis);
+        assert!(refused.is_err());
+        assert_eq!(redis.get::<_, i64>("k0").unwrap(), 1);
+        // Another client changes a watched key.
+        let () = redis::cmd("WATCH").arg("k0").query(&mut redis).unwrap();
+        let () = connect(client).set("k0", "other").unwrap();
+        let reply: Option<Value> = redis::pipe().atomic().set("k0", "mine").query(&mut redis).unwrap();
+        assert_eq!((reply, redis.get::<_, String>("k0").as_deref()), (None, Ok("other")));
+    });
+}
+
+const ACCOUNTS: usize = 50;
+const CLIENTS: usize = 20;
+const BALANCE: i64 = 100;
+/// Transfers of each client, unless `SKEP_TRANSFERS` says how many.
+const TRANSFERS: usize = 100;
+
+#[test]
+fn transfers_that_watch_their_accounts_keep_the_sum() {
+    let transfers = std::env::var("SKEP_TRANSFERS").map_or(TRANSFERS, |count| count.parse().unwrap());
+    with_both_protocols(|client| {
+        let accounts: Vec<String> = (0..ACCOUNTS).map(|number| format!("account:{number}")).collect();
+        let items: Vec<(&String, i64)> = accounts.iter().map(|account| (account, BALANCE)).collect();
+        let () = connect(client).mset(&items).unwrap();
+        let total = |redis: &mut Connection| redis.mget::<_, Vec<i64>>(&accounts).unwrap().iter().sum::<i64>();
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let (mut redis, accounts) = (connect(client), &accounts);
+                scope.spawn(move || {
+                    for round in 0..transfers {
+                        let from = (7 * number + 3 * round) % ACCOUNTS;
+                        let to = (from + 1 + (number + round) % (ACCOUNTS - 1)) % ACCOUNTS;
+                        let (from, to) = (&accounts[from], &accounts[to]);
+                        let amount = 1 + (round % 10) as i64;
+                        let () = redis::transaction(&mut redis, &[from, to], |redis, pipe| {
+                            let (before, after): (i64, i64) = redis.mget(&[from, to])?;
+                            pipe.set(from, before - amount).ignore().set(to, after + amount).ignore().query(redis)
+                        })
+                        .unwrap();
+                    }
+                    assert_eq!(total(&mut redis), ACCOUNTS as i64 * BALANCE);
+                });
+            }
+        });
+        assert_eq!(total(&mut connect(client)), ACCOUNTS as i64 * BALANCE);
     });
 }

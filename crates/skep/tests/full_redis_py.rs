@@ -1,5 +1,7 @@
 //! Runs redis-py, unmodified and with its default settings, against the program: the tests are in `redis/redis_py.py`.
 //! The library is installed from PyPI into an environment of its own, in the target folder.
+//!
+//! `SKEP_TRANSFERS` is the number of transfers of each of 100 clients.
 
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
@@ -78,4 +80,4 @@ macro_rules! script_tests {
     };
 }
 
-script_tests!(values, administration, pipelines, expiry, scan_while_others_write, lock);
+script_tests!(values, administration, pipelines, expiry, scan_while_others_write, lock, transactions, transfers);

@@ -3,6 +3,8 @@
 The protocol is 2, 3, or `default` for the choice of the library. A test that fails raises.
 """
 
+import os
+import random
 import secrets
 import sys
 import threading
@@ -65,14 +67,15 @@ def values():
     assert client.getrange("k", 1, -2) == b"ewe" and client.setrange("k", 0, "N") == 5
     assert client.getdel("k") == b"Newer" and client.exists("k", "k") == 0
     assert client.incr("n", 5) == 5 and client.decr("n") == 4 and client.incrbyfloat("n", 0.5) == 4.5
-    assert client.mset({"a": 1, "b": 2}) is True
+    assert client.mset({"a": 1, "b": 2}) is True and client.msetnx({"b": 3, "c": 4}) is False
     assert client.mget("a", "missing", "b") == [b"1", None, b"2"]
     assert client.setbit("bits", 7, 1) == 0 and client.bitcount("bits") == 1
     assert client.bitfield("bits").set("u8", 8, 255).get("u4", 6).execute() == [0, 7]
     assert client.delete("a", "b", "missing") == 2
-    assert client.type("n") == b"string"
-    assert client.restore("copy", 0, client.dump("n")) == b"OK" and client.get("copy") == b"4.5"
-    assert "not an integer" in error_of(lambda: client.incr("n"))
+    assert client.rename("n", "m") is True and client.type("m") == b"string"
+    assert client.restore("copy", 0, client.dump("m")) == b"OK" and client.get("copy") == b"4.5"
+    assert client.copy("m", "copy") is False and client.copy("m", "other") is True
+    assert "not an integer" in error_of(lambda: client.incr("m"))
     assert "unknown command" in error_of(lambda: client.lpush("list", 1))
 
 
@@ -178,6 +181,66 @@ def lock():
     wait_until(lambda: client.set("lock", "second", nx=True, px=WAIT_MAX * 1000))
     assert client.delex("lock", ifeq="first") == 0 and client.get("lock") == b"second"
     assert client.delex("lock", ifeq="second") == 1
+
+
+def transactions():
+    client = connect()
+    with client.pipeline() as pipe:
+        for number in range(1000):
+            pipe.set(f"k{number}", number).incr(f"k{number}")
+        replies = pipe.execute()
+    assert replies == [reply for number in range(1000) for reply in (True, number + 1)]
+    # A transaction with a refused command changes nothing.
+    pipe = client.pipeline().set("k0", "changed")
+    pipe.execute_command("GET")
+    assert "wrong number of arguments" in error_of(pipe.execute) and client.get("k0") == b"1"
+    # A command that fails does not take back the others, as in Redis.
+    assert "not an integer" in error_of(client.pipeline().set("text", "x").incr("text").execute)
+    assert client.get("text") == b"x"
+    with client.pipeline() as pipe:
+        pipe.watch("k0")
+        client.set("k0", "other")
+        pipe.multi()
+        try:
+            pipe.set("k0", "mine").execute()
+            raise AssertionError("a watched key has changed")
+        except redis.WatchError:
+            pass
+    assert client.get("k0") == b"other"
+
+
+def transfers():
+    """Moves money between accounts, watched by many clients. Nothing is lost or made."""
+    clients, accounts, balance = 100, 50, 100
+    count = int(os.environ.get("SKEP_TRANSFERS", "20"))
+    client = connect()
+    names = [f"account:{number}" for number in range(accounts)]
+    client.mset({name: balance for name in names})
+
+    def total(values):
+        return sum(int(value) for value in values)
+
+    def work(number):
+        choice = random.Random(number)
+        other = connect()
+        for _ in range(count):
+            source, target = choice.sample(names, 2)
+            amount = choice.randint(1, 10)
+
+            def move(pipe):
+                before, after = (int(value) for value in pipe.mget(source, target))
+                pipe.multi()
+                pipe.set(source, before - amount).set(target, after + amount)
+
+            assert other.transaction(move, source, target) == [True, True]
+            # A transaction that reads all accounts sees no part of another one.
+            with other.pipeline() as pipe:
+                for name in names:
+                    pipe.get(name)
+                assert total(pipe.execute()) == accounts * balance
+
+    run_threads(clients, work)
+    assert total(client.mget(names)) == accounts * balance
 
 
 globals()[TEST]()
