@@ -87,7 +87,9 @@ fn set_expiring(arguments: Arguments<'_>, now: UnixTime) -> Result<SetMany, Stri
     let expiry = match expiry {
         ExpiryOption::None => ExpiryChange::CLEAR,
         ExpiryOption::Word => ExpiryChange::KEEP,
-        ExpiryOption::Time(form, index) => ExpiryChange::set(form.positive(arguments, index, "msetex", now)?),
+        ExpiryOption::Time(form, index) => {
+            ExpiryChange::set(form.positive(integer(arguments, index)?, "msetex", now)?)
+        }
     };
     Ok(SetMany { first: 2, count, condition, expiry, has_flag: true })
 }
