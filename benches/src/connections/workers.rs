@@ -268,7 +268,7 @@ mod tests {
         let server = server();
         let mut workers = Workers::connect(server.resp_address().unwrap(), 2).unwrap();
         for worker in &mut workers.workers {
-            worker.values.fill(Some(b"a value that nobody has put".to_vec()));
+            worker.values.fill(Some(b"a value that no one has put".to_vec()));
         }
         let phase = workers.run(Duration::from_millis(50), None, &AtomicBool::new(false)).unwrap();
         assert_eq!(phase.error_count, 2);

@@ -17,6 +17,7 @@
 
 #[cfg(test)]
 pub(crate) mod driven;
+mod forwarded;
 mod held;
 mod hold;
 mod idle;
@@ -57,11 +58,12 @@ use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
 use crate::unix_time::UnixTime;
 use crate::window::Window;
+use forwarded::Arrival;
 use held::Held;
 pub(crate) use hold::Bounds;
 use hold::Holds;
 use idle::IdlePass;
-use turn::{Arrival, Submission};
+use turn::Submission;
 
 /// Sends a connection or a message to a shard.
 #[derive(Clone)]

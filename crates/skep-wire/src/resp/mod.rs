@@ -31,6 +31,7 @@
 
 mod reply;
 mod request;
+mod whole;
 
 pub use reply::{ReplyWriter, Version};
 pub use request::{Argument, Parsed, RequestError, RequestParser};

@@ -1,0 +1,175 @@
+//! Forwarded batches of other shards: requests that wait for a batch of this shard, and replies that came back.
+
+use skep_core::operation::Reply;
+
+use super::Shard;
+use crate::endpoint::Endpoint;
+use crate::exchange::{ForwardedBatch, Peer, Shortage};
+use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
+use crate::spaces::{ReplyIndex, Space, SpaceRequests};
+
+/// Requests of another shard that wait for a batch.
+pub(super) struct Arrival {
+    shard: usize,
+    forwarded: Box<ForwardedBatch>,
+    /// The index of the first reply of those that are in the batch, and their number.
+    first: ReplyIndex,
+    submitted: usize,
+    /// There is no memory for that number of replies: the requests are sent back.
+    is_refused: bool,
+}
+
+impl Arrival {
+    /// Refuses the requests if memory `is_low`, unless they are few.
+    pub(super) fn refuse_if(&mut self, is_low: bool) {
+        self.is_refused = is_low && self.forwarded.len() > OPERATIONS_WITHOUT_MEMORY_MAX;
+    }
+
+    /// Returns true if the requests are sent back, because there is no memory for that number of replies.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+}
+
+impl Shard {
+    /// Takes the batches that other shards sent: replies go to the connections that wait for them, requests into the
+    /// inbox. Takes from the shards in rotation, until there is enough for this turn.
+    pub(super) fn receive(&mut self) {
+        let shard_count = self.parts.peers.len();
+        let (mut size, mut empty) = (0, 0);
+        let mut shard = self.first_peer;
+        while empty < shard_count && size < TURN_SIZE_MAX {
+            let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_replies);
+            if let Some(forwarded) = forwarded {
+                empty = 0;
+                size += forwarded.replies.size();
+                self.take_replies(shard, forwarded);
+            } else {
+                empty += 1;
+            }
+            shard = (shard + 1) % shard_count;
+        }
+        self.has_more_replies = empty < shard_count;
+        empty = 0;
+        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.len()).sum();
+        while empty < shard_count && operations < self.window.limit() {
+            let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
+            if let Some(forwarded) = forwarded {
+                empty = 0;
+                operations += forwarded.len();
+                self.inbox.push_back(Arrival {
+                    shard,
+                    forwarded,
+                    first: ReplyIndex::hash(0),
+                    submitted: 0,
+                    is_refused: false,
+                });
+            } else {
+                empty += 1;
+            }
+            shard = (shard + 1) % shard_count;
+        }
+        self.first_peer = shard;
+    }
+
+    /// Takes the replies that `shard` sent back.
+    fn take_replies(&mut self, shard: usize, forwarded: Box<ForwardedBatch>) {
+        self.window.returned(forwarded.len());
+        self.metrics().operations_forwarded.add(forwarded.replies.done_count());
+        self.shard_budget.memory_budget().record_batch(forwarded.counted, 0);
+        let (token, shortage) = (forwarded.connection, forwarded.shortage);
+        let mut waits_for_store = false;
+        if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {
+            connection.receive(shard as u16, &forwarded.replies);
+            connection.record_memory(&mut self.shard_budget);
+            waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !*is_queued;
+            *is_queued |= waits_for_store;
+        }
+        if let Some(peer) = &mut self.parts.peers[shard] {
+            peer.return_to_pool(forwarded);
+        }
+        match shortage {
+            _ if waits_for_store => self.returned.push_back(token),
+            // Requests for which the owner has no memory are sent again at the next tick.
+            Some(Shortage::Replies) => self.starve(token),
+            _ => self.queue(token),
+        }
+    }
+
+    /// Sends back the forwarded batches that were submitted or refused, and keeps the others. Returns true if any of
+    /// their operations was executed.
+    pub(super) fn reply_to_shards(&mut self) -> bool {
+        let mut has_progress = false;
+        for _ in 0..self.inbox.len() {
+            let Some(mut arrival) = self.inbox.pop_front() else { break };
+            let first = arrival.first;
+            let range = 0..std::mem::take(&mut arrival.submitted);
+            if range.clone().any(|index| !self.replies.is_deferred(first.plus(index))) {
+                has_progress = true;
+                let Arrival { shard, mut forwarded, .. } = arrival;
+                for index in range.clone() {
+                    forwarded.replies.push(self.replies.get(first.plus(index)));
+                }
+                for _ in range.len()..forwarded.len() {
+                    forwarded.replies.push(Reply::Deferred);
+                }
+                let capacity = forwarded.capacity();
+                self.shard_budget
+                    .memory_budget()
+                    .record_batch(std::mem::replace(&mut forwarded.counted, capacity), capacity);
+                if let Some(peer) = &mut self.parts.peers[shard] {
+                    peer.send_replies(forwarded);
+                }
+                continue;
+            }
+            let shortage = if arrival.is_refused {
+                Some(Shortage::ManyReplies)
+            } else if range.clone().any(|index| self.replies.is_deferred_for_room(first.plus(index))) {
+                Some(Shortage::Replies)
+            } else if !range.is_empty() {
+                Some(Shortage::Store)
+            } else {
+                None
+            };
+            if shortage.is_some() {
+                // The sender's connection waits for memory, or sends the requests again later, or sends fewer.
+                let Arrival { shard, mut forwarded, .. } = arrival;
+                forwarded.shortage = shortage;
+                (0..forwarded.len()).for_each(|_| forwarded.replies.push(Reply::Deferred));
+                if let Some(peer) = &mut self.parts.peers[shard] {
+                    peer.send_replies(forwarded);
+                }
+                continue;
+            }
+            self.inbox.push_back(arrival);
+        }
+        has_progress
+    }
+}
+
+/// Adds the operations of the first forwarded batches to the batch, at least those of one.
+pub(super) fn submit_arrivals<'a>(
+    arrivals: impl Iterator<Item = &'a mut Arrival>,
+    operations_max: usize,
+    requests: &mut SpaceRequests<'a>,
+) {
+    let mut operations = 0;
+    for arrival in arrivals {
+        if operations >= operations_max {
+            return;
+        }
+        let count = arrival.forwarded.len();
+        operations += count;
+        let Arrival { forwarded, first, submitted, .. } = arrival;
+        *submitted = count;
+        for (index, request) in forwarded.requests.iter().take(count).enumerate() {
+            let reply = requests.push(Space::Hash, request);
+            if index == 0 {
+                *first = reply;
+            }
+        }
+        if let Some(operation) = forwarded.keyspace {
+            *first = requests.push_keyspace(Space::Hash, operation);
+        }
+    }
+}
