@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use skep_server::{Server, ServerSettings};
 use support::{Resp, command, server};
@@ -97,15 +98,18 @@ fn a_reset_lets_the_statistics_begin_at_zero() {
 
 /// Reads a reply of any type as lines.
 fn reply_lines(resp: &mut Resp, request: &[u8]) -> Vec<String> {
+    // Each call has an end of its own: the slow log may hold the last one.
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let end = format!("end-{}", CALLS.fetch_add(1, Ordering::Relaxed));
     resp.0.write_all(request).unwrap();
-    resp.0.write_all(b"ECHO end-of-reply\r\n").unwrap();
+    resp.0.write_all(format!("ECHO {end}\r\n").as_bytes()).unwrap();
     let mut reader = BufReader::new(resp.0.try_clone().unwrap());
     let mut lines = Vec::new();
     loop {
         let mut line = Vec::new();
         reader.read_until(b'\n', &mut line).unwrap();
         lines.push(String::from_utf8_lossy(&line).trim_end().to_owned());
-        if lines.last().unwrap() == "end-of-reply" {
+        if lines.last() == Some(&end) {
             lines.truncate(lines.len() - 2);
             return lines;
         }

@@ -169,8 +169,10 @@ fn shards_are_pinned_only_if_asked_and_two_servers_take_different_cores() {
 
 #[test]
 fn more_pinned_shards_than_cores_are_refused() {
+    let any = "127.0.0.1:0";
+    let addresses = ["--listen", any, "--resp", any];
     let output =
-        refusal(&["serve", "--shards", "256", "--pin-threads", "--ordered-memory", "off", "--listen", "127.0.0.1:0"]);
+        refusal(&[&["serve", "--shards", "256", "--pin-threads", "--ordered-memory", "off"], &addresses[..]].concat());
     if thread::available_parallelism().is_ok_and(|count| count.get() < 256) {
         assert_refusal(&output, 1, &["--pin-threads", "256 shards", "--shards"]);
     }
