@@ -27,6 +27,10 @@ test:
 full:
     SKEP_FULL=1 cargo test --workspace --test 'full_*'
 
+# Run them ten times as long: a million commands compared with Redis, a minute of transfers, five minutes of load.
+full-long:
+    SKEP_FULL=1 SKEP_LONG=10 cargo test --workspace --test 'full_*' --test transactions --test redis_crate
+
 # Check the lints; warnings are errors.
 lint:
     cargo clippy --workspace --all-targets -- -D warnings

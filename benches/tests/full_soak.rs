@@ -1,4 +1,4 @@
-//! Runs the soak for half a minute: no witness gets a wrong reply or an error, and the server ends after SIGTERM.
+//! Runs the soak for half a minute, times `SKEP_LONG`: no witness gets a wrong reply or an error, and the server ends after SIGTERM.
 //! Latencies are not checked here.
 //!
 //! The test uses the program that `cargo test --workspace` has built next to it, with the checks of the development
@@ -16,7 +16,8 @@ fn attacks_do_not_affect_the_witnesses() {
         println!("skipped: set SKEP_FULL=1 to run the soak");
         return;
     }
-    let plan = Plan { skep: built(), time: Duration::from_secs(30), interrupted: Arc::default() };
+    let factor: u64 = std::env::var("SKEP_LONG").map_or(1, |factor| factor.parse().expect("SKEP_LONG is a number"));
+    let plan = Plan { skep: built(), time: Duration::from_secs(30 * factor), interrupted: Arc::default() };
     let report = run(&plan).expect("the server starts");
     println!("{}", report.text());
     let failures = report.failures();

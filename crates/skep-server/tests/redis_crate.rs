@@ -1,5 +1,5 @@
 //! Runs the crate `redis`, unmodified, against a server: values, pipelines, expiry, SCAN while others write, a lock,
-//! transactions. Each test runs with RESP2 and RESP3. `SKEP_TRANSFERS` is the number of transfers of each client.
+//! transactions. Each test runs with RESP2 and RESP3. `SKEP_LONG` multiplies the transfers of each client.
 
 mod support;
 
@@ -211,12 +211,13 @@ fn transactions_happen_as_a_whole_or_not_at_all() {
 const ACCOUNTS: usize = 50;
 const CLIENTS: usize = 20;
 const BALANCE: i64 = 100;
-/// Transfers of each client, unless `SKEP_TRANSFERS` says how many.
+/// Transfers of each client. `SKEP_LONG` multiplies them.
 const TRANSFERS: usize = 100;
 
 #[test]
 fn transfers_that_watch_their_accounts_keep_the_sum() {
-    let transfers = std::env::var("SKEP_TRANSFERS").map_or(TRANSFERS, |count| count.parse().unwrap());
+    let transfers =
+        TRANSFERS * std::env::var("SKEP_LONG").map_or(1_usize, |factor| factor.parse().expect("SKEP_LONG is a number"));
     with_both_protocols(|client| {
         let accounts: Vec<String> = (0..ACCOUNTS).map(|number| format!("account:{number}")).collect();
         let items: Vec<(&String, i64)> = accounts.iter().map(|account| (account, BALANCE)).collect();

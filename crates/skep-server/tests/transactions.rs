@@ -208,7 +208,7 @@ fn reply(reader: &mut BufReader<TcpStream>) -> Vec<String> {
 const ACCOUNTS: u64 = 50;
 const CLIENTS: u64 = 100;
 const BALANCE: i64 = 100;
-/// Transfers that each client tries, unless `SKEP_TRANSFERS` says how many.
+/// Transfers that each client tries. `SKEP_LONG` multiplies them.
 const TRANSFERS: u64 = 200;
 
 /// A client that reads each reply before it sends on.
@@ -236,7 +236,8 @@ fn sum(values: &[String]) -> i64 {
 
 #[test]
 fn clients_that_move_money_keep_the_sum() {
-    let transfers = std::env::var("SKEP_TRANSFERS").map_or(TRANSFERS, |count| count.parse().unwrap());
+    let transfers: u64 =
+        TRANSFERS * std::env::var("SKEP_LONG").map_or(1_u64, |factor| factor.parse().expect("SKEP_LONG is a number"));
     for (shards, space) in [(2, 0), (3, 0), (2, 1)] {
         let server = server(shards, MEMORY);
         let accounts: Vec<String> = (0..ACCOUNTS).map(|number| format!("account:{number}")).collect();

@@ -1,7 +1,7 @@
 //! Runs the tools of Redis users, unmodified, against the program: `redis-cli` and `redis-benchmark`. Compares the
 //! replies of the program with those of `redis-server`.
 //!
-//! `SKEP_REDIS_COMMANDS` is the number of random commands that are compared, and `SKEP_SEED` their seed.
+//! `SKEP_LONG` multiplies the random commands that are compared, and `SKEP_SEED` is their seed.
 
 #[path = "redis/commands.rs"]
 mod commands;
@@ -94,7 +94,7 @@ fn redis_benchmark_finishes_without_errors() {
     assert_eq!(total, 500_000, "the INCRs of the run without random keys");
 }
 
-/// Random commands that are compared, unless `SKEP_REDIS_COMMANDS` says otherwise.
+/// Random commands that are compared. `SKEP_LONG` multiplies them.
 const COMMAND_COUNT: u64 = 100_000;
 /// Commands that are sent before their replies are read, at most.
 const PIPELINE_MAX: u64 = 64;
@@ -170,7 +170,7 @@ fn random_commands_have_the_replies_of_redis() {
         return;
     }
     let first_seed = setting("SKEP_SEED", 1);
-    let count = setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT);
+    let count = COMMAND_COUNT * setting("SKEP_LONG", 1);
     for (run, (shards, version)) in [(1, 2), (2, 2), (1, 3), (2, 3)].into_iter().enumerate() {
         let seed = first_seed + run as u64;
         println!("seed {seed}: {shards} shards, RESP{version}");
@@ -211,7 +211,7 @@ fn writes_of_others_to_watched_keys_have_the_effect_of_redis() {
         let (mut skep, mut skep_other) = (skep(), skep());
         let mut commands = Commands::new(seed);
         let mut null_count = 0;
-        for round in 0..setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT) / 20 {
+        for round in 0..COMMAND_COUNT * setting("SKEP_LONG", 1) / 20 {
             let space = if round % 200 < 100 { "0" } else { "1" };
             let select = [vec![b"SELECT".to_vec(), space.into()]];
             let watch = [vec![b"WATCH".to_vec(), commands.key(), commands.key()]];
@@ -252,7 +252,7 @@ fn commands_on_all_keys_have_the_replies_of_redis() {
     }
     let seed = setting("SKEP_SEED", 1);
     println!("seed {seed}");
-    let rounds = setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT) / 5000;
+    let rounds = COMMAND_COUNT * setting("SKEP_LONG", 1) / 5000;
     for (shards, space) in [(1, 0), (3, 0), (2, 1)] {
         let redis = Redis::start(&format!("keyspace-{shards}"));
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB"];
@@ -311,7 +311,7 @@ fn fractions_are_added_as_redis_adds_them() {
     let mut redis = redis.connect();
     let mut skep = Connection::to_address(server.resp.as_ref().expect("the server listens for RESP"));
     let mut commands = Commands::new(seed);
-    for _ in 0..setting("SKEP_REDIS_COMMANDS", COMMAND_COUNT) / 200 {
+    for _ in 0..COMMAND_COUNT * setting("SKEP_LONG", 1) / 200 {
         let mut pipeline: Vec<Arguments> = Vec::new();
         for _ in 0..50 {
             let (old, delta) = (commands.fraction(), commands.fraction());

@@ -1,7 +1,7 @@
 //! Runs redis-py, unmodified and with its default settings, against the program: the tests are in `redis/redis_py.py`.
 //! The library is installed from PyPI into an environment of its own, in the target folder.
 //!
-//! `SKEP_TRANSFERS` is the number of transfers of each of 100 clients.
+//! `SKEP_LONG` multiplies the transfers of each of 100 clients.
 
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]

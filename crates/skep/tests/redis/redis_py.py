@@ -212,7 +212,7 @@ def transactions():
 def transfers():
     """Moves money between accounts, watched by many clients. Nothing is lost or made."""
     clients, accounts, balance = 100, 50, 100
-    count = int(os.environ.get("SKEP_TRANSFERS", "20"))
+    count = 20 * int(os.environ.get("SKEP_LONG", "1"))
     client = connect()
     names = [f"account:{number}" for number in range(accounts)]
     client.mset({name: balance for name in names})
