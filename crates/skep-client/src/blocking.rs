@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -157,6 +157,7 @@ impl Client {
 
     /// Waits until a socket is ready, and receives the bytes that have arrived.
     fn wait(&mut self) -> Result<(), ClientError> {
+        let begun = Instant::now();
         let lanes = self.exchange.lanes();
         let waiting: Vec<usize> = (0..lanes.len()).filter(|&shard| lanes[shard].is_waiting()).collect();
         if let [shard] = waiting[..]
@@ -173,10 +174,14 @@ impl Client {
         let mut polled: Vec<PollFd<'_>> = waiting.iter().map(poll_fd).collect();
         // A timeout is too long for the type only if it is longer than the settings allow.
         let timeout = Timespec::try_from(self.settings.reply_timeout).ok();
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(0) => return Err(self.timed_out()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(self.failed(error)),
+        loop {
+            match poll(&mut polled, timeout.as_ref()) {
+                // A signal does not begin the time anew.
+                Err(Errno::INTR) if begun.elapsed() < self.settings.reply_timeout => {}
+                Ok(0) | Err(Errno::INTR) => return Err(self.timed_out()),
+                Ok(_) => break,
+                Err(error) => return Err(self.failed(error)),
+            }
         }
         // A socket with an error is reported as ready too. The read then returns the error.
         let readable: Vec<bool> = polled.iter().map(|fd| !(fd.revents() - PollFlags::OUT).is_empty()).collect();
@@ -187,17 +192,21 @@ impl Client {
     }
 
     fn receive(&mut self, shard: usize, flags: RecvFlags) -> Result<(), ClientError> {
-        let buffer = self.exchange.lane(shard).receive_buffer();
-        match recv(&self.connections[shard], buffer, flags) {
-            Ok((_, 0)) => Err(ClientError::Closed { address: self.address }),
-            Ok((_, size)) => self
-                .exchange
-                .received(shard, size)
-                .map_err(|source| ClientError::Protocol { address: self.address, source }),
-            // A receive that may block has the timeout of the socket.
-            Err(Errno::AGAIN) if flags.is_empty() => Err(self.timed_out()),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(error) => Err(self.failed(error)),
+        let begun = Instant::now();
+        loop {
+            let buffer = self.exchange.lane(shard).receive_buffer();
+            return match recv(&self.connections[shard], buffer, flags) {
+                Ok((_, 0)) => Err(ClientError::Closed { address: self.address }),
+                Ok((_, size)) => self
+                    .exchange
+                    .received(shard, size)
+                    .map_err(|source| ClientError::Protocol { address: self.address, source }),
+                Err(Errno::INTR) if begun.elapsed() < self.settings.reply_timeout => continue,
+                // A receive that may block has the timeout of the socket.
+                Err(Errno::AGAIN | Errno::INTR) if flags.is_empty() => Err(self.timed_out()),
+                Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+                Err(error) => Err(self.failed(error)),
+            };
         }
     }
 

@@ -173,13 +173,15 @@ impl Lane {
             if frame.sequence != in_flight.sequence {
                 return Err(ProtocolError::Malformed);
             }
-            in_flight.missing = in_flight.missing.checked_sub(frame.count).ok_or(ProtocolError::Malformed)?;
-            if in_flight.missing == 0 {
-                self.in_flight.pop_front();
-            }
+            let missing = in_flight.missing.checked_sub(frame.count).ok_or(ProtocolError::Malformed)?;
             for response in frame.replies() {
                 responses.set(self.requests[self.replied], response?);
                 self.replied += 1;
+            }
+            // Only now: if a reply cannot be decoded, its operation is still in flight.
+            in_flight.missing = missing;
+            if missing == 0 {
+                self.in_flight.pop_front();
             }
             self.arrived.start += consumed;
         }

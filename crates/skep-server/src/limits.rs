@@ -174,6 +174,8 @@ pub(crate) const TRANSACTION_SIZE_MAX: usize = 16 << 20;
 pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
 /// Operations of an isolated command that are executed at a time.
 pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
+/// Operations for which a costly command of a transaction counts that the server executes itself, such as `CLIENT KILL`.
+pub(crate) const COSTLY_COMMAND_WORK: usize = 1 << 10;
 /// Commands of a transaction that are executed at a time.
 pub(crate) const TRANSACTION_PART_MAX: usize = 1 << 8;
 /// Operations of isolated commands that a turn executes: as many as the largest window has.

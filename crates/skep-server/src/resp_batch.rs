@@ -23,7 +23,7 @@ use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, Session};
 use crate::spaces::{Space, SpaceReplies, Spaces};
-use crate::transaction::{Multi, Run, Watched};
+use crate::transaction::{Multi, Run, ShardSet, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
@@ -61,6 +61,8 @@ pub(crate) struct RespBatch {
     watched: Option<Box<Watched>>,
     /// The isolated command that has begun.
     run: Option<Box<Run>>,
+    /// The shards of the next command, if that is isolated and they are known.
+    next_shards: Option<ShardSet>,
     /// It waits, and its shards must be held until it is done.
     is_blocked: bool,
     /// Arguments of isolated commands that are not done.
@@ -122,6 +124,7 @@ impl RespBatch {
             multi: Multi::default(),
             watched: None,
             run: None,
+            next_shards: None,
             is_blocked: false,
             isolated_left: 0,
             is_reply_begun: false,

@@ -135,8 +135,10 @@ pub(crate) struct Shard {
     ready: VecDeque<Token>,
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
     stuck: VecDeque<Token>,
-    /// Connections whose next operations belong to another shard, when there was no slot for a batch to it.
-    slotless: VecDeque<Token>,
+    /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
+    slotless: Vec<VecDeque<Token>>,
+    /// The number of them that were taken in this turn, by that shard.
+    promised: Vec<usize>,
     /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
     /// in which they were tried last.
     postponed: VecDeque<Token>,
@@ -231,7 +233,8 @@ impl Shard {
             connections: Connections::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
-            slotless: VecDeque::new(),
+            slotless: vec![VecDeque::new(); peer_count],
+            promised: vec![0; peer_count],
             postponed: VecDeque::new(),
             resumed: 0,
             first_ready: 0,
@@ -339,7 +342,8 @@ impl Shard {
 
     /// Returns true if connections have waited for a slot, and there is one.
     fn may_forward(&self) -> bool {
-        !self.slotless.is_empty() && self.parts.peers.iter().flatten().any(|peer| peer.slots() > 0)
+        let has_slot = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.slots() > 0);
+        self.slotless.iter().zip(&self.parts.peers).any(|(waiting, peer)| !waiting.is_empty() && has_slot(peer))
     }
 
     /// Returns true if operations that another shard returned are to be submitted again.

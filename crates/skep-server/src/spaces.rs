@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A batch keeps the operations of each space apart, and their replies too, and so it does with operations on all keys of
-//! a space. A [`ReplyIndex`] is the list and the index of a reply. A connection's operations on one key stay in order, because both stores keep the order of their batches.
-//! There is no order between spaces, as there is none between keys.
+//! a space. A [`ReplyIndex`] is the list and the index of a reply. A connection's operations on one key stay in order,
+//! because both stores keep the order of their batches. There is no order between spaces, as there is none between keys.
 
 mod held;
 

@@ -251,6 +251,11 @@ impl Connection {
         done
     }
 
+    /// Returns true if a part of the next command, which is isolated, was executed.
+    pub(crate) fn has_begun_isolated(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.has_begun_isolated())
+    }
+
     /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
     pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
         matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_isolated_paused(context))

@@ -16,12 +16,21 @@ use crate::transaction::{Environment, Isolated, Multi, ShardSet, Step, TooLong};
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
     /// they are held already.
-    pub(crate) fn isolated_shards(&self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
-        let command = self.commands.get(self.command)?;
-        let Action::Isolated(name, isolated) = &command.action else { return None };
+    pub(crate) fn isolated_shards(&mut self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
+        let Action::Isolated(..) = self.commands.get(self.command)?.action else { return None };
         if self.is_blocked {
             return Some(ShardSet::default());
         }
+        // A command of a million keys is run in parts: hashing all keys for each would be quadratic.
+        if self.next_shards.is_none() {
+            self.next_shards = self.shards_of_next(partition, input);
+        }
+        self.next_shards
+    }
+
+    fn shards_of_next(&self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
+        let command = &self.commands[self.command];
+        let Action::Isolated(name, isolated) = &command.action else { return None };
         let Isolated::Exec(queue) = isolated else {
             return Some(name.shards(command.arguments(input, &self.arguments), command.space, partition));
         };
@@ -48,9 +57,14 @@ impl RespBatch {
         self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
     }
 
+    /// Returns true if a part of the next command, which is isolated, was executed.
+    pub(crate) fn has_begun_isolated(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
     pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
-        self.run.is_none() && self.commands[self.command].action.is_paused(context)
+        !self.has_begun_isolated() && self.commands[self.command].action.is_paused(context)
     }
 
     /// Refuses the next command, which is isolated, because it would be executed too late.
@@ -71,7 +85,7 @@ impl RespBatch {
     fn end_isolated(&mut self) {
         let command = &self.commands[self.command];
         self.isolated_left -= command.argument_count;
-        (self.run, self.is_blocked) = (None, false);
+        (self.run, self.is_blocked, self.next_shards) = (None, false, None);
         self.session.replies.end_command();
         self.command += 1;
     }

@@ -7,14 +7,16 @@ use super::subcommands::{SUBCOMMANDS, Subcommand};
 use super::table::{COMMANDS, CommandName};
 
 /// Commands of Redis that are missing, by group.
-const MISSING: [(&str, &[&str]); 7] = [
+const MISSING: [(&str, &[&str]); 9] = [
     ("lists", &["BLPOP", "LPUSH", "LRANGE", "RPUSH", "…"]),
     ("hashes", &["HGET", "HSET", "…"]),
     ("sets and sorted sets", &["SADD", "SMEMBERS", "ZADD", "ZRANGE", "…"]),
     ("streams", &["XADD", "XREAD", "…"]),
     ("messages", &["PSUBSCRIBE", "PUBLISH", "SUBSCRIBE", "…"]),
     ("scripts", &["EVAL", "EVALSHA", "FCALL", "SCRIPT", "…"]),
-    ("others", &["CLUSTER", "FAILOVER", "LCS", "MIGRATE", "MOVE", "REPLICAOF", "SORT", "SWAPDB"]),
+    ("positions and HyperLogLogs", &["GEOADD", "GEOSEARCH", "PFADD", "PFCOUNT", "…"]),
+    ("persistence", &["BGREWRITEAOF", "BGSAVE", "LASTSAVE", "SAVE"]),
+    ("others", &["CLUSTER", "FAILOVER", "LCS", "MIGRATE", "MODULE", "MOVE", "REPLICAOF", "SORT", "SWAPDB", "…"]),
 ];
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/resp.md");

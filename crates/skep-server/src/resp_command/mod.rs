@@ -55,7 +55,9 @@ use skep_wire::native::{ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
 use crate::keyspace::KeyspaceOperation;
-use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX};
+use crate::limits::{
+    BIT_FIELD_ARGUMENT_SIZE, COSTLY_COMMAND_WORK, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
+};
 use crate::spaces::{Space, Spaces};
 use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
@@ -344,6 +346,12 @@ impl Action {
             }
             _ => false,
         }
+    }
+
+    /// Returns the number of operations for which the command counts in a transaction, if the server executes it itself.
+    pub(crate) fn server_work(&self, arguments: Arguments<'_>) -> usize {
+        let is_costly = matches!(self, Action::Server(CommandName::Client)) || self.is_costly(arguments);
+        if is_costly { COSTLY_COMMAND_WORK } else { 1 }
     }
 
     /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or

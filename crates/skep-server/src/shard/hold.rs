@@ -100,12 +100,15 @@ pub(crate) struct Bounds<'b, 's> {
     pub(crate) executed: usize,
     /// Commands that may be entered in the slow log in this turn.
     pub(crate) slow_room: usize,
+    /// A command has begun that is not done: no other one begins in this turn.
+    pub(crate) is_over: bool,
 }
 
 impl<'b, 's> Bounds<'b, 's> {
     /// Begins a turn on the stores, of which these shards are held.
     pub(super) fn new(stores: &'b mut Stores<'s>, held: ShardSet) -> Bounds<'b, 's> {
-        Bounds { stores, held, left: ISOLATED_IN_TURN_MAX, executed: 0, slow_room: SLOW_ENTRIES_IN_TURN_MAX }
+        let (left, slow_room) = (ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX);
+        Bounds { stores, held, left, executed: 0, slow_room, is_over: false }
     }
 }
 
@@ -167,7 +170,7 @@ impl Holds {
 
     /// Lets this shard execute nothing but a command that has begun in a turn.
     pub(super) fn begin_own(&mut self, token: Token, step: Step) {
-        debug_assert!(!self.is_held(), "a held shard runs no other command");
+        assert!(!self.is_held(), "a held shard runs no other command");
         self.own_run = Some((token, step));
     }
 
@@ -388,11 +391,11 @@ pub(super) fn run(
         if !bounds.held.includes(shards) {
             return (Isolation::Needs(shards), count);
         }
-        if bounds.left == 0 && !connection.is_blocked() {
+        if bounds.left == 0 && !connection.is_blocked() || bounds.is_over {
             return (Isolation::Later, count);
         }
         let executed = bounds.executed;
-        if is_late {
+        if is_late && !connection.has_begun_isolated() {
             connection.refuse_isolated(output, context);
         } else {
             let done = connection.run_isolated(output, bounds, context, partition, now);

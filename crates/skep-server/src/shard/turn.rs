@@ -29,7 +29,7 @@
 //! 2. If none was, memory was really missing: the connection is *stuck*. From then on it is tried at the end of each
 //!    batch, after all others. A shard that has only stuck connections sleeps for a moment between turns.
 //! 3. A connection whose next operations belong to another shard, when there is no slot for a batch to it, is *slotless*:
-//!    it is tried again when there is one.
+//!    it is tried again when there is one, in every other turn before the connections of the queue.
 //! 4. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
 //!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
@@ -64,6 +64,8 @@ pub(super) struct Submission {
     is_waiting: bool,
     /// Its next operation must wait for the end of a pause.
     is_held: bool,
+    /// A shard for which it has operations, but no slot for a batch.
+    without_slot: Option<usize>,
     /// It is queued at the end of the turn, after connections whose operations were deferred.
     continues: bool,
 }
@@ -88,22 +90,29 @@ impl Shard {
                 self.returned.pop_front().map(|token| self.take_on(token, now));
             }
         }
-        let slots: usize = self.parts.peers.iter().flatten().map(Peer::slots).sum();
-        for _ in 0..slots.min(self.slotless.len()) {
-            if let Some(token) = self.slotless.pop_front()
-                && let Some(endpoint) = self.connections.get_mut(token)
+        self.first_ready = self.batch.len();
+        self.promised.fill(0);
+        // In every other turn those that have waited for a slot come first: others may want the same slots.
+        if self.turns.is_multiple_of(2) {
+            while operations < operations_max.div_ceil(RESUMED_PART)
+                && size < TURN_SIZE_MAX / RESUMED_PART
+                && let Some(token) = self.next_with_slot()
             {
-                endpoint.is_queued = false;
-                self.queue(token);
+                let work = self.take_on(token, now);
+                operations += work.0;
+                size += work.1;
             }
         }
-        self.first_ready = self.batch.len();
-        while (self.batch.len() == self.first_ready || operations < operations_max && size < TURN_SIZE_MAX)
+        let first = self.batch.len();
+        while (self.batch.len() == first || operations < operations_max && size < TURN_SIZE_MAX)
             && let Some(token) = self.ready.pop_front()
         {
             let work = self.take_on(token, now);
             operations += work.0;
             size += work.1;
+        }
+        while let Some(token) = self.next_with_slot() {
+            self.ready.push_back(token);
         }
         self.metrics().held_back.add(self.ready.len() as u64);
         if (2..=STUCK_MAX).contains(&self.stuck.len()) {
@@ -115,6 +124,19 @@ impl Shard {
                 self.take_on(token, now);
             }
         }
+    }
+
+    /// Takes a connection that has waited for a slot, if there are more slots than such connections were taken in this
+    /// turn.
+    fn next_with_slot(&mut self) -> Option<Token> {
+        let Shard { parts, slotless, promised, .. } = self;
+        let slots = parts.peers.iter().map(|peer| peer.as_ref().map_or(0, Peer::slots));
+        let mut waiting = slotless.iter_mut().zip(promised).zip(slots);
+        waiting.find_map(|((waiting, promised), slots)| {
+            let token = if *promised < slots { waiting.pop_front() } else { None };
+            *promised += usize::from(token.is_some());
+            token
+        })
     }
 
     /// Reads and decodes a connection and adds it to the batch. Returns the numbers of operations and bytes for which
@@ -145,6 +167,7 @@ impl Shard {
             forwarded_count: 0,
             is_waiting,
             is_held: false,
+            without_slot: None,
             continues: false,
         });
         // A connection without operations costs time too.
@@ -240,15 +263,18 @@ impl Shard {
             metrics.refused.add(dispatch.busy);
             submission.destinations = start..destinations.len();
             submission.is_held = limit.is_held;
-            for (peer, out) in peers.iter_mut().zip(outgoing.iter_mut()) {
-                if let (Some(peer), Outgoing::Batch(mut forwarded)) = (peer, std::mem::replace(out, Outgoing::Nothing))
-                {
-                    forwarded.connection = submission.token;
-                    forwarded.counted = forwarded.capacity();
-                    shard_budget.memory_budget().record_batch(0, forwarded.counted);
-                    submission.forwarded_count += 1;
-                    window.submitted(forwarded.len());
-                    peer.send_requests(forwarded);
+            for (shard, (peer, out)) in peers.iter_mut().zip(outgoing.iter_mut()).enumerate() {
+                match (peer, std::mem::replace(out, Outgoing::Nothing)) {
+                    (Some(peer), Outgoing::Batch(mut forwarded)) => {
+                        forwarded.connection = submission.token;
+                        forwarded.counted = forwarded.capacity();
+                        shard_budget.memory_budget().record_batch(0, forwarded.counted);
+                        submission.forwarded_count += 1;
+                        window.submitted(forwarded.len());
+                        peer.send_requests(forwarded);
+                    }
+                    (_, Outgoing::NoSlot) => submission.without_slot = Some(shard),
+                    _ => {}
                 }
             }
         }
@@ -295,7 +321,8 @@ impl Shard {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
             }
-            let Submission { token, ref destinations, forwarded_count, is_waiting, is_held, .. } = self.batch[index];
+            let Submission { token, ref destinations, forwarded_count, is_waiting, is_held, without_slot, .. } =
+                self.batch[index];
             let destinations = destinations.clone();
             let Some(endpoint) = self.connections.get_mut(token) else { continue };
             let connection = &mut endpoint.connection;
@@ -343,7 +370,7 @@ impl Shard {
                 (isolation, replied) = (over, replied + count);
                 if let Isolation::Blocked(step) = isolation {
                     // Nothing else is executed until it is done.
-                    bounds.held = ShardSet::default();
+                    bounds.is_over = true;
                     self.holds.begin_own(token, step);
                 }
             }
@@ -405,9 +432,13 @@ impl Shard {
                     returned_again += 1;
                 }
                 // It waits for a slot aside: there may be many such connections, and a turn has a few slots.
-                Next::Work if is_deferred && waits_for_slot => {
+                Next::Work
+                    if is_deferred
+                        && waits_for_slot
+                        && let Some(shard) = without_slot =>
+                {
                     *is_queued = true;
-                    self.slotless.push_back(token);
+                    self.slotless[shard].push_back(token);
                 }
                 Next::Work if is_deferred && (destinations.is_empty() || has_progress) => self.queue(token),
                 Next::Work if is_deferred => {

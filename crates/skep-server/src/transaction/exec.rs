@@ -136,6 +136,7 @@ impl Transaction {
             }
             action @ Action::Keyspace(_) => keyspace(action, course, arguments, (output, session), environment),
             action => {
+                environment.work(action.server_work(arguments))?;
                 environment.stores.publish(environment.context.shared);
                 finish(action, course, arguments, before, (output, session), environment)
             }

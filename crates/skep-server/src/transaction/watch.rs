@@ -14,7 +14,9 @@
 //!
 //! An expiry sets no flag. Instead, `EXEC` finds out that a key is missing that existed when it was watched.
 
-use std::collections::HashMap;
+use std::collections::hash_map::IntoIter;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -22,8 +24,13 @@ use skep_core::operation::{ConditionKind, Operation, Reply, Request, StringWrite
 
 use crate::spaces::Space;
 
+/// Keys that are freed at a time, after a flush.
+const FREED_MAX: usize = 1024;
 /// Keys from which on a table looks for dead flags.
 const SWEEP_MIN: usize = 64;
+
+/// Bytes of a watched key besides itself: the tables, the list of its flags and the allocator.
+const KEY_OVERHEAD: usize = 128;
 
 /// The flag of a connection that watches keys.
 #[derive(Debug, Default)]
@@ -34,6 +41,9 @@ pub(crate) struct Flag(AtomicBool);
 pub(crate) struct Watched {
     flag: Arc<Flag>,
     keys: Vec<WatchedKey>,
+    /// Hashes of the keys.
+    hashes: HashSet<u64>,
+    hasher: RandomState,
     size: usize,
 }
 
@@ -49,11 +59,13 @@ pub(crate) struct WatchedKey {
 impl Watched {
     /// Adds a key, and registers it in the table of its store.
     pub(crate) fn add(&mut self, space: Space, key: &[u8], existed: bool, table: &mut WatchTable) {
-        if self.keys.iter().any(|watched| watched.space == space && *watched.key == *key) {
+        // Of keys with equal hashes, the second one may be watched twice.
+        let is_new = self.hashes.insert(self.hasher.hash_one((space == Space::Ordered, key)));
+        if !is_new && self.keys.iter().any(|watched| watched.space == space && *watched.key == *key) {
             return;
         }
         table.add(key, &self.flag);
-        self.size += 2 * key.len() + 2 * size_of::<WatchedKey>();
+        self.size += 2 * key.len() + 2 * size_of::<WatchedKey>() + KEY_OVERHEAD;
         self.keys.push(WatchedKey { space, key: key.into(), existed });
     }
 
@@ -73,24 +85,32 @@ impl Watched {
     }
 }
 
+type Key = Box<[u8]>;
+type Flags = Vec<Weak<Flag>>;
+
 /// The watched keys of one store.
 #[derive(Debug, Default)]
 pub(crate) struct WatchTable {
-    flags: HashMap<Box<[u8]>, Vec<Weak<Flag>>>,
+    flags: HashMap<Key, Flags>,
+    /// The same flags, each once, by their addresses. No address is used again while a `Weak` of it is here.
+    watchers: HashMap<usize, Weak<Flag>>,
+    /// What is left of tables that a flush has emptied.
+    discarded: Vec<IntoIter<Key, Flags>>,
     /// Writes and watches until the next sweep.
     until_sweep: usize,
 }
 
 impl WatchTable {
-    /// Returns true if no key is watched.
+    /// Returns true if no key is watched, and no memory of such keys is to be freed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.flags.is_empty()
+        self.flags.is_empty() && self.discarded.is_empty()
     }
 
     fn add(&mut self, key: &[u8], flag: &Arc<Flag>) {
         self.count(1);
         self.flags.entry(key.into()).or_default().push(Arc::downgrade(flag));
+        self.watchers.entry(Arc::as_ptr(flag).addr()).or_insert_with(|| Arc::downgrade(flag));
     }
 
     /// Sets the flags of a key that has changed.
@@ -102,7 +122,9 @@ impl WatchTable {
 
     /// Sets the flags of all keys: the store was emptied.
     pub(crate) fn touch_all(&mut self) {
-        self.flags.drain().for_each(|(_, flags)| set(&flags));
+        self.watchers.drain().for_each(|(_, flag)| set(&[flag]));
+        // Millions of keys may be watched: they are freed in parts.
+        self.discarded.push(std::mem::take(&mut self.flags).into_iter());
     }
 
     /// Sets the flags of the keys that a batch has changed.
@@ -115,14 +137,21 @@ impl WatchTable {
         self.count(requests.len());
     }
 
-    /// Counts writes and watches. Forgets dead flags after as many as there are keys.
+    /// Frees a part of what was discarded. Counts writes and watches, and forgets dead flags after as many as there are keys.
     fn count(&mut self, count: usize) {
+        if let Some(discarded) = self.discarded.last_mut() {
+            discarded.by_ref().take(FREED_MAX).for_each(drop);
+            if discarded.len() == 0 {
+                self.discarded.pop();
+            }
+        }
         self.until_sweep = self.until_sweep.saturating_sub(count);
         if self.until_sweep == 0 {
             self.flags.retain(|_, flags| {
                 flags.retain(|flag| flag.strong_count() > 0);
                 !flags.is_empty()
             });
+            self.watchers.retain(|_, flag| flag.strong_count() > 0);
             self.until_sweep = self.flags.len().max(SWEEP_MIN);
         }
     }
@@ -153,7 +182,7 @@ fn has_changed(operation: &Operation<'_>, reply: Reply<'_>) -> bool {
 mod tests {
     use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
-    use super::{SWEEP_MIN, WatchTable, Watched};
+    use super::{FREED_MAX, SWEEP_MIN, WatchTable, Watched};
     use crate::spaces::Space;
 
     fn put(key: &[u8]) -> Request<'_> {
@@ -184,6 +213,29 @@ mod tests {
         }
         table.record(&[Request { key: b"k", operation: Operation::Delete }], |_| Reply::Done);
         assert!(connections.iter().all(Watched::is_dirty));
+    }
+
+    #[test]
+    fn a_flush_sets_all_flags_and_frees_the_keys_in_parts() {
+        let mut table = WatchTable::default();
+        let mut connections = [(); 3].map(|()| Watched::default());
+        for (number, watched) in connections.iter_mut().enumerate() {
+            for key in 0..FREED_MAX {
+                watched.add(Space::Hash, format!("{number}:{key}").as_bytes(), true, &mut table);
+            }
+        }
+        table.touch_all();
+        assert!(connections.iter().all(Watched::is_dirty));
+        let mut watched = Watched::default();
+        watched.add(Space::Hash, b"k", true, &mut table);
+        assert!(!watched.is_dirty(), "it began after the flush");
+        for parts in (0..3).rev() {
+            let left: usize = table.discarded.iter().map(ExactSizeIterator::len).sum();
+            assert!(left <= parts * FREED_MAX, "{left}");
+            table.record(&[put(b"other")], |_| Reply::Done);
+        }
+        table.record(&[put(b"k")], |_| Reply::Done);
+        assert!(watched.is_dirty() && table.is_empty());
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! Clients that leave while their transactions wait for shards, hold them, or wait for memory.
+//! Isolated commands in turns: clients that leave while theirs wait or hold shards, commands that are late, and several
+//! that begin in one turn.
+
+use std::io::Write as _;
 
 use skep_wire::partition::Partition;
 
-use super::{Bench, Client};
+use super::{Bench, Client, long_command, with_bound};
 use crate::settings::ServerSettings;
 
 fn turn_all(bench: &mut Bench, turns: usize) {
@@ -44,4 +47,41 @@ fn every_shard_goes_on_after_a_client_left_that_held_it() {
         }
     }
     assert!(done > 0 && dropped > 0, "{done} done, {dropped} dropped");
+}
+
+#[test]
+fn a_command_that_has_begun_is_not_refused() {
+    const KEYS: usize = 10_000;
+    let mut bench = Bench::new(1, &with_bound(1));
+    let mut clients: Vec<Client> = (0..3).map(|_| bench.resp(0)).collect();
+    let get = long_command(b"MGET", b"missing", KEYS);
+    // A part of it takes four times the bound.
+    clients.iter_mut().for_each(|client| bench.send(client, &get));
+    (0..200).for_each(|_| bench.turn_or_tick());
+    let whole = format!("*{KEYS}\r\n{}", "$-1\r\n".repeat(KEYS)).into_bytes();
+    for client in &mut clients {
+        client.receive();
+        let is_refused = client.received.starts_with(b"-BUSY");
+        assert!(client.received == whole || is_refused && client.received.ends_with(b"later\r\n"));
+    }
+    assert!(clients.iter().any(|client| client.received == whole));
+}
+
+#[test]
+fn of_two_transactions_that_take_several_turns_none_is_lost() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let [mut one, mut other] = [(); 2].map(|()| bench.resp(0));
+    while bench.turn(0) {}
+    bench.shards[0].stores.defers_puts = true;
+    one.stream.write_all(b"MULTI\r\nSET k v\r\nEXEC\r\n").unwrap();
+    // It needs no store, and its commands count for several turns.
+    let commands = "CLIENT ID\r\n".repeat(9);
+    other.stream.write_all(format!("MULTI\r\n{commands}EXEC\r\n").as_bytes()).unwrap();
+    turn_all(&mut bench, 10);
+    bench.shards[0].stores.defers_puts = false;
+    bench.turns_until(&mut one, 23, 1000);
+    assert_eq!(one.received, b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
+    let begin = format!("+OK\r\n{}*9\r\n", "+QUEUED\r\n".repeat(9));
+    bench.turns_until(&mut other, begin.len() + 9 * ":1\r\n".len(), 1000);
+    assert!(other.received.starts_with(begin.as_bytes()));
 }
