@@ -280,6 +280,8 @@ impl RespBatch {
             Ok(size) => size,
             Err(message) => {
                 self.operations_left -= std::mem::take(&mut command.operation_count);
+                self.isolated_left -= if command.action.is_isolated() { command.argument_count } else { 0 };
+                self.message_bytes += message.capacity();
                 command.action = Action::Refuse(message);
                 0
             }

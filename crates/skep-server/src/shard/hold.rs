@@ -217,7 +217,7 @@ impl Shard {
             if let Some(step) = self.run_held(token, &mut bounds, now) {
                 self.holds.own_run = Some((token, step));
             }
-            worked |= bounds.executed > 0 || self.holds.own_run.is_none();
+            worked |= bounds.executed > 0 || self.holds.own_run.is_none_or(|(_, step)| step == Step::More);
             stores.publish(&self.parts.shared);
         }
         if self.holds.hold.is_none() && !self.holds.waiting.is_empty() {
@@ -267,7 +267,7 @@ impl Shard {
                 let executed = bounds.executed;
                 let hold = self.holds.hold.as_mut().expect("a hold is complete");
                 (hold.connections, hold.blocked) = (connections, Some(step));
-                return executed > 0;
+                return executed > 0 || step == Step::More;
             }
         }
         stores.publish(&self.parts.shared);
