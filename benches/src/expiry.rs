@@ -17,8 +17,8 @@ use crate::tables::{Tables, table};
 
 /// Puts in a batch.
 const BATCH: usize = 256;
-/// Bytes of memory for each key of 8 B, its value of 8 B and its expiry, at most: the store holds about this many keys.
-const KEY_MEMORY: u64 = 48;
+/// Bytes of memory for each key of 8 B, its value of 8 B and its expiry, about, in a full store.
+const KEY_MEMORY: u64 = 88;
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug)]
