@@ -25,8 +25,10 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// Bytes of memory per pair for memcached. It uses about 64 and evicts when it has no more.
 const MEMCACHED_PAIR_SIZE: u64 = 160;
 /// Share of Skep's memory that holds pairs, for each form: the random one, that of redis-benchmark, counters. Pairs of
-/// the random form take 20 bytes at half use, those of redis-benchmark 50, counters with an expiry 72.
-const SKEP_UTILIZATION: [f64; 3] = [0.5, 0.38, 0.25];
+/// the random form take 20 bytes at half use, those of redis-benchmark 50, counters with an expiry 88.
+const SKEP_UTILIZATION: [f64; 3] = [0.5, 0.38, 0.2];
+/// Bytes of an expiry.
+const EXPIRY_SIZE: usize = 8;
 /// The smallest memory of any server, in MiB.
 const MEMORY_MIN: u64 = 64;
 
@@ -70,7 +72,8 @@ impl Setting {
     /// Starts Skep.
     pub(super) fn skep(&self, form: PairForm) -> Result<Server, String> {
         let (native, resp) = (free_address()?, free_address()?);
-        let kv_size = form.key_size() + form.value_size();
+        let expiry = if form == PairForm::Counter { EXPIRY_SIZE } else { 0 };
+        let kv_size = form.key_size() + form.value_size() + expiry;
         let utilization = SKEP_UTILIZATION[form as usize];
         let memory = (self.keys as f64 * kv_size as f64 / utilization) as u64;
         let mut command = Command::new(&self.skep);
