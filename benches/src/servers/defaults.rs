@@ -2,8 +2,9 @@
 
 use super::child::Setting;
 use super::redis_benchmark::{self, Measured};
-use super::run::{Plan, ROUNDS};
+use super::run::{Plan, ROUNDS, load};
 use super::template::Protocol;
+use crate::keys::PairForm;
 
 /// Keys of redis-benchmark.
 const KEYS: u64 = 1_000_000;
@@ -62,6 +63,10 @@ pub(super) fn run(
     for Case { test, depth, shards, requests } in CASES {
         progress(&format!("redis-benchmark, default settings: {test}, depth {depth}"));
         let servers = [setting.skep_by_default(shards)?, setting.redis()?];
+        for server in &servers {
+            // Keys that redis-benchmark asks for exist.
+            load(server, &Plan { keys: KEYS, ..plan.clone() }, PairForm::RedisBenchmark)?;
+        }
         let settings = redis_benchmark::Settings {
             keys: KEYS,
             connections: CONNECTIONS,
