@@ -255,8 +255,8 @@ pub(crate) struct ShortOutcome {
 }
 
 /// Returns the outcome of an operation on a value that is the lower `size` bytes of a number, if the operation reads,
-/// overwrites or counts. The bytes of the changed value above `size` are undefined. For all other operations there is
-/// [`apply`].
+/// overwrites or updates integers. The bytes of the changed value above `size` are undefined. For all other operations
+/// there is [`apply`].
 #[inline(always)]
 pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<ShortOutcome> {
     match operation {
