@@ -27,6 +27,7 @@ use crate::transaction::{Multi, Run, ShardSet, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
+#[derive(Debug)]
 pub(crate) struct RespBatch {
     spaces: Spaces,
     /// The space of the commands after the last one. `SELECT` changes it.
@@ -78,6 +79,7 @@ struct Part {
     count: usize,
 }
 
+#[derive(Debug)]
 struct Command {
     space: Space,
     /// The position of the request in the input.
