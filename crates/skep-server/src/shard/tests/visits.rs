@@ -1,6 +1,11 @@
 //! Commands on the keys of one other shard, in turns: they stop no shard, and take turns with those of the owner.
 
+use std::io::Read as _;
+use std::sync::atomic::Ordering;
+
 use super::{Bench, Client, long_command, with_bound};
+use crate::exchange::slot_count;
+use crate::limits::FLUSH_TIME;
 use crate::settings::ServerSettings;
 
 /// Returns keys that a shard owns.
@@ -225,4 +230,75 @@ fn a_visit_that_is_late_is_refused_unless_it_has_begun() {
     let replies = String::from_utf8(visitor.received.clone()).unwrap();
     assert!(replies.contains("-BUSY"), "{replies}");
     assert_eq!(replies.matches("-BUSY").count() + replies.matches("*200\r\n").count(), 20);
+}
+
+/// Returns all that the client gets until its connection ends.
+fn rest(client: &mut Client) -> String {
+    let mut bytes = Vec::new();
+    client.stream.set_nonblocking(false).unwrap();
+    client.stream.read_to_end(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_server_that_stops_waits_for_visits_for_a_while() {
+    for ends in [true, false] {
+        let mut bench = Bench::new(2, &ServerSettings::default());
+        let [key, _] = keys(&bench, 1);
+        let mut client = bench.resp(0);
+        turn_all(&mut bench, 2);
+        bench.shards[1].stores.defers_puts = true;
+        bench.send(&mut client, format!("MULTI\r\nSET {key} v\r\nEXEC\r\n").as_bytes());
+        turn_all(&mut bench, 4);
+        if ends {
+            // It arrives before the server stops.
+            bench.send(&mut client, b"PING\r\n");
+        }
+        bench.shared.stopping.store(true, Ordering::Release);
+        bench.shards.iter_mut().for_each(|driven| driven.tick(bench.now));
+        turn_all(&mut bench, 4);
+        assert!(bench.shards.iter().any(|driven| !driven.is_empty()) && is_held(&bench, 1));
+        if ends {
+            bench.shards[1].stores.defers_puts = false;
+        } else {
+            bench.now += FLUSH_TIME;
+        }
+        for _ in 0..100 {
+            bench.shards.iter_mut().for_each(|driven| driven.tick(bench.now));
+            bench.turn_or_tick();
+        }
+        assert_eq!(bench.shared.shards_busy.load(Ordering::Acquire), 0);
+        let replies = rest(&mut client);
+        assert_eq!(replies, if ends { "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n+PONG\r\n" } else { "+OK\r\n+QUEUED\r\n" });
+    }
+}
+
+#[test]
+fn more_connections_than_slots_visit_a_shard_one_after_another() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let [one, other] = keys(&bench, 1);
+    let slots = slot_count(2);
+    let mut clients: Vec<Client> = (0..slots + 40).map(|_| bench.resp(0)).collect();
+    bench.turn(0);
+    for client in &mut clients {
+        bench.send(client, format!("MGET {one} {other}\r\nMULTI\r\nINCR {one}\r\nEXEC\r\n").as_bytes());
+    }
+    (0..20).for_each(|_| _ = bench.turn(0));
+    bench.shards[1].shard.receive(bench.now);
+    assert_eq!(bench.shards[1].shard.visitors.len(), slots);
+    let mut turns = 0;
+    let mut counts = Vec::new();
+    for client in &mut clients {
+        while !client.received.ends_with(b"\r\n") || !client.received.windows(3).any(|part| part == b"*1\r") {
+            turn_all(&mut bench, 1);
+            client.receive();
+            turns += 1;
+            assert!(turns < 1000, "no end");
+        }
+        let replies = std::str::from_utf8(&client.received).unwrap();
+        counts.push(replies.rsplit(':').next().unwrap().trim_end().parse::<usize>().unwrap());
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=clients.len()).collect::<Vec<_>>(), "each has counted once");
+    assert!(is_over(&bench));
 }
