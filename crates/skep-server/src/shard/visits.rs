@@ -174,7 +174,9 @@ impl Shard {
         // A client that has its reply finds the metrics of its commands.
         bounds.stores.publish(&self.parts.shared);
         for _ in 0..done {
-            self.visitors.pop_back().map(|visitor| self.send_back(visitor));
+            if let Some(visitor) = self.visitors.pop_back() {
+                self.send_back(visitor);
+            }
         }
     }
 
