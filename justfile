@@ -88,6 +88,11 @@ connections seconds="300":
     cargo build --release -p skep -p skep-benches
     target/release/connections --judge --seconds {{seconds}}
 
+# Free the memory of ten million expired keys: just expiry
+expiry *arguments:
+    cargo build --release -p skep-benches
+    target/release/expiry {{arguments}}
+
 # Compare the ordered store with Rust's ordered maps: just ordered --save
 ordered *arguments:
     cargo build --release -p skep-benches

@@ -33,13 +33,14 @@ const BATCHES: [usize; 2] = [60, 180];
 /// Value sizes, and what a pair of them is stored as.
 const VALUES: [(usize, &str); 2] = [(8, "8 + 8 B, inline"), (100, "8 + 100 B, slab")];
 /// Names of the operations on the hash store, as they are given to the program under valgrind.
-const OPERATIONS: [&str; 7] = ["get", "put", "fetch-add", "put-new", "delete", "get-one-key", "fetch-add-one-key"];
+const OPERATIONS: [&str; 8] =
+    ["get", "put", "fetch-add", "vector-update", "put-new", "delete", "get-one-key", "fetch-add-one-key"];
 
 /// What is counted: an operation on pairs of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// For the hash store one of `get`, `put`, `fetch-add`, `put-new` and `delete`; or `get-one-key` and
-    /// `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
+    /// For the hash store one of `get`, `put`, `fetch-add`, `vector-update`, `put-new` and `delete`; or `get-one-key`
+    /// and `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
     /// `ordered-put-batch`.
     pub operation: &'static str,
     /// Bytes of a value, the most if there are several sizes.
@@ -86,6 +87,13 @@ impl Case {
         let operation = match self.operation {
             "get" | "get-one-key" => Operation::Get,
             "fetch-add" | "fetch-add-one-key" => Operation::Update(self.fetch_add()),
+            "vector-update" => Operation::Update(Update {
+                shape: Shape::ScalarToVector,
+                element: Element::U32,
+                operand: &[1, 0, 0, 0],
+                return_old: false,
+                ..self.fetch_add()
+            }),
             "delete" => Operation::Delete,
             _ => put,
         };
@@ -164,7 +172,7 @@ fn instructions_of(text: &str) -> Option<u64> {
 /// Returns the counts as a table: a row for each operation, a column for each size of pairs.
 pub fn tables(counts: &[(Case, f64)]) -> Tables {
     let note = format!(
-        "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements. Puts of the ordered \
+        "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements, vector-update to 2 or 25. Puts of the ordered \
          store are to existing keys, one at a time and {} at a time.",
         ordered::PUT_BATCH
     );
@@ -194,7 +202,7 @@ mod tests {
         let (reads_8, reads_100) = (13_544_993_261_705_030_461, 18_246_856_378_247_184_570);
         let (done, put_new, deleted) = (97_241_829_719_769_032, 97_241_829_719_767_496, 97_241_829_719_768_520);
         // If no key comes twice, the old value of a fetch-and-add is the one that a GET reads.
-        let cases = |read: u64, added: u64| [read, done, read, put_new, deleted, read, added];
+        let cases = |read: u64, added: u64| [read, done, read, done, put_new, deleted, read, added];
         let of_8 = cases(reads_8, 4_852_098_177_572_127_825);
         let of_100 = cases(reads_100, 17_961_079_692_511_998_104);
         let hash_store = [of_8, of_100].concat();

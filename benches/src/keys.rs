@@ -18,9 +18,11 @@ pub const RECORD_COUNT_MAX: u64 = 1 << KEY_BITS;
 /// The longest key of any form, in bytes.
 pub const KEY_SIZE_MAX: usize = 16;
 /// The longest value of any form, in bytes.
-pub const VALUE_SIZE_MAX: usize = 3;
+pub const VALUE_SIZE_MAX: usize = COUNTER.len();
 
 const KEY_BITS: u32 = 48;
+/// The first value of a counter: its size stays the same while it counts.
+const COUNTER: &[u8] = b"1000000000";
 const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Coprime to every number of records that is no multiple of it, so multiplying by it scatters ranks over records.
 const SCATTER: u64 = 2_654_435_761;
@@ -43,13 +45,15 @@ pub enum PairForm {
     Random,
     /// Keys such as `key:000000000017` and values of 3 bytes, as redis-benchmark makes them.
     RedisBenchmark,
+    /// Random keys of 8 bytes, values of ten digits.
+    Counter,
 }
 
 impl PairForm {
     /// Returns the bytes of a key.
     pub fn key_size(self) -> usize {
         match self {
-            PairForm::Random => 8,
+            PairForm::Random | PairForm::Counter => 8,
             PairForm::RedisBenchmark => KEY_SIZE_MAX,
         }
     }
@@ -58,7 +62,8 @@ impl PairForm {
     pub fn value_size(self) -> usize {
         match self {
             PairForm::Random => 2,
-            PairForm::RedisBenchmark => VALUE_SIZE_MAX,
+            PairForm::RedisBenchmark => 3,
+            PairForm::Counter => COUNTER.len(),
         }
     }
 
@@ -66,7 +71,7 @@ impl PairForm {
     #[inline]
     pub fn write_key(self, record: u64, key: &mut [u8]) {
         match self {
-            PairForm::Random => key.copy_from_slice(&random_key(record)),
+            PairForm::Random | PairForm::Counter => key.copy_from_slice(&random_key(record)),
             PairForm::RedisBenchmark => {
                 key[..4].copy_from_slice(b"key:");
                 let mut rest = record;
@@ -84,6 +89,7 @@ impl PairForm {
         match self {
             PairForm::Random => value.copy_from_slice(&random_value(record)),
             PairForm::RedisBenchmark => value.fill(b'x'),
+            PairForm::Counter => value.copy_from_slice(COUNTER),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and the load of the hottest shard |
 //! | `cargo run --release -p skep-benches --bin soak` | nothing: it attacks a server in all ways at once and watches two clients |
 //! | `cargo run --release -p skep-benches --bin connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |
+//! | `cargo run --release -p skep-benches --bin expiry` | the memory of ten million expired keys: the time until it is free |
 //! | `cargo run --release -p skep-benches --bin instructions` | instructions of one operation of the hash store, counted by callgrind |
 //! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, and saves its report |
 //! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
@@ -24,6 +25,7 @@
 
 pub mod connections;
 pub mod engine;
+pub mod expiry;
 pub mod figures;
 pub mod honeycomb;
 pub mod instructions;

@@ -71,9 +71,14 @@ pub fn with_huge_pages() -> Result<(), String> {
 
 /// Pins this thread, and the threads and processes that it starts later, to one core.
 pub fn pin_to(core: usize) -> Result<(), String> {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).map_err(|error| format!("cannot run on core {core}: {error}"))
+    pin_to_some(&[core])
+}
+
+/// Pins this thread, and the threads and processes that it starts later, to these cores.
+pub fn pin_to_some(cores: &[usize]) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    sched_setaffinity(None, &set).map_err(|error| format!("cannot run on cores {cores:?}: {error}"))
 }
 
 /// Returns the cores that this thread may run on.

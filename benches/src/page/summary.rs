@@ -45,7 +45,7 @@ const fn goal(what: &'static str, at_least: f64, source: Source) -> Goal {
 }
 
 /// The goals that the project has set itself.
-const GOALS: [Goal; 13] = [
+const GOALS: [Goal; 22] = [
     goal("hash store, get / limit", 0.55, Source::Engine("get_uniform")),
     goal("hash store, put / limit", 0.50, Source::Engine("put_existing")),
     goal("hash store, fetch-add / limit", 0.50, Source::Engine("fetch_add_uniform")),
@@ -59,6 +59,39 @@ const GOALS: [Goal; 13] = [
     goal("server, RESP, SET, depth 64 / redis", 5.0, Source::Servers("Set: RESP / redis, depth 64")),
     goal("server, RESP, GET, depth 1 / redis", 1.0, Source::Servers("Get: RESP / redis, depth 1")),
     goal("server, RESP, SET, depth 1 / redis", 1.0, Source::Servers("Set: RESP / redis, depth 1")),
+    goal("server, RESP, SET with EX, depth 64 / redis", 3.0, Source::Servers("SetExpiring: RESP / redis, depth 64")),
+    goal("server, RESP, one MULTI of 5 INCR / redis", 1.0, Source::Servers("Transaction: RESP / redis, depth 5")),
+    goal("server, RESP, 12 MULTI of 5 INCR / redis", 1.0, Source::Servers("Transaction: RESP / redis, depth 60")),
+    goal(
+        "redis-benchmark, SET, depth 32, default / redis",
+        2.5,
+        Source::Servers("set by redis-benchmark, default settings, depth 32: skep / redis"),
+    ),
+    goal(
+        "redis-benchmark, GET, depth 32, default / redis",
+        2.5,
+        Source::Servers("get by redis-benchmark, default settings, depth 32: skep / redis"),
+    ),
+    goal(
+        "redis-benchmark, SET, depth 1, default / redis",
+        1.1,
+        Source::Servers("set by redis-benchmark, default settings, depth 1: skep / redis"),
+    ),
+    goal(
+        "redis-benchmark, GET, depth 1, default / redis",
+        1.1,
+        Source::Servers("get by redis-benchmark, default settings, depth 1: skep / redis"),
+    ),
+    goal(
+        "redis-benchmark, MSET, depth 1, 2 shards / redis",
+        1.0,
+        Source::Servers("mset by redis-benchmark, default settings, 2 shards, depth 1: skep / redis"),
+    ),
+    goal(
+        "redis-benchmark, MSET, depth 32, 2 shards / redis",
+        1.0,
+        Source::Servers("mset by redis-benchmark, default settings, 2 shards, depth 32: skep / redis"),
+    ),
 ];
 
 /// The latest result of each kind that the summary shows.

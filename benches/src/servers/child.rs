@@ -1,4 +1,4 @@
-//! Starts the servers on the first core and stops each one when its value is dropped.
+//! Starts the servers on their cores and stops each one when its value is dropped.
 //!
 //! ```text
 //! skep           one shard, memory for the pairs at half to full use, both front ends
@@ -18,15 +18,17 @@ use std::time::{Duration, Instant};
 
 use super::template::Protocol;
 use crate::keys::PairForm;
-use crate::process::{pin_to, processor_seconds_of, resident_size_of};
+use crate::process::{pin_to_some, processor_seconds_of, resident_size_of};
 
 /// The longest time that a server may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Bytes of memory per pair for memcached. It uses about 64 and evicts when it has no more.
 const MEMCACHED_PAIR_SIZE: u64 = 160;
-/// Share of Skep's memory that holds pairs, for each form. Pairs of the random form take 20 bytes at half use, those of
-/// redis-benchmark 50.
-const SKEP_UTILIZATION: [f64; 2] = [0.5, 0.38];
+/// Share of Skep's memory that holds pairs, for each form: the random one, that of redis-benchmark, counters. Pairs of
+/// the random form take 20 bytes at half use, those of redis-benchmark 50, counters with an expiry 88.
+const SKEP_UTILIZATION: [f64; 3] = [0.5, 0.38, 0.2];
+/// Bytes of an expiry.
+const EXPIRY_SIZE: usize = 8;
 /// The smallest memory of any server, in MiB.
 const MEMORY_MIN: u64 = 64;
 
@@ -35,10 +37,10 @@ const MEMORY_MIN: u64 = 64;
 pub(super) struct Setting {
     /// The program `skep`.
     pub(super) skep: PathBuf,
-    /// The core of the servers.
-    pub(super) server_core: usize,
-    /// The core of the client.
-    pub(super) client_core: usize,
+    /// The cores of the servers.
+    pub(super) server_cores: Vec<usize>,
+    /// The cores of the client.
+    pub(super) client_cores: Vec<usize>,
     /// Pairs in each server.
     pub(super) keys: u64,
 }
@@ -70,8 +72,9 @@ impl Setting {
     /// Starts Skep.
     pub(super) fn skep(&self, form: PairForm) -> Result<Server, String> {
         let (native, resp) = (free_address()?, free_address()?);
-        let kv_size = form.key_size() + form.value_size();
-        let utilization = SKEP_UTILIZATION[usize::from(form == PairForm::RedisBenchmark)];
+        let expiry = if form == PairForm::Counter { EXPIRY_SIZE } else { 0 };
+        let kv_size = form.key_size() + form.value_size() + expiry;
+        let utilization = SKEP_UTILIZATION[form as usize];
         let memory = (self.keys as f64 * kv_size as f64 / utilization) as u64;
         let mut command = Command::new(&self.skep);
         command
@@ -81,6 +84,17 @@ impl Setting {
             .arg(resp.to_string());
         command.arg("--memory").arg(format!("{}MiB", (memory >> 20).max(MEMORY_MIN)));
         command.arg("--kv-size").arg(kv_size.to_string());
+        self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
+    }
+
+    /// Starts Skep as a user does who sets nothing but the ports, and perhaps the number of shards.
+    pub(super) fn skep_by_default(&self, shards: Option<usize>) -> Result<Server, String> {
+        let (native, resp) = (free_address()?, free_address()?);
+        let mut command = Command::new(&self.skep);
+        command.args(["serve", "--listen", &native.to_string(), "--resp", &resp.to_string()]);
+        if let Some(shards) = shards {
+            command.args(["--shards", &shards.to_string()]);
+        }
         self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
     }
 
@@ -122,7 +136,7 @@ impl Setting {
         self.start("echo", command, vec![(Protocol::Echo, address)])
     }
 
-    /// Starts a program on the servers' core and waits until it listens.
+    /// Starts a program on the servers' cores and waits until it listens.
     fn start(
         &self,
         name: &'static str,
@@ -130,9 +144,9 @@ impl Setting {
         front_ends: Vec<(Protocol, SocketAddr)>,
     ) -> Result<Server, String> {
         // A child process inherits the core of the thread that starts it.
-        pin_to(self.server_core)?;
+        pin_to_some(&self.server_cores)?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        pin_to(self.client_core)?;
+        pin_to_some(&self.client_cores)?;
         let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
         let mut server = Server { name, child, front_ends };
         let begun = Instant::now();

@@ -199,7 +199,8 @@ impl Client {
             if connection.received < self.template.reply_size {
                 return Ok(false);
             }
-            let is_same = connection.sample.take().is_none_or(|(expected, arrived)| arrived == expected);
+            let sample = connection.sample.take();
+            let is_same = sample.is_none_or(|(expected, arrived)| self.template.is_same(&expected, &arrived));
             connection.received == self.template.reply_size && is_same
         };
         if !is_right {

@@ -10,17 +10,23 @@
 //! 64th batch byte by byte. The time that it waits for replies is measured, and so is the processor time of client and
 //! server. A client that never waits was the bottleneck itself.
 //!
+//! Two more parts have redis-server alone beside Skep: commands that only these two have, and redis-benchmark against
+//! servers with default settings, on all cores.
+//!
 //! The echo reads requests of the native protocol as bare bytes and sends as many bytes as Skep would. It shows the
 //! limit of the kernel's TCP on this machine.
 
 mod child;
 mod client;
+mod commands;
+mod defaults;
 mod echo;
 mod redis_benchmark;
 mod report;
 mod run;
 mod template;
 
+pub use defaults::DefaultRow;
 pub use echo::serve as serve_echo;
 pub use redis_benchmark::BenchmarkRow;
 pub use report::{Report, Row};

@@ -42,17 +42,23 @@ pub(super) fn is_installed() -> bool {
     find_program("redis-benchmark").is_some()
 }
 
-/// Runs redis-benchmark once.
-pub(super) fn run(
+/// What redis-benchmark has printed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measured {
+    pub(super) ops_per_s: f64,
+    pub(super) p99_ms: f64,
+}
+
+/// Runs one test of redis-benchmark.
+pub(super) fn measure(
     server: &Server,
     address: SocketAddr,
-    verb: Verb,
+    test: &str,
     settings: Settings,
-) -> Result<BenchmarkRow, String> {
+) -> Result<Measured, String> {
     let mut command = Command::new(find_program("redis-benchmark").unwrap_or_default());
     let (host, port) = (address.ip().to_string(), address.port().to_string());
-    let verb_name = if verb == Verb::Get { "get" } else { "set" };
-    command.args(["-h", &host, "-p", &port, "-t", verb_name, "--csv", "-d", "3"]);
+    command.args(["-h", &host, "-p", &port, "-t", test, "--csv", "-d", "3"]);
     for (flag, number) in [
         ("-P", settings.depth as u64),
         ("-c", settings.connections as u64),
@@ -61,15 +67,26 @@ pub(super) fn run(
     ] {
         command.arg(flag).arg(number.to_string());
     }
-    let (server_begun, client_begun) = (server.processor_seconds(), processor_seconds_of_children());
-    let begun = Instant::now();
     let output = command.output().map_err(|error| format!("cannot run redis-benchmark: {error}"))?;
-    let seconds = begun.elapsed().as_secs_f64();
     let text = String::from_utf8_lossy(&output.stdout);
-    let ops_per_s = rate(&text).ok_or_else(|| {
+    read(&text).ok_or_else(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
         format!("redis-benchmark printed no rate against {}: {text}{errors}", server.name)
-    })?;
+    })
+}
+
+/// Runs redis-benchmark once, and measures the processor time.
+pub(super) fn run(
+    server: &Server,
+    address: SocketAddr,
+    verb: Verb,
+    settings: Settings,
+) -> Result<BenchmarkRow, String> {
+    let (server_begun, client_begun) = (server.processor_seconds(), processor_seconds_of_children());
+    let begun = Instant::now();
+    let test = if verb == Verb::Get { "get" } else { "set" };
+    let ops_per_s = measure(server, address, test, settings)?.ops_per_s;
+    let seconds = begun.elapsed().as_secs_f64();
     Ok(BenchmarkRow {
         server: server.name.to_owned(),
         verb,
@@ -80,20 +97,24 @@ pub(super) fn run(
     })
 }
 
-/// Returns the rate in the last line of its table.
-fn rate(csv: &str) -> Option<f64> {
-    let line = csv.lines().rfind(|line| line.starts_with("\"GET\"") || line.starts_with("\"SET\""))?;
-    line.split(',').nth(1)?.trim_matches('"').parse().ok()
+/// Returns the rate and the 99th percentile in the last line of its table.
+fn read(csv: &str) -> Option<Measured> {
+    let (header, line) = (csv.lines().next()?, csv.lines().nth(1).and(csv.lines().last())?);
+    let column = |name: &str| {
+        let index = header.split(',').position(|field| field.trim_matches('"') == name)?;
+        line.rsplit(',').nth(header.split(',').count() - 1 - index)?.trim_matches('"').parse().ok()
+    };
+    Some(Measured { ops_per_s: column("rps")?, p99_ms: column("p99_latency_ms")? })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::rate;
+    use super::{Measured, read};
 
     #[test]
     fn its_table_is_read() {
-        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"1234567.89\",\"0.5\"\n";
-        assert_eq!(rate(csv), Some(1_234_567.89));
-        assert_eq!(rate("Could not connect\n"), None);
+        let csv = "\"test\",\"rps\",\"p99_latency_ms\"\n\"MSET (10 keys), 1\",\"1234567.89\",\"0.5\"\n";
+        assert_eq!(read(csv), Some(Measured { ops_per_s: 1_234_567.89, p99_ms: 0.5 }));
+        assert_eq!(read("Could not connect\n"), None);
     }
 }

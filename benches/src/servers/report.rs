@@ -1,5 +1,6 @@
 //! The result of a comparison of servers, as tables and as JSON.
 
+use super::defaults::DefaultRow;
 use super::redis_benchmark::BenchmarkRow;
 use super::template::Verb;
 use skep_measure::{Figure, median};
@@ -33,8 +34,14 @@ pub struct Report {
     pub cores: [usize; 2],
     /// One row for each server, protocol and verb.
     pub rows: Vec<Row>,
+    /// Commands that only Redis and Skep's RESP port have; their rows have depths of their own.
+    #[serde(default)]
+    pub commands: Vec<Row>,
     /// The rows of redis-benchmark; empty if it is not installed.
     pub redis_benchmark: Vec<BenchmarkRow>,
+    /// The rows of redis-benchmark with default settings on all cores; empty if it is not installed.
+    #[serde(default)]
+    pub default: Vec<DefaultRow>,
     /// Skep's figures divided by those of the others.
     pub ratios: Vec<Ratio>,
 }
@@ -92,7 +99,12 @@ impl Row {
 
 impl Report {
     /// Returns the ratios that the page shows.
-    pub(super) fn ratios(rows: &[Row], benchmark: &[BenchmarkRow], depth: usize) -> Vec<Ratio> {
+    pub(super) fn ratios(
+        rows: &[Row],
+        commands: &[Row],
+        (benchmark, default): (&[BenchmarkRow], &[DefaultRow]),
+        depth: usize,
+    ) -> Vec<Ratio> {
         let row = |server: &str, verb| rows.iter().find(|row| row.server == server && row.verb == verb);
         let benchmark = |server: &str, verb, depth| {
             let row = benchmark.iter().find(|row| row.server == server && row.verb == verb && row.depth == depth);
@@ -118,6 +130,20 @@ impl Report {
                 let name = format!("{verb:?}: RESP / redis by redis-benchmark, depth {depth}");
                 add(name, benchmark("skep", verb, depth), benchmark("redis", verb, depth));
             }
+        }
+        // Skep and Redis by turns.
+        for pair in commands.chunks_exact(2) {
+            for (ours, theirs) in pair[0].depths.iter().zip(&pair[1].depths) {
+                let name = format!("{:?}: RESP / redis, depth {}", pair[0].verb, ours.depth);
+                add(name, Some(&ours.rates), Some(&theirs.rates));
+            }
+        }
+        for pair in default.chunks_exact(2) {
+            let shards = pair[0].shards.map_or(String::new(), |shards| format!(", {shards} shards"));
+            let name =
+                format!("{} by redis-benchmark, default settings{shards}, depth {}", pair[0].test, pair[0].depth);
+            add(format!("{name}: skep / redis"), Some(&pair[0].rates), Some(&pair[1].rates));
+            add(format!("{name}: p99, skep / redis"), Some(&pair[0].p99_ms), Some(&pair[1].p99_ms));
         }
         ratios
     }
@@ -163,6 +189,18 @@ impl Report {
                 percent(row.client_cpu),
             ]
         });
+        let commands = self.commands.iter().flat_map(|row| {
+            let cells = |figures: &DepthFigures| {
+                [name(row), vec![figures.depth.to_string(), speed(figures), load(figures)]].concat()
+            };
+            row.depths.iter().map(cells).collect::<Vec<_>>()
+        });
+        let default = self.default.iter().map(|row| {
+            let shards = row.shards.map_or("default".to_owned(), |shards| shards.to_string());
+            let p99 = cell(&Figure::of(&row.p99_ms), |ms| format!("{ms:.2}"));
+            let rate = cell(&Figure::of(&row.rates), millions);
+            vec![row.server.clone(), row.test.to_uppercase(), shards, row.depth.to_string(), rate, p99]
+        });
         let ratios = self.ratios.iter().map(|ratio| vec![ratio.name.clone(), ratio_cell(&ratio.ratio)]);
         let note = format!(
             "{} pairs of 8 + 2 B, uniform; {} connections, one batch in flight on each; medians of {} rounds, {} s together, \
@@ -173,6 +211,8 @@ impl Report {
             table(&header(&["M/s", "", "B/pair"]), 2, speeds),
             table(&header(&["CPU: server / client, client waiting", ""]), 2, loads),
             table(&["redis-benchmark", "", "depth", "M/s", "server", "client"], 2, benchmark),
+            table(&["commands of RESP", "", "depth", "M/s", "CPU: server / client, client waiting"], 2, commands),
+            table(&["default settings, all cores", "", "shards", "depth", "M/s", "p99, ms"], 3, default),
             table(&["ratio", "×"], 1, ratios),
         ];
         Tables { tables, note }
@@ -199,7 +239,7 @@ mod tests {
     #[test]
     fn ratios_are_at_the_depth_and_at_the_best_ones() {
         let rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0]), row("skep, RESP", [3.0; 3])];
-        let ratios = Report::ratios(&rows, &[], 64);
+        let ratios = Report::ratios(&rows, &[], (&[], &[]), 64);
         let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio.median().unwrap();
         assert_eq!(ratio("Get: native / redis, depth 64"), 4.0);
         assert_eq!(ratio("Get: native / redis, best depths"), 5.0);
@@ -213,7 +253,7 @@ mod tests {
         let mut rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0])];
         (rows[0].depths[1].rates, rows[1].depths[1].rates) = (vec![8.0, 2.0], vec![2.0, 0.5]);
         let ratio = |rows: &[Row], name: &str| {
-            Report::ratios(rows, &[], 64).into_iter().find(|ratio| ratio.name == name).unwrap().ratio
+            Report::ratios(rows, &[], (&[], &[]), 64).into_iter().find(|ratio| ratio.name == name).unwrap().ratio
         };
         assert_eq!(ratio(&rows, "Get: native / redis, depth 64"), Figure::with_spread(4.0, 0.0));
         rows[1].depths[1].rates = vec![2.0, 1.0];

@@ -1,5 +1,5 @@
-//! The order of a comparison: start all servers, load all, measure in rounds, then run redis-benchmark against newly
-//! started servers.
+//! The order of a comparison: start all servers, load all, measure in rounds. Then measure Redis's own commands, and run
+//! redis-benchmark, against newly started servers.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,12 +14,13 @@ use super::client::{Client, Source, Tally};
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
 use super::report::{DEPTHS, DepthFigures, Report, Row};
 use super::template::{Protocol, Template, Verb};
+use super::{commands, defaults};
 use crate::keys::{Draw, PairForm};
 use crate::process::cores;
 use crate::results::Origin;
 
 /// Rounds for each case.
-const ROUNDS: usize = 9;
+pub(super) const ROUNDS: usize = 9;
 /// Depth of the batches that load the pairs.
 const LOAD_DEPTH: usize = 256;
 /// Requests of redis-benchmark for each second of a case: with pipelines, and without.
@@ -61,7 +62,7 @@ const TARGETS: [Target; 5] = [
 ];
 
 /// The result of one round of a case.
-struct Sample {
+pub(super) struct Sample {
     tally: Tally,
     server_cpu: f64,
 }
@@ -71,8 +72,8 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
     let cores = cores()?;
     let setting = Setting {
         skep: plan.skep.clone(),
-        server_core: cores[0],
-        client_core: *cores.get(1).unwrap_or(&cores[0]),
+        server_cores: vec![cores[0]],
+        client_cores: vec![*cores.get(1).unwrap_or(&cores[0])],
         keys: plan.keys,
     };
     setting.check()?;
@@ -98,28 +99,21 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
             progress(&format!("round {} of {ROUNDS}: {verb:?}, depth {depth}", round + 1));
             for (target, samples) in TARGETS.iter().zip(&mut samples) {
                 let seed = (round * cases.len() + case) as u64;
-                let sample = measure(&servers[target.server], target.protocol, *verb, *depth, plan, seed)
+                let case_of = (PairForm::Random, *verb, *depth);
+                let sample = measure(&servers[target.server], target.protocol, case_of, plan, seed)
                     .map_err(|error| format!("{}: {error}", target.name))?;
                 samples[case].push(sample);
             }
         }
     }
     drop(servers);
-    let benchmark =
-        if redis_benchmark::is_installed() { run_redis_benchmark(&setting, plan, progress)? } else { Vec::new() };
+    let commands = commands::run(&setting, plan, &progress)?;
+    let (mut benchmark, mut default) = (Vec::new(), Vec::new());
+    if redis_benchmark::is_installed() {
+        benchmark = run_redis_benchmark(&setting, plan, &progress)?;
+        default = defaults::run(&setting, cores, plan, &progress)?;
+    }
 
-    let figures = |samples: &[Sample], depth: usize| {
-        let rounds = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
-        let rates = rounds(|sample| sample.tally.operations as f64 / sample.tally.seconds);
-        DepthFigures {
-            depth,
-            ops_per_s: Figure::of(&rates),
-            rates,
-            server_cpu: median(&rounds(|sample| sample.server_cpu)),
-            client_cpu: median(&rounds(|sample| sample.tally.client_cpu)),
-            client_waiting: median(&rounds(|sample| sample.tally.waiting)),
-        }
-    };
     let mut rows = Vec::new();
     for verb in [Verb::Get, Verb::Set] {
         for (target, samples) in TARGETS.iter().zip(&samples) {
@@ -140,15 +134,17 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         connections: plan.connections,
         seconds: plan.seconds,
         rounds: ROUNDS,
-        cores: [setting.server_core, setting.client_core],
-        ratios: Report::ratios(&rows, &benchmark, plan.depth),
+        cores: [setting.server_cores[0], setting.client_cores[0]],
+        ratios: Report::ratios(&rows, &commands, (&benchmark, &default), plan.depth),
         rows,
+        commands,
         redis_benchmark: benchmark,
+        default,
     })
 }
 
 /// Puts all pairs.
-fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
+pub(super) fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
     let (protocol, address) = server.front_ends[0];
     let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
     let mut client = Client::connect(address, template, plan.connections)?;
@@ -156,17 +152,30 @@ fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures one round of a case against one target.
-fn measure(
+/// Returns the figures of the rounds of a case.
+pub(super) fn figures(samples: &[Sample], depth: usize) -> DepthFigures {
+    let rounds = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
+    let rates = rounds(|sample| sample.tally.operations as f64 / sample.tally.seconds);
+    DepthFigures {
+        depth,
+        ops_per_s: Figure::of(&rates),
+        rates,
+        server_cpu: median(&rounds(|sample| sample.server_cpu)),
+        client_cpu: median(&rounds(|sample| sample.tally.client_cpu)),
+        client_waiting: median(&rounds(|sample| sample.tally.waiting)),
+    }
+}
+
+/// Measures one round of a case against one target: the form of its pairs, the verb and the depth.
+pub(super) fn measure(
     server: &Server,
     protocol: Protocol,
-    verb: Verb,
-    depth: usize,
+    (form, verb, depth): (PairForm, Verb, usize),
     plan: &Plan,
     seed: u64,
 ) -> Result<Sample, String> {
     let address = server.address(protocol).ok_or("the server has no port for this protocol")?;
-    let template = Template::new(protocol, verb, PairForm::Random, depth);
+    let template = Template::new(protocol, verb, form, depth);
     let mut client = Client::connect(address, template, plan.connections)?;
     let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed), plan.keys));
     let mut slice = None;
@@ -181,7 +190,7 @@ fn measure(
 }
 
 /// Runs redis-benchmark against Redis and Skep in turn, with and without pipelines.
-fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: impl Fn(&str)) -> Result<Vec<BenchmarkRow>, String> {
+fn run_redis_benchmark(setting: &Setting, plan: &Plan, progress: &impl Fn(&str)) -> Result<Vec<BenchmarkRow>, String> {
     let servers = [setting.skep(PairForm::RedisBenchmark)?, setting.redis()?];
     for server in &servers {
         progress(&format!("redis-benchmark: loading {}", server.name));

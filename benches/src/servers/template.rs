@@ -3,6 +3,7 @@
 //! ```text
 //! native     size │ sequence │ space │ count │ op, sizes, key, value │ op, key, value │ …
 //! RESP       *2 $3 GET $8 key │ *2 $3 GET $8 key │ …
+//!            MULTI │ INCR key │ INCR key │ … five of them │ EXEC │ MULTI │ …
 //! memcached  get key key key …      set key 0 0 2 │ value │ set key 0 0 2 │ value │ …
 //! ```
 //!
@@ -36,6 +37,19 @@ pub enum Verb {
     Get,
     /// Puts.
     Set,
+    /// Puts with an expiry; RESP only.
+    SetExpiring,
+    /// Transactions of [`INCREMENTS`] increments, each of which counts as a request; RESP only.
+    Transaction,
+}
+
+/// Increments in a transaction.
+pub(super) const INCREMENTS: usize = 5;
+
+impl Verb {
+    fn has_value(self) -> bool {
+        matches!(self, Verb::Set | Verb::SetExpiring)
+    }
 }
 
 /// An encoded batch.
@@ -54,7 +68,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Encodes a batch of `depth` requests, at least one.
+    /// Encodes a batch of `depth` requests, at least one. Of transactions, it is a multiple of [`INCREMENTS`].
     pub(super) fn new(protocol: Protocol, verb: Verb, form: PairForm, depth: usize) -> Self {
         // Each placeholder differs from the one before; otherwise the native protocol would omit the repeated bytes.
         let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..depth)
@@ -75,7 +89,7 @@ impl Template {
             let start = find(&bytes, key, end);
             key_offsets.push(start);
             end = start + key.len();
-            if verb == Verb::Set {
+            if verb.has_value() {
                 let start = find(&bytes, value, end);
                 value_offsets.push(start);
                 end = start + value.len();
@@ -109,6 +123,18 @@ impl Template {
         &self.bytes
     }
 
+    /// Returns true if these replies to whole batches are equal. Counters may differ in their digits: their values are
+    /// not known.
+    pub(super) fn is_same(&self, expected: &[u8], arrived: &[u8]) -> bool {
+        let is_same = |(expected, arrived): (&u8, &u8)| {
+            expected == arrived || expected.is_ascii_digit() && arrived.is_ascii_digit()
+        };
+        match self.verb {
+            Verb::Transaction => expected.len() == arrived.len() && expected.iter().zip(arrived).all(is_same),
+            _ => expected == arrived,
+        }
+    }
+
     /// Returns the bytes that a server must reply with.
     pub(super) fn reply(&self, records: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -127,15 +153,24 @@ impl Template {
                 }
             }
             Protocol::Resp | Protocol::Memcached => {
-                for record in records {
+                for (index, record) in records.iter().enumerate() {
                     self.form.write_key(*record, key);
                     self.form.write_value(*record, value);
                     let size = value.len().to_string();
                     let parts: &[&[u8]] = match (self.protocol, self.verb) {
                         (Protocol::Resp, Verb::Get) => &[b"$", size.as_bytes(), b"\r\n", value, b"\r\n"],
-                        (Protocol::Resp, Verb::Set) => &[b"+OK\r\n"],
+                        (Protocol::Resp, Verb::Set | Verb::SetExpiring) => &[b"+OK\r\n"],
+                        (Protocol::Resp, Verb::Transaction) => {
+                            if index.is_multiple_of(INCREMENTS) {
+                                out.extend_from_slice(b"+OK\r\n");
+                                out.extend_from_slice(&b"+QUEUED\r\n".repeat(INCREMENTS));
+                                out.extend_from_slice(format!("*{INCREMENTS}\r\n").as_bytes());
+                            }
+                            &[b":", value, b"\r\n"]
+                        }
                         (_, Verb::Get) => &[b"VALUE ", key, b" 0 ", size.as_bytes(), b"\r\n", value, b"\r\n"],
                         (_, Verb::Set) => &[b"STORED\r\n"],
+                        (_, Verb::SetExpiring | Verb::Transaction) => unreachable!("RESP only"),
                     };
                     parts.iter().for_each(|part| out.extend_from_slice(part));
                 }
@@ -155,6 +190,7 @@ fn native_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let operation = match verb {
             Verb::Get => Operation::Get,
             Verb::Set => Operation::Put { value, condition: PutCondition::Always },
+            Verb::SetExpiring | Verb::Transaction => unreachable!("RESP only"),
         };
         assert!(writer.push(&Request { key, operation }), "a batch fits into a frame");
     }
@@ -164,16 +200,28 @@ fn native_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 
 fn resp_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (key, value) in pairs {
-        let words: &[&[u8]] = match verb {
-            Verb::Get => &[b"GET", key],
-            Verb::Set => &[b"SET", key, value],
-        };
+    let mut push = |words: &[&[u8]]| {
         bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
         for word in words {
             bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
             bytes.extend_from_slice(word);
             bytes.extend_from_slice(b"\r\n");
+        }
+    };
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        match verb {
+            Verb::Get => push(&[b"GET", key]),
+            Verb::Set => push(&[b"SET", key, value]),
+            Verb::SetExpiring => push(&[b"SET", key, value, b"EX", b"1000"]),
+            Verb::Transaction => {
+                if index.is_multiple_of(INCREMENTS) {
+                    push(&[b"MULTI"]);
+                }
+                push(&[b"INCR", key]);
+                if (index + 1).is_multiple_of(INCREMENTS) {
+                    push(&[b"EXEC"]);
+                }
+            }
         }
     }
     bytes
@@ -197,6 +245,7 @@ fn memcached_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
                 parts.iter().for_each(|part| bytes.extend_from_slice(part));
             }
         }
+        Verb::SetExpiring | Verb::Transaction => unreachable!("RESP only"),
     }
     bytes
 }
@@ -213,7 +262,7 @@ mod tests {
     /// Compares a filled template with a newly encoded batch, for all protocols.
     #[test]
     fn filling_replaces_keys_and_values_and_nothing_else() {
-        for form in [PairForm::Random, PairForm::RedisBenchmark] {
+        for form in [PairForm::Random, PairForm::RedisBenchmark, PairForm::Counter] {
             for verb in [Verb::Get, Verb::Set] {
                 for protocol in [Protocol::Native, Protocol::Resp, Protocol::Memcached] {
                     let records: Vec<u64> = (0..20).map(|index| index * 7919).collect();
@@ -247,6 +296,20 @@ mod tests {
                     assert_eq!(template.reply(&records).len(), template.reply_size);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn transactions_are_whole_and_their_counters_may_have_any_digits() {
+        let mut template = Template::new(Protocol::Resp, Verb::Transaction, PairForm::Counter, 2 * INCREMENTS);
+        let filled = String::from_utf8(template.fill(&[7; 2 * INCREMENTS]).to_vec()).unwrap();
+        let command = |words: &str| filled.matches(words).count();
+        assert_eq!((command("MULTI"), command("INCR"), command("EXEC")), (2, 10, 2));
+        let expected = template.reply(&[7; 2 * INCREMENTS]);
+        let arrived = String::from_utf8(expected.clone()).unwrap().replace(":1000000000", ":1000000123");
+        assert!(template.is_same(&expected, arrived.as_bytes()));
+        for wrong in [arrived.replacen("+QUEUED", "-REFUSE", 1), arrived.replacen(":1", "$1", 1)] {
+            assert!(!template.is_same(&expected, wrong.as_bytes()));
         }
     }
 

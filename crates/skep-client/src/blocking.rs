@@ -172,13 +172,13 @@ impl Client {
         };
         let poll_fd = |&shard: &usize| PollFd::new(&self.connections[shard], events(&lanes[shard]));
         let mut polled: Vec<PollFd<'_>> = waiting.iter().map(poll_fd).collect();
-        // A timeout is too long for the type only if it is longer than the settings allow.
-        let timeout = Timespec::try_from(self.settings.reply_timeout).ok();
         loop {
-            match poll(&mut polled, timeout.as_ref()) {
-                // A signal does not begin the time anew.
-                Err(Errno::INTR) if begun.elapsed() < self.settings.reply_timeout => {}
-                Ok(0) | Err(Errno::INTR) => return Err(self.timed_out()),
+            // A signal does not begin the time anew. A timeout is too long for the type only if it is longer than the
+            // settings allow.
+            let left = self.settings.reply_timeout.saturating_sub(begun.elapsed());
+            match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+                Err(Errno::INTR) => {}
+                Ok(0) => return Err(self.timed_out()),
                 Ok(_) => break,
                 Err(error) => return Err(self.failed(error)),
             }

@@ -8,20 +8,18 @@
 //! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
 
 mod isolated;
+mod submit;
 
-use skep_wire::native::WireError;
-use skep_wire::resp::{Argument, Parsed, RequestParser};
+use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
 use self::isolated::queue;
-use crate::dispatch::{Dispatch, Limit};
-use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE,
 };
 use crate::parsed_batch::{Decoded, make_room};
-use crate::reply_queue::{ReplyQueue, ReplyRange};
+use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, CommandRequest, Context, Operands, Progress, Session};
+use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, Session};
 use crate::spaces::{Space, SpaceReplies, Spaces};
 use crate::transaction::{Multi, Run, ShardSet, Watched};
 use crate::unix_time::UnixTime;
@@ -70,13 +68,6 @@ pub(crate) struct RespBatch {
     isolated_left: usize,
     /// A part of that command's reply is in the output.
     is_reply_begun: bool,
-}
-
-/// The position of an operation among those of its command.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    index: usize,
-    count: usize,
 }
 
 #[derive(Debug)]
@@ -282,6 +273,8 @@ impl RespBatch {
             Ok(size) => size,
             Err(message) => {
                 self.operations_left -= std::mem::take(&mut command.operation_count);
+                self.isolated_left -= if command.action.is_isolated() { command.argument_count } else { 0 };
+                self.message_bytes += message.capacity();
                 command.action = Action::Refuse(message);
                 0
             }
@@ -355,93 +348,6 @@ impl RespBatch {
         std::mem::take(&mut self.size)
     }
 
-    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
-    /// output. If it is too late for operations that have not begun, they are refused. A command of several keys is
-    /// refused as a whole or not at all, and only if all of its operations are in the queue. One on all keys is not refused.
-    pub(crate) fn submit<'a>(
-        &'a self,
-        input: &'a [u8],
-        ranges: &[ReplyRange],
-        is_late: bool,
-        dispatch: &mut Dispatch<'_, 'a>,
-        limit: &mut Limit,
-    ) {
-        let mut is_refused = false;
-        let mut operations = self.operations(input);
-        for range in ranges {
-            for alike in (1..=range.count()).rev() {
-                if limit.is_reached() {
-                    return;
-                }
-                let Some((part, space, request)) = operations.next() else { return };
-                if !range.is_pending() {
-                    is_refused = false;
-                    continue;
-                }
-                if part.index == 0 {
-                    is_refused = is_late && part.count <= alike && matches!(request, CommandRequest::Key(_));
-                }
-                if is_refused {
-                    dispatch.refuse(WireError::Busy, 1);
-                    continue;
-                }
-                match request {
-                    CommandRequest::Key(request) if limit.holds(&request.operation) => {
-                        limit.is_held = true;
-                        return;
-                    }
-                    CommandRequest::Key(request) => {
-                        limit.count(&Ok(request));
-                        dispatch.push(space, request);
-                    }
-                    CommandRequest::Keyspace(_, _, KeyspaceOperation::Flush { .. }) if limit.holds_writes => {
-                        limit.is_held = true;
-                        return;
-                    }
-                    CommandRequest::Keyspace(space, shard, operation) => {
-                        limit.count -= 1;
-                        dispatch.push_keyspace(space, shard, operation);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns the operations whose replies are not in the output, each with its part in its command. Those of a barrier
-    /// are among them when it is the first command.
-    fn operations<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = (Part, Space, CommandRequest<'a>)> {
-        // Starts at the first operation without a reply in the output. A command of a million keys is submitted in a
-        // thousand parts: walking over the others each time would be quadratic.
-        let mut first = self.operation;
-        let mut progress = Some(&self.progress);
-        let mut is_first = true;
-        let is_reached = move |command: &&Command| std::mem::take(&mut is_first) || !command.action.is_barrier();
-        self.commands[self.command..].iter().take_while(is_reached).flat_map(move |command| {
-            let arguments = command.arguments(input, &self.arguments);
-            let progress = progress.take();
-            (std::mem::take(&mut first)..command.operation_count).map(move |index| {
-                (
-                    Part { index, count: command.operation_count },
-                    command.space,
-                    command.action.request(arguments, self.operands.bytes(), index, progress),
-                )
-            })
-        })
-    }
-
-    /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
-    /// `pending` operations from it on are to be submitted.
-    pub(crate) fn may_be_refused(&self, count: usize, pending: usize) -> bool {
-        let mut index = self.operation + count;
-        for command in &self.commands[self.command..] {
-            if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending && !command.action.is_barrier();
-            }
-            index -= command.operation_count;
-        }
-        false
-    }
-
     /// Returns true if a part of a reply was written, and the rest was not.
     pub(crate) fn is_within_reply(&self) -> bool {
         self.is_reply_begun
@@ -459,6 +365,9 @@ impl RespBatch {
     ) {
         let begin = output.len();
         while self.command < self.commands.len() {
+            if self.encode_keys(queue, replies, input, output, begin + room, context) {
+                continue;
+            }
             let reply_begin = output.len();
             let is_done = self.encode_command(queue, replies, input, output, begin + room, begin, context);
             let is_error = !self.is_reply_begun && output.get(reply_begin) == Some(&b'-');
@@ -476,6 +385,42 @@ impl RespBatch {
             }
             self.session.replies.end_command();
         }
+    }
+
+    /// Writes the replies of adjacent commands on keys that have arrived, until the output has `end` bytes. Returns true
+    /// if there was one. Leaves a command whose reply has begun, and commands that get no reply.
+    fn encode_keys(
+        &mut self,
+        queue: &mut ReplyQueue,
+        replies: &SpaceReplies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        end: usize,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let RespBatch { commands, arguments: ranges, progress, session, command: next, .. } = self;
+        let is_on_key = |index: usize| commands.get(index).is_some_and(|command: &Command| command.on_key().is_some());
+        if !session.replies.is_on() || self.operation > 0 || output.len() > end || !is_on_key(*next) {
+            return false;
+        }
+        let count = queue.take(usize::MAX, replies, |response| {
+            let command = &commands[*next];
+            let (name, on_key) = command.on_key().expect("it was looked at before");
+            let arguments = command.arguments(input, ranges);
+            let begin = output.len();
+            let mut writer = ReplyWriter::new(output, session.version);
+            on_key.reply(arguments.count(), 0, response, progress, &mut writer);
+            context.count_command(name, arguments, 1);
+            on_key.finish(progress, &mut writer);
+            progress.clear();
+            if output.get(begin) == Some(&b'-') {
+                context.count_error(&output[begin..]);
+            }
+            *next += 1;
+            output.len() <= end && is_on_key(*next)
+        });
+        self.operations_left -= count;
+        count > 0
     }
 
     /// Writes what has arrived of the reply to the next command, until the output has `end` bytes. `begin` is where the
@@ -543,6 +488,18 @@ impl RespBatch {
 }
 
 impl Command {
+    /// Returns its name and itself if it has one operation, on a key, that does not continue after its reply.
+    #[inline]
+    fn on_key(&self) -> Option<(CommandName, &KeyCommand)> {
+        match &self.action {
+            Action::Keys(name, command) if self.operation_count == 1 && !command.may_continue() => {
+                Some((*name, command))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
     fn arguments<'a>(&self, input: &'a [u8], ranges: &'a [Argument]) -> Arguments<'a> {
         Arguments::new(&input[self.start..], &ranges[self.first_argument..][..self.argument_count])
     }

@@ -38,6 +38,32 @@ pub fn update_short(function: UpdateFunction, element: Element, operand: u64, va
     })
 }
 
+/// Updates all integers of a vector in `value` with one operand. Bytes above the last whole integer are undefined in the
+/// result. Returns `None` where [`update_short`] does, and for products.
+///
+/// The highest bit of each integer is added by itself, so that no carry goes from one integer to the next.
+pub fn update_short_vector(function: UpdateFunction, element: Element, operand: u64, value: u64) -> Option<u64> {
+    let lowest_bits = match element.width() {
+        1 => u64::MAX / 0xff,
+        2 => u64::MAX / 0xffff,
+        4 => u64::MAX / 0xffff_ffff,
+        _ => 1,
+    };
+    let highest_bits = lowest_bits << (8 * element.width() - 1);
+    let operands = operand.wrapping_mul(lowest_bits);
+    match function {
+        _ if element.is_float() => None,
+        UpdateFunction::Add => {
+            Some(((value & !highest_bits) + (operands & !highest_bits)) ^ ((value ^ operands) & highest_bits))
+        }
+        UpdateFunction::Subtract => {
+            Some(((value | highest_bits) - (operands & !highest_bits)) ^ ((value ^ !operands) & highest_bits))
+        }
+        UpdateFunction::Multiply => None,
+        function => update_short(function, element, operands, value),
+    }
+}
+
 /// Returns the operand of an update for the bytes `piece` of its value. Expects that the piece begins and ends between
 /// elements.
 ///

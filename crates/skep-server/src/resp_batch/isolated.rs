@@ -18,6 +18,9 @@ impl RespBatch {
     /// they are held already.
     pub(crate) fn isolated_shards(&mut self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
         let Action::Isolated(..) = self.commands.get(self.command)?.action else { return None };
+        if self.is_decoding && self.command + 1 == self.commands.len() {
+            return None; // It waits for its operands.
+        }
         if self.is_blocked {
             return Some(ShardSet::default());
         }

@@ -64,6 +64,7 @@ impl Context<'_> {
     }
 
     /// Counts a command that was executed, and shows it to those who want to see it.
+    #[inline]
     pub(crate) fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
         self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
         self.calls.add(name as usize, operation_count, self.read_at);

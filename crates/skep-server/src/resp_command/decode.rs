@@ -11,8 +11,8 @@ use super::{Arguments, Operands, store_error};
 use super::{bit_command, expire_command, object_command, restore_command, scan_command, set_command, vector_command};
 use crate::unix_time::UnixTime;
 
-/// Decodes the command: `None` if it is not on keys, or the error message that refuses it. The number of arguments
-/// has been checked against the table.
+/// Decodes the command, which is no `GET`: `None` if it is not on keys, or the error message that refuses it. The number
+/// of arguments has been checked against the table.
 pub(super) fn key_command(
     name: CommandName,
     arguments: Arguments<'_>,
@@ -20,7 +20,6 @@ pub(super) fn key_command(
     now: UnixTime,
 ) -> Result<Option<KeyCommand>, String> {
     Ok(Some(match name {
-        CommandName::Get => KeyCommand::Get,
         CommandName::MGet => KeyCommand::GetMany,
         CommandName::Set => set_command::set(arguments, operands, now)?,
         CommandName::SetNx => KeyCommand::SetNew,

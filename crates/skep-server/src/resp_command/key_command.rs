@@ -62,6 +62,7 @@ pub(crate) enum KeyCommand {
 
 impl KeyCommand {
     /// Returns the number of operations of the command, with this many arguments.
+    #[inline]
     pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             KeyCommand::GetMany | KeyCommand::Delete | KeyCommand::Exists => argument_count - 1,
@@ -70,6 +71,7 @@ impl KeyCommand {
     }
 
     /// Returns true if an operation of the command may continue after its reply.
+    #[inline]
     pub(crate) fn may_continue(&self) -> bool {
         matches!(self, KeyCommand::Scan(_))
     }
@@ -131,7 +133,25 @@ impl KeyCommand {
 
     /// Takes the reply to the operation at `index`. Returns true if the operation continues, and has to be submitted
     /// again.
+    #[inline]
     pub(crate) fn reply(
+        &self,
+        argument_count: usize,
+        index: usize,
+        response: Response<'_>,
+        progress: &mut Progress,
+        writer: &mut ReplyWriter<'_>,
+    ) -> bool {
+        // Most replies are the values of GETs, which are written without a call.
+        if let (KeyCommand::Get, Ok(Reply::Value(value))) = (self, response) {
+            writer.bulk(value);
+            return false;
+        }
+        self.reply_other(argument_count, index, response, progress, writer)
+    }
+
+    /// Takes any reply but the value of a GET.
+    fn reply_other(
         &self,
         argument_count: usize,
         index: usize,
@@ -168,7 +188,7 @@ impl KeyCommand {
             }
             (KeyCommand::SetNew, _) => writer.integer(i64::from(reply == Reply::Done)),
             (_, Reply::Done) => writer.simple("OK"),
-            (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
+            (KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
             (KeyCommand::Add { .. }, Reply::Value(text)) => writer.decimal(text),
             (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
                 write_elements(*element, value, writer);
@@ -181,6 +201,7 @@ impl KeyCommand {
     }
 
     /// Writes the reply of a command whose replies are summed up.
+    #[inline]
     pub(crate) fn finish(&self, progress: &Progress, writer: &mut ReplyWriter<'_>) {
         match (self, progress.error) {
             _ if progress.refused => {}

@@ -226,6 +226,10 @@ impl Action {
         operands: &mut Operands,
         now: UnixTime,
     ) -> Action {
+        // Most commands are this one, which has no options and is valid in both spaces.
+        if name == CommandName::Get {
+            return Action::Keys(name, KeyCommand::Get);
+        }
         let info = name.info();
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
@@ -389,6 +393,7 @@ impl Action {
     }
 
     /// Returns the number of operations of a command of this many arguments.
+    #[inline]
     pub(crate) fn operation_count(&self, argument_count: usize) -> usize {
         match self {
             Action::Keys(_, command) => command.operation_count(argument_count),

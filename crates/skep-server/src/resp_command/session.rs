@@ -41,6 +41,11 @@ impl Session {
 }
 
 impl Replies {
+    /// Returns true if all commands get their replies.
+    pub(crate) fn is_on(self) -> bool {
+        self == Replies::On
+    }
+
     /// Returns true if the command that is being executed gets no reply. (`CLIENT REPLY SKIP` itself writes none.)
     pub(crate) fn is_silent(self) -> bool {
         matches!(self, Replies::Off | Replies::Skip)

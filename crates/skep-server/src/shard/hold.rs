@@ -229,7 +229,7 @@ impl Shard {
                 Begun::Connection(token) => self.run_held(*token, &mut bounds, now),
                 Begun::Visit(visitor) => self.run_visit(visitor, &mut bounds, now),
             };
-            worked |= bounds.executed > 0 || step.is_none();
+            worked |= bounds.executed > 0 || step.is_none_or(|step| step == Step::More);
             stores.publish(&self.parts.shared);
             match (begun, step) {
                 (begun, Some(step)) => self.holds.own_run = Some((begun, step)),
@@ -284,7 +284,7 @@ impl Shard {
                 let executed = bounds.executed;
                 let hold = self.holds.hold.as_mut().expect("a hold is complete");
                 (hold.connections, hold.blocked) = (connections, Some(step));
-                return executed > 0;
+                return executed > 0 || step == Step::More;
             }
         }
         stores.publish(&self.parts.shared);

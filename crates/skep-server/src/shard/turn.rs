@@ -33,6 +33,7 @@
 //! 4. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
 //!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -185,7 +186,8 @@ impl Shard {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len();
+        let slotless: usize = self.slotless.iter().map(VecDeque::len).sum();
+        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len() + slotless;
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
         // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.
         self.take_orders();

@@ -28,7 +28,9 @@ mod string;
 pub(crate) use arena::Arena;
 
 use crate::short::load_short;
-use skep_core::function::{BitFields, DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short};
+use skep_core::function::{
+    BitFields, DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short, update_short_vector,
+};
 use skep_core::operation::{
     Expiry, ExpiryChange, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update, VALUE_SIZE_MAX,
 };
@@ -166,6 +168,15 @@ pub(crate) fn apply_to_any<'a>(operation: &'a Operation<'a>) -> Option<Outcome<'
     }
 }
 
+/// Returns the update if the operation is one that can be carried out on a value of this size.
+#[inline(always)]
+pub(crate) fn valid_update<'a>(operation: &'a Operation<'a>, size: usize) -> Option<&'a Update<'a>> {
+    match operation {
+        Operation::Update(update) if update.validate_value(size).is_ok() => Some(update),
+        _ => None,
+    }
+}
+
 /// Returns the outcome of an operation that depends on the value.
 #[inline(always)]
 fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a Arena) -> Outcome<'a> {
@@ -244,8 +255,8 @@ pub(crate) struct ShortOutcome {
 }
 
 /// Returns the outcome of an operation on a value that is the lower `size` bytes of a number, if the operation reads,
-/// overwrites or counts. The bytes of the changed value above `size` are undefined. For all other operations there is
-/// [`apply`].
+/// overwrites or updates integers. The bytes of the changed value above `size` are undefined. For all other operations
+/// there is [`apply`].
 #[inline(always)]
 pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<ShortOutcome> {
     match operation {
@@ -254,8 +265,16 @@ pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) ->
         Operation::Put { value: new, condition } if new.len() == size && *condition != PutCondition::IfAbsent => {
             Some(ShortOutcome { returns_value: false, changed: Some(load_short(new)) })
         }
-        Operation::Update(update) if update.shape == Shape::ScalarToScalar && update.element.width() == size => {
-            let changed = update_short(update.function, update.element, load_short(update.operand), value)?;
+        Operation::Update(update) if update.shape != Shape::VectorToVector => {
+            let (function, element, operand) = (update.function, update.element, load_short(update.operand));
+            let width = element.width();
+            let changed = if width == size {
+                update_short(function, element, operand, value)?
+            } else if update.shape == Shape::ScalarToVector && size.is_multiple_of(width) {
+                update_short_vector(function, element, operand, value)?
+            } else {
+                return None;
+            };
             Some(ShortOutcome { returns_value: update.return_old, changed: Some(changed) })
         }
         _ => None,

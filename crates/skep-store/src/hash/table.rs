@@ -91,6 +91,17 @@ pub(crate) struct ResidentSlab {
     pub(crate) slab: SlabSlot,
 }
 
+impl ResidentSlab {
+    /// Reads the value, if the slab has this key without an expiry.
+    #[inline(always)]
+    pub(crate) fn value<'l>(&self, lines: &'l mut impl ResidentLines, key: &[u8]) -> Option<&'l [u8]> {
+        let span = self.slab.pointer.span(self.slab.class.size());
+        let range = object::find_value(self.slab.class, lines.span(span), key)?;
+        lines.note(span, Effect::Unchanged);
+        Some(&lines.span(span)[range])
+    }
+}
+
 /// The result of a search for a key in all buckets of its chain.
 pub(crate) enum Sought<'e> {
     /// The operation was executed, and has its reply.

@@ -1,7 +1,7 @@
 //! Every function on every element type against the naive store, in one go and piece by piece.
 
 use skep_core::function::{
-    Element, Fold, Predicate, UpdateFunction, filter, operand_piece, reduce, update, update_short,
+    Element, Fold, Predicate, UpdateFunction, filter, operand_piece, reduce, update, update_short, update_short_vector,
 };
 use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
@@ -76,6 +76,31 @@ fn short_updates_are_updates() {
             }
         }
         assert_eq!(compared, 8 * 7 * ROUNDS, "integers of all widths, and what is no matter of a sign");
+    }
+}
+
+/// An update of a short vector does not depend on the bytes above it.
+#[test]
+fn short_updates_of_vectors_are_updates() {
+    for seed in test_seeds() {
+        let mut random = SplitMix64::new(seed);
+        let mut compared = 0;
+        for element in Element::ALL {
+            for function in UpdateFunction::ALL.into_iter().filter(|function| function.operand_count() == 1) {
+                for round in 0..ROUNDS {
+                    let width = element.width();
+                    let size = width * (1 + round as usize % (8 / width));
+                    let (mut old, operand) = (random.elements(element, size), random.elements(element, width));
+                    let above = random.next().checked_shl(8 * size as u32).unwrap_or(0);
+                    let short = update_short_vector(function, element, load_short(&operand), load_short(&old) | above);
+                    let Some(short) = short else { continue };
+                    update(function, element, Shape::ScalarToVector, &operand, &mut old);
+                    assert_eq!(short.to_le_bytes()[..size], old, "SKEP_SEED={seed}: {function:?} of {element:?}");
+                    compared += 1;
+                }
+            }
+        }
+        assert_eq!(compared, 8 * 6 * ROUNDS, "integers of all widths, and what has no product and no order");
     }
 }
 

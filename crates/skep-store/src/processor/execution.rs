@@ -7,11 +7,13 @@
 //! All other edits are returned, for the table.
 
 use super::replies::ReplySlot;
-use crate::apply::{Arena, Edit, Found, NewValue, Outcome, apply, apply_to_any, apply_to_missing, update_piece};
+use crate::apply::{
+    Arena, Edit, Found, NewValue, Outcome, apply, apply_to_any, apply_to_missing, update_piece, valid_update,
+};
 use crate::hash::{Access, ResidentValue};
 use crate::memory::Effect;
 use crate::short::overwrite;
-use skep_core::operation::{Operation, Reply};
+use skep_core::operation::{Operation, Reply, Update};
 
 /// Executes an operation on the value of its key, if that can be done in place.
 #[inline(always)]
@@ -46,6 +48,10 @@ fn execute_other<'a>(
         reply.set(put.reply());
         return Access::Done(Effect::Changed);
     }
+    // So are updates.
+    if let Some(update) = valid_update(operation, value.len()) {
+        return Access::Done(execute_update(update, value, reply));
+    }
     Access::Done(match apply(operation, Some(|| Found::bytes(value, expiry)), arena) {
         Outcome::Reply(fixed) => {
             reply.set(fixed);
@@ -55,15 +61,7 @@ fn execute_other<'a>(
             reply.set_read(read, value);
             Effect::Unchanged
         }
-        Outcome::Update(update) => {
-            if update.return_old {
-                reply.set_value(value);
-            } else {
-                reply.set(Reply::Done);
-            }
-            update_piece(update, 0, value);
-            Effect::Changed
-        }
+        Outcome::Update(update) => execute_update(update, value, reply),
         Outcome::Edit(Edit::Store(new)) if overwrites(&new) => {
             overwrite(value, new.bytes());
             reply.set(new.reply());
@@ -72,6 +70,18 @@ fn execute_other<'a>(
         Outcome::Edit(edit) => return Access::Edit(edit),
         Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
     })
+}
+
+/// Updates a value in place.
+#[inline(always)]
+fn execute_update(update: &Update<'_>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Effect {
+    if update.return_old {
+        reply.set_value(value);
+    } else {
+        reply.set(Reply::Done);
+    }
+    update_piece(update, 0, value);
+    Effect::Changed
 }
 
 /// Executes an operation on a missing key, unless it inserts a pair.

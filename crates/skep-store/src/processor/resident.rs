@@ -439,8 +439,19 @@ impl<'a, M: Memory> Batch<'a, M> {
             self.table.prefetch_slab(resident.slab);
         }
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
+        let mut hits = 0;
         for (queue, resident) in stages.slabs.drain(..) {
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
+            // Most are GETs, which are alone in their queues.
+            if let Operation::Get = request.operation
+                && self.station.after(first).is_none()
+                && let Some(value) = resident.value(&mut lines, request.key)
+            {
+                replies.slot(self.first_reply + first.index()).set_value(value);
+                self.station.clear(queue);
+                hits += 1;
+                continue;
+            }
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
             match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
                 BucketAccess::Done => {}
@@ -452,6 +463,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             }
             self.activate(&mut stages.buckets, queue);
         }
+        self.hits.set(self.hits.get() + hits);
     }
 
     /// Inserts the pair of each head for which a slab was allocated.

@@ -56,6 +56,7 @@ impl<'b> ReplyWriter<'b> {
     }
 
     /// Writes any bytes.
+    #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);

@@ -85,3 +85,24 @@ fn of_two_transactions_that_take_several_turns_none_is_lost() {
     bench.turns_until(&mut other, begin.len() + 9 * ":1\r\n".len(), 1000);
     assert!(other.received.starts_with(begin.as_bytes()));
 }
+
+#[test]
+fn an_isolated_command_waits_until_its_numbers_are_converted() {
+    // Inline, a command of several parts is decoded with others before it. Behind `EXEC` it is isolated.
+    for (last, reply) in [("1", "+OK\r\n"), ("x", "-ERR 'x' is wrong for u8: not a number of this type\r\n")] {
+        let mut bench = Bench::new(1, &ServerSettings::default());
+        let mut client = bench.resp(0);
+        while bench.turn(0) {}
+        let (value, numbers) = ("v".repeat(200_000), "1 ".repeat(16_500));
+        let request = format!(
+            "MULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$200000\r\n{value}\r\nEXEC\r\n\
+             SKEP.SET n u8 {numbers}{last}\r\nMGET k n\r\nEXISTS k\r\n"
+        );
+        bench.send(&mut client, request.as_bytes());
+        turn_all(&mut bench, 100);
+        client.receive();
+        let text = String::from_utf8_lossy(&client.received);
+        assert!(text.starts_with(&format!("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n{reply}*2\r\n$200000\r\n")));
+        assert!(text.ends_with(":1\r\n"));
+    }
+}
