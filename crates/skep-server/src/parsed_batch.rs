@@ -100,7 +100,11 @@ impl ParsedBatch {
 
     /// Returns true if a part of a reply was encoded, and the rest was not.
     pub(crate) fn is_within_reply(&self) -> bool {
-        matches!(self, ParsedBatch::Resp(parsed) if parsed.is_within_reply())
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Native(_) => false,
+            ParsedBatch::Resp(parsed) => parsed.is_within_reply(),
+            ParsedBatch::Away => true,
+        }
     }
 
     /// Returns the bytes of memory held, without the input.

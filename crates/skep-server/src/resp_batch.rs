@@ -348,9 +348,9 @@ impl RespBatch {
         std::mem::take(&mut self.size)
     }
 
-    /// Returns true if a part of a reply was written, and the rest was not.
+    /// Returns true if a part of a reply may have been written, and the rest was not.
     pub(crate) fn is_within_reply(&self) -> bool {
-        self.is_reply_begun
+        self.is_reply_begun || self.run.is_some()
     }
 
     /// Writes the replies that have arrived, in order, until they are more than `room` bytes.

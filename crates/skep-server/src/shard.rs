@@ -141,6 +141,8 @@ pub(crate) struct Shard {
     stuck: VecDeque<Token>,
     /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
     slotless: Vec<VecDeque<Token>>,
+    /// Connections whose commands are to visit another shard, and that wait for a slot, by shard.
+    waiting_visits: Vec<VecDeque<Token>>,
     /// The number of them that were taken in this turn, by that shard.
     promised: Vec<usize>,
     /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
@@ -240,6 +242,7 @@ impl Shard {
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
             slotless: vec![VecDeque::new(); peer_count],
+            waiting_visits: vec![VecDeque::new(); peer_count],
             promised: vec![0; peer_count],
             postponed: VecDeque::new(),
             resumed: 0,
@@ -319,9 +322,15 @@ impl Shard {
         self.serve_monitors();
         stores.set_time(self.time);
         self.executed = 0;
+        let had_run = self.holds.have_own_run();
         let has_served = self.serve_holds(stores, now);
+        if had_run && !self.holds.is_held() {
+            // That was its turn: a shard that has asked for the store comes before the next long command.
+            self.lend(stores);
+        }
+        let has_replied = !self.replied.is_empty();
         if self.holds.is_held() {
-            return has_served;
+            return has_served || has_replied;
         }
         let worked = self.has_work() || self.may_retry(now);
         if worked {
@@ -345,7 +354,8 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        if self.holds.have_work() {
+        // What visits have replied is to be measured.
+        if self.holds.have_work() || !self.replied.is_empty() {
             return true;
         }
         if self.holds.is_held() {
@@ -359,7 +369,9 @@ impl Shard {
     /// Returns true if connections have waited for a slot, and there is one.
     fn may_forward(&self) -> bool {
         let has_slot = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.slots() > 0);
-        self.slotless.iter().zip(&self.parts.peers).any(|(waiting, peer)| !waiting.is_empty() && has_slot(peer))
+        let waiting = std::iter::zip(&self.slotless, &self.waiting_visits);
+        let mut waiting = waiting.map(|(requests, visits)| !requests.is_empty() || !visits.is_empty());
+        self.parts.peers.iter().any(|peer| waiting.next() == Some(true) && has_slot(peer))
     }
 
     /// Returns true if operations that another shard returned are to be submitted again.

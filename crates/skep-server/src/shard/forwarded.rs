@@ -55,17 +55,20 @@ impl Shard {
         }
         self.has_more_replies = empty < shard_count;
         empty = 0;
-        let mut operations = self.visitors.len();
-        operations += self.inbox.iter().map(|arrival| arrival.forwarded.len()).sum::<usize>();
+        // Visits do not count: there are at most as many as slots, and they must not keep requests waiting.
+        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.len()).sum();
         while empty < shard_count && operations < self.window.limit() {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(forwarded) = forwarded {
                 empty = 0;
-                operations += forwarded.len();
                 let first = ReplyIndex::hash(0);
                 match Visitor::new(shard, forwarded) {
-                    Ok(visitor) => self.visitors.push_back(visitor),
+                    Ok(visitor) => {
+                        self.time = self.time.max(visitor.time());
+                        self.visitors.push_back(visitor);
+                    }
                     Err(forwarded) => {
+                        operations += forwarded.len();
                         self.inbox.push_back(Arrival { shard, forwarded, first, submitted: 0, is_refused: false });
                     }
                 }

@@ -134,6 +134,11 @@ impl Holds {
         self.is_lent || self.own_run.is_some() || self.hold.as_ref().is_some_and(|hold| hold.has_own)
     }
 
+    /// Returns true if a command on this shard's keys has begun and is not done.
+    pub(super) fn have_own_run(&self) -> bool {
+        self.own_run.is_some()
+    }
+
     /// Returns true if there is something to do for holds.
     pub(super) fn have_work(&self) -> bool {
         let may_begin = self.hold.is_none() && !self.waiting.is_empty();

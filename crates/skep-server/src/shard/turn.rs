@@ -90,6 +90,7 @@ impl Shard {
             }
         }
         self.first_ready = self.batch.len();
+        self.send_waiting_visits();
         self.promised.fill(0);
         // In every other turn those that have waited for a slot come first: others may want the same slots.
         if self.turns.is_multiple_of(2) {
@@ -186,7 +187,7 @@ impl Shard {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        let slotless: usize = self.slotless.iter().map(VecDeque::len).sum();
+        let slotless: usize = self.slotless.iter().chain(&self.waiting_visits).map(VecDeque::len).sum();
         let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len() + slotless;
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
         // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.

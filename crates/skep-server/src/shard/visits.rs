@@ -7,14 +7,14 @@
 //! 1. The home shard takes the parsed batch out of the connection, with the input that it refers to. A
 //!    [`ForwardedBatch`] carries both to the owner of the keys, and none of their bytes is copied. The connection reads
 //!    and executes nothing until they are back.
-//! 2. The owner runs the next command of the batch in one of its turns, as it does with those of its own connections:
-//!    if the command takes several turns, nothing else is executed meanwhile. The visits of a turn have bounds of their
+//! 2. The owner runs the next commands of the batch in one of its turns, as it does with those of its own connections:
+//!    if a command takes several turns, nothing else is executed meanwhile. The visits of a turn have bounds of their
 //!    own, and come before the connections in every other turn. So neither keep the others waiting.
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
 //! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. A connection for which there is
-//! no slot waits until there is one. A visit never waits for another shard: if its owner is held, it is in the queue
+//! no slot waits until there is one, and has half of those that come back. A visit never waits for another shard: if its owner is held, it is in the queue
 //! there, and the hold ends without it. A connection that ends meanwhile is closed at once. Its commands are dropped
 //! when they come back.
 
@@ -25,12 +25,13 @@ use super::hold::{Begun, Bounds};
 use crate::buffer::Input;
 use crate::connection::Next;
 use crate::connections::Token;
-use crate::exchange::{ForwardedBatch, Shortage};
-use crate::limits::{SHARE, TURN_SIZE_MAX};
+use crate::exchange::{ForwardedBatch, Peer, Shortage};
+use crate::limits::{ENCODED_MAX, SHARE, TURN_SIZE_MAX};
 use crate::memory_budget::MemoryBudget;
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
 use crate::transaction::{ShardSet, Step};
+use crate::unix_time::UnixTime;
 
 /// The commands of a connection that visit another shard.
 #[derive(Debug)]
@@ -43,6 +44,10 @@ pub(crate) struct Visit {
     operations_left: usize,
     parsed: Box<RespBatch>,
     input: Input,
+    /// The time of the shard that has sent it, so that no clock is set back on the way.
+    time: UnixTime,
+    /// Commands that were run or refused.
+    commands: usize,
     /// Operations that were executed.
     executed: usize,
     /// The number of the last command, and one more; 0: none is done.
@@ -70,6 +75,11 @@ impl Visitor {
         if forwarded.visit.is_some() { Ok(Visitor { shard, forwarded }) } else { Err(forwarded) }
     }
 
+    /// Returns the time of the shard that has sent it.
+    pub(super) fn time(&self) -> UnixTime {
+        self.forwarded.visit.as_ref().expect("it is a visit").time
+    }
+
     /// Counts its memory, which may have changed.
     fn record_memory(&mut self, budget: &MemoryBudget) {
         let capacity = self.forwarded.capacity();
@@ -93,7 +103,7 @@ impl Shard {
         let Some(endpoint) = self.connections.get_mut(token) else { return };
         let Some(peer) = &mut self.parts.peers[owner] else { return };
         let Some(mut forwarded) = peer.forwarded_batch(false) else {
-            self.slotless[owner].push_back(token);
+            self.waiting_visits[owner].push_back(token);
             return;
         };
         let connection = &mut endpoint.connection;
@@ -101,8 +111,18 @@ impl Shard {
         let operations_left = connection.operations_left();
         let (parsed, input) = connection.begin_visit();
         connection.record_memory(&mut self.shard_budget);
-        let (executed, last_command, is_closing) = (0, 0, false);
-        let visit = Visit { number, read_at, operations_left, parsed, input, executed, last_command, is_closing };
+        let visit = Visit {
+            number,
+            read_at,
+            operations_left,
+            parsed,
+            input,
+            time: self.time,
+            commands: 0,
+            executed: 0,
+            last_command: 0,
+            is_closing: false,
+        };
         forwarded.connection = token;
         forwarded.visit = Some(visit);
         forwarded.counted = forwarded.capacity();
@@ -111,9 +131,22 @@ impl Shard {
         peer.send_requests(forwarded);
     }
 
+    /// Sends visits that have waited for a slot, for half of the slots: requests of other connections get the others.
+    pub(super) fn send_waiting_visits(&mut self) {
+        for owner in 0..self.parts.peers.len() {
+            let slots = self.parts.peers[owner].as_ref().map_or(0, Peer::slots);
+            for _ in 0..slots.div_ceil(2).min(self.waiting_visits[owner].len()) {
+                if let Some(token) = self.waiting_visits[owner].pop_front() {
+                    self.send_visit(token, owner);
+                }
+            }
+        }
+    }
+
     /// Gives a connection its commands back, and writes the replies, unless it has ended.
     pub(super) fn end_visit(&mut self, visit: Visit, forwarded: &ForwardedBatch, now: Instant) {
         let token = forwarded.connection;
+        self.time = self.time.max(visit.time);
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
         metrics.operations_forwarded.add(visit.executed as u64);
@@ -127,8 +160,8 @@ impl Shard {
         }
         if forwarded.shortage.is_some() {
             endpoint.connection.starve();
-        } else {
-            self.replied.push((visit.executed.max(1), visit.read_at));
+        } else if visit.commands > 0 {
+            self.replied.push((visit.executed.max(visit.commands), visit.read_at));
         }
         match endpoint.write(&forwarded.encoded, true, metrics, now, &mut self.shard_budget) {
             Next::Work => self.queue(token),
@@ -149,7 +182,8 @@ impl Shard {
         let (mut done, mut size) = (0, 0);
         // Those that are done are at the tail, and leave together.
         for _ in 0..self.visitors.len() {
-            if bounds.left == 0 || size >= TURN_SIZE_MAX {
+            // A command that begins with nothing left would hold the shard for nothing.
+            if bounds.left <= 1 || size >= TURN_SIZE_MAX {
                 break;
             }
             let Some(mut visitor) = self.visitors.pop_front() else { break };
@@ -180,7 +214,8 @@ impl Shard {
         }
     }
 
-    /// Continues the command of a visit. Returns the reason if it has begun and is not done.
+    /// Continues the commands of a visit, as far as they are isolated, this shard has their keys, and the turn permits.
+    /// Returns the reason if one has begun and is not done.
     pub(super) fn run_visit(
         &mut self,
         visitor: &mut Visitor,
@@ -190,37 +225,57 @@ impl Shard {
         let turn = self.command_turn(now);
         let ForwardedBatch { visit, encoded, shortage, .. } = &mut *visitor.forwarded;
         let visit = visit.as_mut().expect("it is a visit");
+        let is_late = self.stop_until.is_none()
+            && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let has_begun = visit.parsed.has_begun_isolated();
-        if !has_begun && self.shard_budget.is_exhausted() && visit.capacity() > SHARE {
+        if !has_begun && !is_late && self.shard_budget.is_exhausted() && visit.capacity() > SHARE {
             // There is no memory for the replies.
             *shortage = Some(Shortage::Replies);
             return None;
         }
-        let is_late = self.stop_until.is_none()
-            && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, TURN_SIZE_MAX));
         let counters = (&mut self.calls, &mut self.monitor_lines);
         let mut context = turn.context(&self.parts, connection, counters, rooms);
+        let (partition, own) = (&self.parts.partition, ShardSet::one(self.parts.index));
         let executed = bounds.executed;
-        let done = if is_late && !has_begun {
-            visit.parsed.refuse_isolated(encoded, &mut context);
-            Ok(())
-        } else {
-            let Visit { parsed, input, .. } = visit;
-            parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, &self.parts.partition, now)
-        };
+        let Visit { parsed, input, .. } = visit;
+        let mut step = None;
+        loop {
+            let has_begun = parsed.has_begun_isolated();
+            if !has_begun && parsed.is_isolated_paused(&mut context) {
+                break;
+            }
+            let done = if is_late && !has_begun {
+                parsed.refuse_isolated(encoded, &mut context);
+                Ok(())
+            } else {
+                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, partition, now)
+            };
+            visit.commands += 1;
+            if let Err(why) = done {
+                step = Some(why).filter(|step| *step != Step::Pause);
+                break;
+            }
+            let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
+            if !has_next || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
+                break;
+            }
+        }
         visit.executed += bounds.executed - executed;
         visit.last_command = context.last_command;
         visit.is_closing |= context.closing;
         bounds.slow_room = context.slow_room;
         self.executed += bounds.executed - executed;
         visitor.record_memory(self.shard_budget.memory_budget());
-        done.err().filter(|step| *step != Step::Pause)
+        step
     }
 
     /// Sends a visit back to the shard of its connection.
-    pub(super) fn send_back(&mut self, visitor: Visitor) {
+    pub(super) fn send_back(&mut self, mut visitor: Visitor) {
         self.feed_monitors();
+        if let Some(visit) = &mut visitor.forwarded.visit {
+            visit.time = self.time;
+        }
         if let Some(peer) = &mut self.parts.peers[visitor.shard] {
             peer.send_replies(visitor.forwarded);
         }

@@ -98,7 +98,10 @@ fn clients_that_leave_during_a_visit_leave_nothing() {
         bench.send(&mut leaver, b"PING\r\n");
         turn_all(&mut bench, 4);
         bench.shards[1].stores.defers_puts = waits;
-        bench.send(&mut leaver, format!("MULTI\r\nSET {one} v\r\nEXEC\r\nMGET {one} {other}\r\n").as_bytes());
+        bench.send(
+            &mut leaver,
+            format!("MULTI\r\nSET {one} v\r\nCLIENT ID\r\nEXEC\r\nMGET {one} {other}\r\n").as_bytes(),
+        );
         (0..turns).for_each(|turn| _ = bench.turn(turn % 2));
         if is_killed {
             // It is closed at once, and its slot is used again.
@@ -301,4 +304,63 @@ fn more_connections_than_slots_visit_a_shard_one_after_another() {
     counts.sort_unstable();
     assert_eq!(counts, (1..=clients.len()).collect::<Vec<_>>(), "each has counted once");
     assert!(is_over(&bench));
+}
+
+#[test]
+fn a_hold_takes_turns_with_long_commands_of_visitors() {
+    let mut bench = Bench::new(3, &ServerSettings::default());
+    let ([one, _], [two, _]) = (keys(&bench, 1), keys(&bench, 2));
+    // Transactions that take three turns each.
+    let long = format!("MULTI\r\n{}GET {one}\r\nEXEC\r\n", "CLIENT ID\r\n".repeat(9)).repeat(50);
+    let mut hogs = [(); 4].map(|()| bench.resp(0));
+    let mut modest = bench.resp(2);
+    turn_all(&mut bench, 2);
+    hogs.iter_mut().for_each(|hog| bench.send(hog, long.as_bytes()));
+    turn_all(&mut bench, 5);
+    for _ in 0..5 {
+        modest.received.clear();
+        bench.send(&mut modest, format!("MSET {one} 1 {two} 2\r\n").as_bytes());
+        let turns = bench.turns_until(&mut modest, 5, 100);
+        assert!(turns <= 12, "{turns} turns");
+    }
+    hogs.iter_mut().for_each(|hog| assert!(hog.receive() < long.len() / 2, "the others were done"));
+}
+
+#[test]
+fn a_visit_that_has_not_begun_waits_for_the_end_of_a_pause() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let [one, other] = keys(&bench, 1);
+    let [mut writer, mut administrator, mut reader] = [(); 3].map(|()| bench.resp(0));
+    turn_all(&mut bench, 4);
+    bench.send(&mut writer, format!("MSET {one} 1 {other} 2\r\n").as_bytes());
+    bench.turn(0);
+    // It is on its way.
+    bench.send(&mut administrator, b"CLIENT PAUSE 100000 WRITE\r\n");
+    bench.turn(0);
+    assert_eq!(administrator.receive(), 5);
+    bench.send(&mut reader, format!("EXISTS {one} {other}\r\n").as_bytes());
+    bench.turns_until(&mut reader, 4, 10);
+    turn_all(&mut bench, 10);
+    assert_eq!((&reader.received[..], writer.receive()), (&b":0\r\n"[..], 0));
+    bench.send(&mut administrator, b"CLIENT UNPAUSE\r\n");
+    (0..20).for_each(|_| bench.turn_or_tick());
+    assert_eq!(writer.receive(), 5);
+    bench.send(&mut reader, format!("EXISTS {one} {other}\r\n").as_bytes());
+    bench.turns_until(&mut reader, 8, 10);
+    assert_eq!(reader.received, b":0\r\n:2\r\n");
+    assert!(is_over(&bench));
+}
+
+#[test]
+fn commands_that_follow_each_other_make_one_visit() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let [one, other] = keys(&bench, 1);
+    let mut client = bench.resp(0);
+    turn_all(&mut bench, 4);
+    bench.send(&mut client, format!("MGET {one} {other}\r\n").repeat(50).as_bytes());
+    let turns = bench.turns_until(&mut client, 50 * 14, 10);
+    assert!(turns <= 3, "{turns} turns");
+    // Their replies are measured without a turn for the client.
+    while bench.turn(0) || bench.turn(1) {}
+    assert!(bench.shards[0].shard.replied.is_empty() && is_over(&bench));
 }
